@@ -7,6 +7,7 @@ pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod discover;
 pub(crate) mod doctor;

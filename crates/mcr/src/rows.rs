@@ -65,7 +65,7 @@ pub(crate) fn word<T: Setting + Clone + Send + Sync + 'static>() -> impl TypedVa
 fn option(row: &'static Row) -> Arg {
     let name = row.key.replace('_', "-");
     let help = row.help().replace('`', "");
-    let help = match row.default {
+    let help = match row.unsaid() {
         "" => help,
         default => format!("{} [default: {default}]", help.trim_end_matches('.')),
     };

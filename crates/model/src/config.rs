@@ -10,6 +10,7 @@ mod fleet;
 mod join;
 mod notify;
 mod rewrite;
+mod schema;
 mod settings;
 mod tunnel;
 
@@ -19,10 +20,12 @@ use serde::Serialize;
 
 pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
 pub use error::{ConfigError, ConfigErrors};
+pub use file::FILE;
 pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
 pub use join::StaticJoin;
 pub use notify::{Notify, Webhook};
 pub use rewrite::{rewrite, rewrite_all, rewrite_joins};
+pub use schema::schema;
 pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, InterfaceTable, Over, Settings};
 pub use tunnel::{End, TUNNEL_ID, TUNNEL_PORT, Tunnel};
 
@@ -199,6 +202,9 @@ fn located(problem: &Problem, rules: &[file::LocatedRule]) -> ConfigError {
     }
     ConfigError::at((rule.file.clone(), rule.line_of(problem.part)), message)
 }
+
+#[cfg(test)]
+pub(crate) use schema::tests::check_in_a_rule;
 
 #[cfg(test)]
 mod tests;

@@ -8,25 +8,24 @@ mod reflect;
 mod scalar;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::Ipv6Addr;
-
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 pub use merge::{FieldDocument, MergeDocument, MergeTable};
 pub use output::{OutputDocument, OutputTable};
+pub use reflect::REFLECT_KEYS;
 pub use scalar::Scalar;
 
 use crate::endpoint::Endpoint;
 use crate::failover::Failover;
 use crate::health::Health;
 use crate::limit;
+use crate::merge::{WINDOW_MAX, WINDOW_MIN};
 use crate::placement::PathChoice;
 use crate::problem::{Part, Problem, Problems, What};
-use crate::rule::{LABELS_MAX, Rule, TEXT_MAX, is_label_key, is_name};
-use crate::setting::Written;
-use crate::table::LocalDelivery;
+use crate::reflect::MODE;
+use crate::rule::{LABELS_MAX, NAME, Rule, TEXT_MAX, is_label_key, is_name};
+use crate::setting::{Form, Setting, Table, TextForm, Word, Written, settings};
+use crate::table::{LocalDelivery, Ttl};
 
 /// Which of a rule's inputs is relayed, as written: `failover = "500ms"`, or a table.
 pub type FailoverDocument = Written<Failover>;
@@ -34,119 +33,63 @@ pub type FailoverDocument = Written<Failover>;
 /// How a rule's stream is watched, as written: `health = { silence = "2s", content = "rtp" }`.
 pub type HealthDocument = Written<Health>;
 
-/// One rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(example = json!({
-    "name": "cam1",
-    "inputs": ["239.1.1.1%eth0:5001"],
-    "outputs": ["239.10.1.1%eth1:6001", { "to": "10.9.9.9:7000", "ttl": 32 }],
-}))]
-pub struct RuleDocument {
-    /// Unique name: a letter or digit, then letters, digits and `.` `_` `-` `:`, at most 63.
-    pub name: String,
-    /// The only input, instead of `inputs`: `[SOURCE@]GROUP%IFACE:PORT`, or for unicast
-    /// `[SOURCE@]unicast%IFACE:PORT` and `ADDRESS%IFACE:PORT`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input: Option<String>,
-    /// The inputs, instead of `input`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<String>,
-    /// The outputs, at least one, unless the rule reflects.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outputs: Vec<OutputDocument>,
-    /// `reflect`: what comes by each of `interfaces` to `group` leaves by all others, and no payload
-    /// twice; instead of inputs and outputs.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "scalar::some_text"
-    )]
-    pub mode: Option<String>,
-    /// Of a rule that reflects: between which interfaces, two or more.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub interfaces: Vec<String>,
-    /// Of a rule that reflects: one group and its port, as in `224.0.0.251:5353` or `[ff02::fb]:5353`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "scalar::some_text"
-    )]
-    pub group: Option<String>,
-    /// Of a rule that reflects: the source of the copies, `auto` (the address of the interface that
-    /// they leave by; answers that come there go to whoever asked), the default, or `keep`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "scalar::some_text"
-    )]
-    pub source: Option<String>,
-    /// Of a rule that reflects: TTL or hop limit of the copies, `keep`, the default, `dec` or 1 to 255.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<Scalar>,
-    /// Of a rule that reflects: for how long the same payload does not pass again, from `1ms` to
-    /// `500ms`; `200ms` by default.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "scalar::some_text"
-    )]
-    pub window: Option<String>,
-    /// Path to force the rule to, `kernel` or `userspace`; by default placement decides.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "scalar::some_path"
-    )]
-    pub path: Option<PathChoice>,
-    /// Whether this host's own sockets get a copy, `yes` or `no`; by default (`auto`) where one is
-    /// bound to the port.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "scalar::some_local"
-    )]
-    pub local: Option<LocalDelivery>,
-    /// Cap on what the rule accepts, as in `5000pps` or `20Mbit`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "scalar::some_text"
-    )]
-    pub limit: Option<String>,
-    /// Burst the cap allows: packets, or a size such as `1Mbit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<Scalar>,
-    /// Which of several inputs is relayed: the first that delivers, the others stand by; without it
-    /// each is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failover: Option<FailoverDocument>,
-    /// How inputs that bring the same become one stream, of which each packet leaves once: `rtp`,
-    /// `moldudp64`, `mdp3`, `payload` or a table; without it, and with `none`, each input is relayed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub merge: Option<MergeDocument>,
-    /// What is watched of the stream; without it only its rates are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health: Option<HealthDocument>,
-    /// Which rules of a fleet change hands together: those that name the same share, a name as rules
-    /// have; without it the rule relays whoever else does.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "scalar::some_text"
-    )]
-    pub share: Option<String>,
-    /// Whether the rule forwards, `true` by default; one that does not stays configured, joins
-    /// nothing and takes no packet from other rules.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
-    /// What people say of it, at most 255 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// What it is chosen by, as in `{ site = "y" }`: at most 16, each key a letter and then letters,
-    /// digits and `_`, each value at most 255 bytes.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+settings! {
+    /// One rule.
+    pub struct RuleDocument {
+        /// Unique name: a letter or digit, then letters, digits and `.` `_` `-` `:`, at most 63.
+        required name: String, form: Form::Text(&NAME), is_late: true;
+        /// The only input, instead of `inputs`: `[SOURCE@]GROUP%IFACE:PORT`, or for unicast
+        /// `[SOURCE@]unicast%IFACE:PORT` and `ADDRESS%IFACE:PORT`.
+        optional input: String, form: Form::Text(&INPUT), is_late: true;
+        /// The inputs, instead of `input`.
+        several inputs: Vec<String>, form: Form::List(&INPUT);
+        /// The outputs, at least one, unless the rule reflects.
+        several outputs: Vec<OutputDocument>;
+        /// What makes the rule another one: what comes by each of `interfaces` to `group` leaves by all
+        /// others, and no payload twice; instead of inputs and outputs.
+        optional mode: String, form: Form::Words(&[Word::plain(MODE)]), is_late: true;
+        /// Of a rule that reflects: between which interfaces, two or more.
+        several interfaces: Vec<String>, form: Form::List(&INTERFACE);
+        /// Of a rule that reflects: one group and its port, as in `224.0.0.251:5353` or
+        /// `[ff02::fb]:5353`.
+        optional group: String, form: Form::Text(&GROUP), is_late: true;
+        /// Of a rule that reflects: the source of the copies, the address of the interface that they
+        /// leave by (answers that come there go to whoever asked), or the sender's own.
+        optional source: String, form: Form::Words(&[Word::plain("auto"), Word::plain("keep")]),
+            default: "auto", is_late: true;
+        /// Of a rule that reflects: TTL or hop limit of the copies.
+        optional ttl: Scalar, form: Ttl::FORM, default: "keep";
+        /// Of a rule that reflects: for how long the same payload does not pass again.
+        optional window: String, form: Form::time(WINDOW_MIN, WINDOW_MAX), default: "200ms",
+            is_late: true;
+        /// Path to force the rule to; by default placement decides.
+        optional path: PathChoice, default: "auto";
+        /// Whether this host's own sockets get a copy; by default where one is bound to the port.
+        optional local: LocalDelivery, default: "auto";
+        /// Cap on what the rule accepts, as in `5000pps` or `20Mbit`.
+        optional limit: String, form: Form::Text(&limit::LIMIT);
+        /// Burst the cap allows: packets, or a size such as `1Mbit`.
+        optional burst: Scalar, form: Form::Text(&limit::BURST), otherwise: "a tenth of a second's";
+        /// Which of several inputs is relayed: the first that delivers, the others stand by; without it
+        /// each is.
+        optional failover: FailoverDocument;
+        /// How inputs that bring the same become one stream, of which each packet leaves once: a word,
+        /// or a table; without it, and with `none`, each input is relayed.
+        optional merge: MergeDocument;
+        /// What is watched of the stream; without it only its rates are.
+        optional health: HealthDocument;
+        /// Which rules of a fleet change hands together: those that name the same share, a name as rules
+        /// have; without it the rule relays whoever else does.
+        optional share: String, form: Form::Text(&NAME), is_late: true;
+        /// Whether the rule forwards; one that does not stays configured, joins nothing and takes no
+        /// packet from other rules.
+        optional enabled: bool, default: "true";
+        /// What people say of it, at most 255 bytes.
+        optional comment: String;
+        /// What it is chosen by, as in `{ site = "y" }`: at most 16, each key a letter and then letters,
+        /// digits and `_`, each value at most 255 bytes.
+        several labels: BTreeMap<String, String>;
+    }
 }
 
 impl RuleDocument {
@@ -253,28 +196,16 @@ impl RuleDocument {
     /// Its options that are not the default, each with its value as text.
     #[must_use]
     pub fn options(&self) -> Vec<(&'static str, String)> {
-        let mut options = Vec::new();
-        let mut put = |key, value: Option<String>| options.extend(value.map(|value| (key, value)));
-        let word = |choice: &dyn fmt::Debug| format!("{choice:?}").to_lowercase();
-        let enabled = self.enabled.filter(|enabled| !enabled);
-        put("enabled", enabled.map(|_| "no".to_owned()));
-        put("mode", self.mode.clone());
-        let interfaces = Some(self.interfaces.join(","));
-        put("interfaces", interfaces.filter(|names| !names.is_empty()));
-        put("group", self.group.clone());
-        put("source", self.source.clone());
-        put("ttl", self.ttl.as_ref().map(ToString::to_string));
-        put("window", self.window.clone());
-        put("path", self.path.map(|path| word(&path)));
-        put("local", self.local.map(|local| word(&local)));
-        put("limit", self.limit.clone());
-        put("burst", self.burst.as_ref().map(ToString::to_string));
-        put("failover", self.failover.as_ref().map(ToString::to_string));
-        put("merge", self.merge.as_ref().map(ToString::to_string));
-        put("health", self.health.as_ref().map(ToString::to_string));
-        put("share", self.share.clone());
-        put("comment", self.comment.clone());
-        options
+        // That it does not forward comes first.
+        let is_disabled = self.enabled == Some(false);
+        let disabled = is_disabled.then(|| ("enabled", "no".to_owned()));
+        let given = self.values().into_iter();
+        let given = given.filter_map(|(row, text)| match row.key {
+            "name" | "input" | "inputs" | "outputs" | "enabled" | "labels" => None,
+            "interfaces" => Some((row.key, text?.replace(", ", ","))),
+            key => Some((key, text?)),
+        });
+        disabled.into_iter().chain(given).collect()
     }
 
     /// Its labels, each `key=value`.
@@ -316,6 +247,33 @@ impl RuleDocument {
         self
     }
 }
+
+/// An address with a mask, and perhaps sources before it.
+const INPUT: TextForm = TextForm {
+    name: "[SOURCE@]GROUP%IFACE:PORT",
+    fits: |_| true,
+    pattern: concat!(
+        r"([^@%\[\]]+@)?[0-9a-z./]+%[^/:\[\]]+:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?",
+        r"|\[([^@%\[\]]+@)?[0-9A-Za-z.:/]+%[^/:\[\]]+\]:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?",
+    ),
+    remedy: "[SOURCE@]GROUP%IFACE:PORT",
+    is_quoted: true,
+    numbers: None,
+};
+
+const GROUP: TextForm = TextForm {
+    name: "GROUP:PORT",
+    pattern: r"([0-9.]+|\[[0-9A-Fa-f.:]+\]):[1-9][0-9]{0,4}",
+    remedy: "GROUP:PORT",
+    ..INPUT
+};
+
+const INTERFACE: TextForm = TextForm {
+    name: "IFACE",
+    pattern: r"[^\s/%,@:]{1,15}",
+    remedy: "an interface",
+    ..INPUT
+};
 
 impl TryFrom<RuleDocument> for Rule {
     type Error = Problems;

@@ -192,6 +192,7 @@ mod tests {
             ),
         ] {
             assert_eq!(read(text).unwrap_err().to_string(), expected);
+            crate::config::check_in_a_rule("failover", text, expected);
         }
     }
 

@@ -139,6 +139,7 @@ const RATE: TextForm = TextForm {
     pattern: limit::RATE_PATTERN,
     remedy: "a rate such as 900pps or 8Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
     is_quoted: false,
+    numbers: None,
 };
 
 impl Setting for Rate {
@@ -225,6 +226,7 @@ mod tests {
             ),
         ] {
             assert_eq!(read(text).unwrap_err().to_string(), expected);
+            crate::config::check_in_a_rule("health", text, expected);
         }
         for text in [
             "silence=s",

@@ -23,6 +23,7 @@ pub(crate) const LIMIT: TextForm = TextForm {
     pattern: RATE_PATTERN,
     remedy: "a rate",
     is_quoted: false,
+    numbers: None,
 };
 
 /// What `burst=` may be.
@@ -30,6 +31,7 @@ pub(crate) const BURST: TextForm = TextForm {
     name: "SIZE",
     pattern: r"0*[1-9][0-9]*|(0*[1-9][0-9]*([.][0-9]+)?|[0-9]+[.]0*[1-9][0-9]*)[kMG]?bit",
     remedy: "a size",
+    numbers: Some((1, u32::MAX as u64)),
     ..LIMIT
 };
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use options::DESTINATION_PATTERN;
 pub use options::{Follows, OptionsProblem, OutputOptions, SourceChoice};
 pub use output::{OutputError, OutputProblem, OutputSpec};
 
@@ -17,7 +18,18 @@ use crate::failover::Failover;
 use crate::health::Health;
 use crate::merge::Merge;
 use crate::reflect::Reflect;
+use crate::setting::TextForm;
 use crate::table::{LocalDelivery, Path, RateLimit};
+
+/// What rules, shares, fleets and relays may be called.
+pub(crate) const NAME: TextForm = TextForm {
+    name: "NAME",
+    fits: is_name,
+    pattern: "[0-9A-Za-z][0-9A-Za-z._:-]{0,62}",
+    remedy: "a letter or digit, then letters, digits, '.', '_', '-' and ':', at most 63 of them",
+    is_quoted: true,
+    numbers: None,
+};
 
 /// Longest comment and longest value of a label, in bytes.
 pub const TEXT_MAX: usize = 255;

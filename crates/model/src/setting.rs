@@ -22,9 +22,10 @@ pub use options::{Group, OptionProblem, Options, parse, split};
 pub(crate) use read::{Key, Keyed};
 pub use table::{Difference, Table};
 pub(crate) use table::{differences, schema, settings};
-pub use value::{Refusal, Setting};
+pub use value::{Refusal, Schemas, Setting};
 pub(crate) use words::words;
 pub use written::Written;
+pub(crate) use written::text_or_table;
 
 /// One key of a table.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +36,14 @@ pub struct Row {
     pub help: &'static [&'static str],
     /// What it may be.
     pub form: Form,
-    /// What holds where it is not given: a value, or a few words; empty where there is no more to say.
+    /// The value that holds where none is given; empty where that is none.
     pub default: &'static str,
+    /// What holds then, in a few words.
+    pub otherwise: &'static str,
     /// Whether it must be given.
     pub is_required: bool,
+    /// Whether what is wrong with it is said later, with all that is wrong with its rule.
+    pub is_late: bool,
     /// What to write instead of what cannot be read, where the form does not say it well enough:
     /// `give 1 or more`.
     pub remedy: &'static str,
@@ -53,7 +58,9 @@ impl Row {
             help,
             form,
             default: "",
+            otherwise: "",
             is_required: false,
+            is_late: false,
             remedy: "",
         }
     }
@@ -64,14 +71,23 @@ impl Row {
         joined(self.help)
     }
 
+    /// What holds where it is not given.
+    #[must_use]
+    pub const fn unsaid(&self) -> &'static str {
+        match self.default.is_empty() {
+            true => self.otherwise,
+            false => self.default,
+        }
+    }
+
     /// What it means, what it may be and what holds where it is not given.
     #[must_use]
     pub fn description(&self) -> String {
         let choices = self.form.choices();
-        let default = match self.default {
-            "" => String::new(),
-            value if self.form.accepts(value) => format!("default: `{value}`"),
-            words => format!("default: {words}"),
+        let default = match (self.default, self.otherwise) {
+            ("", "") => String::new(),
+            ("", words) => format!("default: {words}"),
+            (value, _) => format!("default: `{value}`"),
         };
         let facts: Vec<String> = [choices, default]
             .into_iter()
@@ -89,7 +105,7 @@ impl Row {
     ///
     /// A text that is not one.
     pub fn parse<T: Setting>(&self, text: &str) -> Result<T, Refusal> {
-        match self.form.accepts(text) {
+        match self.is_late || self.form.accepts(text) {
             true => T::parse(text, &self.form),
             false => Err(Refusal::Form),
         }
@@ -118,7 +134,7 @@ impl Row {
     /// Its schema; where it may be left out it may be null, too.
     #[must_use]
     pub fn schema(&self) -> Schema {
-        let default = Some(self.default).filter(|default| self.form.accepts(default));
+        let default = Some(self.default).filter(|default| !default.is_empty());
         self.form
             .schema(&self.description(), default, !self.is_required)
     }

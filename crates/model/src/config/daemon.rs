@@ -21,6 +21,7 @@ const USER: TextForm = TextForm {
     pattern: ".+",
     remedy: "the name of a user, or a number",
     is_quoted: false,
+    numbers: None,
 };
 
 settings! {
@@ -28,16 +29,16 @@ settings! {
     pub struct DaemonSettings {
         /// Address and port, as in `127.0.0.1:9469`, that serve the page, metrics and health, read
         /// only.
-        optional listen: SocketAddr, default: "none";
+        optional listen: SocketAddr, otherwise: "none";
         /// Names, as in `["relay1.example"]`, that whoever asks there may know the host by, besides its
         /// addresses, `localhost` and its own name; requests under another name are refused.
-        optional listen_names: Vec<String>, default: "none";
+        optional listen_names: Vec<String>, otherwise: "none";
         /// Path of rules that do not choose one themselves.
         optional path: PathChoice, default: "auto";
         /// Workers of the userspace path.
-        optional workers: u16, form: Form::number(1, 1024), default: "one per core";
+        optional workers: u16, form: Form::number(1, 1024), otherwise: "one per core";
         /// User that workers run as, by name or number; needs CAP_SETUID, CAP_SETGID and CAP_KILL.
-        optional worker_user: String, form: Form::Text(&USER), default: "the daemon's own";
+        optional worker_user: String, form: Form::Text(&USER), otherwise: "the daemon's own";
         /// Form of the log.
         optional log: LogForm, default: "auto";
         /// The most rules that clients may bring about, with eight inputs and outputs for each on

@@ -10,9 +10,40 @@ use super::{ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Settings,
 use crate::document::RuleDocument;
 use crate::endpoint::check_interface_name;
 use crate::problem::Part;
+use crate::setting::{Form, Row};
 
 /// Keys a file may have.
 const KEYS: &str = "version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]";
+
+/// The keys of a file that are no tables.
+pub const FILE: &[Row] = &[
+    Row {
+        default: "false",
+        ..Row::new(
+            "allow_link_local",
+            &[
+                "Permits 224.0.0.0/24 and ff02::/16 as inputs; rules that reflect may have them anyway.",
+            ],
+            Form::Flag,
+        )
+    },
+    Row::new(
+        "join",
+        &[
+            "Groups that are joined on an interface whatever the rules say, as `mcr join` does:",
+            "`GROUP%IFACE`; sources may stand before the group.",
+        ],
+        Form::List(&join::FORM),
+    ),
+    Row {
+        is_required: true,
+        ..Row::new(
+            "version",
+            &["The version of this format, 1; the main file has to say it."],
+            Form::number(1, 1),
+        )
+    },
+];
 
 /// What a file holds, as far as it can be read.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration;
 use crate::endpoint::check_interface_name;
-use crate::rule::is_name;
+use crate::rule::NAME;
 use crate::setting::{Difference, Form, Refusal, Setting, TextForm, differences, settings, words};
 
 /// The most endpoints: etcd has three to seven members.
@@ -22,28 +22,22 @@ pub const HOLD: Duration = Duration::from_millis(1200);
 /// What a relay takes of the rules, against the others' weights, where nobody says otherwise.
 pub const WEIGHT: u16 = 100;
 
-const NAME: TextForm = TextForm {
-    name: "NAME",
-    fits: is_name,
-    pattern: "[0-9A-Za-z][0-9A-Za-z._:-]{0,62}",
-    remedy: "a letter or digit, then letters, digits, '.', '_', '-' and ':', at most 63 of them",
-    is_quoted: true,
-};
-
 const ENDPOINT: TextForm = TextForm {
     name: "URL",
     fits: |at| check_endpoint(at).is_ok(),
     pattern: r"https?://([0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\]):0*[1-9][0-9]{0,4}/?",
     remedy: "https://HOST:PORT or http://HOST:PORT",
     is_quoted: true,
+    numbers: None,
 };
 
 const PEER: TextForm = TextForm {
     name: "ADDRESS:PORT",
     fits: is_peer,
-    pattern: r"([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):0*[1-9][0-9]{0,4}",
+    pattern: r"([1-9][0-9]{0,2}([.][0-9]{1,3}){3}|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):0*[1-9][0-9]{0,4}",
     remedy: "an address that the other relays reach and a port, as in 10.0.0.1:9470",
     is_quoted: false,
+    numbers: None,
 };
 
 const ROLE: TextForm = TextForm {
@@ -52,6 +46,7 @@ const ROLE: TextForm = TextForm {
     pattern: r"[^ /%,@:*?]{1,15}",
     remedy: "the name of one interface",
     is_quoted: true,
+    numbers: None,
 };
 
 settings! {
@@ -63,7 +58,7 @@ settings! {
         /// one cluster.
         required endpoints: Vec<String> => checked_endpoints, form: Form::List(&ENDPOINT);
         /// What the others know this relay by, unique in the fleet.
-        optional relay: String, form: Form::Text(&NAME), default: "the host's name";
+        optional relay: String, form: Form::Text(&NAME), otherwise: "the host's name";
         /// Interfaces of this host by their roles, as rules of the fleet name them:
         /// `{ red = "eth0", out = "eth2" }`.
         required interfaces: BTreeMap<String, String> => checked_roles, form: Form::Map(&ROLE);
@@ -75,13 +70,13 @@ settings! {
         optional weight: u16, form: Form::number(1, 1000), default: "100";
         /// Address and UDP port, as in `10.0.0.1:9470`, where the other relays reach this one; by
         /// default the address that it reaches etcd from, and port 9470.
-        optional peer: SocketAddr, form: Form::Text(&PEER), default: "by what reaches etcd";
+        optional peer: SocketAddr, form: Form::Text(&PEER), otherwise: "by what reaches etcd";
         /// Files of certificates and key, for `https` endpoints.
-        optional tls: FleetTls, default: "none";
+        optional tls: FleetTls, otherwise: "none";
         /// User of etcd, for a cluster that authenticates by password.
-        optional user: String, default: "none";
+        optional user: String, otherwise: "none";
         /// File that holds the user's password alone, read by nobody else.
-        optional password_file: PathBuf, default: "none";
+        optional password_file: PathBuf, otherwise: "none";
     }
 }
 

@@ -11,7 +11,7 @@ settings! {
     /// Who is told of events.
     pub struct Notify {
         /// Where each event is posted as JSON, as in `http://10.0.0.9:8080/mcr`; http only.
-        optional webhook: Webhook, default: "none";
+        optional webhook: Webhook, otherwise: "none";
     }
 }
 
@@ -124,6 +124,9 @@ mod tests {
         ] {
             let refused = text.parse::<Webhook>().unwrap_err();
             assert!(refused.contains(why), "{refused}");
+            let errors =
+                crate::config::schema::tests::errors(&format!("[notify]\nwebhook = {text:?}"));
+            assert_ne!(errors, [""; 0], "{text}");
         }
     }
 }

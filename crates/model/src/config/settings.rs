@@ -69,7 +69,7 @@ settings! {
         /// `1Gbit`.
         required unicast: String, form: Form::Text(&limit::LIMIT);
         /// What may go at once: packets, or bits as in `5Mbit`.
-        optional burst: String, form: Form::Text(&limit::BURST), default: "a tenth of a second's";
+        optional burst: String, form: Form::Text(&limit::BURST), otherwise: "a tenth of a second's";
     }
 }
 
@@ -89,14 +89,14 @@ settings! {
     /// Settings of one interface, as they are written.
     pub struct InterfaceTable {
         /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`).
-        optional gro: Gro, default: "`gro` of `[daemon]` says whether the daemon decides";
+        optional gro: Gro, otherwise: "`gro` of `[daemon]` says whether the daemon decides";
         /// Path of the rules whose inputs are on it.
         optional path: PathChoice, default: "auto";
         /// What makes it a tunnel: a VXLAN interface of this name that the daemon makes, whose packets
         /// go whole, with their groups, ports and sources, to `remote`.
         optional over: Over;
         /// Own address that the tunnel sends from.
-        optional local: End, default: "the one that the route to `remote` gives";
+        optional local: End, otherwise: "the one that the route to `remote` gives";
         /// Address of the tunnel's other end.
         optional remote: End;
         /// UDP port of both ends.
@@ -108,7 +108,7 @@ settings! {
         /// MTU of the tunnel in bytes. With a larger one than by default the tunnel's own packets are
         /// sent in fragments.
         optional mtu: u32, form: Form::number(MTU_MIN as u64, MTU_MAX as u64),
-            default: "what the route to `remote` leaves room for",
+            otherwise: "what the route to `remote` leaves room for",
             remedy: "give a number from 576 to 65535";
     }
 }

@@ -372,6 +372,7 @@ fn reads_a_budget_and_says_what_is_wrong_with_one() {
         ("[budget]\n", "mcr.toml:2: budget: missing field `unicast`"),
     ] {
         assert_eq!(read(text).unwrap_err().to_string(), expected);
+        assert_ne!(schema::tests::errors(text), [""; 0], "{text}");
     }
 }
 
@@ -459,6 +460,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");
+        assert_ne!(schema::tests::errors(&text), [""; 0], "{line}");
         assert_eq!(errors(&text), [format!("mcr.toml:4: daemon: {expected}")]);
     }
     assert!(errors("version = 1\ndaemon = 1\n")[0].starts_with("mcr.toml:2: daemon: "));

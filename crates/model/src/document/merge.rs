@@ -5,34 +5,81 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::Scalar;
-use crate::merge::{Merge, MergeKeys, MergeProblem};
-use crate::setting::{Options, Written, parse, split};
+use crate::merge::{ByWord, Merge, MergeKeys, MergeProblem};
+use crate::setting::{
+    Form, Options, Row, Schemas, Setting, Written, parse, schema, split, text_or_table,
+};
 
 /// What tells copies of a packet, in one word or with more keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum MergeDocument {
     /// `rtp`, `moldudp64`, `mdp3` or `payload`; `none`: nothing is merged.
-    #[schema(example = "rtp")]
     Text(String),
     /// The same and more; apart in memory, for most are texts.
     Table(Box<MergeTable>),
+}
+
+impl PartialSchema for MergeDocument {
+    fn schema() -> RefOr<Schema> {
+        let group = MergeKeys::GROUP;
+        let (option, word) = (group.pattern(), ByWord::FORM.pattern());
+        let pattern = format!("{word}|({option})(,({option}))*");
+        text_or_table::<MergeKeys>(
+            "What tells copies of a packet, in one word or with more keys.",
+            &pattern,
+        )
+    }
+}
+
+impl ToSchema for MergeDocument {
+    fn schemas(list: &mut Schemas) {
+        list.push((MergeTable::name().into(), MergeTable::schema()));
+        MergeTable::schemas(list);
+    }
 }
 
 /// The same in a table.
 pub type MergeTable = Written<MergeKeys>;
 
 /// Some bytes of the payload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FieldDocument {
     /// Bytes of the payload before it.
     pub offset: Scalar,
     /// How many it is.
     pub bytes: Scalar,
 }
+
+impl FieldDocument {
+    /// Its keys.
+    pub const ROWS: &[Row] = &[
+        Row {
+            is_required: true,
+            ..Row::new(
+                "offset",
+                &["Bytes of the payload before it."],
+                Form::number(0, 1400),
+            )
+        },
+        Row {
+            is_required: true,
+            ..Row::new("bytes", &["How many it is."], Form::number(1, 16))
+        },
+    ];
+}
+
+impl PartialSchema for FieldDocument {
+    fn schema() -> RefOr<Schema> {
+        schema(Self::ROWS, &["Some bytes of the payload."]).into()
+    }
+}
+
+impl ToSchema for FieldDocument {}
 
 impl MergeDocument {
     /// Reads it; `none` is no merge.

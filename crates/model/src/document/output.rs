@@ -5,19 +5,36 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
-use crate::rule::{OutputError, OutputOptions, OutputSpec};
-use crate::setting::Written;
+use crate::rule::{DESTINATION_PATTERN, OutputError, OutputOptions, OutputSpec};
+use crate::setting::{Options, Schemas, Written, text_or_table};
 
 /// One output: its text with options, `239.10.1.1%eth1:6001,ttl=16`, or a table of the same.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum OutputDocument {
     /// Destination and options in one text.
     Text(String),
     /// Destination and options apart; apart in memory too, for most outputs are texts.
     Table(Box<OutputTable>),
+}
+
+impl PartialSchema for OutputDocument {
+    fn schema() -> RefOr<Schema> {
+        let description = "Destination and options: `239.10.1.1%eth1:6001,ttl=16`, or a table.";
+        let option = OutputOptions::GROUP.pattern();
+        let pattern = format!("({DESTINATION_PATTERN})(,({option}))*");
+        text_or_table::<OutputOptions>(description, &pattern)
+    }
+}
+
+impl ToSchema for OutputDocument {
+    fn schemas(list: &mut Schemas) {
+        list.push((OutputTable::name().into(), OutputTable::schema()));
+        OutputTable::schemas(list);
+    }
 }
 
 /// An output with its options as keys.

@@ -4,7 +4,14 @@ use super::RuleDocument;
 use crate::endpoint::Endpoint;
 use crate::reflect::{MODE, Reflect, ReflectProblem, Written};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
+use crate::setting::Table;
 use crate::table::Ttl;
+
+/// Keys of rules that reflect alone.
+pub const REFLECT_KEYS: &[&str] = &["interfaces", "group", "source", "ttl", "window"];
+
+/// Keys that rules which reflect do not have: many senders of many packets are not a stream.
+const OTHER_KEYS: &[&str] = &["input", "inputs", "outputs", "failover", "merge", "health"];
 
 /// How a rule reflects, and the inputs and outputs that this comes to.
 type Reflected = (Reflect, (Vec<Endpoint>, Vec<OutputSpec>));
@@ -18,22 +25,19 @@ impl RuleDocument {
 
     /// Reads how the rule reflects, if it does.
     pub(super) fn reflected(&self) -> Result<Option<Reflected>, Vec<ReflectProblem>> {
-        let first = |keys: &[(&'static str, bool)]| {
-            let given = keys.iter().find(|(_, is_given)| *is_given);
-            given.map(|(key, _)| *key)
-        };
         match self.mode.as_deref() {
             Some(MODE) => {}
             Some(other) => return Err(vec![ReflectProblem::Mode(other.to_owned())]),
             None => {
-                let stray = first(&self.own_keys()).map(ReflectProblem::WithoutMode);
+                let stray = self
+                    .given(REFLECT_KEYS)
+                    .next()
+                    .map(ReflectProblem::WithoutMode);
                 return stray.map_or(Ok(None), |stray| Err(vec![stray]));
             }
         }
-        let beside = self.other_keys().into_iter();
-        let beside = beside.filter(|(_, is_given)| *is_given);
-        let mut problems: Vec<ReflectProblem> =
-            beside.map(|(key, _)| ReflectProblem::Beside(key)).collect();
+        let beside = self.given(OTHER_KEYS).map(ReflectProblem::Beside);
+        let mut problems: Vec<ReflectProblem> = beside.collect();
         let ttl = self.ttl.as_ref().map(ToString::to_string);
         let written = Written {
             interfaces: &self.interfaces,
@@ -50,26 +54,11 @@ impl RuleDocument {
         }
     }
 
-    fn own_keys(&self) -> [(&'static str, bool); 5] {
-        [
-            ("interfaces", !self.interfaces.is_empty()),
-            ("group", self.group.is_some()),
-            ("source", self.source.is_some()),
-            ("ttl", self.ttl.is_some()),
-            ("window", self.window.is_some()),
-        ]
-    }
-
-    /// Keys that rules which reflect do not have: many senders of many packets are not a stream.
-    fn other_keys(&self) -> [(&'static str, bool); 6] {
-        [
-            ("input", self.input.is_some()),
-            ("inputs", !self.inputs.is_empty()),
-            ("outputs", !self.outputs.is_empty()),
-            ("failover", self.failover.is_some()),
-            ("merge", self.merge.is_some()),
-            ("health", self.health.is_some()),
-        ]
+    /// Those of the keys that are given.
+    fn given(&self, keys: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
+        let values = self.values().into_iter();
+        let given = values.filter_map(|(row, text)| text.map(|_| row.key));
+        given.filter(|key| keys.contains(key))
     }
 }
 

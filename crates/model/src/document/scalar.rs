@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use serde::de::{Deserializer, Error as _, Visitor};
+use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use crate::placement::PathChoice;
-use crate::table::LocalDelivery;
 
 /// An option's value, in whichever type it is natural to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -78,47 +75,5 @@ impl<'de> Deserialize<'de> for Scalar {
         }
 
         deserializer.deserialize_any(Value)
-    }
-}
-
-fn path_of<E: serde::de::Error>(value: &Scalar) -> Result<PathChoice, E> {
-    match value.to_string().as_str() {
-        "auto" => Ok(PathChoice::Auto),
-        "kernel" => Ok(PathChoice::Kernel),
-        "userspace" => Ok(PathChoice::Userspace),
-        other => Err(E::custom(format!(
-            "path = {other:?}: give \"auto\", \"kernel\" or \"userspace\""
-        ))),
-    }
-}
-
-pub(crate) fn some_path<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<PathChoice>, D::Error> {
-    let value = Option::<Scalar>::deserialize(deserializer)?;
-    value.as_ref().map(path_of).transpose()
-}
-
-/// Takes a number for its text, so that what is wrong with it is said in the words of the option.
-pub(super) fn some_text<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<String>, D::Error> {
-    let value = Option::<Scalar>::deserialize(deserializer)?;
-    Ok(value.map(|value| value.to_string()))
-}
-
-pub(super) fn some_local<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<LocalDelivery>, D::Error> {
-    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    match value.to_string().as_str() {
-        "auto" => Ok(Some(LocalDelivery::Auto)),
-        "yes" => Ok(Some(LocalDelivery::Yes)),
-        "no" => Ok(Some(LocalDelivery::No)),
-        other => Err(D::Error::custom(format!(
-            "local = {other:?}: give \"auto\", \"yes\" or \"no\""
-        ))),
     }
 }

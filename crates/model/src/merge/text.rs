@@ -97,6 +97,7 @@ const SESSION: TextForm = TextForm {
     pattern: "[0-9]{1,4}:0*([1-9]|1[0-6])",
     remedy: "offset and bytes, as in 2:8; 1 to 16 bytes that begin within the first 1400",
     is_quoted: false,
+    numbers: None,
 };
 
 const COUNT: TextForm = TextForm {
@@ -105,6 +106,7 @@ const COUNT: TextForm = TextForm {
     pattern: "[0-9]{1,4}:0*[124]",
     remedy: "offset and bytes, as in 18:2; 1, 2 or 4 bytes that begin within the first 1400",
     is_quoted: false,
+    numbers: None,
 };
 
 impl Setting for Field {
@@ -341,6 +343,7 @@ mod tests {
             ),
         ] {
             assert_eq!(read(text).unwrap_err().to_string(), expected);
+            crate::config::check_in_a_rule("merge", text, expected);
         }
         for text in [
             "by=sequence,offset=+8,bytes=4",

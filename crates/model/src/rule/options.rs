@@ -108,15 +108,30 @@ options! {
 /// Where an output goes, as a table says it.
 const TO: &[Row] = &[Row {
     is_required: true,
-    ..Row::new("to", &["Destination."], Form::Text(&DESTINATION))
+    ..Row::new(
+        "to",
+        &["Destination: `GROUP%IFACE:PORT` or `ADDRESS[%IFACE]:PORT`."],
+        Form::Text(&DESTINATION),
+    )
 }];
 
+/// A destination without options, as a regular expression.
+pub(crate) const DESTINATION_PATTERN: &str = concat!(
+    r"([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
+    r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?",
+);
+
+/// A destination, which may have options behind it here, too.
 const DESTINATION: TextForm = TextForm {
-    name: "GROUP%IFACE:PORT or ADDRESS[%IFACE]:PORT",
+    name: "GROUP%IFACE:PORT",
     fits: |_| true,
-    pattern: ".*",
+    pattern: concat!(
+        r"([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
+        r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?(,.*)?",
+    ),
     remedy: "a destination",
     is_quoted: false,
+    numbers: None,
 };
 
 const YES_NO: Form = Form::Words(&[Word::plain("yes"), Word::plain("no")]);
@@ -159,9 +174,10 @@ impl Setting for Ttl {
 const SOURCE: TextForm = TextForm {
     name: "auto|keep|ADDRESS",
     fits: |text| matches!(text, "auto" | "keep") || text.parse::<IpAddr>().is_ok(),
-    pattern: "auto|keep|[0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
+    pattern: "auto|keep|[0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*",
     remedy: "auto, keep, or an address",
     is_quoted: false,
+    numbers: None,
 };
 
 impl Setting for SourceChoice {
@@ -198,6 +214,7 @@ const CODE_POINT: TextForm = TextForm {
     pattern: "keep|0*([0-9]|[1-5][0-9]|6[0-3])|[Ee][Ff]|[Vv][Aa]|[Cc][Ss][0-7]|[Aa][Ff][1-4][1-3]",
     remedy: "0 to 63, a name such as ef, af41 or cs5, or keep",
     is_quoted: false,
+    numbers: Some((0, 63)),
 };
 
 impl Setting for Dscp {

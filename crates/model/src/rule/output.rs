@@ -354,6 +354,7 @@ mod tests {
         ] {
             let text = format!("10.9.9.9:7000,{options}");
             assert_eq!(error(&text), format!("{text}: {expected}"));
+            crate::config::check_in_a_rule("outputs", &text, expected);
         }
     }
 

@@ -45,8 +45,10 @@ pub enum Form {
     Map(&'static TextForm),
     /// Some bytes of the payload: a text, or a table of offset and bytes.
     Bytes(&'static TextForm),
-    /// A table of that name, which has rows of its own.
+    /// What has a schema of that name.
     Table(&'static str),
+    /// A list of what has a schema of that name.
+    Tables(&'static str),
 }
 
 /// A word and what it means.
@@ -73,6 +75,8 @@ pub struct TextForm {
     pub remedy: &'static str,
     /// Whether what is refused is shown in quotes.
     pub is_quoted: bool,
+    /// The numbers that may stand for a text, if any.
+    pub numbers: Option<(u64, u64)>,
 }
 
 /// Any text.
@@ -82,6 +86,7 @@ pub(super) const ANY: TextForm = TextForm {
     pattern: ".*",
     remedy: "a text",
     is_quoted: true,
+    numbers: None,
 };
 
 impl Word {
@@ -137,7 +142,7 @@ impl Form {
             }
             Self::Words(words) => words.iter().flat_map(Word::all).any(|word| word == text),
             Self::Text(form) | Self::List(form) | Self::Bytes(form) => (form.fits)(text),
-            Self::Map(_) | Self::Table(_) => false,
+            Self::Map(_) | Self::Table(_) | Self::Tables(_) => false,
         }
     }
 
@@ -167,7 +172,7 @@ impl Form {
             Self::Time { .. } => "TIME",
             Self::Words(_) => "WORD",
             Self::Text(form) | Self::List(form) | Self::Map(form) | Self::Bytes(form) => form.name,
-            Self::Table(_) => "TABLE",
+            Self::Table(_) | Self::Tables(_) => "TABLE",
         }
     }
 
@@ -178,7 +183,7 @@ impl Form {
             Self::Number { least, most, .. } if *most >= u32::MAX.into() => {
                 format!("{least} or more")
             }
-            Self::Number { least, most, .. } => format!("{least} to {most}"),
+            Self::Number { least, most, .. } if least < most => format!("{least} to {most}"),
             Self::Time { least, most, .. } => {
                 let [least, most] = [least, most].map(|time| duration::text(*time));
                 format!("`{least}` to `{most}`")
@@ -216,7 +221,7 @@ impl Form {
             Self::Text(form) | Self::List(form) | Self::Map(form) | Self::Bytes(form) => {
                 form.pattern.to_owned()
             }
-            Self::Flag | Self::Table(_) => ANY.pattern.to_owned(),
+            Self::Flag | Self::Table(_) | Self::Tables(_) => ANY.pattern.to_owned(),
         }
     }
 
@@ -250,13 +255,23 @@ impl Form {
                 let null = is_optional.then_some(Value::Null);
                 typed(&types).enum_values(Some(values.into_iter().chain(null)))
             }
+            Self::Text(TextForm {
+                numbers: Some((least, most)),
+                ..
+            }) => typed(&[Type::Integer, Type::String])
+                .minimum(Some(*least as f64))
+                .maximum(Some(*most as f64))
+                .pattern(pattern),
             Self::Time { .. } | Self::Text(_) => typed(&[Type::String]).pattern(pattern),
             Self::Map(_) => typed(&[Type::Object])
+                .property_names(Some(text()))
                 .additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(text().into())))),
-            Self::List(_) => {
-                let array = ArrayBuilder::new()
-                    .items(text())
-                    .description(Some(description));
+            Self::List(_) | Self::Tables(_) => {
+                let array = ArrayBuilder::new().description(Some(description));
+                let array = match self {
+                    Self::Tables(name) => array.items(Ref::from_schema_name(*name)),
+                    _ => array.items(text()),
+                };
                 let null = is_optional.then_some(Type::Null);
                 let types = [Type::Array].into_iter().chain(null).collect();
                 return Schema::Array(array.schema_type(SchemaType::Array(types)).build());

@@ -26,6 +26,15 @@ pub struct Group {
     pub rows: &'static [Row],
 }
 
+impl Group {
+    /// An option as it is written, as a regular expression.
+    pub(crate) fn pattern(&self) -> String {
+        let options = self.rows.iter();
+        let options = options.map(|row| format!("{}=({})", row.key, row.form.pattern()));
+        options.collect::<Vec<String>>().join("|")
+    }
+}
+
 /// A value that is read of options.
 pub trait Options: Clone + Default + PartialEq {
     /// What they have in common.

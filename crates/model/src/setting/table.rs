@@ -48,7 +48,7 @@ impl Difference {
 
 /// The keys of which two tables say different things, defaults included.
 pub(crate) fn differences<T: Table>(asked: &T, other: &T) -> Vec<Difference> {
-    let said = |text: Option<String>, row: &Row| text.unwrap_or_else(|| row.default.to_owned());
+    let said = |text: Option<String>, row: &Row| text.unwrap_or_else(|| row.unsaid().to_owned());
     let both = asked.values().into_iter().zip(other.values());
     let both = both.map(|((row, asked), (_, other))| Difference {
         key: row.key,
@@ -74,7 +74,8 @@ pub(crate) fn schema(rows: &[Row], description: &[&str]) -> Schema {
     Schema::Object(object.build())
 }
 
-/// Declares a table: a struct with a field for each key, which is `optional` or `required`. Behind the
+/// Declares a table: a struct with a field for each key, which is `optional` or `required`, or
+/// holds `several`, perhaps none. Behind the
 /// key stands its type, what checks it further, if anything, and what its row says besides its form.
 macro_rules! settings {
     (
@@ -175,19 +176,27 @@ macro_rules! settings {
             }
         }
 
-        impl utoipa::ToSchema for $name {}
+        impl utoipa::ToSchema for $name {
+            fn schemas(list: &mut $crate::setting::Schemas) {
+                $(<$type as $crate::setting::Setting>::schemas(list);)+
+            }
+        }
     };
     (@type optional $type:ty) => { Option<$type> };
     (@type required $type:ty) => { $type };
+    (@type several $type:ty) => { $type };
     (@check) => { Ok };
     (@check $check:expr) => { $check };
     (@is_required optional) => { false };
     (@is_required required) => { true };
+    (@is_required several) => { false };
     (@given optional $($value:tt)+) => { $($value)+.as_ref() };
     (@given required $($value:tt)+) => { Some(&$($value)+) };
+    (@given several $($value:tt)+) => { Some(&$($value)+).filter(|several| !several.is_empty()) };
     (@over optional $value:expr, $below:expr) => { $value.clone().or_else(|| $below.clone()) };
-    (@over required $value:expr, $below:expr) => { $value.clone() };
+    (@over $need:ident $value:expr, $below:expr) => { $value.clone() };
     (@read optional $key:ident) => { $key };
+    (@read several $key:ident) => { $key.unwrap_or_default() };
     (@read required $key:ident) => {
         $key.ok_or_else(|| serde::de::Error::missing_field(stringify!($key)))?
     };

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::form::ANY;
 use super::{Form, Row, Table, TextForm};
 use crate::config::{FleetTls, Webhook};
-use crate::document::Scalar;
+use crate::document::{FailoverDocument, HealthDocument, MergeDocument, OutputDocument, Scalar};
 use crate::duration;
 
 /// Why a text is no value.
@@ -22,6 +24,9 @@ pub enum Refusal {
     /// Another reason, with what to write.
     Because(&'static str),
 }
+
+/// Schemas by their names.
+pub type Schemas = Vec<(String, RefOr<Schema>)>;
 
 /// A value of a key.
 pub trait Setting: Sized {
@@ -37,6 +42,9 @@ pub trait Setting: Sized {
 
     /// Writes it as it is read.
     fn text(&self, form: &Form) -> String;
+
+    /// Adds the schemas that its own refers to by name.
+    fn schemas(_list: &mut Schemas) {}
 
     /// Reads it where a table has it, in whichever type it is natural to write.
     ///
@@ -73,6 +81,7 @@ const ADDRESS_AND_PORT: TextForm = TextForm {
     pattern: r"([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]{1,5}",
     remedy: "ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
     is_quoted: false,
+    numbers: None,
 };
 
 const WHOLE_PATH: TextForm = TextForm {
@@ -81,6 +90,7 @@ const WHOLE_PATH: TextForm = TextForm {
     pattern: "/.*",
     remedy: "the whole path, from / on",
     is_quoted: true,
+    numbers: None,
 };
 
 const URL: TextForm = TextForm {
@@ -89,6 +99,7 @@ const URL: TextForm = TextForm {
     pattern: r"http://([^@/?#:\[\]]+|\[[^@/?#\[\]]+\])(:0*[1-9][0-9]{0,4})?([/?#].*)?",
     remedy: "http://HOST[:PORT]/PATH",
     is_quoted: true,
+    numbers: None,
 };
 
 plain! {
@@ -168,7 +179,7 @@ impl Setting for bool {
 
 /// What tables hold in another form than one text.
 macro_rules! nested {
-    ($($type:ty, $form:expr, $text:expr;)+) => {$(
+    ($($type:ty $(as $of:ty)?, $form:expr, $text:expr;)+) => {$(
         impl Setting for $type {
             const FORM: Form = $form;
 
@@ -179,6 +190,13 @@ macro_rules! nested {
             fn text(&self, _: &Form) -> String {
                 let text: fn(&Self) -> String = $text;
                 text(self)
+            }
+
+            fn schemas(_list: &mut Schemas) {
+                $(
+                    _list.push((<$of>::name().into(), <$of>::schema()));
+                    <$of as ToSchema>::schemas(_list);
+                )?
             }
 
             fn read<'de, D: Deserializer<'de>>(_: &Row, deserializer: D) -> Result<Self, D::Error> {
@@ -195,7 +213,12 @@ nested! {
         pairs.collect::<Vec<String>>().join(", ")
     };
     Webhook, Form::Text(&URL), ToString::to_string;
-    FleetTls, Form::Table("FleetTls"), |tls| {
+    Scalar, Form::Text(&ANY), ToString::to_string;
+    FailoverDocument as FailoverDocument, Form::Table("FailoverDocument"), ToString::to_string;
+    MergeDocument as MergeDocument, Form::Table("MergeDocument"), ToString::to_string;
+    HealthDocument as HealthDocument, Form::Table("HealthDocument"), ToString::to_string;
+    Vec<OutputDocument> as OutputDocument, Form::Tables("OutputDocument"), |_| String::new();
+    FleetTls as FleetTls, Form::Table("FleetTls"), |tls| {
         let given = tls.values().into_iter().filter_map(|(row, text)| Some((row.key, text?)));
         let given = given.map(|(key, text)| format!("{key} {text}"));
         given.collect::<Vec<String>>().join(", ")

@@ -7,11 +7,11 @@ use std::marker::PhantomData;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{AnyOfBuilder, Schema};
+use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, Type};
+use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::{Form, Group, Key, Options, Row, parse, schema, split};
+use super::{Form, Group, Key, Options, Row, Schemas, parse, schema, split};
 use crate::document::{FieldDocument, Scalar};
 
 /// The options of a `T` as they were written, and what they are options of where a table says that.
@@ -207,4 +207,22 @@ impl<T: Options> ToSchema for Written<T> {
     fn name() -> Cow<'static, str> {
         T::GROUP.document.into()
     }
+
+    fn schemas(list: &mut Schemas) {
+        if T::GROUP.rows.iter().any(is_field) {
+            list.push((FieldDocument::name().into(), FieldDocument::schema()));
+            FieldDocument::schemas(list);
+        }
+    }
+}
+
+/// The schema of what is a text of this form, or the table of a `T`.
+pub(crate) fn text_or_table<T: Options>(description: &str, pattern: &str) -> RefOr<Schema> {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    let text = text.pattern(Some(format!("^({pattern})$")));
+    let both = AnyOfBuilder::new()
+        .description(Some(description))
+        .item(text);
+    let both = both.item(Ref::from_schema_name(T::GROUP.document));
+    Schema::AnyOf(both.build()).into()
 }

@@ -2,15 +2,13 @@
 
 use std::str::FromStr;
 
-use model::document::{FailoverDocument, HealthDocument, MergeDocument, RuleDocument};
+use model::document::{
+    FailoverDocument, HealthDocument, MergeDocument, REFLECT_KEYS, RuleDocument,
+};
+use model::setting::{Form, Row, Table};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Status};
-
-/// Keys that take a value.
-const KEYS: &str = "path, local, limit, burst, failover, failover.KEY, merge, merge.KEY, health, \
-     health.KEY, share, enabled, comment, labels.KEY and, of a rule that reflects, interfaces, group, \
-     source, ttl, window";
 
 /// What one key is to be; without a value its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,53 +64,72 @@ impl Setting {
     }
 
     fn json(&self) -> Result<Value, String> {
-        let text = self.value.as_deref();
-        Ok(match self.key.as_str() {
-            "path" | "local" | "limit" | "burst" | "share" | "comment" | "group" | "source"
-            | "ttl" | "window" => json!(text),
-            "interfaces" => match text {
-                None => Value::Null,
-                Some(text) => json!(text.split(',').collect::<Vec<_>>()),
-            },
-            "mode" => return Err("a rule keeps its mode; add another and remove this".to_owned()),
-            "enabled" => match text {
-                None => Value::Null,
-                Some("yes" | "true") => json!(true),
-                Some("no" | "false") => json!(false),
-                Some(_) => return Err("give yes or no".to_owned()),
-            },
-            "failover" => match text {
-                None => Value::Null,
-                Some("on") => json!({}),
-                Some(text) => {
-                    json!(FailoverDocument::from_text(text).map_err(|error| error.to_string())?)
-                }
-            },
-            "merge" => match text {
-                None | Some("none") => Value::Null,
-                Some(text) => {
-                    json!(MergeDocument::from_text(text).map_err(|error| error.to_string())?)
-                }
-            },
-            "health" => match text {
-                None => Value::Null,
-                Some("on") => json!({}),
-                Some(text) => {
-                    json!(HealthDocument::from_text(text).map_err(|error| error.to_string())?)
-                }
-            },
-            key if ["failover.", "merge.", "health.", "labels."]
-                .iter()
-                .any(|table| key.starts_with(table)) =>
-            {
-                json!(text)
+        match self.key.as_str() {
+            "mode" | "name" => {
+                let key = &self.key;
+                return Err(format!(
+                    "a rule keeps its {key}; add another and remove this"
+                ));
             }
             "input" | "inputs" => return Err("use --add-input and --remove-input".to_owned()),
             "output" | "outputs" => return Err("use --add-output and --remove-output".to_owned()),
-            "name" => return Err("a rule keeps its name; add another and remove this".to_owned()),
-            _ => return Err(format!("there is no such key; there are {KEYS}")),
+            _ => {}
+        }
+        let (key, below) = match self.key.split_once('.') {
+            Some((key, _)) => (key, true),
+            None => (self.key.as_str(), false),
+        };
+        let row = RuleDocument::ROWS.iter().find(|row| row.key == key);
+        let row = row.filter(|row| match row.form {
+            Form::Table(_) => true,
+            Form::Map(_) => below,
+            _ => !below,
+        });
+        let row = row.ok_or_else(|| format!("there is no such key; there are {}", keys()))?;
+        let Some(text) = self.value.as_deref() else {
+            return Ok(Value::Null);
+        };
+        let wrong = |error: &dyn ToString| error.to_string();
+        Ok(match (row.form, key, text) {
+            (Form::Flag, _, "yes" | "true") => json!(true),
+            (Form::Flag, _, "no" | "false") => json!(false),
+            (Form::Flag, ..) => return Err("give yes or no".to_owned()),
+            (Form::List(_), ..) => json!(text.split(',').collect::<Vec<_>>()),
+            (Form::Table(_), ..) if below => json!(text),
+            (Form::Table(_), "merge", "none") => Value::Null,
+            (Form::Table(_), "merge", _) => {
+                json!(MergeDocument::from_text(text).map_err(|error| wrong(&error))?)
+            }
+            (Form::Table(_), _, "on") => json!({}),
+            (Form::Table(_), "failover", _) => {
+                json!(FailoverDocument::from_text(text).map_err(|error| wrong(&error))?)
+            }
+            (Form::Table(_), ..) => {
+                json!(HealthDocument::from_text(text).map_err(|error| wrong(&error))?)
+            }
+            _ => json!(text),
         })
     }
+}
+
+/// The keys that take a value.
+fn keys() -> String {
+    const ENDS: [&str; 5] = ["name", "input", "inputs", "outputs", "mode"];
+    let rows = RuleDocument::ROWS
+        .iter()
+        .filter(|row| !ENDS.contains(&row.key));
+    let (own, others): (Vec<&Row>, Vec<&Row>) =
+        rows.partition(|row| REFLECT_KEYS.contains(&row.key));
+    let listed = |rows: Vec<&Row>| {
+        let keys = rows.into_iter().map(|row| match row.form {
+            Form::Table(_) => format!("{0}, {0}.KEY", row.key),
+            Form::Map(_) => format!("{}.KEY", row.key),
+            _ => row.key.to_owned(),
+        });
+        keys.collect::<Vec<String>>().join(", ")
+    };
+    let (own, others) = (listed(own), listed(others));
+    format!("{others} and, of a rule that reflects, {own}")
 }
 
 /// A table of the rule, of which a merge may be a word.

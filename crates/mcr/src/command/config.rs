@@ -1,0 +1,41 @@
+//! `mcr config`: what is known of the configuration without one.
+
+use std::process::ExitCode;
+
+use model::config;
+
+use crate::failure::Failure;
+use crate::render;
+
+/// What may stand in a configuration.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr config schema > mcr.schema.json")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Schema(SchemaArgs),
+}
+
+/// Print the JSON schema of the configuration, for editors that complete and check TOML.
+///
+/// Those that go by taplo (Even Better TOML in VS Code, Helix, Neovim) read it where the first line of
+/// the file says #:schema ./mcr.schema.json. It knows each key by itself; mcr check knows the rest.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr config schema > mcr.schema.json
+  mcr config schema | jq .definitions.RuleDocument.properties.limit")]
+struct SchemaArgs {}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    match args.what {
+        What::Schema(SchemaArgs {}) => render::json(&config::schema())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
