@@ -24,7 +24,7 @@ use crate::placement::PathChoice;
 use crate::problem::{Part, Problem, Problems, What};
 use crate::reflect::MODE;
 use crate::rule::{LABELS_MAX, NAME, Rule, TEXT_MAX, is_label_key, is_name};
-use crate::setting::{Form, Setting, Table, TextForm, Word, Written, settings};
+use crate::setting::{ANY, Form, Setting, Table, TextForm, Word, Written, settings};
 use crate::table::{LocalDelivery, Ttl};
 
 /// Which of a rule's inputs is relayed, as written: `failover = "500ms"`, or a table.
@@ -251,27 +251,22 @@ impl RuleDocument {
 /// An address with a mask, and perhaps sources before it.
 const INPUT: TextForm = TextForm {
     name: "[SOURCE@]GROUP%IFACE:PORT",
-    fits: |_| true,
     pattern: concat!(
         r"([^@%\[\]]+@)?[0-9a-z./]+%[^/:\[\]]+:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?",
         r"|\[([^@%\[\]]+@)?[0-9A-Za-z.:/]+%[^/:\[\]]+\]:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?",
     ),
-    remedy: "[SOURCE@]GROUP%IFACE:PORT",
-    is_quoted: true,
-    numbers: None,
+    ..ANY
 };
 
 const GROUP: TextForm = TextForm {
     name: "GROUP:PORT",
     pattern: r"([0-9.]+|\[[0-9A-Fa-f.:]+\]):[1-9][0-9]{0,4}",
-    remedy: "GROUP:PORT",
     ..INPUT
 };
 
 const INTERFACE: TextForm = TextForm {
     name: "IFACE",
     pattern: r"[^\s/%,@:]{1,15}",
-    remedy: "an interface",
     ..INPUT
 };
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::limit::{self, RateUnit};
-use crate::setting::{Form, OptionProblem, Refusal, Setting, TextForm, options, words};
+use crate::setting::{ANY, Form, OptionProblem, Refusal, Setting, TextForm, options, words};
 
 /// Silence after which a stream is down, unless the rule says otherwise.
 pub const DEFAULT_SILENCE: Duration = Duration::from_secs(2);
@@ -138,8 +138,7 @@ const RATE: TextForm = TextForm {
     fits: |text| limit::parse_rate(text).is_some_and(|(_, rate)| rate > 0),
     pattern: limit::RATE_PATTERN,
     remedy: "a rate such as 900pps or 8Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
-    is_quoted: false,
-    numbers: None,
+    ..ANY
 };
 
 impl Setting for Rate {

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::setting::TextForm;
+use crate::setting::{ANY, TextForm};
 
 /// Bursts are never below one GSO super-packet, or it could never pass: 64 datagrams.
 const BURST_MIN_PACKETS: u64 = 64;
@@ -19,18 +19,14 @@ pub(crate) const RATE_PATTERN: &str =
 /// What `limit=` may be; [`parse`] says what is wrong with another text.
 pub(crate) const LIMIT: TextForm = TextForm {
     name: "RATE",
-    fits: |_| true,
     pattern: RATE_PATTERN,
-    remedy: "a rate",
-    is_quoted: false,
-    numbers: None,
+    ..ANY
 };
 
 /// What `burst=` may be.
 pub(crate) const BURST: TextForm = TextForm {
     name: "SIZE",
     pattern: r"0*[1-9][0-9]*|(0*[1-9][0-9]*([.][0-9]+)?|[0-9]+[.]0*[1-9][0-9]*)[kMG]?bit",
-    remedy: "a size",
     numbers: Some((1, u32::MAX as u64)),
     ..LIMIT
 };

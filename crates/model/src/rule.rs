@@ -18,7 +18,7 @@ use crate::failover::Failover;
 use crate::health::Health;
 use crate::merge::Merge;
 use crate::reflect::Reflect;
-use crate::setting::TextForm;
+use crate::setting::{ANY, TextForm};
 use crate::table::{LocalDelivery, Path, RateLimit};
 
 /// What rules, shares, fleets and relays may be called.
@@ -27,8 +27,7 @@ pub(crate) const NAME: TextForm = TextForm {
     fits: is_name,
     pattern: "[0-9A-Za-z][0-9A-Za-z._:-]{0,62}",
     remedy: "a letter or digit, then letters, digits, '.', '_', '-' and ':', at most 63 of them",
-    is_quoted: true,
-    numbers: None,
+    ..ANY
 };
 
 /// Longest comment and longest value of a label, in bytes.

@@ -7,6 +7,7 @@ mod form;
 mod options;
 mod pattern;
 mod read;
+mod schema;
 mod table;
 mod value;
 mod words;
@@ -16,16 +17,17 @@ use std::borrow::Cow;
 
 use utoipa::openapi::schema::Schema;
 
+pub(crate) use form::ANY;
 pub use form::{Form, TextForm, Word};
 pub(crate) use options::options;
 pub use options::{Group, OptionProblem, Options, parse, split};
 pub(crate) use read::{Key, Keyed};
+pub(crate) use schema::{schema, text_or_table};
 pub use table::{Difference, Table};
-pub(crate) use table::{differences, schema, settings};
+pub(crate) use table::{differences, settings};
 pub use value::{Refusal, Schemas, Setting};
 pub(crate) use words::words;
 pub use written::Written;
-pub(crate) use written::text_or_table;
 
 /// One key of a table.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,15 @@ pub struct Row {
     /// `give 1 or more`.
     pub remedy: &'static str,
 }
+
+/// Rows of one table are told by their keys.
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Row {}
 
 impl Row {
     /// A key that says no more than its form.

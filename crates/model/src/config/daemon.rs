@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use crate::placement::PathChoice;
-use crate::setting::{Form, TextForm, differences, settings, words};
+use crate::setting::{ANY, Form, TextForm, differences, settings, words};
 
 /// The most rules that clients may bring about, where nobody says another number.
 pub const MAX_RULES: u32 = 20_000;
@@ -21,7 +21,7 @@ const USER: TextForm = TextForm {
     pattern: ".+",
     remedy: "the name of a user, or a number",
     is_quoted: false,
-    numbers: None,
+    ..ANY
 };
 
 settings! {

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::duration;
 use crate::endpoint::check_interface_name;
 use crate::rule::NAME;
-use crate::setting::{Difference, Form, Refusal, Setting, TextForm, differences, settings, words};
+use crate::setting::{
+    ANY, Difference, Form, Refusal, Setting, TextForm, differences, settings, words,
+};
 
 /// The most endpoints: etcd has three to seven members.
 const ENDPOINTS_MAX: usize = 16;
@@ -24,11 +26,9 @@ pub const WEIGHT: u16 = 100;
 
 const ENDPOINT: TextForm = TextForm {
     name: "URL",
-    fits: |at| check_endpoint(at).is_ok(),
     pattern: r"https?://([0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\]):0*[1-9][0-9]{0,4}/?",
     remedy: "https://HOST:PORT or http://HOST:PORT",
-    is_quoted: true,
-    numbers: None,
+    ..ANY
 };
 
 const PEER: TextForm = TextForm {
@@ -37,16 +37,13 @@ const PEER: TextForm = TextForm {
     pattern: r"([1-9][0-9]{0,2}([.][0-9]{1,3}){3}|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):0*[1-9][0-9]{0,4}",
     remedy: "an address that the other relays reach and a port, as in 10.0.0.1:9470",
     is_quoted: false,
-    numbers: None,
+    ..ANY
 };
 
 const ROLE: TextForm = TextForm {
     name: "IFACE",
-    fits: |name| check_interface_name(name).is_ok() && !name.contains(['*', '?']),
     pattern: r"[^ /%,@:*?]{1,15}",
-    remedy: "the name of one interface",
-    is_quoted: true,
-    numbers: None,
+    ..ANY
 };
 
 settings! {

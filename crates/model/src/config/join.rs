@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::Endpoint;
 use crate::joins::{JOINED_GROUPS_MAX, groups_too_many, joined_groups};
 use crate::net::{Ports, Prefix};
-use crate::setting::TextForm;
+use crate::setting::{ANY, TextForm};
 
 /// What stands before the time at which a join ends.
 const UNTIL: &str = ",until=";
@@ -17,14 +17,11 @@ const UNTIL: &str = ",until=";
 /// What a join is written as.
 pub(super) const FORM: TextForm = TextForm {
     name: "[SOURCE@]GROUP%IFACE",
-    fits: |text| text.parse::<StaticJoin>().is_ok(),
     pattern: concat!(
         r"\[?([^\s@%\[\]]+@)?((22[4-9]|23[0-9])[0-9./]+|[Ff][Ff][0-9A-Fa-f:.]+(/[0-9]+)?)",
         r"%[^\s/%,@:*?\[\]]{1,15}\]?(,until=[0-9]+)?",
     ),
-    remedy: "GROUP%IFACE, as in 239.1.1.1%eth1",
-    is_quoted: true,
-    numbers: None,
+    ..ANY
 };
 
 /// A group, or each group of a range, that is joined on an interface whatever the rules say.

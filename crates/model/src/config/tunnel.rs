@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{InterfaceTable, Over};
 use crate::host::LOOPBACK;
-use crate::setting::{Form, Refusal, Row, Setting, Table, TextForm};
+use crate::setting::{ANY, Form, Refusal, Row, Setting, Table, TextForm};
 
 /// The port of VXLAN (RFC 7348 section 8).
 pub const TUNNEL_PORT: u16 = 4789;
@@ -150,11 +150,8 @@ pub struct End(pub IpAddr);
 
 const ADDRESS: TextForm = TextForm {
     name: "ADDRESS",
-    fits: |_| true,
     pattern: "[0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*",
-    remedy: "an address",
-    is_quoted: true,
-    numbers: None,
+    ..ANY
 };
 
 impl Setting for End {

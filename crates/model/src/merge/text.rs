@@ -6,7 +6,7 @@ use super::{
     By, ByteOrder, DEFAULT_PACKETS, DEFAULT_WINDOW, Field, Merge, MergeProblem, PACKETS_MAX,
     Sequence, WINDOW_MAX, WINDOW_MIN,
 };
-use crate::setting::{Form, Options, Refusal, Setting, TextForm, Word, options, words};
+use crate::setting::{ANY, Form, Options, Refusal, Setting, TextForm, Word, options, words};
 
 /// The keys that say where a sequence stands.
 const PLACE: [&str; 5] = ["offset", "bytes", "order", "session", "count"];
@@ -105,8 +105,7 @@ const COUNT: TextForm = TextForm {
     fits: |text| field(text).is_some_and(|field| matches!(field.bytes, 1 | 2 | 4)),
     pattern: "[0-9]{1,4}:0*[124]",
     remedy: "offset and bytes, as in 18:2; 1, 2 or 4 bytes that begin within the first 1400",
-    is_quoted: false,
-    numbers: None,
+    ..ANY
 };
 
 impl Setting for Field {

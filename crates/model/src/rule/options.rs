@@ -6,7 +6,9 @@ use thiserror::Error;
 
 use crate::demand::{Demand, IGMP};
 use crate::limit::{self, LimitProblem};
-use crate::setting::{Form, OptionProblem, Refusal, Row, Setting, TextForm, Word, options, words};
+use crate::setting::{
+    ANY, Form, OptionProblem, Refusal, Row, Setting, TextForm, Word, options, words,
+};
 use crate::table::Ttl;
 
 /// What is wrong with the options of an output.
@@ -124,14 +126,11 @@ pub(crate) const DESTINATION_PATTERN: &str = concat!(
 /// A destination, which may have options behind it here, too.
 const DESTINATION: TextForm = TextForm {
     name: "GROUP%IFACE:PORT",
-    fits: |_| true,
     pattern: concat!(
         r"([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
         r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?(,.*)?",
     ),
-    remedy: "a destination",
-    is_quoted: false,
-    numbers: None,
+    ..ANY
 };
 
 const YES_NO: Form = Form::Words(&[Word::plain("yes"), Word::plain("no")]);
@@ -175,9 +174,7 @@ const SOURCE: TextForm = TextForm {
     name: "auto|keep|ADDRESS",
     fits: |text| matches!(text, "auto" | "keep") || text.parse::<IpAddr>().is_ok(),
     pattern: "auto|keep|[0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*",
-    remedy: "auto, keep, or an address",
-    is_quoted: false,
-    numbers: None,
+    ..ANY
 };
 
 impl Setting for SourceChoice {
@@ -212,9 +209,8 @@ const CODE_POINT: TextForm = TextForm {
     name: "N|keep",
     fits: |text| dscp(text).is_some(),
     pattern: "keep|0*([0-9]|[1-5][0-9]|6[0-3])|[Ee][Ff]|[Vv][Aa]|[Cc][Ss][0-7]|[Aa][Ff][1-4][1-3]",
-    remedy: "0 to 63, a name such as ef, af41 or cs5, or keep",
-    is_quoted: false,
     numbers: Some((0, 63)),
+    ..ANY
 };
 
 impl Setting for Dscp {

@@ -1,7 +1,7 @@
 //! Options: the keys of one value, each at most once, as a table has them or as the command line
 //! writes them, `KEY=VALUE,KEY=VALUE`. What is not said has a default.
 
-use std::fmt;
+use thiserror::Error;
 
 use super::{Refusal, Row};
 
@@ -27,6 +27,15 @@ pub struct Group {
 }
 
 impl Group {
+    /// What its keys are called; those of an output are options, of which it has no more than one kind.
+    const fn kind(&self) -> &'static str {
+        if self.name.is_empty() {
+            "option"
+        } else {
+            "key"
+        }
+    }
+
     /// An option as it is written, as a regular expression.
     pub(crate) fn pattern(&self) -> String {
         let options = self.rows.iter();
@@ -69,82 +78,60 @@ pub trait Options: Clone + Default + PartialEq {
 }
 
 /// What is wrong with an option.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
 pub struct OptionProblem {
-    group: &'static Group,
     /// The key, or a part of the text that has none.
     pub key: String,
-    what: Wrong,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Wrong {
-    /// Not `KEY=VALUE`.
-    Form,
-    /// A key that does not exist.
-    Unknown,
-    /// The same key twice.
-    Twice,
-    /// No value of the key.
-    Value { text: String, why: String },
+    message: String,
 }
 
 impl OptionProblem {
     /// Says that options cannot be so with that value of a key.
-    pub(crate) fn value(group: &'static Group, key: &str, text: &str, why: &str) -> Self {
-        let (text, why) = (text.to_owned(), why.to_owned());
-        Self::of(group, key, Wrong::Value { text, why })
+    pub(crate) fn value(group: &Group, key: &str, text: &str, why: &str) -> Self {
+        Self::new(group, key, format!("{key}={text}: {why}"))
     }
 
-    fn of(group: &'static Group, key: &str, what: Wrong) -> Self {
+    fn form(group: &Group, part: &str) -> Self {
+        let what = match group.name {
+            "" => "an option; options are written KEY=VALUE",
+            _ => "KEY=VALUE",
+        };
+        Self::new(
+            group,
+            part,
+            format!("{part:?} is not {what}, as in {}", group.example),
+        )
+    }
+
+    fn unknown(group: &Group, key: &str) -> Self {
+        let keys: Vec<&str> = group.rows.iter().map(|row| row.key).collect();
+        let (kind, keys) = (group.kind(), keys.join(", "));
+        Self::new(
+            group,
+            key,
+            format!("there is no {kind} {key:?}; there are {keys}"),
+        )
+    }
+
+    fn twice(group: &Group, key: &str) -> Self {
+        let option = if group.name.is_empty() { "option " } else { "" };
+        Self::new(
+            group,
+            key,
+            format!("{option}{key} is given twice; leave one out"),
+        )
+    }
+
+    fn new(group: &Group, key: &str, what: String) -> Self {
         let key = key.to_owned();
-        Self { group, key, what }
+        let message = match group.name {
+            "" => what,
+            name => format!("{name}: {what}"),
+        };
+        Self { key, message }
     }
 }
-
-impl PartialEq for OptionProblem {
-    fn eq(&self, other: &Self) -> bool {
-        let identity = |problem: &Self| (problem.group.document, problem.key.clone());
-        identity(self) == identity(other) && self.what == other.what
-    }
-}
-
-impl Eq for OptionProblem {}
-
-impl fmt::Display for OptionProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, key, what } = self;
-        let (name, example) = (group.name, group.example);
-        // Those of an output are said to be options, of which it has no more than one kind.
-        let is_bare = name.is_empty();
-        if !is_bare {
-            write!(f, "{name}: ")?;
-        }
-        match what {
-            Wrong::Form if is_bare => write!(
-                f,
-                "{key:?} is not an option; options are written KEY=VALUE, as in {example}"
-            ),
-            Wrong::Form => write!(f, "{key:?} is not KEY=VALUE, as in {example}"),
-            Wrong::Unknown => {
-                let kind = if is_bare { "option" } else { "key" };
-                let keys: Vec<&str> = group.rows.iter().map(|row| row.key).collect();
-                write!(
-                    f,
-                    "there is no {kind} {key:?}; there are {}",
-                    keys.join(", ")
-                )
-            }
-            Wrong::Twice => {
-                let kind = if is_bare { "option " } else { "" };
-                write!(f, "{kind}{key} is given twice; leave one out")
-            }
-            Wrong::Value { text, why } => write!(f, "{key}={text}: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for OptionProblem {}
 
 /// Reads keys and values.
 ///
@@ -158,11 +145,10 @@ pub fn parse<'a, T: Options>(
     let mut value = T::default();
     let mut seen: Vec<&str> = Vec::new();
     for (key, text) in pairs {
-        let wrong = |what| OptionProblem::of(group, key, what);
         let row = { group.rows.iter() }.find(|row| row.key == key);
-        let row = row.ok_or_else(|| wrong(Wrong::Unknown))?;
+        let row = row.ok_or_else(|| OptionProblem::unknown(group, key))?;
         if seen.contains(&key) {
-            return Err(wrong(Wrong::Twice).into());
+            return Err(OptionProblem::twice(group, key).into());
         }
         seen.push(key);
         let set = value.set(row, text);
@@ -182,7 +168,7 @@ pub fn split<T: Options>(text: &str) -> Result<Vec<(&str, &str)>, OptionProblem>
     }
     let pair = |part| match str::split_once(part, '=') {
         Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key, value)),
-        _ => Err(OptionProblem::of(T::GROUP, part, Wrong::Form)),
+        _ => Err(OptionProblem::form(T::GROUP, part)),
     };
     text.split(',').map(pair).collect()
 }

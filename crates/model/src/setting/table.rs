@@ -1,8 +1,6 @@
 //! Tables of settings: a struct with a field for each row.
 
-use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, Schema};
-
-use super::{Row, joined};
+use super::Row;
 
 /// A table that is made of rows.
 pub trait Table: Sized {
@@ -57,21 +55,6 @@ pub(crate) fn differences<T: Table>(asked: &T, other: &T) -> Vec<Difference> {
     });
     both.filter(|Difference { asked, other, .. }| asked != other)
         .collect()
-}
-
-/// The schema of a table of these rows.
-pub(crate) fn schema(rows: &[Row], description: &[&str]) -> Schema {
-    let object = ObjectBuilder::new()
-        .description(Some(joined(description)))
-        .additional_properties(Some(AdditionalProperties::FreeForm(false)));
-    let object = rows.iter().fold(object, |object, row| {
-        let object = object.property(row.key, row.schema());
-        match row.is_required {
-            true => object.required(row.key),
-            false => object,
-        }
-    });
-    Schema::Object(object.build())
 }
 
 /// Declares a table: a struct with a field for each key, which is `optional` or `required`, or

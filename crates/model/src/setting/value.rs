@@ -81,7 +81,7 @@ const ADDRESS_AND_PORT: TextForm = TextForm {
     pattern: r"([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]{1,5}",
     remedy: "ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
     is_quoted: false,
-    numbers: None,
+    ..ANY
 };
 
 const WHOLE_PATH: TextForm = TextForm {
@@ -89,17 +89,13 @@ const WHOLE_PATH: TextForm = TextForm {
     fits: |text| text.starts_with('/'),
     pattern: "/.*",
     remedy: "the whole path, from / on",
-    is_quoted: true,
-    numbers: None,
+    ..ANY
 };
 
 const URL: TextForm = TextForm {
     name: "URL",
-    fits: |text| text.parse::<Webhook>().is_ok(),
     pattern: r"http://([^@/?#:\[\]]+|\[[^@/?#\[\]]+\])(:0*[1-9][0-9]{0,4})?([/?#].*)?",
-    remedy: "http://HOST[:PORT]/PATH",
-    is_quoted: true,
-    numbers: None,
+    ..ANY
 };
 
 plain! {

@@ -7,15 +7,15 @@ use std::marker::PhantomData;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
-use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, Type};
-use utoipa::openapi::{Ref, RefOr};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AnyOfBuilder, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::{Form, Group, Key, Options, Row, Schemas, parse, schema, split};
 use crate::document::{FieldDocument, Scalar};
 
 /// The options of a `T` as they were written, and what they are options of where a table says that.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written<T> {
     given: Vec<(&'static Row, Scalar)>,
     of: PhantomData<T>,
@@ -72,19 +72,6 @@ impl<T: Options> Written<T> {
         }
     }
 }
-
-impl<T> PartialEq for Written<T> {
-    fn eq(&self, other: &Self) -> bool {
-        let keys = |written: &Self| {
-            { written.given.iter() }
-                .map(|(row, value)| (row.key, value.clone()))
-                .collect::<Vec<_>>()
-        };
-        keys(self) == keys(other)
-    }
-}
-
-impl<T> Eq for Written<T> {}
 
 impl<T: Options> From<&T> for Written<T> {
     fn from(value: &T) -> Self {
@@ -164,14 +151,14 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
                         }
                         false => map.next_value()?,
                     };
-                    if given.iter().any(|(known, _)| known.key == row.key) {
+                    if given.iter().any(|(known, _)| *known == row) {
                         return Err(A::Error::duplicate_field(row.key));
                     }
                     given.extend(value.map(|value| (row, value)));
                 }
                 let all = || subject.iter().chain(*rows);
-                given.sort_by_key(|(row, _)| all().position(|known| known.key == row.key));
-                let is_given = |row: &Row| given.iter().any(|(known, _)| known.key == row.key);
+                given.sort_by_key(|(row, _)| all().position(|known| known == *row));
+                let is_given = |row: &Row| given.iter().any(|(known, _)| *known == row);
                 match all().find(|row| row.is_required && !is_given(row)) {
                     Some(missing) => Err(A::Error::missing_field(missing.key)),
                     None => Ok(Written {
@@ -214,15 +201,4 @@ impl<T: Options> ToSchema for Written<T> {
             FieldDocument::schemas(list);
         }
     }
-}
-
-/// The schema of what is a text of this form, or the table of a `T`.
-pub(crate) fn text_or_table<T: Options>(description: &str, pattern: &str) -> RefOr<Schema> {
-    let text = ObjectBuilder::new().schema_type(Type::String);
-    let text = text.pattern(Some(format!("^({pattern})$")));
-    let both = AnyOfBuilder::new()
-        .description(Some(description))
-        .item(text);
-    let both = both.item(Ref::from_schema_name(T::GROUP.document));
-    Schema::AnyOf(both.build()).into()
 }
