@@ -11,7 +11,12 @@ use std::time::Duration;
 
 use api::reply::FleetShare;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use model::failover::Failover;
+use model::health::Health;
+use model::merge::{ByWord, MergeKeys};
+use model::setting::{Form, Options};
 
+use crate::command::change::settable;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
@@ -72,8 +77,37 @@ fn relays() -> Vec<String> {
 /// Completes what tells copies of a packet.
 pub(crate) fn merge() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let words = ["rtp", "moldudp64", "mdp3", "payload", "by=sequence,offset="];
-        starting_with(current, words.into_iter().map(str::to_owned))
+        let words = ByWord::ALL.iter().filter_map(|word| match word {
+            ByWord::Sequence => Some("by=sequence,offset=".to_owned()),
+            ByWord::None => None,
+            word => Some(word.to_string()),
+        });
+        starting_with(current, words)
+    })
+}
+
+/// Completes a key of a rule, and its value where that is one of a few words.
+pub(crate) fn setting() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let own = settable().map(|row| (row.key.to_owned(), row));
+        let options = [
+            ("failover", Failover::GROUP),
+            ("merge", MergeKeys::GROUP),
+            ("health", Health::GROUP),
+        ];
+        let options = options.into_iter().flat_map(|(of, group)| {
+            let rows = group.rows.iter();
+            rows.map(move |row| (format!("{of}.{}", row.key), row))
+        });
+        let settings = own.chain(options).flat_map(|(key, row)| {
+            let words = match row.form {
+                Form::Words(words) => words.iter().map(|word| word.word).collect(),
+                Form::Flag => vec!["yes", "no"],
+                _ => vec![""],
+            };
+            words.into_iter().map(move |word| format!("{key}={word}"))
+        });
+        starting_with(current, settings)
     })
 }
 

@@ -138,3 +138,19 @@ fn fish_offers_the_same() {
         ["239.1.1.9%veth1:", "239.1.1.9%veth2:"]
     );
 }
+
+#[test]
+fn keys_of_a_rule_and_their_words_are_offered() {
+    let offered = |word: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mcr"));
+        let output = command.args(["complete", "--", "change", "cam1", "--set", word]);
+        let offered = String::from_utf8(output.output().unwrap().stdout).unwrap();
+        offered.lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    assert_eq!(
+        offered("path="),
+        ["path=auto", "path=kernel", "path=userspace"]
+    );
+    assert_eq!(offered("health.s"), ["health.silence="]);
+    assert_eq!(offered("enabled"), ["enabled=yes", "enabled=no"]);
+}

@@ -15,6 +15,7 @@ use crate::global::Global;
 use crate::render;
 use crate::save::Save;
 use key::Setting;
+pub(crate) use key::settable;
 
 /// Change a running rule: its inputs, outputs and options.
 ///
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     remove_output: Vec<OutputSpec>,
     /// A key of the rule as in the configuration, path=userspace or health.silence=2s; without a
     /// value its default
-    #[arg(long, value_name = "KEY=VALUE", group = "what")]
+    #[arg(long, value_name = "KEY=VALUE", group = "what", add = completion::setting())]
     set: Vec<Setting>,
     #[command(flatten)]
     save: Save,

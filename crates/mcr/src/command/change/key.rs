@@ -112,14 +112,17 @@ impl Setting {
     }
 }
 
+/// The rows whose keys take a value.
+pub(crate) fn settable() -> impl Iterator<Item = &'static Row> {
+    const ENDS: [&str; 5] = ["name", "input", "inputs", "outputs", "mode"];
+    let rows = RuleDocument::ROWS.iter();
+    rows.filter(|row| !ENDS.contains(&row.key))
+}
+
 /// The keys that take a value.
 fn keys() -> String {
-    const ENDS: [&str; 5] = ["name", "input", "inputs", "outputs", "mode"];
-    let rows = RuleDocument::ROWS
-        .iter()
-        .filter(|row| !ENDS.contains(&row.key));
     let (own, others): (Vec<&Row>, Vec<&Row>) =
-        rows.partition(|row| REFLECT_KEYS.contains(&row.key));
+        settable().partition(|row| REFLECT_KEYS.contains(&row.key));
     let listed = |rows: Vec<&Row>| {
         let keys = rows.into_iter().map(|row| match row.form {
             Form::Table(_) => format!("{0}, {0}.KEY", row.key),
