@@ -23,7 +23,7 @@ use crate::merge::{WINDOW_MAX, WINDOW_MIN};
 use crate::placement::PathChoice;
 use crate::problem::{Part, Problem, Problems, What};
 use crate::reflect::MODE;
-use crate::rule::{LABELS_MAX, NAME, Rule, TEXT_MAX, is_label_key, is_name};
+use crate::rule::{LABELS_MAX, NAME, OutputSpec, Rule, TEXT_MAX, is_label_key, is_name};
 use crate::setting::{ANY, Form, Setting, Table, TextForm, Word, Written, settings};
 use crate::table::{LocalDelivery, Ttl};
 
@@ -117,27 +117,9 @@ impl RuleDocument {
         if self.input.is_some() && !self.inputs.is_empty() {
             report(Part::Rule, "", What::InputAndInputs);
         }
-        // Room for exactly as many: they are kept, and an empty list would grow to four at once.
-        let mut inputs = Vec::with_capacity(self.inputs.len() + usize::from(self.input.is_some()));
-        for (index, text) in self.input.iter().chain(&self.inputs).enumerate() {
-            match text.parse::<Endpoint>() {
-                Ok(input) => inputs.push(input),
-                Err(error) => report(Part::Input(index), text, error.problem.into()),
-            }
-        }
-        let mut outputs = Vec::with_capacity(self.outputs.len());
-        for (index, output) in self.outputs.iter().enumerate() {
-            match output.to_output() {
-                Ok(mut output) => {
-                    // A name stands for an address of the family that comes in.
-                    if output.name.is_some() && inputs.first().is_some_and(|at| !at.is_ipv4()) {
-                        output = output.resolved(Ipv6Addr::UNSPECIFIED.into());
-                    }
-                    outputs.push(output);
-                }
-                Err(error) => report(Part::Output(index), &error.text, error.problem.into()),
-            }
-        }
+        let mut inputs = self.read_inputs(&mut report);
+        let ipv4 = inputs.first().is_none_or(Endpoint::is_ipv4);
+        let mut outputs = self.read_outputs(ipv4, &mut report);
         let reflect = self.reflected().unwrap_or_else(|problems| {
             for what in problems {
                 report(Part::Rule, "", what.into());
@@ -191,6 +173,37 @@ impl RuleDocument {
             comment: self.comment.clone(),
             labels: self.labels.clone(),
         })
+    }
+
+    fn read_inputs(&self, mut report: impl FnMut(Part, &str, What)) -> Vec<Endpoint> {
+        // Room for exactly as many: they are kept, and an empty list would grow to four at once.
+        let mut inputs = Vec::with_capacity(self.inputs.len() + usize::from(self.input.is_some()));
+        for (index, text) in self.input.iter().chain(&self.inputs).enumerate() {
+            match text.parse::<Endpoint>() {
+                Ok(input) => inputs.push(input),
+                Err(error) => report(Part::Input(index), text, error.problem.into()),
+            }
+        }
+        inputs
+    }
+
+    /// Reads the outputs; a name stands for an address of the family that comes in.
+    fn read_outputs(
+        &self,
+        ipv4: bool,
+        mut report: impl FnMut(Part, &str, What),
+    ) -> Vec<OutputSpec> {
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        for (index, output) in self.outputs.iter().enumerate() {
+            match output.to_output() {
+                Ok(output) if output.name.is_some() && !ipv4 => {
+                    outputs.push(output.resolved(Ipv6Addr::UNSPECIFIED.into()));
+                }
+                Ok(output) => outputs.push(output),
+                Err(error) => report(Part::Output(index), &error.text, error.problem.into()),
+            }
+        }
+        outputs
     }
 
     /// Its options that are not the default, each with its value as text.
