@@ -66,10 +66,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     };
     // What is joined apart from this.
     let joined = Joined::read();
-    let mut listener = Listener::open(interfaces)?;
-    let _memberships = join(&args.join, &listener.interfaces)?;
+    // Before it is seen to listen: who interrupts it then wants the report.
     let ended = Arc::new(AtomicBool::new(false));
     super::traffic_run::stop_on_signals(&ended)?;
+    let mut listener = Listener::open(interfaces)?;
+    let _memberships = join(&args.join, &listener.interfaces)?;
     let until = Instant::now() + args.duration;
     let is_live = !global.json && io::stdout().is_terminal();
     while !ended.load(Ordering::Relaxed) && Instant::now() < until {

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use sys::sniffer::Direction;
 
 use crate::control::Control;
@@ -107,12 +106,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         buffer: vec![0; LONGEST],
         left: args.count.unwrap_or(u64::MAX),
     };
-    capture.capture_at(first, true)?;
+    // Before it is seen to capture: who interrupts it then wants a whole file.
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let caught = signal_hook::flag::register(signal, Arc::clone(&ended));
-        caught.map_err(Failure::of_signals)?;
-    }
+    super::traffic_run::stop_on_signals(&ended)?;
+    capture.capture_at(first, true)?;
     let outcome = capture.go_on(&ended);
     capture.finish()?;
     outcome.map(|()| ExitCode::SUCCESS)
