@@ -14,7 +14,7 @@ pub struct WorkerStats {
     pub cpu: u32,
     /// Process id, 0 while it is not running.
     pub pid: u32,
-    /// `starting`, `running` or `backoff`.
+    /// `running`, or `backoff` while it is not.
     pub state: String,
     /// Times it was started again.
     pub restarts: u64,
