@@ -1,8 +1,7 @@
 //! What is told when it begins and when it is over, judged from successive readings. A row says all of
 //! one alarm: its condition, its words, the kinds of its events, its metrics and its remedy. Begin and
-//! end of what counters say are judged here; nothing is remembered of what never began. The state of
-//! a watched stream, which is one of three and goes by what the last ten seconds showed, is
-//! `stats::stream`'s.
+//! end of what counters say are judged here, and what is silent; nothing is remembered of what never
+//! began. What a watched stream's state goes by, the last ten seconds, is `stats::stream`'s.
 
 mod bounds;
 mod drops;
@@ -11,6 +10,7 @@ mod quality;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::time::Duration;
 
 pub(crate) use bounds::beyond;
 pub(crate) use drops::{DropNews, Losses, lost, starved_because};
@@ -171,6 +171,15 @@ impl<K: Ord + Copy> Alarms<K> {
     pub(crate) fn standing(&self) -> impl Iterator<Item = (K, &Standing)> {
         self.0.iter().map(|(which, standing)| (*which, standing))
     }
+}
+
+/// For how long nothing has come, if that is longer than `longest_ns`: whatever is silent is so by this.
+pub(crate) fn silence(now_ns: u64, last_ns: u64, longest_ns: u64) -> Option<u64> {
+    Some(now_ns.saturating_sub(last_ns)).filter(|silent_ns| *silent_ns > longest_ns)
+}
+
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether so many lost of all are too many.

@@ -38,7 +38,7 @@ use crate::view::{self, InputState, RuleState, View};
 /// The reason that is shown even before it occurred.
 const ALWAYS_SHOWN: &str = "too_big";
 /// A stream has stopped when its last packet came longer ago: one of a packet a second goes on.
-const SILENT_SECONDS: f64 = 1.2;
+const SILENCE_NS: u64 = 1_200_000_000;
 
 /// Who counts.
 #[derive(Clone, Debug)]
@@ -231,7 +231,11 @@ fn silent_seconds(received: Traffic, health: Option<&HealthStats>) -> Option<f64
         Some(health) => health
             .silent_seconds
             .filter(|_| health.state == State::Down),
-        None => last_packet_seconds(received).filter(|seconds| *seconds > SILENT_SECONDS),
+        None => {
+            let now_ns = sys::clock::monotonic_ns();
+            let silence = alarms::silence(now_ns, received.last_ns, SILENCE_NS);
+            last_packet_seconds(received).filter(|_| silence.is_some())
+        }
     }
 }
 

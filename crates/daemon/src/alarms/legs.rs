@@ -17,7 +17,7 @@ use model::health::DEFAULT_SILENCE;
 use model::rule::Rule;
 
 use super::quality::Quality;
-use super::{Alarms, SECOND_NS, Told, Turn, grown};
+use super::{Alarms, SECOND_NS, Told, Turn, grown, nanoseconds, silence};
 use crate::events::event;
 use crate::events::kind::{INPUT_SWITCHED, STREAM_RESTARTED};
 pub(super) use rows::ROWS;
@@ -134,7 +134,7 @@ impl Legs {
 
     /// Whether they are merged and nothing comes by any.
     pub(crate) fn none_delivers(&self) -> bool {
-        let all_silent = self.legs.values().all(|leg| leg.read.is_silent());
+        let all_silent = self.legs.values().all(|leg| leg.read.silent_ns.is_some());
         self.streams.is_some() && !self.legs.is_empty() && all_silent
     }
 
@@ -213,13 +213,13 @@ impl Leg {
         let before = mem::replace(&mut self.counts, counts);
         let age_ns = now_ns.saturating_sub(self.epoch.since_ns);
         self.read = Reading {
-            silent_ns: now_ns.saturating_sub(self.last_ns),
+            silent_ns: silence(now_ns, self.last_ns, limits.silence_ns),
             late: grown(counts.late, before.late),
             stray: grown(counts.stray, before.stray),
             ..limits
         };
         // All that a silent leg lacks is told by its silence.
-        if !self.read.is_silent() {
+        if self.read.silent_ns.is_none() {
             self.read.skew_ns = counts.skew_seconds.ns;
             // Numbers that are still on their way weigh alike at the begin and at the end.
             self.read.of = numbers.saturating_sub(self.epoch.numbers);
@@ -237,7 +237,7 @@ impl Leg {
         let levels = ROWS.iter().map(|row| (row.condition)(read)).enumerate();
         let turns = self.alarms.sample(now_ns, levels).into_iter();
         // Of a silent leg nothing else is told to be over.
-        let is_news = |turn: &Turn| *turn == Turn::Begins || !read.is_silent();
+        let is_news = |turn: &Turn| *turn == Turn::Begins || read.silent_ns.is_none();
         let news = turns.filter(|(_, turn)| is_news(turn));
         news.filter_map(|(row, turn)| ROWS[row].told(read, &turn))
             .collect()
@@ -252,8 +252,4 @@ impl Epoch {
             numbers,
         }
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use api::reply::FleetCounters;
 use dataplane::counters::{Counters, DropReason, RuleCounters};
@@ -11,14 +10,15 @@ use model::document::RuleDocument;
 use model::printable::plural;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::alarms::silence;
 use crate::dataplane_thread::DataplaneThread;
 use crate::events::{self, Events};
 use crate::stats::Sampler;
 use crate::supervisor::command::{Command, FleetRules, Order, Turn};
 use crate::view::View;
 
-/// A stream that was heard is silent after so long without a packet.
-const SILENT: Duration = Duration::from_secs(2);
+/// A stream that was heard is silent after a longer time without a packet.
+const SILENCE_NS: u64 = 2_000_000_000;
 
 /// What a daemon lends a fleet.
 pub(crate) struct Lent {
@@ -27,8 +27,8 @@ pub(crate) struct Lent {
     view: watch::Receiver<Arc<View>>,
     events: Events,
     sampler: Sampler,
-    /// When each of the fleet's rules was last seen to receive.
-    heard: Mutex<BTreeMap<String, Instant>>,
+    /// When each of the fleet's rules was last seen to receive, in nanoseconds of `CLOCK_MONOTONIC`.
+    heard: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Lent {
@@ -69,15 +69,15 @@ impl Lent {
     }
 
     /// Why a rule is silent that was heard.
-    fn silence(&self, rule: &str, now: Instant) -> Option<String> {
+    fn silence(&self, rule: &str, now_ns: u64) -> Option<String> {
         let rates = self.sampler.rates(rule);
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         if rates.packets_1s > 0.0 {
-            heard.insert(rule.to_owned(), now);
+            heard.insert(rule.to_owned(), now_ns);
             return None;
         }
-        let silent = now.duration_since(*heard.get(rule)?);
-        (silent >= SILENT).then(|| format!("rule {rule:?}: nothing comes any more"))
+        silence(now_ns, *heard.get(rule)?, SILENCE_NS)?;
+        Some(format!("rule {rule:?}: nothing comes any more"))
     }
 
     /// Forgets what was heard of rules that are not here: what comes back is new.
@@ -101,7 +101,7 @@ impl Host for Lent {
 
     fn unfit(&self) -> BTreeMap<String, String> {
         let view = self.view.borrow().clone();
-        let now = Instant::now();
+        let now_ns = sys::clock::monotonic_ns();
         self.forget_others(&view);
         let mut unfit = BTreeMap::new();
         for (rule, state) in view.rules.iter().zip(view.states.values()) {
@@ -115,7 +115,7 @@ impl Host for Lent {
                 let why = input.reason.as_deref().unwrap_or("is not joined");
                 format!("rule {:?}: input {at}: {why}", rule.name)
             });
-            let why = down.or(deaf).or_else(|| self.silence(&rule.name, now));
+            let why = down.or(deaf).or_else(|| self.silence(&rule.name, now_ns));
             if let Some(why) = why {
                 unfit.entry(share.clone()).or_insert(why);
             }

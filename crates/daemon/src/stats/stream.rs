@@ -17,7 +17,7 @@ use model::printable::plural;
 use model::rule::Rule;
 
 use super::history::Past;
-use crate::alarms::{Legs, Losses, beyond};
+use crate::alarms::{Alarm, Alarms, Legs, Losses, beyond, nanoseconds, silence};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
@@ -66,21 +66,20 @@ impl Sample {
     fn says_as(&self, other: &Self) -> bool {
         self.received == other.received && self.inspected == other.inspected
     }
-}
 
-impl Watched {
-    fn is_down(&self) -> bool {
-        { self.state.as_ref() }.is_some_and(|(state, _)| *state == State::Down)
+    fn inspected(&self) -> HealthCounters {
+        self.inspected.as_deref().copied().unwrap_or_default()
     }
 }
 
 /// What is remembered besides of a stream that is watched: most are not.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Watched {
     health: Health,
     /// When the rate was last outside its bounds, and how.
     outside: Option<(u64, String)>,
-    state: Option<(State, Option<String>)>,
+    /// Its state, unless it is up.
+    alarms: Alarms<State>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -129,27 +128,18 @@ impl Stream {
             self.watched = None;
             return None;
         };
-        let mut watched = self.watched.take().unwrap_or_else(|| {
-            Box::new(Watched {
-                health: *health,
-                outside: None,
-                state: None,
-            })
-        });
+        let mut watched = self.watched.take().unwrap_or_default();
         watched.health = *health;
         if let Some(outside) = self.outside(now_ns, health) {
             watched.outside = Some((now_ns, outside));
         }
-        let before = watched.state.take().map(|(state, _)| state);
-        self.watched = Some(watched);
-        let judged = self.judge(now_ns, health);
-        let is_new = before != Some(judged.0);
+        let judged = self.judge(now_ns, &watched);
         // A stream that is well from its beginning is no news.
-        let is_news = is_new && !(before.is_none() && judged.0 == State::Up);
-        if let Some(watched) = &mut self.watched {
-            watched.state = Some(judged.clone());
-        }
-        is_news.then_some(judged)
+        let trouble = u64::from(judged.0 != State::Up);
+        let turns =
+            { &mut watched.alarms }.sample(now_ns, [(judged.0, (trouble, Alarm::above(0)))]);
+        self.watched = Some(watched);
+        (!turns.is_empty()).then_some(judged)
     }
 
     /// Keeps a sample. While nothing comes the first and the last say all; of a stream that is watched
@@ -186,12 +176,10 @@ impl Stream {
                 false => Rest::Yes,
             };
         };
-        let silence = watched.health.silence.filter(|_| !watched.is_down());
-        let since = self.last_packet_ns.unwrap_or(self.first_sample_ns);
-        match silence.map(|silence| u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX)) {
-            Some(silence) => Rest::Until(since.saturating_add(silence)),
-            None => Rest::Yes,
-        }
+        let is_down = { watched.alarms.standing() }.any(|(state, _)| state == State::Down);
+        let silence = watched.health.silence.filter(|_| !is_down);
+        let due = |silence| self.since_ns().saturating_add(nanoseconds(silence));
+        silence.map_or(Rest::Yes, |silence| Rest::Until(due(silence)))
     }
 
     /// Whether all samples of the last ten seconds say the same.
@@ -237,18 +225,18 @@ impl Stream {
     }
 
     fn note_packet(&mut self, now_ns: u64, last_ns: u64) {
-        let at = if last_ns > 0 {
-            last_ns.min(now_ns)
-        } else {
-            now_ns
-        };
-        let gone_on = self
-            .last_packet_ns
-            .is_some_and(|moved| at.saturating_sub(moved) < SECOND_NS);
-        if !gone_on {
-            self.flowing_since_ns = at;
+        let at_ns = Some(last_ns).filter(|at_ns| (1..now_ns).contains(at_ns));
+        let at_ns = at_ns.unwrap_or(now_ns);
+        if !self.is_flowing(at_ns) {
+            self.flowing_since_ns = at_ns;
         }
-        self.last_packet_ns = Some(at);
+        self.last_packet_ns = Some(at_ns);
+    }
+
+    /// Whether packets came until then without a break of a second.
+    fn is_flowing(&self, at_ns: u64) -> bool {
+        let is_silent = |last_ns| silence(at_ns, last_ns, SECOND_NS - 1).is_some();
+        !self.last_packet_ns.is_none_or(is_silent)
     }
 
     /// What was counted by the last reading.
@@ -270,18 +258,17 @@ impl Stream {
     /// The health of the stream if it is watched; `inspected` counts what was found in its packets by
     /// now.
     pub(super) fn health(&self, now_ns: u64, inspected: &HealthCounters) -> Option<HealthStats> {
-        let health = &self.watched.as_ref()?.health;
-        let (state, reason) = self.judge(now_ns, health);
+        let watched = self.watched.as_ref()?;
+        let (state, reason) = self.judge(now_ns, watched);
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let gap = |within| self.gap(within);
         Some(HealthStats {
             state,
             reason,
             silent_seconds: self
                 .last_packet_ns
                 .map(|at| seconds(now_ns.saturating_sub(at))),
-            gap_seconds_1s: seconds(gap(SECOND_NS)),
-            gap_seconds_10s: seconds(gap(MEMORY_NS)),
+            gap_seconds_1s: seconds(self.gap(SECOND_NS)),
+            gap_seconds_10s: seconds(self.gap(MEMORY_NS)),
             unrecognised: inspected.unrecognised,
             rtp: inspected.source.map(|source| rtp(inspected, source)),
             ts: (inspected.ts_packets > 0).then(|| ts(inspected)),
@@ -323,10 +310,7 @@ impl Stream {
         let recent = samples.take_while(|sample| now.at_ns - sample.at_ns <= within_ns);
         // Before an epoch is over, the one before it belongs to the last second too.
         let of = |sample: &Sample| {
-            let arrivals = sample
-                .inspected
-                .as_ref()
-                .map_or_else(Default::default, |f| f.arrivals);
+            let arrivals = sample.inspected().arrivals;
             let is_recent = now.at_ns.saturating_sub(arrivals.last_ns) <= within_ns;
             let gap = arrivals.gap_ns.max(arrivals.gap_before_ns);
             if is_recent { gap } else { 0 }
@@ -336,23 +320,21 @@ impl Stream {
 
     /// How the rate is outside its bounds; that of a stream that only begins or ends never is.
     fn outside(&self, now_ns: u64, health: &Health) -> Option<String> {
-        let is_flowing = self.last_packet_ns.is_some_and(|moved| {
-            now_ns - moved.min(now_ns) < SECOND_NS
-                && self.flowing_since_ns + SECOND_NS + 2 * SLACK_NS <= now_ns
-        });
-        let is_known = self.first_sample_ns + SECOND_NS <= now_ns;
-        if !is_flowing || !is_known {
+        let since_ns = self
+            .first_sample_ns
+            .max(self.flowing_since_ns + 2 * SLACK_NS);
+        if !self.is_flowing(now_ns) || now_ns < since_ns + SECOND_NS {
             return None;
         }
         let (packets, bits) = self.rate(SECOND_NS);
         beyond(health, packets, bits)
     }
 
-    fn judge(&self, now_ns: u64, health: &Health) -> (State, Option<String>) {
-        if let Some(reason) = self.silence(now_ns, health) {
+    fn judge(&self, now_ns: u64, watched: &Watched) -> (State, Option<String>) {
+        if let Some(reason) = self.silence(now_ns, &watched.health) {
             return (State::Down, Some(reason));
         }
-        match self.trouble(now_ns, health) {
+        match self.trouble(now_ns, watched) {
             Some(reason) => (State::Degraded, Some(reason)),
             None => (State::Up, None),
         }
@@ -360,33 +342,32 @@ impl Stream {
 
     fn silence(&self, now_ns: u64, health: &Health) -> Option<String> {
         let longest = health.silence?;
-        let since = self.last_packet_ns.unwrap_or(self.first_sample_ns);
-        let silent = now_ns.saturating_sub(since);
-        if u128::from(silent) < longest.as_nanos() {
-            return None;
-        }
-        let allowed = duration::text(longest);
-        let seconds = silent as f64 / 1e9;
-        Some(match self.last_packet_ns {
-            Some(_) => format!("silent for {seconds:.1} s (silence = {allowed})"),
-            None => format!("nothing came within {seconds:.1} s (silence = {allowed})"),
-        })
+        // One that is silent for just so long is down.
+        let silent_ns = silence(now_ns, self.since_ns(), nanoseconds(longest) - 1)?;
+        let (seconds, allowed) = (silent_ns as f64 / 1e9, duration::text(longest));
+        let what = match self.last_packet_ns {
+            Some(_) => "silent for",
+            None => "nothing came within",
+        };
+        Some(format!("{what} {seconds:.1} s (silence = {allowed})"))
     }
 
-    fn trouble(&self, now_ns: u64, health: &Health) -> Option<String> {
+    /// Since when nothing has come.
+    fn since_ns(&self) -> u64 {
+        self.last_packet_ns.unwrap_or(self.first_sample_ns)
+    }
+
+    fn trouble(&self, now_ns: u64, watched: &Watched) -> Option<String> {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
-        let none = HealthCounters::default();
-        let before = first.inspected.as_deref().unwrap_or(&none);
-        let news = last.inspected.as_deref().unwrap_or(&none).since(before);
+        let news = last.inspected().since(&first.inspected());
         let many = |count: u64, one: &str, rest: &str| {
             let what = plural(count);
             (count > 0).then(|| format!("{count} {one}{what}{rest} within 10 s"))
         };
-        let outside = self.watched.as_ref();
-        let outside = outside.and_then(|watched| watched.outside.as_ref());
+        let outside = watched.outside.as_ref();
         let outside = outside.filter(|(at, _)| now_ns.saturating_sub(*at) < MEMORY_NS);
         let received = last.received.packets - first.received.packets;
-        let expected = match health.inspect.content {
+        let expected = match watched.health.inspect.content {
             Content::Rtp => Some("RTP"),
             Content::Ts => Some("MPEG-TS"),
             Content::Auto | Content::None => None,

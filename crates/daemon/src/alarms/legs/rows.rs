@@ -11,7 +11,8 @@ pub(super) const EPOCH_NS: u64 = 10 * SECOND_NS;
 /// What is judged of a leg.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::alarms) struct Reading {
-    pub(super) silent_ns: u64,
+    /// For how long no packet has come, where that is longer than this.
+    pub(super) silent_ns: Option<u64>,
     pub(super) silence_ns: u64,
     /// How many came since the reading before.
     pub(super) late: u64,
@@ -32,12 +33,10 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         ],
         metrics: &["mcr_input_last_packet_timestamp_seconds"],
         kind: LINE_DOWN,
-        condition: |leg| (leg.silent_ns, Alarm::above(leg.silence_ns)),
+        condition: |leg| (leg.silent_ns.unwrap_or_default(), Alarm::above(0)),
         begins: |leg| {
-            format!(
-                "is silent: no packet for {:.1} s",
-                leg.silent_ns as f64 / 1e9
-            )
+            let seconds = leg.silent_ns.unwrap_or_default() as f64 / 1e9;
+            format!("is silent: no packet for {seconds:.1} s")
         },
         remedy: "",
         ends: Some((LINE_UP, |_, _| "delivers again".to_owned())),
@@ -103,12 +102,6 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
 ];
 
 const LAGS: &[&str] = &["a merged line lags, or brings another stream"];
-
-impl Reading {
-    pub(super) const fn is_silent(&self) -> bool {
-        self.silent_ns > self.silence_ns
-    }
-}
 
 fn packets(count: u64) -> String {
     format!("{count} packet{}", plural(count))
