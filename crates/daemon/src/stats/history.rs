@@ -99,15 +99,7 @@ impl Past {
     pub(super) fn steps(&self, ended: Range<u64>) -> Steps {
         match &self.ring {
             Some(ring) => ring.steps(ended),
-            None => {
-                let none = vec![0; ended.count()];
-                let (bytes, dropped) = (none.clone(), none.clone());
-                Steps {
-                    packets: none,
-                    bytes,
-                    dropped,
-                }
-            }
+            None => Ring::default().steps(ended),
         }
     }
 }
