@@ -201,8 +201,10 @@ impl<K> Default for Alarms<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::kind::{STREAM_DEGRADED, STREAM_DOWN};
 
     const DOCUMENT: &str = include_str!("../../../docs/operations.md");
+    const STREAM: &[&str] = &["a watched stream stops, loses, changes"];
 
     /// The cells of each row of the table of faults.
     fn faults() -> Vec<Vec<&'static str>> {
@@ -232,6 +234,9 @@ mod tests {
         let rows = legs::ROWS.iter().map(said);
         let rows = rows.chain(drops::ROWS.map(said));
         let rows = rows.chain([said(&crate::stats::EGRESS_DROPS)]);
+        // The state of a watched stream has two kinds.
+        let stream = |kind| (STREAM, kind, &["mcr_stream_state"][..]);
+        let rows = rows.chain([STREAM_DEGRADED, STREAM_DOWN].map(stream));
         let table = faults();
         for (faults, kind, metrics) in rows {
             let rows: Vec<&Vec<&str>> = { faults.iter() }
