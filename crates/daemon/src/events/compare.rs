@@ -91,14 +91,15 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
     if before.map(|before| before.state) == Some(now.state) {
         return;
     }
-    let (kind, word) = match now.state {
-        State::Up => (RULE_UP, "up"),
-        State::Degraded => (RULE_DEGRADED, "degraded"),
-        State::Down => (RULE_DOWN, "down"),
-        State::Disabled => (RULE_DISABLED, "disabled"),
+    let kind = match now.state {
+        State::Up => RULE_UP,
+        State::Degraded => RULE_DEGRADED,
+        State::Down => RULE_DOWN,
+        State::Disabled => RULE_DISABLED,
     };
     let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
-    add(kind, format!(" is {word}{}", reason.unwrap_or_default()));
+    let (state, reason) = (now.state.as_str(), reason.unwrap_or_default());
+    add(kind, format!(" is {state}{reason}"));
 }
 
 fn of_links(old: &Host, new: &Host) -> Vec<Event> {

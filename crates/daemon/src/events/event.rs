@@ -47,16 +47,16 @@ pub(crate) fn worker_restarted(worker: &WorkerStats) -> Event {
 
 /// A watched stream is in another state.
 pub(crate) fn stream(rule: &str, state: State, reason: Option<&str>) -> Event {
-    let (kind, word) = match state {
-        State::Up | State::Disabled => (STREAM_UP, "up"),
-        State::Degraded => (STREAM_DEGRADED, "degraded"),
-        State::Down => (STREAM_DOWN, "down"),
+    let kind = match state {
+        State::Up | State::Disabled => STREAM_UP,
+        State::Degraded => STREAM_DEGRADED,
+        State::Down => STREAM_DOWN,
     };
-    let reason = reason.map(|reason| format!(": {reason}"));
+    let (state, reason) = (state.as_str(), reason.map(|reason| format!(": {reason}")));
     let reason = reason.unwrap_or_default();
     event(
         kind,
         rule,
-        format!("rule {rule:?}: the stream is {word}{reason}"),
+        format!("rule {rule:?}: the stream is {state}{reason}"),
     )
 }

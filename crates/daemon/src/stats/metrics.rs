@@ -226,14 +226,8 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
         "1 for the state that the rule is in, 0 for the others.",
     );
     for rule in rules {
-        let states = [
-            ("up", State::Up),
-            ("degraded", State::Degraded),
-            ("down", State::Down),
-            ("disabled", State::Disabled),
-        ];
-        for (word, state) in states {
-            let labels = [("rule", rule.name.as_str()), ("state", word)];
+        for state in [State::Up, State::Degraded, State::Down, State::Disabled] {
+            let labels = [("rule", rule.name.as_str()), ("state", state.as_str())];
             page.sample("mcr_rule_state", &labels, u8::from(rule.state == state));
         }
     }

@@ -170,7 +170,7 @@ fn text(
         let to = written.get(index).unwrap_or(&output.to);
         let state = match output.is_idle() && output.state == State::Up {
             true => "idle",
-            false => render::stats::state(output.state),
+            false => output.state.as_str(),
         };
         let remark = output.remark();
         let remark = remark.map_or_else(String::new, |remark| format!(": {remark}"));

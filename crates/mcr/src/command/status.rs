@@ -64,7 +64,7 @@ fn by_state(stats: &Stats) -> Vec<(String, serde_json::Value)> {
     };
     let states = [State::Up, State::Degraded, State::Down, State::Disabled];
     let states = states.map(|state| (state, count(state)));
-    let named = states.map(|(state, count)| (render::stats::state(state).to_owned(), count.into()));
+    let named = states.map(|(state, count)| (state.as_str().to_owned(), count.into()));
     named.into()
 }
 
@@ -80,7 +80,7 @@ fn screen(status: &Status, stats: &Stats) -> String {
     line("version", &status.version);
     line(
         "state",
-        &format!("{}{}", render::stats::state(status.state), reason(status)),
+        &format!("{}{}", status.state.as_str(), reason(status)),
     );
     line("up", &render::stats::duration(status.uptime_seconds));
     if let Some(config) = &status.config {
@@ -124,7 +124,7 @@ fn tunnel_text(tunnel: &TunnelStatus) -> String {
         id,
         ..
     } = tunnel;
-    let state = render::stats::state(tunnel.state);
+    let state = tunnel.state.as_str();
     let ends = format!("{interface} {state}, to {remote} port {port} id {id}");
     match (&tunnel.reason, tunnel.mtu, &tunnel.below) {
         (Some(reason), ..) => format!("{ends}: {reason}"),

@@ -118,16 +118,6 @@ pub(crate) fn footer(stats: &Stats) -> String {
     text
 }
 
-/// A state as the JSON has it.
-pub(crate) fn state(state: State) -> &'static str {
-    match state {
-        State::Disabled => "disabled",
-        State::Up => "up",
-        State::Degraded => "degraded",
-        State::Down => "down",
-    }
-}
-
 type Earlier<'a> = Option<(&'a RuleStats, f64)>;
 
 /// The columns that are not always there.
@@ -208,7 +198,7 @@ fn add_rule(
     for (index, output) in rule.outputs.iter().enumerate() {
         let mut row = vec![
             Cell::new(""),
-            render::state_cell(state(output.state)),
+            render::state_cell(output.state.as_str()),
             Cell::new(""),
             Cell::new(format!("→ {}", output.to)),
         ];

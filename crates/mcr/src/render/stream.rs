@@ -2,11 +2,11 @@
 
 use api::reply::{HealthStats, ResidenceStats, RtpStats, TsStats};
 
-use super::{count, number, stats};
+use super::{count, number};
 
 /// The lines on a stream's health.
 pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
-    let state = stats::state(health.state);
+    let state = health.state.as_str();
     let reason = health.reason.as_ref().map(|reason| format!(": {reason}"));
     let mut lines = vec![("stream", format!("{state}{}", reason.unwrap_or_default()))];
     let gaps = format!(

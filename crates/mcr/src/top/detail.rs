@@ -83,7 +83,7 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
         add(title, &text, plain);
     }
     for (index, output) in rule.outputs.iter().enumerate() {
-        let state = render::stats::state(output.state);
+        let state = output.state.as_str();
         let remark = output.remark().map(|remark| format!(": {remark}"));
         let text = format!("{}  {state}{}", output.to, remark.unwrap_or_default());
         add("output", &text, of_state(output.state));

@@ -16,12 +16,8 @@ pub(super) fn streams(page: &mut Page, rules: &[RuleStats]) {
         "1 for the state that the rule's stream is in, 0 for the others.",
     );
     for ([rule], health) in &watched {
-        for (word, state) in [
-            ("up", State::Up),
-            ("degraded", State::Degraded),
-            ("down", State::Down),
-        ] {
-            let labels = [("rule", rule.1.as_ref()), ("state", word)];
+        for state in [State::Up, State::Degraded, State::Down] {
+            let labels = [("rule", rule.1.as_ref()), ("state", state.as_str())];
             let is_in = u8::from(health.state == state);
             page.sample("mcr_stream_state", &labels, is_in);
         }
