@@ -4,7 +4,7 @@ mod events;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub use self::events::{Events, StreamItem};
 use crate::query::{RulesQuery, StatsQuery};
@@ -30,6 +30,9 @@ use crate::request::{
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long others may keep a client from connecting.
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -360,8 +363,7 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<(Response<Incoming>, JoinHandle<hyper::Result<()>>), Error> {
-        let stream = UnixStream::connect(&self.socket).await;
-        let stream = stream.map_err(|source| Error::Connect {
+        let stream = self.connect().await.map_err(|source| Error::Connect {
             path: self.socket.clone(),
             source,
         })?;
@@ -390,6 +392,19 @@ impl Client {
         connection.abort();
         let bytes = bytes.map_err(|error| self.broken(error))?.to_bytes();
         Err(Error::Refused(refusal(status, &bytes)))
+    }
+
+    /// Connects; where so many do at once that the kernel keeps no more of them waiting, a moment later.
+    async fn connect(&self) -> io::Result<UnixStream> {
+        let deadline = Instant::now() + CONNECT;
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Err(error) if is_crowded(&error) && Instant::now() < deadline => {
+                    sleep(CONNECT / 500).await;
+                }
+                connected => return connected,
+            }
+        }
     }
 
     fn late(&self) -> Error {
@@ -423,4 +438,8 @@ pub(crate) fn escaped(name: &str) -> String {
         }
     }
     text
+}
+/// The queue of those who wait to be accepted is full (unix(7), EAGAIN).
+fn is_crowded(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }

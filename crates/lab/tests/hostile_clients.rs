@@ -11,11 +11,13 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::daemon::{Daemon, Options};
+use lab::process;
 use lab::socket::{Receiver, Sender, payload};
 use lab::topology::Chain;
 use lab::wait;
@@ -88,7 +90,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Asks again and again while `attack` lasts; hands back the longest wait for an answer.
+/// Asks again and again while `attack` lasts, as a process of its own; hands back the longest wait for
+/// an answer.
 fn answered_during(socket: &Path, attack: impl FnOnce()) -> Duration {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -96,8 +99,13 @@ fn answered_during(socket: &Path, attack: impl FnOnce()) -> Duration {
             let mut longest = Duration::ZERO;
             while !over.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                let answer = exchange(socket, &request("GET /v1/status", ""));
-                assert_eq!(status_line(&answer), "HTTP/1.1 200 OK", "the good client");
+                let mut status = Command::new(lab::binary::mcr().unwrap());
+                status
+                    .arg("--socket")
+                    .arg(socket)
+                    .args(["status", "--json"]);
+                let answer = process::run(status, ANSWER).unwrap();
+                answer.success().expect("the good client");
                 longest = longest.max(start.elapsed());
                 thread::sleep(Duration::from_millis(20));
             }

@@ -1,7 +1,9 @@
-//! The connections there are. Beyond the limit the oldest one that is not being answered is closed,
-//! so that a crowd of silent clients keeps nobody out.
+//! The connections there are. Beyond the limit one that is not being answered is closed, the oldest of
+//! the process that has most of them: a crowd of silent clients keeps nobody out, and who has just
+//! connected and not asked yet does not make room for it. Clients of other hosts count as one.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,21 +90,64 @@ impl Connections {
         F: Future<Output = ()> + Send + 'static,
     {
         self.open.retain(|(task, _)| !task.is_finished());
-        if self.open.len() >= self.limit {
-            let idle = self.open.iter().position(|(_, one)| !one.is_held());
-            if let Some((task, _)) = self.open.remove(idle.unwrap_or(0)) {
-                task.abort();
-                let _ = task.await;
-            }
+        if self.open.len() >= self.limit
+            && let Some((task, _)) = self.open.remove(self.dispensable())
+        {
+            task.abort();
+            let _ = task.await;
         }
         let connection = Connection::of(client);
         let task = tokio::spawn(serve(connection.clone()));
         self.open.push_back((task, connection));
+    }
+
+    /// Which of them makes room.
+    fn dispensable(&self) -> usize {
+        let mut idle: HashMap<Option<i32>, (usize, usize)> = HashMap::new();
+        for (at, (_, one)) in self
+            .open
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, one))| !one.is_held())
+        {
+            idle.entry(one.client()).or_insert((0, at)).0 += 1;
+        }
+        let most = { idle.into_values() }.max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
+        most.map_or(0, |(_, oldest)| oldest)
     }
 }
 
 impl Drop for Connections {
     fn drop(&mut self) {
         self.open.iter().for_each(|(task, _)| task.abort());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_crowd_makes_room_for_itself() {
+        let mut connections = Connections::new(4);
+        let there = |connections: &Connections| -> Vec<Option<i32>> {
+            connections
+                .open
+                .iter()
+                .map(|(_, one)| one.client())
+                .collect()
+        };
+        for client in [1, 7, 7, 7, 7, 7] {
+            connections
+                .add(Some(client), |_| std::future::pending())
+                .await;
+        }
+        assert_eq!(there(&connections), [Some(1), Some(7), Some(7), Some(7)]);
+        // Where each has one, the oldest goes.
+        let mut connections = Connections::new(2);
+        for client in [Some(1), None, Some(3)] {
+            connections.add(client, |_| std::future::pending()).await;
+        }
+        assert_eq!(there(&connections), [None, Some(3)]);
     }
 }
