@@ -10,11 +10,17 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::syscall;
 
 /// Name of the map that a program is known by.
 pub(super) const SETTINGS: &str = "settings";
+
+/// How long a process that was killed may still show it: its files are closed one by one, and the lock
+/// of its pins may be free before.
+const LET_GO: Duration = Duration::from_millis(500);
 
 /// The sign; it is shown until it is dropped.
 #[derive(Debug)]
@@ -31,8 +37,19 @@ impl Sign {
     pub(super) fn show(maps: &Path) -> io::Result<Self> {
         let settings = syscall::open_pin(&maps.join(SETTINGS))?;
         let settings = syscall::map_info(settings.as_fd())?.id;
-        let socket = UnixDatagram::bind_addr(&name(settings)?)?;
-        Ok(Self { _socket: socket })
+        let name = name(settings)?;
+        let deadline = Instant::now() + LET_GO;
+        loop {
+            match UnixDatagram::bind_addr(&name) {
+                Ok(socket) => return Ok(Self { _socket: socket }),
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline =>
+                {
+                    thread::sleep(LET_GO / 50);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
