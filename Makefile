@@ -146,7 +146,7 @@ rpm: build package-parts
 	@$(CARGO) generate-rpm --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-generate-rpm
 	strip -o target/package/mcr $(BINARY)
 	gzip --no-name --best --keep target/package/man/man*/*.[15]
-	$(CARGO) generate-rpm --package crates/mcr --output target/mcr.rpm
+	$(CARGO) generate-rpm --package relay/mcr --output target/mcr.rpm
 	$(SUDO) dist/rpm/test target/mcr.rpm
 
 # What the binary generates for packages.

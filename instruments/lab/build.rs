@@ -1,12 +1,12 @@
 //! Compiles the bench's floor; the object is embedded in the library.
 
-#[path = "../bpf/build/clang.rs"]
+#[path = "../../relay/bpf/build/clang.rs"]
 mod clang;
 
 fn main() {
     clang::compile(
         "src/bench/run/relay/floor.bpf.c",
-        "../bpf/src/relay",
+        "../../relay/bpf/src/relay",
         "floor.bpf.o",
     );
 }

@@ -142,7 +142,7 @@ fn without_systemd_there_is_a_script_for_its_place() {
 }
 
 fn manifest() -> Table {
-    let text = fs::read_to_string(repository("crates/mcr/Cargo.toml")).unwrap();
+    let text = fs::read_to_string(repository("relay/mcr/Cargo.toml")).unwrap();
     let manifest: Table = text.parse().unwrap();
     manifest["package"]["metadata"].as_table().unwrap().clone()
 }

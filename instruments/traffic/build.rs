@@ -1,13 +1,13 @@
 //! Compiles the program that counts at ingress; the object is embedded in the library.
 
-#[path = "../bpf/build/clang.rs"]
+#[path = "../../relay/bpf/build/clang.rs"]
 mod clang;
 
 fn main() {
     println!("cargo::rerun-if-changed=src/ingress");
     clang::compile(
         "src/ingress/ingress.bpf.c",
-        "../bpf/src/relay",
+        "../../relay/bpf/src/relay",
         "ingress.bpf.o",
     );
 }

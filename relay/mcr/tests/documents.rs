@@ -111,16 +111,16 @@ fn every_fault_names_a_test_that_exists_and_who_tells() {
         let texts = files.map(|file| fs::read_to_string(file).unwrap());
         texts.collect::<String>()
     };
-    let events = sources("crates/daemon/src/events");
+    let events = sources("relay/daemon/src/events");
     let metrics = [
-        "crates/api/src/reply",
-        "crates/counters/src",
-        "crates/daemon/src/stats",
+        "relay/api/src/reply",
+        "relay/counters/src",
+        "relay/daemon/src/stats",
     ]
     .map(sources)
     .concat()
-        + &sources("crates/daemon/src/stats/metrics");
-    let checks = read("crates/mcr/src/doctor.rs");
+        + &sources("relay/daemon/src/stats/metrics");
+    let checks = read("relay/mcr/src/doctor.rs");
     let mut rows = 0;
     for row in faults.lines().filter(|line| line.contains(".rs`")) {
         let cells: Vec<&str> = row.trim_matches('|').split(" |").map(str::trim).collect();

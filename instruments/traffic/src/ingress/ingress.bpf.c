@@ -1,6 +1,6 @@
 /* Counts test traffic at tc ingress, without sockets: the generator's sequence numbers and latency,
  * stream by stream. What it counts it consumes; everything else goes to the stack untouched.
- * The payload's checksum is not verified here; crates/traffic/src/payload.rs says what lies where.
+ * The payload's checksum is not verified here; instruments/traffic/src/payload.rs says what lies where.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -180,7 +180,7 @@ static __always_inline void count_foreign(__u32 endpoint, __u32 bytes)
 	__sync_fetch_and_add(&foreign->bytes, bytes);
 }
 
-/* The same judgement as crates/traffic/src/sequence.rs, a word of the window at a time. */
+/* The same judgement as instruments/traffic/src/sequence.rs, a word of the window at a time. */
 static __always_inline void follow(struct stream_state *s, __u64 number)
 {
 	__u64 word = number >> 6, top = s->highest >> 6, bit = 1ULL << (number & 63);
