@@ -67,7 +67,7 @@ class Figures(unittest.TestCase):
 
         for predicate in ("test", 'feature = "rehearsal"', 'any(test, feature = "test-support")', "all(unix, test)", "not(not(test))"):
             self.assertEqual(outcomes(words(predicate)), {False}, predicate)
-        for predicate in ("not(test)", 'any(test, feature = "fleet")', 'feature = "fleet"', 'not(feature = "fleet")'):
+        for predicate in ("not(test)", 'any(test, feature = "libfuzzer")', 'feature = "libfuzzer"', 'not(feature = "libfuzzer")'):
             self.assertIn(True, outcomes(words(predicate)), predicate)
 
     def test_tests_are_taken_out_and_nothing_else(self):

@@ -9,7 +9,6 @@ pub mod etcd;
 pub mod history;
 pub mod relay;
 pub mod scenario;
-#[cfg(feature = "fleet")]
 pub mod simulation;
 pub mod table;
 pub mod traffic;

@@ -208,7 +208,6 @@ impl DataplaneThread {
     }
 
     /// Waits until the thread has answered.
-    #[cfg(feature = "fleet")]
     pub(crate) async fn answer(&self) -> Result<(), Error> {
         self.run(|_| Ok(())).await
     }

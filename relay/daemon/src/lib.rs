@@ -16,10 +16,6 @@ mod demand;
 mod descriptor_store;
 mod error;
 mod events;
-#[cfg(feature = "fleet")]
-mod fleet;
-#[cfg(not(feature = "fleet"))]
-#[path = "no_fleet.rs"]
 mod fleet;
 pub mod host;
 mod instance;

@@ -45,7 +45,6 @@ fn everything_is_delivered_and_nothing_is_left() {
     assert_eq!(leftovers::of(pid), [""; 0]);
 }
 
-#[cfg(feature = "fleet")]
 #[test]
 fn another_relay_takes_over_and_nothing_is_left() {
     if let Some(missing) = lab::fleet::etcd::missing() {

@@ -271,7 +271,6 @@ impl Sampler {
     }
 
     /// What a rule receives per second.
-    #[cfg(feature = "fleet")]
     pub(crate) fn rates(&self, rule: &str) -> Rates {
         let streams = self.lock();
         let stream = streams.of(rule).and_then(|(_, stream)| stream);

@@ -43,10 +43,6 @@ pub(crate) enum Order {
     /// Read the configuration again, as SIGHUP does.
     Reload,
     /// Make these the rules of the fleet.
-    #[cfg_attr(
-        not(feature = "fleet"),
-        expect(dead_code, reason = "only a relay of a fleet gives it")
-    )]
     Fleet(FleetRules),
 }
 

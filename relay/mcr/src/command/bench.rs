@@ -1,6 +1,5 @@
 //! `mcr bench`: measures relays side by side, compares runs, writes the report.
 
-#[cfg(feature = "fleet")]
 mod fleet;
 mod terminal;
 mod wire;
@@ -34,7 +33,6 @@ enum Action {
     Compare(CompareArgs),
     Report(ReportArgs),
     Wire(wire::Args),
-    #[cfg(feature = "fleet")]
     Fleet(fleet::Args),
 }
 
@@ -128,7 +126,6 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     match &args.action {
         Action::Run(args) => measure(args, json),
         Action::Wire(args) => wire::run(args, json),
-        #[cfg(feature = "fleet")]
         Action::Fleet(args) => fleet::run(args, json),
         Action::Compare(args) => {
             let (a, b) = (read(&args.a)?, read(&args.b)?);

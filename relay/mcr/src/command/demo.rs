@@ -1,6 +1,5 @@
 //! `mcr demo`: relays real multicast in namespaces of its own and shows what happens.
 
-#[cfg(feature = "fleet")]
 mod fleet;
 
 use std::io::{self, IsTerminal, Write};
@@ -46,7 +45,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", default_value = "auto", value_parser = rows::word::<PathChoice>())]
     path: PathChoice,
     /// Show a fleet instead: a relay dies, another takes over (needs etcd)
-    #[cfg(feature = "fleet")]
     #[arg(long)]
     fleet: bool,
 }
@@ -61,7 +59,6 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         let caught = signal_hook::flag::register(signal, Arc::clone(&stop));
         caught.map_err(Failure::of_signals)?;
     }
-    #[cfg(feature = "fleet")]
     if args.fleet {
         return fleet::run(args, json, &stop);
     }
