@@ -85,7 +85,7 @@ pub enum DaemonError {
     },
     /// The host's links cannot be followed.
     #[error(transparent)]
-    Host(#[from] crate::host::Error),
+    Host(#[from] host::Error),
     /// The forwarding table cannot be brought to the kernel.
     #[error(transparent)]
     Dataplane(#[from] crate::dataplane_thread::Error),

@@ -1,6 +1,8 @@
 //! What an earlier daemon of an instance left: programs that forward, sockets and workers that a
 //! keeper holds, running rules. A start finds what it cannot adopt, [`end`] ends all of it.
 
+use host::offload::Offload;
+use host::tunnels;
 use model::config::Automatic;
 use nix::net::if_::if_nameindex;
 
@@ -8,11 +10,9 @@ use crate::dataplane_thread;
 use crate::demand;
 use crate::descriptor_store;
 use crate::error::DaemonError;
-use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::options::Options;
 use crate::state::running::RunningStore;
-use crate::tunnels;
 
 /// Ends what a daemon left that nobody runs any more, and says what that was, one sentence each.
 ///

@@ -1,4 +1,4 @@
-//! Supervisor, control API server, links and neighbours, memberships.
+//! Supervisor, control API server, memberships.
 //!
 //! It touches no packet. `core` decides what follows from rules and host, without any I/O; the
 //! supervisor carries it out through the dataplane's thread, the memberships and the state on disk,
@@ -17,7 +17,6 @@ mod descriptor_store;
 mod error;
 mod events;
 mod fleet;
-pub mod host;
 mod instance;
 #[cfg(feature = "rehearsal")]
 pub mod left_behind;
@@ -29,8 +28,6 @@ mod start;
 mod state;
 mod stats;
 mod supervisor;
-mod tick;
-mod tunnels;
 mod view;
 
 use std::time::Duration;
@@ -67,7 +64,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     if let Some(log) = &options.log {
         (log.start)();
     }
-    tick::begin();
+    host::tick::begin();
     // One thread: of several, each tick would wake them all. What takes long hands the rest over to
     // another while it does.
     let runtime = Builder::new_multi_thread()

@@ -23,19 +23,6 @@ pub fn end_strays(bpffs: &Path, interfaces: &[u32]) -> Result<(Vec<u32>, Vec<u32
     Ok((where_of(left), where_of(running)))
 }
 
-/// Names the programs at the tcx ingress of an interface of the calling thread's network namespace
-/// that are not one relay's; none where the kernel knows no tcx or does not tell.
-#[must_use]
-pub fn other_programs(interface: &str) -> Vec<String> {
-    let attached = bpf::attached::tcx_ingress(interface).unwrap_or_default();
-    let (mut relays, mut others): (Vec<_>, Vec<_>) = attached
-        .into_iter()
-        .partition(bpf::attached::Attached::is_relay);
-    // A second one is another daemon's.
-    others.extend(relays.drain(..).skip(1));
-    others.into_iter().map(|program| program.name).collect()
-}
-
 /// Takes away all that an instance has pinned or attached, which nobody may run; hands back at which
 /// interfaces that was.
 ///

@@ -281,10 +281,9 @@ impl From<Error> for Failure {
             }
             Error::Broken { .. } => Self::new(Status::Unreachable, error),
             // Who asks may see more of other processes than the daemon may.
-            Error::Refused(reply) => Self::new(
-                status(&reply.code),
-                daemon::host::name_owners(&reply.message),
-            ),
+            Error::Refused(reply) => {
+                Self::new(status(&reply.code), host::name_owners(&reply.message))
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use api::reply::{EgressStats, Event};
+use host::{EgressCounters, connect, read_egress};
 use model::host::Host;
 use model::net::Ifindex;
 use rtnetlink::Handle;
@@ -12,7 +13,6 @@ use rtnetlink::Handle;
 use crate::alarms::{Alarm, Alarms, Row};
 use crate::events::event;
 use crate::events::kind::{DROPS_BEGAN, DROPS_ENDED};
-use crate::host::{EgressCounters, connect, read_egress};
 use crate::view::View;
 
 /// Time between two readings, a little less than two samples' so that every other one reads.

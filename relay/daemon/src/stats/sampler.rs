@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
 use dataplane::Seen;
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
+use host::tick;
 use model::host::Host;
 use model::rule::Rule;
 use model::ruleset::RuleSet;
@@ -20,7 +21,6 @@ use super::streams::Streams;
 use crate::alarms::{DropNews, Legs};
 use crate::dataplane_thread::DataplaneThread;
 use crate::events::{self, Events};
-use crate::tick;
 use crate::view::View;
 
 /// Time between two samples.

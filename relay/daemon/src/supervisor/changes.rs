@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event};
+use host::Snapshot;
+use host::backlog::{self, Outcome};
 use model::config::{Config, Settings};
 use model::demand::Listening;
 use model::host::Host;
@@ -18,8 +20,8 @@ use super::occupied::occupied;
 use super::{Supervisor, with_warnings};
 use crate::core::{Refused, Request, Step, joins};
 use crate::dataplane_thread;
-use crate::events;
-use crate::host::Snapshot;
+use crate::events::kind::{BACKLOG_RAISED, BACKLOG_SHORT};
+use crate::events::{self, event};
 use crate::view::{self, View};
 
 /// Who asks for a change: the fleet is not refused over what one of its hosts does besides.
@@ -317,9 +319,12 @@ impl Supervisor {
     /// Looks whether the queue behind virtual links holds what the widest rule makes.
     pub(super) fn follow_backlog(&mut self) {
         let (host, table) = (self.core.host(), self.core.table());
-        if let Some(event) = self.backlog.follow(table, host) {
-            self.events.publish(event);
-        }
+        let (kind, message) = match self.backlog.follow(table, host) {
+            Some(Outcome::Raised(message)) => (BACKLOG_RAISED, message),
+            Some(Outcome::Short(message)) => (BACKLOG_SHORT, message),
+            None => return,
+        };
+        self.events.publish(event(kind, backlog::NAME, message));
     }
 
     /// Shows that what runs is written down, or is not.

@@ -1,6 +1,7 @@
 //! Ports of this host that rules are to take packets of and a program has bound: two cannot have what
 //! is sent to one address, unless both are meant to.
 
+use host::{UdpSocket, udp_sockets};
 use model::compile::InputView;
 use model::endpoint::Endpoint;
 use model::rule::Rule;
@@ -8,7 +9,6 @@ use model::ruleset::RuleSet;
 use model::table::LocalDelivery;
 
 use crate::core::Step;
-use crate::host::{UdpSocket, udp_sockets};
 
 /// Says which new inputs of a step are at ports that sockets have, and what to do.
 pub(crate) fn occupied(running: &RuleSet, step: &Step) -> Vec<String> {

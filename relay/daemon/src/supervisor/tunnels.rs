@@ -1,12 +1,12 @@
 //! When tunnels are made and taken away: before rules use them, and after none does.
 
+use host::{Error, Snapshot};
 use model::config::{Config, Settings};
 use model::host::Host;
 use model::ruleset::RuleSet;
 
 use super::Supervisor;
 use crate::core::Refused;
-use crate::host::{Error, Snapshot};
 
 impl Supervisor {
     /// Makes the tunnels that a change asks for; one that comes with it and cannot be made refuses it.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use daemon::host;
 use model::wildcard;
 use rtnetlink::packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
 use tokio::runtime::Builder;

@@ -1,6 +1,6 @@
 //! Limits that are blamed for lost multicast, and the one that matters: the backlog behind veth.
 
-use daemon::host::backlog::Need;
+use host::backlog::Need;
 
 use super::finding::{Finding, Severity};
 use super::repair::Repair;

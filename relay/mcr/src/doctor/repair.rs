@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
-use daemon::host::connect;
+use host::connect;
 use rtnetlink::LinkBridge;
 use serde::{Serialize, Serializer};
 

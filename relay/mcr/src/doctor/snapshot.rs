@@ -12,8 +12,8 @@ use std::path::{self, PathBuf};
 use api::reply::{FleetStatus, Stats, TunnelStatus};
 use bpf::neighbour::{Neighbour, neighbours};
 use bpf::stray;
-use daemon::host::udp_sockets;
 use dataplane::features::{Feature, Features};
+use host::udp_sockets;
 use model::compile::{Compiled, RuleView, compile, next_hop_queries, tunnel_query};
 use model::config::Settings;
 use model::endpoint::Endpoint;
@@ -25,7 +25,7 @@ use model::table::Path;
 use model::{net::Ifindex, wildcard};
 
 use super::Heard;
-pub(crate) use daemon::host::UdpSocket;
+pub(crate) use host::UdpSocket;
 pub(crate) use link::Link;
 
 use crate::failure::{Failure, Status};

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::reply::InterfaceStatus;
-use daemon::host;
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
 use model::net::Prefix;

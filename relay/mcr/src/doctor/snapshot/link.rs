@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use daemon::host;
 use rtnetlink::packet_route::link::{
     BridgeQuerierState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
     LinkXdp, XdpAttached,

@@ -1,6 +1,6 @@
 //! The network as the daemon reads it, and what only the checks want to know: all through netlink.
 
-use daemon::host::{
+use host::{
     Error, Via, connect, ingress_qdiscs, look_up, query_route, read_links, read_multicast_routes,
 };
 use model::host::{Destination, Host, NextHop, NextHopQuery};

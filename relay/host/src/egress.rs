@@ -13,21 +13,21 @@ use super::Error;
 
 /// What a device and its queue did not send, since the device is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct EgressCounters {
+pub struct EgressCounters {
     /// Packets that the device dropped (`tx_dropped`); of the loopback interface also those that the
     /// host did not take in again (`rx_dropped`): a full backlog, mostly.
-    pub(crate) device_dropped: u64,
+    pub device_dropped: u64,
     /// Packets that it could not send (`tx_errors`).
-    pub(crate) device_errors: u64,
+    pub device_errors: u64,
     /// Packets that its queueing discipline dropped; 32 bits wide in the kernel.
-    pub(crate) queue_dropped: u64,
+    pub queue_dropped: u64,
 }
 
 /// Reads the counters of these links; those that are not there are left out.
 ///
 /// # Errors
 /// The kernel's answer, if it refuses the list of queueing disciplines.
-pub(crate) async fn read_egress(
+pub async fn read_egress(
     handle: &Handle,
     links: &BTreeSet<Ifindex>,
 ) -> Result<BTreeMap<Ifindex, EgressCounters>, Error> {

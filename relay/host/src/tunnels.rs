@@ -12,12 +12,12 @@ use model::config::{Settings, Tunnel};
 use model::host::{Host, HostTunnel};
 use rtnetlink::Handle;
 
-use crate::host::{self, Error};
+use crate::{Error, connect};
 use device::{Own, Refusal};
 
 /// The tunnels of this instance.
 #[derive(Debug)]
-pub(crate) struct Tunnels {
+pub struct Tunnels {
     handle: Handle,
     instance: String,
     known: BTreeMap<String, HostTunnel>,
@@ -27,19 +27,19 @@ pub(crate) struct Tunnels {
 
 /// What was done.
 #[derive(Debug, Default)]
-pub(crate) struct Settled {
+pub struct Settled {
     /// Whether an interface came or changed.
-    pub(crate) changed: bool,
+    pub changed: bool,
     /// Why tunnels are not there that were not asked for before, one sentence each.
-    pub(crate) refused: Vec<String>,
+    pub refused: Vec<String>,
 }
 
 impl Tunnels {
     /// # Errors
     /// When there is no netlink socket.
-    pub(crate) fn open(instance: &str) -> Result<Self, Error> {
+    pub fn open(instance: &str) -> Result<Self, Error> {
         Ok(Self {
-            handle: host::connect()?,
+            handle: connect()?,
             instance: instance.to_owned(),
             known: BTreeMap::new(),
             have_left: true,
@@ -47,7 +47,7 @@ impl Tunnels {
     }
 
     /// Whether all that is asked for is there on a host, and as it should be.
-    pub(crate) fn are_settled(&self, settings: &Settings, host: &Host) -> bool {
+    pub fn are_settled(&self, settings: &Settings, host: &Host) -> bool {
         let known = self.known.iter().map(|(name, known)| (name, &known.tunnel));
         let has_come_to = |(name, known): (&String, &HostTunnel)| {
             let link = host.by_name(name).filter(|_| known.refused.is_none());
@@ -58,13 +58,13 @@ impl Tunnels {
     }
 
     /// Whether any is not there.
-    pub(crate) fn are_refused(&self) -> bool {
+    pub fn are_refused(&self) -> bool {
         self.known.values().any(|known| known.refused.is_some())
     }
 
     /// Makes what is asked for and not there, with what a host's routes leave room for. Takes nothing
     /// away but what is made anew.
-    pub(crate) async fn settle(&mut self, settings: &Settings, host: &Host) -> Settled {
+    pub async fn settle(&mut self, settings: &Settings, host: &Host) -> Settled {
         let mut settled = Settled::default();
         let mut known = BTreeMap::new();
         for (name, tunnel) in settings.tunnels() {
@@ -101,17 +101,17 @@ impl Tunnels {
     }
 
     /// Whether interfaces may be there that nobody asks for.
-    pub(crate) const fn have_left(&self) -> bool {
+    pub const fn have_left(&self) -> bool {
         self.have_left
     }
 
     /// Tells a host of them.
-    pub(crate) fn tell(&self, host: &mut Host) {
+    pub fn tell(&self, host: &mut Host) {
         host.tunnels.clone_from(&self.known);
     }
 
     /// Takes away what this instance made, now or earlier, and nobody asks for.
-    pub(crate) async fn remove_others(&mut self) {
+    pub async fn remove_others(&mut self) {
         self.have_left = false;
         match device::of_instance(&self.handle, &self.instance).await {
             Ok(links) => {
@@ -145,14 +145,14 @@ impl Tunnels {
     }
 
     /// Takes all of them away.
-    pub(crate) async fn close(mut self) {
+    pub async fn close(mut self) {
         self.known.clear();
         self.remove_others().await;
     }
 }
 
 /// Takes away the tunnels that a daemon of an instance left; their names.
-pub(crate) fn end_left(instance: &str) -> Vec<String> {
+pub fn end_left(instance: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -83,8 +83,16 @@ fn forwards(name: &str) -> Option<String> {
     ))
 }
 
+/// The programs at its tcx ingress that are not one relay's; none where the kernel knows no tcx or
+/// does not tell.
 fn other_programs(name: &str) -> Option<String> {
-    let others = dataplane::leftovers::other_programs(name);
+    let attached = bpf::attached::tcx_ingress(name).unwrap_or_default();
+    let (relays, others): (Vec<_>, Vec<_>) = attached
+        .into_iter()
+        .partition(bpf::attached::Attached::is_relay);
+    // A second one is another daemon's.
+    let others = others.into_iter().chain(relays.into_iter().skip(1));
+    let others: Vec<String> = others.map(|program| program.name).collect();
     (!others.is_empty()).then(|| format!("tcx program {} is there, too", others.join(", ")))
 }
 

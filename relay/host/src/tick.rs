@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 /// About a second.
-pub(crate) const SECOND: Duration = Duration::from_millis(16 * 64);
+pub const SECOND: Duration = Duration::from_millis(16 * 64);
 /// About half of one.
-pub(crate) const HALF_SECOND: Duration = Duration::from_millis(8 * 64);
+pub const HALF_SECOND: Duration = Duration::from_millis(8 * 64);
 
 static BEGUN: OnceLock<Instant> = OnceLock::new();
 
 /// Notes that the runtime is about to be made.
-pub(crate) fn begin() {
+pub fn begin() {
     BEGUN.get_or_init(Instant::now);
 }
 
 /// The next instant that lies a whole number of `period`s behind the start.
-pub(crate) fn next(period: Duration) -> Instant {
+pub fn next(period: Duration) -> Instant {
     let begun = *BEGUN.get_or_init(Instant::now);
     let passed = begun.elapsed().as_nanos() / period.as_nanos();
     let periods = u32::try_from(passed + 1).unwrap_or(u32::MAX);
@@ -31,6 +31,6 @@ pub(crate) fn next(period: Duration) -> Instant {
 }
 
 /// Waits for it.
-pub(crate) async fn after(period: Duration) {
+pub async fn after(period: Duration) {
     sleep_until(next(period)).await;
 }

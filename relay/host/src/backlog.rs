@@ -7,16 +7,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use api::reply::Event;
 use model::config::Automatic;
 use model::host::Host;
 use model::net::Ifindex;
 use model::table::{OutputState, Table};
 
-use crate::events;
-
 /// The setting. The first network namespace alone shows it; it applies to all.
 pub const SETTING: &str = "/proc/sys/net/core/netdev_max_backlog";
+/// Its name for `sysctl`.
+pub const NAME: &str = "net.core.netdev_max_backlog";
 /// Packets of one NAPI poll, each of which may become a copy for each output (net.core.dev_weight).
 const POLL: u64 = 64;
 /// Polls that fit in the queue. A core that runs something else leaves its queue alone for up to a
@@ -97,9 +96,18 @@ impl Need {
     }
 }
 
+/// What became of the setting, in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is as long as the rules need it.
+    Raised(String),
+    /// It is too short and cannot be raised.
+    Short(String),
+}
+
 /// Raises the setting as rules come that need it.
 #[derive(Debug)]
-pub(crate) struct Backlog {
+pub struct Backlog {
     setting: PathBuf,
     raises: bool,
     /// Whether rules or host changed since it was looked at.
@@ -109,7 +117,9 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    pub(crate) fn new(setting: &Path, choice: Automatic) -> Self {
+    /// What has the setting in that file follow the rules, if the choice is to.
+    #[must_use]
+    pub fn new(setting: &Path, choice: Automatic) -> Self {
         Self {
             setting: setting.to_owned(),
             raises: choice == Automatic::Auto,
@@ -119,20 +129,20 @@ impl Backlog {
     }
 
     /// Rules or host changed.
-    pub(crate) const fn doubt(&mut self) {
+    pub const fn doubt(&mut self) {
         self.is_stale = self.raises;
     }
 
     /// Looks again if something changed, and says what was done, or why it could not be. A network
     /// namespace that does not show the setting leaves it to the host.
-    pub(crate) fn follow(&mut self, table: &Table, host: &Host) -> Option<Event> {
+    pub fn follow(&mut self, table: &Table, host: &Host) -> Option<Outcome> {
         if !std::mem::take(&mut self.is_stale) {
             return None;
         }
         self.settle(&Need::of(table, host)?)
     }
 
-    fn settle(&mut self, need: &Need) -> Option<Event> {
+    fn settle(&mut self, need: &Need) -> Option<Outcome> {
         let text = fs::read_to_string(&self.setting).ok()?;
         let limit = text.trim().parse().ok()?;
         let wanted = need.beyond(limit)?;
@@ -144,24 +154,23 @@ impl Backlog {
         let why = format!(
             "rule {rule:?} makes {copies} copies of a packet, which wait there behind {interface}"
         );
-        let name = "net.core.netdev_max_backlog";
         match fs::write(&self.setting, wanted.to_string()) {
             Ok(()) => {
                 self.refused = None;
                 let message = format!(
-                    "{name} raised from {limit} to {wanted} for the whole host, until it starts \
+                    "{NAME} raised from {limit} to {wanted} for the whole host, until it starts \
                      again: {why}; backlog = \"off\" in [daemon] leaves it as it is"
                 );
-                Some(events::event(events::kind::BACKLOG_RAISED, name, message))
+                Some(Outcome::Raised(message))
             }
             Err(error) => {
                 let message = format!(
-                    "{name} is {limit} and cannot be raised ({error}): {why}, and some may be lost \
-                     there; sysctl -w {name}={wanted}"
+                    "{NAME} is {limit} and cannot be raised ({error}): {why}, and some may be lost \
+                     there; sysctl -w {NAME}={wanted}"
                 );
                 let is_told = self.refused.as_ref() == Some(&message);
                 self.refused = Some(message.clone());
-                (!is_told).then(|| events::event(events::kind::BACKLOG_SHORT, name, message))
+                (!is_told).then_some(Outcome::Short(message))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Reads and follows the host: links, addresses, routes and neighbours of the own network namespace,
-//! through rtnetlink. The doctor reads through here too, so it judges by what the daemon sees.
+//! through rtnetlink, and what is changed of it: offloads, queues, the kernel's interfaces of tunnels. The
+//! doctor, `mcr tap` and `mcr discover` read through here too, so they judge by what the daemon sees.
 //!
 //! A notification only says that something changed; what is true is read again, so a lost or
 //! reordered notification cannot leave a wrong picture behind.
@@ -11,12 +12,14 @@ mod links;
 mod multicast_route;
 mod names;
 mod next_hop;
-pub(crate) mod offload;
+pub mod offload;
 mod other_users;
 mod route;
 mod sockets;
 #[cfg(test)]
 mod tests;
+pub mod tick;
+pub mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,10 +35,11 @@ use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::SocketAddr;
 use rtnetlink::{Handle, MulticastGroup};
+use sys::abort_on_panic::AbortOnPanic;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-pub(crate) use egress::{EgressCounters, read_egress};
+pub use egress::{EgressCounters, read_egress};
 pub use links::{Link, read_links};
 pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
@@ -43,7 +47,6 @@ pub use other_users::ingress_qdiscs;
 pub use route::{Via, query_route};
 pub use sockets::{UdpSocket, name_owners, udp_sockets};
 
-use crate::{abort_on_panic, tick};
 use next_hop::NextHops;
 
 /// How long notifications are gathered before the host is read again.
@@ -85,20 +88,21 @@ pub enum Error {
 
 /// The host as it was read, and which links are not the ones they were.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     /// Number of the reading. A report waits for its turn, so it may come behind the answer to a
     /// request that was read later.
-    pub(crate) reading: u64,
-    pub(crate) host: Host,
+    pub reading: u64,
+    /// What was read.
+    pub host: Host,
     /// Links that were deleted since the last report; their number may be in use again.
-    pub(crate) renewed: BTreeSet<Ifindex>,
+    pub renewed: BTreeSet<Ifindex>,
     /// Links that were down in an earlier reading that this one has taken up.
-    pub(crate) were_down: BTreeSet<Ifindex>,
+    pub were_down: BTreeSet<Ifindex>,
 }
 
 impl Snapshot {
     /// Takes up another reading: how the host is says the later one, what happened on the way both.
-    pub(crate) fn take_up(&mut self, mut other: Self) {
+    pub fn take_up(&mut self, mut other: Self) {
         if other.reading > self.reading {
             std::mem::swap(self, &mut other);
         }
@@ -111,7 +115,7 @@ impl Snapshot {
 
     /// Links that are up and were down, in `before` or since: whoever listens behind them may have
     /// forgotten our groups.
-    pub(crate) fn came_back(&self, before: &Host) -> Vec<Ifindex> {
+    pub fn came_back(&self, before: &Host) -> Vec<Ifindex> {
         let was_down = |link: &Ifindex| {
             let before = before.interfaces.get(link);
             self.were_down.contains(link) || before.is_some_and(|before| !before.up)
@@ -123,7 +127,7 @@ impl Snapshot {
 
 /// The follower's other end.
 #[derive(Clone, Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     requests: mpsc::Sender<Request>,
     notices: Arc<AtomicU64>,
 }
@@ -136,12 +140,15 @@ struct Request {
 
 impl Watch {
     /// Grows with everything that is heard of the host's network, whether anything differs by it or not.
-    pub(crate) fn notices(&self) -> u64 {
+    pub fn notices(&self) -> u64 {
         self.notices.load(Ordering::Relaxed)
     }
 
     /// Reads the host now, with the next hops of `queries`, which are followed from here on.
-    pub(crate) async fn read(&self, queries: Vec<NextHopQuery>) -> Result<Snapshot, Error> {
+    ///
+    /// # Errors
+    /// The kernel's answers; or nobody follows the host any more.
+    pub async fn read(&self, queries: Vec<NextHopQuery>) -> Result<Snapshot, Error> {
         let (reply, answer) = oneshot::channel();
         let request = Request { queries, reply };
         self.requests.send(request).await.map_err(|_| Error::Gone)?;
@@ -160,12 +167,15 @@ pub fn connect() -> Result<Handle, Error> {
 }
 
 /// Begins to follow the network namespace of the calling thread; every change comes through the
-/// receiver.
-pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
+/// receiver. A panic of what follows ends the process: one that goes on with an old view only looks
+/// alive.
+///
+/// # Errors
+/// The sockets'.
+pub fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
     // Requests have a socket of their own: an overrun of notifications must not hurt them.
     let handle = connect()?;
     let (connection, _, notifications) = rtnetlink::new_multicast_connection(&GROUPS)?;
-    abort_on_panic::spawn(connection);
     let (requests, incoming) = mpsc::channel(16);
     let (changes, receiver) = mpsc::channel(16);
     let notices = Arc::new(AtomicU64::new(0));
@@ -179,7 +189,10 @@ pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
         renewed: BTreeSet::new(),
         due: None,
     };
-    abort_on_panic::spawn(follower.run(notifications, incoming));
+    tokio::spawn(async {
+        let _guard = AbortOnPanic;
+        tokio::join!(connection, follower.run(notifications, incoming));
+    });
     Ok((Watch { requests, notices }, receiver))
 }
 

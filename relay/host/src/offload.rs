@@ -37,7 +37,7 @@ const PAYS: &str = "all that is relayed from here gains by it";
 
 /// Interfaces that this daemon switched.
 #[derive(Debug)]
-pub(crate) struct Offload {
+pub struct Offload {
     record: PathBuf,
     switched: BTreeSet<String>,
     takes_merged: bool,
@@ -53,7 +53,7 @@ impl Offload {
     /// Takes over what an earlier run that crashed had switched. `takes_merged`: whether the
     /// userspace path can receive what was merged; `default`: what becomes of interfaces that the
     /// configuration does not name.
-    pub(crate) fn open(directory: &Path, takes_merged: bool, default: Automatic) -> Self {
+    pub fn open(directory: &Path, takes_merged: bool, default: Automatic) -> Self {
         let record = directory.join("offload.json");
         let text = fs::read(&record).unwrap_or_default();
         Self {
@@ -70,7 +70,7 @@ impl Offload {
     /// the configuration names what it does now, and why; of any other if it merges, if it could
     /// and does not, or if packets are lost by it. Others than those named are decided upon by
     /// [`Offload::follow`], but for the first time: all rules are looked at for it.
-    pub(crate) fn settle(
+    pub fn settle(
         &mut self,
         settings: &BTreeMap<String, InterfaceSettings>,
         host: &Host,
@@ -100,7 +100,7 @@ impl Offload {
     /// Looks again, once in a while: at interfaces that nobody named if rules or host changed, or
     /// if somebody else has to do with one or has not any more, and at what somebody switches on by hand where that costs
     /// packets. What [`Offload::settle`] would say, if it may have changed.
-    pub(crate) fn follow(
+    pub fn follow(
         &mut self,
         settings: &BTreeMap<String, InterfaceSettings>,
         host: &Host,
@@ -197,7 +197,7 @@ impl Offload {
     }
 
     /// Switches everything back.
-    pub(crate) fn close(mut self) {
+    pub fn close(mut self) {
         self.carry_out(&BTreeMap::new());
         let _ = fs::remove_file(&self.record);
     }

@@ -12,7 +12,7 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::{Error, Handle, LinkUnspec, LinkVxlan};
 
-use crate::host::udp_sockets;
+use crate::sockets::udp_sockets;
 
 /// What the alias begins with; the instance follows.
 const MARK: &str = "mcr tunnel of instance ";

@@ -98,18 +98,15 @@ fn setting(directory: &Path, packets: &str) -> PathBuf {
     file
 }
 
-fn kind(event: Option<Event>) -> Option<String> {
-    event.map(|event| event.kind)
-}
-
 #[test]
 fn the_setting_is_raised_and_that_is_told_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = setting(directory.path(), "1000\n");
     let need = need(&[("a", 50, 0)]).unwrap();
     let mut backlog = Backlog::new(&file, Automatic::Auto);
-    let event = backlog.settle(&need).unwrap();
-    assert_eq!(event.kind, events::kind::BACKLOG_RAISED);
+    let Some(Outcome::Raised(message)) = backlog.settle(&need) else {
+        panic!("it is not raised");
+    };
     for part in [
         "1000 to 25600",
         "\"a\"",
@@ -117,7 +114,7 @@ fn the_setting_is_raised_and_that_is_told_once() {
         "veth0",
         "backlog = \"off\"",
     ] {
-        assert!(event.message.contains(part), "{}", event.message);
+        assert!(message.contains(part), "{message}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "25600");
     assert_eq!(backlog.settle(&need), None);
@@ -139,10 +136,7 @@ fn a_setting_that_cannot_be_written_is_told_once_and_one_that_is_not_there_is_no
         copies: 500,
         ..need
     };
-    assert_eq!(
-        kind(backlog.settle(&many)).as_deref(),
-        Some(events::kind::BACKLOG_SHORT)
-    );
+    assert!(matches!(backlog.settle(&many), Some(Outcome::Short(_))));
     assert_eq!(backlog.settle(&many), None);
 }
 
