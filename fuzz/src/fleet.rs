@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use fleet::keys::{
     Beat, Current, Drained, FleetSettings, Key, Keys, Move, Policy, RelayEntry, ShareEntry, Value,
 };
-use fleet::member::{Change, Command, Config, Input, KeyValue, Member};
+use fleet::member::{Change, Command, Config, Input, KeyValue, Member, Patience};
 use fleet::peers::{Message, Secret};
 use fleet::rules::{Rules, Text, TextError};
 use model::ruleset;
@@ -143,6 +143,10 @@ fn opens_nothing(inputs: impl IntoIterator<Item = Input>) {
         roles: BTreeSet::from(["red".to_owned()]),
         weight: 100,
         version: "1".to_owned(),
+        patience_ns: Patience {
+            down: 500_000_000,
+            silent: 1_000_000_000,
+        },
         boot_unix_ms: 0,
     };
     let mut member = Member::new(config, None);

@@ -198,6 +198,7 @@ async fn start(
             view.clone(),
             events.clone(),
             sampler.clone(),
+            settings.input_silence(),
         );
         let permitted = supervisor.core.policy(supervisor.core.settings());
         let shares = supervisor.core.rules().iter();

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use api::reply::FleetCounters;
 use model::document::RuleDocument;
 
+pub use crate::member::Fitness;
+
 /// An answer that takes a while.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -27,9 +29,8 @@ pub trait Host: Send + Sync + 'static {
     /// once and on both paths, and is cheap. A share that is not installed stays shut.
     fn set_gate(&self, share: &str, until_ns: u64);
 
-    /// Shares that this host could not serve well now, and why: an output is down, an input that was
-    /// heard is silent. Follows the daemon's samples.
-    fn unfit(&self) -> BTreeMap<String, String>;
+    /// How well this host serves the fleet's rules that are installed. Follows the daemon's samples.
+    fn fitness(&self) -> Fitness;
 
     /// What this host's rules of the fleet counted since the daemon began to, summed by share.
     fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>>;

@@ -9,6 +9,7 @@ mod book;
 mod claims;
 mod event;
 mod fence;
+mod fitness;
 mod gates;
 mod handover;
 mod io;
@@ -22,8 +23,8 @@ use std::net::SocketAddr;
 
 pub use event::FleetEvent;
 pub use io::{
-    Adopted, Answer, Change, Command, Compare, Input, KeyValue, Operator, Outcome, Question,
-    Session, Target, Txn, TxnId,
+    Adopted, Answer, Change, Command, Compare, Fitness, Input, KeyValue, Operator, Outcome,
+    Question, Session, Target, Txn, TxnId,
 };
 pub use status::{PhaseName, RelayStatus, ShareStatus, Status};
 
@@ -64,9 +65,22 @@ pub struct Config {
     pub weight: u32,
     /// Version of the program.
     pub version: String,
+    /// How long a share is served badly before it is given away, in ns: where its output is down, and
+    /// where its input is silent. What makes both relays unfit, a source that ends, is told by both
+    /// before.
+    pub patience_ns: Patience,
     /// What the calendar said when this host's CLOCK_BOOTTIME was 0, in ms since 1970: for `at` and
     /// `since`, which nothing is decided by.
     pub boot_unix_ms: u64,
+}
+
+/// How long a share is served badly before it is given away, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// An output is down, or an input is not joined.
+    pub down: u64,
+    /// An input is silent that another relay hears.
+    pub silent: u64,
 }
 
 /// A relay's part in the fleet.
@@ -113,7 +127,9 @@ struct Rules {
     shares: BTreeMap<String, BTreeSet<String>>,
     installed: BTreeSet<String>,
     failed: BTreeMap<String, String>,
-    unfit: BTreeMap<String, String>,
+    fitness: Fitness,
+    /// Shares that it was not fit for when they were taken away from it.
+    marks: BTreeMap<String, fitness::Mark>,
 }
 
 /// Why a transaction was sent.
@@ -238,10 +254,7 @@ impl Member {
                 self.plan.has_rules = false;
                 self.stale = true;
             }
-            Input::Fitness(unfit) => {
-                self.stale |= self.rules.unfit != unfit;
-                self.rules.unfit = unfit;
-            }
+            Input::Fitness(fitness) => self.fitness_told(fitness),
             Input::Operator(Operator::Leave) => {
                 self.session.leaving = true;
                 self.stale = true;
@@ -259,6 +272,7 @@ impl Member {
     /// Derives from what is known what is to be done: the same, however it became known.
     fn step(&mut self) {
         let phase = self.session.phase;
+        self.drop_marks();
         if self.stale && self.now >= self.plan.rests_until {
             self.stale = false;
             self.news += 1;

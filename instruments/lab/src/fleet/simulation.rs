@@ -280,6 +280,8 @@ fn config(options: &Options, number: u16, etcd: &Cluster, directory: &Path) -> R
             interfaces: interfaces.into(),
             on_isolation: None,
             hold: Some(Hold(options.hold)),
+            input_silence: None,
+            output_down: None,
             weight: None,
             peer: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, FIRST_PORT + number))),
             tls: None,

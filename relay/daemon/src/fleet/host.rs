@@ -1,11 +1,12 @@
 //! What a daemon lends a fleet: its rules' table, its gates, its counters and its events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use api::reply::FleetCounters;
 use dataplane::counters::{Counters, DropReason, RuleCounters};
-use fleet::host::{BoxFuture, Event, Host};
+use fleet::host::{BoxFuture, Event, Fitness, Host};
 use model::document::RuleDocument;
 use model::printable::plural;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -15,10 +16,13 @@ use crate::dataplane_thread::DataplaneThread;
 use crate::events::{self, Events};
 use crate::stats::Sampler;
 use crate::supervisor::command::{Command, FleetRules, Order, Turn};
-use crate::view::View;
+use crate::view::{RuleState, View};
 
-/// A stream that was heard is silent after a longer time without a packet.
-const SILENCE_NS: u64 = 2_000_000_000;
+/// How long a stream that has paused for long is one that does so, and gets so many times as long
+/// before it is silent.
+const SLOW_FOR_NS: u64 = 60_000_000_000;
+const SLOW: u64 = 2;
+const SLOWEST: u64 = 8;
 
 /// What a daemon lends a fleet.
 pub(crate) struct Lent {
@@ -27,8 +31,67 @@ pub(crate) struct Lent {
     view: watch::Receiver<Arc<View>>,
     events: Events,
     sampler: Sampler,
-    /// When each of the fleet's rules was last seen to receive, in nanoseconds of `CLOCK_MONOTONIC`.
-    heard: Mutex<BTreeMap<String, u64>>,
+    /// A stream that was heard is silent after a longer time without a packet, one that was not is not
+    /// judged before.
+    silence_ns: u64,
+    /// What was heard of each of the fleet's rules.
+    ears: Mutex<BTreeMap<String, Ear>>,
+}
+
+/// What was heard of a rule, in nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Debug)]
+struct Ear {
+    since_ns: u64,
+    last_ns: u64,
+    /// How long it may be silent.
+    longest_ns: u64,
+    slow_until_ns: u64,
+}
+
+/// What a rule receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hears {
+    /// It was installed just now, and nothing has come yet.
+    NotYet,
+    Nothing,
+    NoMore,
+    Something,
+}
+
+impl Ear {
+    fn new(since_ns: u64) -> Self {
+        Self {
+            since_ns,
+            last_ns: 0,
+            longest_ns: 0,
+            slow_until_ns: 0,
+        }
+    }
+
+    /// Takes what was read: when, and when the last packet had come.
+    fn hear(&mut self, (read_ns, last_ns): (u64, u64), silence_ns: u64) -> Hears {
+        if last_ns > self.slow_until_ns {
+            self.longest_ns = silence_ns;
+        }
+        let gap_ns = last_ns.saturating_sub(self.last_ns);
+        if self.last_ns > 0 && gap_ns > silence_ns {
+            self.longest_ns = self
+                .longest_ns
+                .max((gap_ns * SLOW).min(silence_ns * SLOWEST));
+            self.slow_until_ns = last_ns + SLOW_FOR_NS;
+        }
+        self.last_ns = last_ns;
+        // What was installed again has heard nothing yet of what it heard before.
+        let is_old = last_ns <= self.since_ns;
+        if is_old && read_ns < self.since_ns + 2 * silence_ns {
+            return Hears::NotYet;
+        }
+        match last_ns {
+            0 => Hears::Nothing,
+            _ if silence(read_ns, last_ns, self.longest_ns).is_some() => Hears::NoMore,
+            _ => Hears::Something,
+        }
+    }
 }
 
 impl Lent {
@@ -38,6 +101,7 @@ impl Lent {
         view: watch::Receiver<Arc<View>>,
         events: Events,
         sampler: Sampler,
+        input_silence: Duration,
     ) -> Self {
         Self {
             commands,
@@ -45,7 +109,9 @@ impl Lent {
             view,
             events,
             sampler,
-            heard: Mutex::default(),
+            // The other half is the fleet's patience.
+            silence_ns: input_silence.as_nanos() as u64 / 2,
+            ears: Mutex::default(),
         }
     }
 
@@ -68,22 +134,18 @@ impl Lent {
         told.await.map_err(|_| ending())
     }
 
-    /// Why a rule is silent that was heard.
-    fn silence(&self, rule: &str, now_ns: u64) -> Option<String> {
-        let rates = self.sampler.rates(rule);
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if rates.packets_1s > 0.0 {
-            heard.insert(rule.to_owned(), now_ns);
-            return None;
-        }
-        silence(now_ns, *heard.get(rule)?, SILENCE_NS)?;
-        Some(format!("rule {rule:?}: nothing comes any more"))
+    /// What a rule receives.
+    fn hears(&self, rule: &str) -> Hears {
+        let read = self.sampler.last_packet(rule);
+        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        let ear = ears.entry(rule.to_owned()).or_insert(Ear::new(read.0));
+        ear.hear(read, self.silence_ns)
     }
 
     /// Forgets what was heard of rules that are not here: what comes back is new.
     fn forget_others(&self, view: &View) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.retain(|rule, _| view.rules.get(rule).is_some());
+        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        ears.retain(|rule, _| view.rules.get(rule).is_some());
     }
 }
 
@@ -99,28 +161,31 @@ impl Host for Lent {
         self.dataplane.gates().set(share, until_ns);
     }
 
-    fn unfit(&self) -> BTreeMap<String, String> {
+    fn fitness(&self) -> Fitness {
         let view = self.view.borrow().clone();
-        let now_ns = sys::clock::monotonic_ns();
         self.forget_others(&view);
-        let mut unfit = BTreeMap::new();
+        let mut fitness = Fitness::default();
+        let mut unjudged = BTreeSet::new();
         for (rule, state) in view.rules.iter().zip(view.states.values()) {
             let Some(share) = rule.share.as_ref().filter(|_| rule.enabled) else {
                 continue;
             };
-            let down = { state.outputs() }.find_map(|(to, down)| Some((to, down?)));
-            let down = down.map(|(to, why)| format!("rule {:?}: output {to}: {why}", rule.name));
-            let deaf = { state.inputs() }.find(|(_, input)| !input.joined);
-            let deaf = deaf.map(|(at, input)| {
-                let why = input.reason.as_deref().unwrap_or("is not joined");
-                format!("rule {:?}: input {at}: {why}", rule.name)
-            });
-            let why = down.or(deaf).or_else(|| self.silence(&rule.name, now_ns));
-            if let Some(why) = why {
-                unfit.entry(share.clone()).or_insert(why);
+            if let Some(why) = down(&rule.name, state) {
+                fitness.down.entry(share.clone()).or_insert(why);
+            }
+            let heard = fitness.heard.entry(share.clone()).or_default();
+            match self.hears(&rule.name) {
+                Hears::Something => *heard += 1,
+                Hears::NotYet => drop(unjudged.insert(share)),
+                Hears::Nothing => {}
+                Hears::NoMore => {
+                    let why = format!("rule {:?}: nothing comes any more", rule.name);
+                    fitness.silent.entry(share.clone()).or_insert(why);
+                }
             }
         }
-        unfit
+        fitness.heard.retain(|share, _| !unjudged.contains(share));
+        fitness
     }
 
     fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>> {
@@ -143,6 +208,18 @@ impl Host for Lent {
     fn tell(&self, event: Event) {
         self.events.publish(told(event));
     }
+}
+
+/// Why a rule cannot be served, if so.
+fn down(rule: &str, state: &RuleState) -> Option<String> {
+    let down = { state.outputs() }.find_map(|(to, down)| Some((to, down?)));
+    let down = down.map(|(to, why)| format!("rule {rule:?}: output {to}: {why}"));
+    let deaf = { state.inputs() }.find(|(_, input)| !input.joined);
+    let deaf = deaf.map(|(at, input)| {
+        let why = input.reason.as_deref().unwrap_or("is not joined");
+        format!("rule {rule:?}: input {at}: {why}")
+    });
+    down.or(deaf)
 }
 
 fn told(event: Event) -> api::reply::Event {
@@ -217,4 +294,53 @@ fn add(sum: &mut FleetCounters, counted: &RuleCounters) {
     }
     sum.received += counted.received.packets;
     sum.relayed += outputs.map(|output| output.sent.packets).sum::<u64>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const SILENCE: u64 = 1000 * MS;
+
+    /// Reads twice a second from `from` to `to`, packets coming every `period`; gives what was heard.
+    fn heard(ear: &mut Ear, (from, to): (u64, u64), period: u64) -> Vec<Hears> {
+        let reads = (from..to).step_by(500);
+        let hear = |at: u64| ear.hear((at * MS, at / period * period * MS), SILENCE);
+        let mut heard: Vec<Hears> = reads.map(hear).collect();
+        heard.dedup();
+        heard
+    }
+
+    #[test]
+    fn what_never_came_is_told_from_what_comes_no_more() {
+        let mut ear = Ear::new(10_000 * MS);
+        let read = |ear: &mut Ear, at: u64, last: u64| ear.hear((at * MS, last * MS), SILENCE);
+        assert_eq!(read(&mut ear, 11_000, 0), Hears::NotYet);
+        assert_eq!(read(&mut ear, 12_000, 0), Hears::Nothing);
+        assert_eq!(read(&mut ear, 13_000, 12_900), Hears::Something);
+        assert_eq!(read(&mut ear, 13_500, 12_900), Hears::Something);
+        assert_eq!(read(&mut ear, 14_000, 12_900), Hears::NoMore);
+        // What an earlier installation heard says nothing yet.
+        let mut again = Ear::new(10_000 * MS);
+        assert_eq!(read(&mut again, 10_500, 7000), Hears::NotYet);
+        assert_eq!(read(&mut again, 12_000, 7000), Hears::NoMore);
+    }
+
+    #[test]
+    fn a_slow_stream_is_silent_once_and_then_known() {
+        let mut ear = Ear::new(0);
+        let fast = heard(&mut ear, (2000, 20_000), 20);
+        assert_eq!(fast, [Hears::Something]);
+        let slow = heard(&mut ear, (20_000, 27_000), 3000);
+        assert!(slow.contains(&Hears::NoMore), "{slow:?}");
+        let slow = heard(&mut ear, (27_000, 200_000), 3000);
+        assert_eq!(slow, [Hears::Something]);
+        // One that is fast again is held to it after a while.
+        heard(&mut ear, (200_000, 300_000), 20);
+        assert_eq!(
+            ear.hear((301_500 * MS, 299_980 * MS), SILENCE),
+            Hears::NoMore
+        );
+    }
 }

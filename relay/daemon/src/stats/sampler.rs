@@ -277,6 +277,15 @@ impl Sampler {
         stream.map_or_else(Rates::default, Stream::rates)
     }
 
+    /// When was last read what came, and when the last packet of a rule had come by then, in
+    /// nanoseconds of `CLOCK_MONOTONIC`; 0: none.
+    pub(crate) fn last_packet(&self, rule: &str) -> (u64, u64) {
+        let streams = self.lock();
+        let read_ns = streams.read_ns.map_or(0, |(_, read_ns)| read_ns);
+        let counted = { streams.of(rule) }.and_then(|(_, stream)| stream?.counted());
+        (read_ns, counted.map_or(0, |counted| counted.last_ns))
+    }
+
     /// What the devices that outputs leave by dropped.
     pub(crate) fn egress(&self, host: &Host) -> Vec<EgressStats> {
         self.egress.stats(host)

@@ -15,7 +15,7 @@ pub const VALUE_MAX: usize = 256 * 1024;
 
 /// Most relays that may monitor one, most roles of a relay.
 const LIST_MAX: usize = 64;
-/// Most shares that a relay may call itself unfit for.
+/// Most shares that a relay may tell its fitness for.
 const UNFIT_MAX: usize = 4096;
 /// Longest free text, in bytes.
 const TEXT_MAX: usize = 255;
@@ -101,6 +101,9 @@ pub struct RelayEntry {
     pub generation: u64,
     /// Shares that it cannot forward now, and why.
     pub unfit: BTreeMap<String, String>,
+    /// Of shares that it has had installed for a while, how many rules it receives.
+    #[serde(default)]
+    pub heard: BTreeMap<String, u32>,
     /// Whether another relay has ended its session.
     pub fenced: bool,
     /// When that state began, in ms since 1970.
@@ -111,7 +114,8 @@ impl RelayEntry {
     /// Whether who is to hold what is the same with either.
     pub(crate) fn plans_alike(&self, other: &Self) -> bool {
         let part = |entry: &Self| (entry.session, entry.fenced, entry.weight);
-        part(self) == part(other) && self.roles == other.roles && self.unfit == other.unfit
+        let is_as_fit = self.unfit == other.unfit && self.heard == other.heard;
+        part(self) == part(other) && self.roles == other.roles && is_as_fit
     }
 }
 
@@ -240,6 +244,8 @@ impl Value for RelayEntry {
             name("unfit", share)?;
             text("unfit", reason)?;
         }
+        at_most("heard", self.heard.len(), UNFIT_MAX)?;
+        { self.heard.keys() }.try_for_each(|share| name("heard", share))?;
         Ok(())
     }
 }

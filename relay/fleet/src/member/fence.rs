@@ -289,6 +289,7 @@ impl Member {
             fenced: true,
             since: self.calendar(),
             unfit: Default::default(),
+            heard: Default::default(),
             ..entry.clone()
         })
     }

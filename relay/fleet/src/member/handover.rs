@@ -9,10 +9,6 @@ use crate::member::gates::Gates;
 use crate::member::plan::Planned;
 use crate::member::{Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified};
 
-/// How long a share is unfit before it is given away, in ns: what makes both relays unfit, a source
-/// that ends, is told by both before.
-const UNFIT_FOR: u64 = 1_000_000_000;
-
 /// Shares on their way to others.
 #[derive(Debug, Default)]
 pub(super) struct HandOver {
@@ -20,7 +16,9 @@ pub(super) struct HandOver {
     handing: BTreeMap<String, Handing>,
     /// Who is next for what this relay holds, and since when.
     standbys: BTreeMap<String, (String, u64)>,
-    unfit: BTreeMap<String, u64>,
+    /// Since when what is held is served badly while the next would serve it better, and how long it
+    /// may be.
+    unfit: BTreeMap<String, (u64, u64)>,
     /// Not before this time is a share given away again.
     retry: BTreeMap<String, u64>,
 }
@@ -78,7 +76,7 @@ impl HandOver {
 }
 
 impl Member {
-    /// Notes how long each that could take over has been next, and each share unfit.
+    /// Notes how long each that could take over has been next, and could have served better.
     pub(super) fn note_standbys(&mut self) {
         let now = self.now;
         let mut standbys = BTreeMap::new();
@@ -102,9 +100,13 @@ impl Member {
                 let since = known.map_or(now, |(_, since)| *since);
                 standbys.insert(share.clone(), (next.to_string(), since));
             }
-            if self.rules.unfit.contains_key(share) || self.rules.failed.contains_key(share) {
-                let since = self.handover.unfit.get(share).copied().unwrap_or(now);
-                unfit.insert(share.clone(), since);
+            if let Some(patience) = self.patience(share, planned) {
+                let since = self
+                    .handover
+                    .unfit
+                    .get(share)
+                    .map_or(now, |(since, _)| *since);
+                unfit.insert(share.clone(), (since, patience));
             }
         }
         self.handover.standbys = standbys;
@@ -194,8 +196,7 @@ impl Member {
         let wish = self.book.moved_to(share);
         let moved = wish.is_some_and(|wish| wish.modified > held && wish.value.relay == *next);
         let unfit = self.handover.unfit.get(share);
-        let unfit = unfit.is_some_and(|since| self.now >= since + UNFIT_FOR);
-        let unfit = unfit && self.plan.shares.get(share)?.is_fit;
+        let unfit = unfit.is_some_and(|(since, patience)| self.now >= since + patience);
         (ready && (self.gives_all() || moved || unfit)).then_some(next)
     }
 

@@ -193,8 +193,8 @@ pub enum Input {
         /// Its shares, and the roles that each needs.
         shares: BTreeMap<String, BTreeSet<String>>,
     },
-    /// Shares that this relay cannot forward now, and why: the whole list.
-    Fitness(BTreeMap<String, String>),
+    /// How well this host serves the shares that are installed: the whole of it.
+    Fitness(Fitness),
     /// An operator's wish.
     Operator(Operator),
     /// The data plane is alive.
@@ -203,6 +203,18 @@ pub enum Input {
     EtcdReachable(bool),
     /// Time has passed; at least every 20 ms.
     Tick,
+}
+
+/// How well a host serves the shares that are installed there. A share of which nothing has come yet
+/// is neither fit nor unfit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fitness {
+    /// Shares that it could not serve, and why: an output is down, an input is not joined.
+    pub down: BTreeMap<String, String>,
+    /// Shares of which something came that comes no more, and what.
+    pub silent: BTreeMap<String, String>,
+    /// How many rules of each share it receives; not of those that were installed just now.
+    pub heard: BTreeMap<String, u32>,
 }
 
 /// What a member wants done.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::keys::{BeatMonitor, RelayEntry, SessionNumber, ShareEntry};
+use crate::member::fitness::lacks;
 use crate::member::{FleetEvent, Member, faulty};
 use crate::placement::{Candidate, Loads, order};
 
@@ -50,6 +51,10 @@ pub(super) struct Planned {
     pub(super) standby: Option<Arc<str>>,
     /// The standby could forward it well.
     pub(super) is_fit: bool,
+    /// The standby receives more of its rules than the holder.
+    pub(super) hears_more: bool,
+    /// Relays that receive less of it than another does, and what.
+    pub(super) lacking: BTreeMap<Arc<str>, String>,
     /// While nobody holds it, how many relays are to take it rather than this one.
     pub(super) rank: Option<u64>,
     /// Only this relay has the roles that it needs.
@@ -194,9 +199,12 @@ impl Member {
     ) {
         let Able { takers, sole } = &relays.able[planned.needs];
         let able = |place: &usize| takers[*place] && Some(*place) != holder;
-        let is_fit = |place: &usize| {
-            relays.entries[*place].is_some_and(|entry| !entry.unfit.contains_key(share))
+        let lacking = self.lacking(share, &relays.entries);
+        let lacks = |place: &usize| lacking.contains_key(&self.plan.relays[*place].0);
+        let is_unfit = |place: &usize| {
+            relays.entries[*place].is_none_or(|entry| entry.unfit.contains_key(share))
         };
+        let is_fit = |place: &usize| !is_unfit(place) && !lacks(place);
         let able = planned.order.iter().copied().filter(able);
         let fit = able.clone().filter(is_fit);
         let wish = self.book.moved_to(share);
@@ -204,18 +212,41 @@ impl Member {
         // An operator's wish counts whatever the load.
         let first = loads.take(fit.clone().filter(|place| Some(*place) == wish));
         let first = first.or_else(|| loads.take(fit.clone()));
-        let first = first.or_else(|| loads.take(able.clone()));
+        // One that is not fit comes later, one that hears less than another last, but before nobody.
+        let unfit = able
+            .clone()
+            .filter(|place| is_unfit(place) && !lacks(place));
+        let lacking_ones = able.filter(lacks);
+        let first = first.or_else(|| loads.take(unfit.clone()));
+        let first = first.or_else(|| loads.take(lacking_ones.clone()));
         let rank = planned.holder.is_none().then(|| {
-            // One that is not fit comes last, but before nobody.
-            let unfit = able.filter(|place| !is_fit(place));
-            let others = fit.chain(unfit).filter(|place| Some(*place) != first);
+            let others = fit.chain(unfit).chain(lacking_ones);
+            let others = others.filter(|place| Some(*place) != first);
             let mut line = first.into_iter().chain(others).take(LINE_MAX);
             line.position(|place| Some(place) == relays.me)
         });
         planned.rank = rank.flatten().map(|rank| rank as u64);
         planned.is_fit = first.as_ref().is_some_and(is_fit);
+        let heard = |place: usize| relays.entries[place]?.heard.get(share).copied();
+        let holder_heard = holder.and_then(heard);
+        planned.hears_more = first.and_then(heard) > holder_heard && holder_heard.is_some();
         planned.standby = first.map(|place| Arc::clone(&self.plan.relays[place].0));
         planned.sole = *sole;
+        planned.lacking = lacking;
+    }
+
+    /// Relays that receive less of a share than another does, and what.
+    fn lacking(&self, share: &str, entries: &[Option<&RelayEntry>]) -> BTreeMap<Arc<str>, String> {
+        let names = self.plan.relays.iter().map(|(name, _)| name);
+        let live = names
+            .zip(entries)
+            .filter_map(|(name, entry)| Some((name, (*entry)?)));
+        let heard = { live.clone() }.filter_map(|(name, e)| Some((*e.heard.get(share)?, &**name)));
+        let Some(most) = heard.max() else {
+            return BTreeMap::new();
+        };
+        let lacking = live.filter_map(|(name, e)| Some((Arc::clone(name), lacks(e, share, most)?)));
+        lacking.collect()
     }
 
     /// How the relays stand, `own` being this one's entry.
@@ -299,11 +330,6 @@ impl Member {
 
     /// What others are to know of this relay.
     pub(super) fn own_entry(&self) -> RelayEntry {
-        let unfit = self.rules.failed.iter().chain(&self.rules.unfit);
-        let short = |reason: &String| {
-            let clean = reason.chars().filter(|c| !c.is_control());
-            clean.take(60).collect::<String>()
-        };
         RelayEntry {
             session: self.session.number,
             peer: self.config.peer,
@@ -311,9 +337,8 @@ impl Member {
             weight: self.config.weight,
             version: self.config.version.clone(),
             generation: self.rules.generation,
-            unfit: unfit
-                .map(|(share, reason)| (share.clone(), short(reason)))
-                .collect(),
+            unfit: self.own_unfit(),
+            heard: self.own_heard(),
             fenced: false,
             since: self.calendar(),
         }

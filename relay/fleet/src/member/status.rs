@@ -175,10 +175,20 @@ impl Member {
             drained: self.book.is_drained(name),
             version: entry.version.clone(),
             generation: entry.generation,
-            unfit: entry.unfit.clone(),
+            unfit: self.unfit_for(name, entry),
             holds,
             last_beat_ms: seen.map(|seen| now.saturating_sub(seen) / 1_000_000),
         }
+    }
+
+    /// Shares that a relay serves badly, by its own word or compared with others.
+    fn unfit_for(&self, name: &str, entry: &RelayEntry) -> BTreeMap<String, String> {
+        let lacks = |(share, planned): (&String, &Planned)| {
+            Some((share.clone(), planned.lacking.get(name)?.clone()))
+        };
+        let mut unfit: BTreeMap<_, _> = self.plan.shares.iter().filter_map(lacks).collect();
+        unfit.extend(entry.unfit.clone());
+        unfit
     }
 
     fn share_status(&self, name: &str, planned: &Planned, now: u64) -> ShareStatus {
@@ -220,11 +230,11 @@ impl Member {
         planned: &Planned,
         state: FleetShareState,
     ) -> Option<String> {
-        let own = self
-            .rules
-            .failed
-            .get(name)
-            .or_else(|| self.rules.unfit.get(name));
+        let own = self.rules.failed.get(name);
+        let own = own.or_else(|| self.rules.fitness.down.get(name));
+        let own = own.or_else(|| self.rules.fitness.silent.get(name));
+        let lacks =
+            { planned.holder.as_ref() }.and_then(|holder| planned.lacking.get_key_value(holder));
         let wish = self
             .book
             .moved_to(name)
@@ -238,6 +248,7 @@ impl Member {
         match state {
             FleetShareState::Shut => Some(self.why_shut(name).to_owned()),
             FleetShareState::Open if own.is_some() => own.cloned(),
+            _ if lacks.is_some() => lacks.map(|(holder, what)| format!("{holder} {what}")),
             FleetShareState::Vacant if planned.standby.is_none() => {
                 let roles = self.rules.shares.get(name).into_iter().flatten();
                 let roles: Vec<_> = roles.map(String::as_str).collect();

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sim::{MS, Settings, Sim};
 
-use super::{Fault, Input};
+use super::{Fault, Fitness, Input};
 use crate::keys::Policy;
 
 const HOLD: u64 = 1200 * MS;
@@ -60,8 +60,12 @@ fn harm(sim: &mut Sim) {
         13 => sim.move_share(&share, host),
         14 => sim.leave(host),
         _ => {
-            let unfit = BTreeMap::from([(share, "no link".to_owned())]);
-            sim.input(host, Input::Fitness(unfit));
+            let down = BTreeMap::from([(share, "no link".to_owned())]);
+            let fitness = Fitness {
+                down,
+                ..Fitness::default()
+            };
+            sim.input(host, Input::Fitness(fitness));
         }
     }
 }

@@ -2,7 +2,7 @@
 //! decides. One thread, which waits for nothing but the next event; requests run beside it.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::rules_reader::RulesRead;
 use super::tasks::spawn;
 use super::watching::{BeatOrder, Follower};
 use super::{Config, Status, status, transactions};
-use crate::host::{Event, Host};
+use crate::host::{Event, Fitness, Host};
 use crate::keys::{Key, Keys};
 use crate::member::{self, Change, Command, FleetEvent, Input, KeyValue, Member, PhaseName};
 use crate::peers::Message;
@@ -97,7 +97,7 @@ pub(super) struct Engine {
     pub(super) asker: Option<SocketAddr>,
     pub(super) published: watch::Sender<Arc<Status>>,
     pub(super) leaving: Vec<oneshot::Sender<()>>,
-    pub(super) unfit: BTreeMap<String, String>,
+    pub(super) fitness: Fitness,
     pub(super) tally: status::Tally,
     pub(super) outage: Outage,
     pub(super) is_asking: Rc<Cell<bool>>,
@@ -271,10 +271,10 @@ impl Engine {
         let looks = self.looks;
         self.looks = looks.wrapping_add(1);
         self.ask_whether_alive();
-        let unfit = self.host.unfit();
-        if unfit != self.unfit {
-            self.unfit.clone_from(&unfit);
-            self.tell(Input::Fitness(unfit));
+        let fitness = self.host.fitness();
+        if fitness != self.fitness {
+            self.fitness.clone_from(&fitness);
+            self.tell(Input::Fitness(fitness));
         }
         let news = self.member.news();
         let has_changed = news != self.told;

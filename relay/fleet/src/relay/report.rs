@@ -146,7 +146,8 @@ fn relay_problems(relay: &FleetRelay, told: &Status) -> Vec<String> {
         _ => Vec::new(),
     };
     let unfit = relay.unfit.iter();
-    problems.extend(unfit.map(|(share, why)| format!("relay {name}: unfit for {share:?}: {why}")));
+    problems
+        .extend(unfit.map(|(share, why)| format!("relay {name}: serves {share:?} badly: {why}")));
     let newest = told.member.generation;
     if relay.state >= FleetRelayState::Unfit && relay.generation != newest {
         let has = relay.generation;

@@ -27,7 +27,7 @@ use super::{Config, Relay, Status, own_address};
 use crate::error::Error;
 use crate::host::Host;
 use crate::keys::{Keys, Policy};
-use crate::member::{self, Adopted, Member, Session};
+use crate::member::{self, Adopted, Member, Patience, Session};
 use crate::rules::Rules;
 
 /// Datagrams of other relays that wait for the engine.
@@ -130,7 +130,7 @@ fn engine_of(
         asker: None,
         published,
         leaving: Vec::new(),
-        unfit: Default::default(),
+        fitness: Default::default(),
         tally: Default::default(),
         outage: Default::default(),
         is_asking: Default::default(),
@@ -179,6 +179,11 @@ fn member_config(config: &Config, keys: Keys) -> member::Config {
         roles: settings.interfaces.keys().cloned().collect(),
         weight: u32::from(settings.weight()),
         version: config.version.clone(),
+        patience_ns: Patience {
+            down: settings.output_down().as_nanos() as u64,
+            // The host tells of silence after the first half.
+            silent: settings.input_silence().as_nanos() as u64 / 2,
+        },
         boot_unix_ms: boot.as_millis() as u64,
     }
 }

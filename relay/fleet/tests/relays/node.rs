@@ -40,6 +40,8 @@ impl Node {
             interfaces: BTreeMap::from(interfaces),
             on_isolation: Some(policy),
             hold: None,
+            input_silence: None,
+            output_down: None,
             weight: None,
             peer: Some(free_port()),
             tls: None,

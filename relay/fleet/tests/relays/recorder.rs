@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::reply::FleetCounters;
-use fleet::host::{BoxFuture, Event, Host};
+use fleet::host::{BoxFuture, Event, Fitness, Host};
 use model::document::RuleDocument;
 use sys::clock::boottime_ns;
 
@@ -142,8 +142,8 @@ impl Host for Recorder {
         gates.entry(share.to_owned()).or_default().push(set);
     }
 
-    fn unfit(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
+    fn fitness(&self) -> Fitness {
+        Fitness::default()
     }
 
     fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>> {

@@ -21,6 +21,14 @@ const ENDPOINTS_MAX: usize = 16;
 
 /// How long a beat counts where nobody says otherwise.
 pub const HOLD: Duration = Duration::from_millis(1200);
+/// How long an input may be silent that another relay hears, where nobody says otherwise.
+const INPUT_SILENCE: Duration = Duration::from_secs(2);
+/// How long an output may be down, where nobody says otherwise.
+const OUTPUT_DOWN: Duration = Duration::from_millis(500);
+/// What comes is looked at twice a second.
+const INPUT_SILENCE_MIN: Duration = Duration::from_millis(1500);
+const OUTPUT_DOWN_MIN: Duration = Duration::from_millis(100);
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 /// What a relay takes of the rules, against the others' weights, where nobody says otherwise.
 pub const WEIGHT: u16 = 100;
 
@@ -63,6 +71,12 @@ settings! {
         optional on_isolation: OnIsolation, default: "peers";
         /// How long a beat counts, and so about how long a takeover takes.
         optional hold: Hold, default: "1200ms";
+        /// How long nothing may come by an input that another relay hears, before its share goes there;
+        /// a stream that has longer pauses gets more.
+        optional input_silence: Duration, form: Form::time(INPUT_SILENCE_MIN, PATIENCE_MAX), default: "2s";
+        /// How long an output may be down, or an input not joined, before its share goes to a relay
+        /// that is better off.
+        optional output_down: Duration, form: Form::time(OUTPUT_DOWN_MIN, PATIENCE_MAX), default: "500ms";
         /// How much of the rules this relay takes, against the others' weights.
         optional weight: u16, form: Form::number(1, 1000), default: "100";
         /// Address and UDP port, as in `10.0.0.1:9470`, where the other relays reach this one; by
@@ -123,6 +137,18 @@ impl FleetSettings {
     #[must_use]
     pub fn hold(&self) -> Duration {
         self.hold.map_or(HOLD, |Hold(hold)| hold)
+    }
+
+    /// How long an input may be silent that another relay hears.
+    #[must_use]
+    pub fn input_silence(&self) -> Duration {
+        self.input_silence.unwrap_or(INPUT_SILENCE)
+    }
+
+    /// How long an output may be down.
+    #[must_use]
+    pub fn output_down(&self) -> Duration {
+        self.output_down.unwrap_or(OUTPUT_DOWN)
     }
 
     /// How much of the rules it takes, against the others' weights.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use api::reply::FleetCounters;
-use fleet::host::{BoxFuture, Event};
+use fleet::host::{BoxFuture, Event, Fitness};
 use model::document::RuleDocument;
 use sys::clock::boottime_ns;
 
@@ -150,11 +150,11 @@ impl fleet::host::Host for Host {
         self.board.set(share, self.number, until_ns);
     }
 
-    fn unfit(&self) -> BTreeMap<String, String> {
+    fn fitness(&self) -> Fitness {
         if self.is_stopping.load(Ordering::SeqCst) {
             self.stand_still();
         }
-        BTreeMap::new()
+        Fitness::default()
     }
 
     fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::sim::{MS, Sim};
 use super::{HOLD, holders, settings};
 use crate::keys::{Policy, SessionNumber};
-use crate::member::{FleetEvent, Input, PhaseName, Question};
+use crate::member::{Fitness, FleetEvent, Input, PhaseName, Question};
 
 /// A fleet that has come to rest.
 fn fleet(seed: u64) -> Sim {
@@ -13,6 +13,26 @@ fn fleet(seed: u64) -> Sim {
     sim.run_until(4000 * MS);
     holders(&sim).unwrap();
     sim
+}
+
+/// cam0 is served badly.
+fn down(why: &str) -> Fitness {
+    Fitness {
+        down: BTreeMap::from([("cam0".to_owned(), why.to_owned())]),
+        ..Fitness::default()
+    }
+}
+
+/// cam0 comes, does no more, or has never come.
+fn hears(sim: &mut Sim, host: usize, what: Option<bool>) {
+    let cam0 = || "cam0".to_owned();
+    let silent = (what == Some(false)).then(|| (cam0(), "nothing comes any more".to_owned()));
+    let fitness = Fitness {
+        silent: silent.into_iter().collect(),
+        heard: BTreeMap::from([(cam0(), u32::from(what == Some(true)))]),
+        ..Fitness::default()
+    };
+    sim.input(host, Input::Fitness(fitness));
 }
 
 fn was_told(sim: &Sim, wanted: impl Fn(&FleetEvent) -> bool) -> bool {
@@ -129,14 +149,13 @@ fn a_restored_backup_shuts_all_for_a_hold() {
 }
 
 #[test]
-fn an_unfit_holder_hands_over_after_a_second() {
+fn an_unfit_holder_hands_over_after_half_a_second() {
     let mut sim = fleet(6);
     let holder = holders(&sim).unwrap()[0];
-    let unfit = BTreeMap::from([("cam0".to_owned(), "output eth2 is down".to_owned())]);
-    sim.input(holder, crate::member::Input::Fitness(unfit));
-    sim.run_until(sim.now + 800 * MS);
+    sim.input(holder, Input::Fitness(down("output eth2 is down")));
+    sim.run_until(sim.now + 400 * MS);
     assert_eq!(holders(&sim).unwrap()[0], holder);
-    sim.run_until(sim.now + 1000 * MS);
+    sim.run_until(sim.now + 400 * MS);
     assert_ne!(holders(&sim).unwrap()[0], holder);
 }
 
@@ -144,9 +163,8 @@ fn an_unfit_holder_hands_over_after_a_second() {
 fn a_share_that_nobody_is_fit_for_stays_and_is_taken_all_the_same() {
     let mut sim = fleet(6);
     let holder = holders(&sim).unwrap()[0];
-    let unfit = BTreeMap::from([("cam0".to_owned(), "nothing comes".to_owned())]);
     for host in 0..3 {
-        sim.input(host, crate::member::Input::Fitness(unfit.clone()));
+        sim.input(host, Input::Fitness(down("no link")));
     }
     sim.run_until(sim.now + 4 * HOLD);
     assert_eq!(holders(&sim).unwrap()[0], holder);
@@ -209,4 +227,99 @@ fn status_tells_who_holds_what() {
     }
     let held: usize = status.relays.values().map(|relay| relay.holds).sum();
     assert_eq!(held, sim.settings.shares);
+}
+
+/// A relay whose input never delivers anything, on its own, is neither fit nor unfit: it gets nothing
+/// because the others fall silent with the source.
+#[test]
+fn a_relay_that_never_heard_gets_nothing_in_a_pause_of_the_source() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let set = |sim: &mut Sim, what| {
+            for host in 0..3 {
+                let what = if host == (holder + 1) % 3 {
+                    None
+                } else {
+                    Some(what)
+                };
+                hears(sim, host, what);
+            }
+        };
+        set(&mut sim, true);
+        sim.run_until(sim.now + 3000 * MS);
+        set(&mut sim, false);
+        stays(&mut sim, 5000);
+        set(&mut sim, true);
+        stays(&mut sim, 3000);
+        assert_eq!(holders(&sim).unwrap()[0], holder);
+    }
+}
+
+#[test]
+fn a_holder_that_never_heard_what_another_hears_gives_it_away_and_is_named() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let deaf = holders(&sim).unwrap()[0];
+        let status = sim.hosts[deaf]
+            .member
+            .as_ref()
+            .unwrap()
+            .status(sim.local(deaf));
+        let next = status.shares["cam0"].standby.clone().unwrap();
+        let next: usize = next.strip_prefix("relay-").unwrap().parse().unwrap();
+        hears(&mut sim, deaf, None);
+        sim.run_until(sim.now + 2000 * MS);
+        assert_eq!(holders(&sim).unwrap()[0], deaf, "nobody hears anything");
+        hears(&mut sim, next, Some(true));
+        sim.run_until(sim.now + 600 * MS);
+        for host in 0..3 {
+            let status = sim.hosts[host]
+                .member
+                .as_ref()
+                .unwrap()
+                .status(sim.local(host));
+            let wrong = status.shares["cam0"].wrong.clone().unwrap_or_default();
+            let named = format!("relay-{deaf} receives nothing of it, and relay-{next} does");
+            assert_eq!(wrong, named, "at relay-{host}");
+        }
+        assert_eq!(holders(&sim).unwrap()[0], deaf, "not yet");
+        sim.run_until(sim.now + 1000 * MS);
+        assert_eq!(holders(&sim).unwrap()[0], next);
+        // It is the last in line from then on, and known to be.
+        let third = 3 - deaf - next;
+        let status = sim.hosts[next]
+            .member
+            .as_ref()
+            .unwrap()
+            .status(sim.local(next));
+        assert_eq!(
+            status.shares["cam0"].standby,
+            Some(format!("relay-{third}"))
+        );
+        hears(&mut sim, third, Some(true));
+        sim.run_until(sim.now + 500 * MS);
+        sim.kill(next, true, 60_000 * MS);
+        sim.run_until(sim.now + 3 * HOLD);
+        assert_eq!(sim.open("cam0"), [third]);
+    }
+}
+
+/// Whoever hears a source first that starts again has no cause to be given anything.
+#[test]
+fn a_source_that_starts_again_moves_nothing() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        (0..3).for_each(|host| hears(&mut sim, host, Some(true)));
+        sim.run_until(sim.now + 2000 * MS);
+        (0..3).for_each(|host| hears(&mut sim, host, Some(false)));
+        stays(&mut sim, 10_000);
+        for host in (0..3).filter(|host| *host != holder) {
+            hears(&mut sim, host, Some(true));
+        }
+        stays(&mut sim, 800);
+        hears(&mut sim, holder, Some(true));
+        stays(&mut sim, 3000);
+    }
 }

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use super::etcd::Etcd;
 use crate::keys::{Drained, Keys, Move, Policy, Value};
 use crate::member::{
-    Adopted, Answer, Change, Command, Config, Fault, FleetEvent, Input, Member, Operator, Outcome,
-    Question, Session, Txn, TxnId,
+    Adopted, Answer, Change, Command, Config, Fault, Fitness, FleetEvent, Input, Member, Operator,
+    Outcome, Patience, Question, Session, Txn, TxnId,
 };
 
 pub(super) const MS: u64 = 1_000_000;
@@ -64,7 +64,6 @@ pub(super) struct Host {
     saved: Option<Session>,
     /// What the data plane was told to prepare last.
     install: BTreeSet<String>,
-    pub(super) unfit: BTreeMap<String, String>,
     pub(super) etcd_cut_until: u64,
     pub(super) peers_cut_until: u64,
     pub(super) watch_stalled_until: u64,
@@ -143,7 +142,6 @@ impl Sim {
             gates: BTreeMap::new(),
             saved: None,
             install: BTreeSet::new(),
-            unfit: BTreeMap::new(),
             etcd_cut_until: 0,
             peers_cut_until: 0,
             watch_stalled_until: 0,
@@ -340,6 +338,10 @@ impl Sim {
             roles: ["red".to_owned()].into(),
             weight: 100,
             version: "1".to_owned(),
+            patience_ns: Patience {
+                down: 500 * MS,
+                silent: 1000 * MS,
+            },
             boot_unix_ms: 0,
         };
         let gates = self.hosts[host].gates.clone();
@@ -428,9 +430,8 @@ impl Sim {
             it.watch_stalled_until = 0;
             it.stopped_until = it.stopped_until.min(self.now);
             it.down_until = it.down_until.min(self.now);
-            it.unfit.clear();
             self.drain(host, false);
-            self.input(host, Input::Fitness(BTreeMap::new()));
+            self.input(host, Input::Fitness(Fitness::default()));
         }
     }
 }

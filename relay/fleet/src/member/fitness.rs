@@ -1,0 +1,111 @@
+//! How well this relay serves its shares, and how well compared with others: one that receives fewer
+//! of a share's rules than another lacks what that one has.
+
+use std::collections::BTreeMap;
+
+use crate::keys::RelayEntry;
+use crate::member::plan::Planned;
+use crate::member::{Fitness, Member};
+
+/// How long a relay stays out of line for a share that it was not fit for and has no more, in ns. What
+/// it has not installed it cannot judge; then it is tried again.
+const MARKED_FOR: u64 = 60_000_000_000;
+/// Longest reason that others are told, in characters.
+const REASON_MAX: usize = 60;
+
+/// What was known of a share when it was taken away.
+#[derive(Debug)]
+pub(super) struct Mark {
+    until: u64,
+    unfit: Option<String>,
+    heard: Option<u32>,
+}
+
+impl Member {
+    pub(super) fn fitness_told(&mut self, fitness: Fitness) {
+        if self.rules.fitness == fitness {
+            return;
+        }
+        self.stale = true;
+        let before = std::mem::replace(&mut self.rules.fitness, fitness);
+        self.rules
+            .marks
+            .retain(|share, _| !self.plan.install.contains(share));
+        let me = self.config.relay.as_str();
+        let unfit = before.silent.into_iter().chain(before.down);
+        let mut marks: BTreeMap<String, Option<String>> =
+            unfit.map(|(share, why)| (share, Some(why))).collect();
+        let lacks = |share: &&String| {
+            let planned = self.plan.shares.get(*share);
+            planned.is_some_and(|planned| planned.lacking.contains_key(me))
+        };
+        for share in before.heard.keys().filter(lacks) {
+            marks.entry(share.clone()).or_default();
+        }
+        for (share, unfit) in marks {
+            if self.plan.shares.contains_key(&share) && !self.plan.install.contains(&share) {
+                let heard = before.heard.get(&share).copied();
+                let until = self.now + MARKED_FOR;
+                self.rules.marks.insert(
+                    share,
+                    Mark {
+                        until,
+                        unfit,
+                        heard,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Forgets what is too old to be believed.
+    pub(super) fn drop_marks(&mut self) {
+        let before = self.rules.marks.len();
+        let now = self.now;
+        self.rules.marks.retain(|_, mark| now < mark.until);
+        self.stale |= self.rules.marks.len() != before;
+    }
+
+    /// Shares that this relay cannot serve, and why.
+    pub(super) fn own_unfit(&self) -> BTreeMap<String, String> {
+        let rules = &self.rules;
+        let told = [&rules.fitness.silent, &rules.fitness.down, &rules.failed];
+        let marked = rules.marks.iter();
+        let marked = marked.filter_map(|(share, mark)| Some((share, mark.unfit.as_ref()?)));
+        let all = marked.chain(told.into_iter().flatten());
+        let short = |reason: &String| {
+            let clean = reason.chars().filter(|c| !c.is_control());
+            clean.take(REASON_MAX).collect::<String>()
+        };
+        all.map(|(share, reason)| (share.clone(), short(reason)))
+            .collect()
+    }
+
+    /// How many rules of each share it receives.
+    pub(super) fn own_heard(&self) -> BTreeMap<String, u32> {
+        let marked = self.rules.marks.iter();
+        let marked = marked.filter_map(|(share, mark)| Some((share.clone(), mark.heard?)));
+        marked.chain(self.rules.fitness.heard.clone()).collect()
+    }
+
+    /// How long a share that this relay holds may be served so badly, if the next serves it better.
+    pub(super) fn patience(&self, share: &str, planned: &Planned) -> Option<u64> {
+        let is_down =
+            self.rules.failed.contains_key(share) || self.rules.fitness.down.contains_key(share);
+        let is_deaf = self.rules.fitness.silent.contains_key(share)
+            || planned.lacking.contains_key(self.config.relay.as_str());
+        let patience = self.config.patience_ns;
+        let down = (is_down && planned.is_fit).then_some(patience.down);
+        let deaf = is_deaf && planned.is_fit && planned.hears_more;
+        down.or(deaf.then_some(patience.silent))
+    }
+}
+
+/// Why an entry's relay serves a share worse than the one that receives most of it, if it does.
+pub(super) fn lacks(entry: &RelayEntry, share: &str, (most, best): (u32, &str)) -> Option<String> {
+    let heard = *entry.heard.get(share)?;
+    (heard < most).then(|| match heard {
+        0 => format!("receives nothing of it, and {best} does"),
+        heard => format!("receives {heard} of the rules of which {best} receives {most}"),
+    })
+}
