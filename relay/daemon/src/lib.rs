@@ -24,6 +24,7 @@ pub mod leftovers;
 mod memberships;
 mod options;
 mod service_manager;
+mod signals;
 mod start;
 mod state;
 mod stats;
@@ -41,6 +42,7 @@ pub use api::rehearsal::Rehearsal;
 pub use descriptor_store::fd_holder;
 pub use error::DaemonError;
 pub use options::{LogControl, Options};
+pub use signals::unblock as unblock_signals;
 
 /// Runs the daemon in the network namespace of the calling thread until SIGTERM or SIGINT.
 ///
@@ -61,6 +63,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     keep_needed(true);
     let beginning = Beginning::read(&options, &instance)?;
     keep_needed(beginning.worker_user.is_some());
+    signals::block()?;
     if let Some(log) = &options.log {
         (log.start)();
     }

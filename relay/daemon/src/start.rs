@@ -33,10 +33,11 @@ use crate::fleet::{Fleet, Lent};
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
+use crate::signals::Signals;
 use crate::state::running::RunningStore;
 use crate::stats::{Identity, Sampler};
+use crate::supervisor::Supervisor;
 use crate::supervisor::occupied::occupied;
-use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
 use crate::{abort_on_panic, config, service_manager};
 

@@ -14,7 +14,6 @@ use std::time::Duration;
 use api::reply::Change;
 use dataplane::Close;
 use dataplane::counters::WorkerStats;
-use futures::FutureExt;
 use host::backlog::Backlog;
 use host::offload::Offload;
 use host::tick;
@@ -23,7 +22,7 @@ use host::{Snapshot, Watch};
 use model::config::{Config, DaemonSettings, FleetSettings, Settings};
 use model::net::Ifindex;
 use model::setting::Table;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 use tokio::time::sleep_until;
@@ -41,6 +40,7 @@ use crate::instance::OwnFile;
 use crate::memberships::Joined;
 use crate::options::Options;
 use crate::service_manager;
+use crate::signals::Signals;
 use crate::state::running::RunningStore;
 use crate::stats::{self, Identity, Readings, Sampler};
 use crate::view::View;
@@ -97,37 +97,15 @@ pub(crate) struct Supervisor {
     pub(crate) pending: Option<Snapshot>,
 }
 
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    hand_over: Signal,
-}
-
-impl Signals {
-    pub(crate) fn new() -> Result<Self, DaemonError> {
-        let catch = |kind| signal(kind).map_err(DaemonError::Runtime);
-        Ok(Self {
-            terminate: catch(SignalKind::terminate())?,
-            interrupt: catch(SignalKind::interrupt())?,
-            hangup: catch(SignalKind::hangup())?,
-            hand_over: catch(SignalKind::user_defined1())?,
-        })
-    }
-}
-
 impl Supervisor {
     pub(crate) async fn serve(mut self) -> Result<(), DaemonError> {
         let mut retry = tick::next(RETRY);
         let hands_over = loop {
             tokio::select! {
-                _ = self.signals.hand_over.recv() => break true,
-                // A manager that restarts the service sends it right behind SIGUSR1.
-                _ = self.signals.terminate.recv() => {
-                    break self.signals.hand_over.recv().now_or_never().is_some();
-                }
-                _ = self.signals.interrupt.recv() => break false,
-                _ = self.signals.hangup.recv() => drop(self.reload().await),
+                Some(signal) = self.signals.next() => match signal {
+                    Signal::SIGHUP => drop(self.reload().await),
+                    signal => break signal == Signal::SIGUSR1,
+                },
                 Some(command) = self.commands.recv() => self.carry_out(command).await,
                 Some(snapshot) = self.host_changes.recv() => self.host_changed(snapshot).await,
                 listening = self.demand.next_change() => self.listening_changed(listening).await,

@@ -18,6 +18,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    daemon::unblock_signals();
     let kept = sys::capability::renounce_all()
         .and_then(|()| daemon::fd_holder::listen(&args.socket))
         .and_then(|listener| {

@@ -7,5 +7,6 @@ use std::process::ExitCode;
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> ExitCode {
+    daemon::unblock_signals();
     dataplane::userspace::worker::main()
 }
