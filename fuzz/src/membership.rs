@@ -1,6 +1,6 @@
 //! IGMP and MLD as they come by a network.
 
-use packet::membership::{Message, RouterMessage, craft, read, write};
+use igmp::codec::{Message, RouterMessage, craft, read, write};
 
 /// Reads the bytes as a packet; what was read comes out the same when it is written and read again.
 ///

@@ -12,13 +12,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use api::reply::{DemandStats, ListenerStats, RuleStats, State};
+use igmp::codec::{Record, RecordKind, Report, Version, craft};
 use lab::daemon::{Daemon, Options};
 use lab::link;
 use lab::namespace::Namespace;
 use lab::socket::{self, Receiver, Sender};
 use lab::wait;
 use packet::craft::group_mac;
-use packet::membership::{Record, RecordKind, Report, Version, craft};
 use socket2::{Domain, Protocol, Socket, Type};
 use sys::group_socket::GroupSocket;
 

@@ -1,13 +1,10 @@
 //! Outputs on demand: who listens on their interfaces, by IGMP and MLD.
 //!
-//! `router` and `group` decide and do no I/O; `driver` has the sockets and the clock. What is listened to
+//! `igmp` decides and does no I/O; `driver` has the sockets and the clock. What is listened to
 //! goes to the supervisor as one value, made anew with each change; who listens is read where it is kept.
 
 mod driver;
-mod group;
 mod record;
-mod router;
-mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,18 +12,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use igmp::codec::Version;
+use igmp::router::{Querier, Router, Setting};
 use model::demand::{Listening, SourceFilter};
 use model::host::{Host, Interface};
 use model::net::{Ifindex, Prefix};
-use packet::membership::Version;
 use tokio::sync::watch;
 
 use crate::abort_on_panic;
 use crate::events::Events;
 use driver::Driver;
 use record::Record;
-pub(crate) use router::Querier;
-use router::{Router, Setting};
 
 /// How much longer than a change takes to carry out the next one waits: a flood of them leaves most of the
 /// time to others.

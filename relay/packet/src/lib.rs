@@ -1,7 +1,7 @@
 //! Headers, checksums, the rewrite and the verdict: the reference for both paths.
 //!
 //! Pure: no I/O and no unsafe. Everything but the reference executor, [`fragment`]'s split,
-//! [`classic_bpf`], [`content`], [`craft`] and [`membership`] is hot path: no allocation per packet, no panic,
+//! [`classic_bpf`], [`content`] and [`craft`] is hot path: no allocation per packet, no panic,
 //! every access bounds-checked.
 
 pub mod answer;
@@ -19,7 +19,6 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod latency;
 pub mod limit;
-pub mod membership;
 pub mod memory;
 mod meta;
 pub mod mpeg_ts;

@@ -5,12 +5,12 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use igmp::codec::{Record, RecordKind, Report, Version, craft};
 use lab::daemon::{Daemon, Options};
 use lab::process::Process;
 use lab::usage::processor_time;
 use lab::{link, wait};
 use packet::craft::group_mac;
-use packet::membership::{Record, RecordKind, Report, Version, craft};
 use sys::group_socket::GroupSocket;
 
 use super::{Bed, PATIENCE, ip, wants};

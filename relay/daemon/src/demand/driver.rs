@@ -7,9 +7,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use igmp::codec::{self, Heard, RouterMessage};
+use igmp::router::{Querier, Router};
 use model::demand::{Groups, Listening};
 use model::net::Ifindex;
-use packet::membership::{self, Heard, RouterMessage};
 use sys::group_socket::GroupSocket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -18,7 +19,7 @@ use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use tokio::time::sleep_until;
 
 use super::record::Record;
-use super::{Link, Links, Listeners, Querier, Router, Routers, Told, lock};
+use super::{Link, Links, Listeners, Routers, Told, lock};
 use crate::events::{self, Events};
 
 /// Packets that are read of a socket before others get their turn.
@@ -200,7 +201,7 @@ impl Driver {
             return;
         };
         for message in messages {
-            let Some((to, packet)) = membership::write(own, message) else {
+            let Some((to, packet)) = codec::write(own, message) else {
                 continue;
             };
             let to = packet::craft::group_mac(to);
@@ -307,8 +308,8 @@ impl Driver {
             for (index, link) in &links.0 {
                 let routers = all.entry(*index).or_insert_with(|| Routers {
                     name: link.name.clone(),
-                    ipv4: Router::new(),
-                    ipv6: Router::new(),
+                    ipv4: Router::default(),
+                    ipv6: Router::default(),
                     problem: None,
                 });
                 routers.name.clone_from(&link.name);
@@ -329,7 +330,7 @@ impl Driver {
                 .get(index)
                 .and_then(|link| link.setting(*ipv4).own);
             if let Some(own) = own.filter(|_| is_gone)
-                && let Some((to, packet)) = membership::write(own, &RouterMessage::Termination)
+                && let Some((to, packet)) = codec::write(own, &RouterMessage::Termination)
             {
                 let _ = open.socket.send(packet::craft::group_mac(to), &packet);
             }
@@ -429,7 +430,7 @@ fn read_burst(socket: &GroupSocket, buffer: &mut [u8], heard: &mut Vec<Heard>) -
         let length = socket.receive(buffer)?;
         let length = length.ok_or(io::ErrorKind::WouldBlock)?;
         // What says nothing is nobody's business.
-        heard.extend(membership::read(&buffer[..length]));
+        heard.extend(codec::read(&buffer[..length]));
     }
     Ok(())
 }

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use igmp::timers::Timers;
 use model::demand::{Groups, Listening, SourceFilter};
 use model::host::Host;
 use model::net::Ifindex;
 use serde::{Deserialize, Serialize};
 
 use super::Routers;
-use super::timers::Timers;
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
@@ -62,7 +62,7 @@ impl Record {
             }
         };
         let age = now_s().saturating_sub(written.at);
-        if Duration::from_secs(age) > Timers::DEFAULT.membership() {
+        if Duration::from_secs(age) > Timers::default().membership() {
             return Listening::default();
         }
         let links = written.interfaces.into_iter().filter_map(|(name, groups)| {

@@ -1,11 +1,12 @@
 //! Who listens where outputs are on demand.
 
 use api::reply::{DemandStats, ListenerStats, OutputStats};
+use igmp::codec::Version;
+use igmp::router::Querier;
 use model::demand::SourceFilter;
 use model::rule::Rule;
-use packet::membership::Version;
 
-use crate::demand::{LinkStanding, Listeners, Member, Querier};
+use crate::demand::{LinkStanding, Listeners, Member};
 use crate::view::RuleState;
 
 /// The most hosts that are told of one rule.

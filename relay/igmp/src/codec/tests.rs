@@ -30,7 +30,7 @@ fn report(version: Version, kind: RecordKind, group: &str, sources: &[&str]) -> 
 /// Makes the checksum of an IGMP message behind a header of 24 bytes right again.
 fn mend(packet: &mut [u8]) {
     packet[26..28].fill(0);
-    let sum = !crate::checksum::sum(&packet[24..]);
+    let sum = !packet::checksum::sum(&packet[24..]);
     packet[26..28].copy_from_slice(&sum.to_be_bytes());
 }
 
@@ -114,7 +114,7 @@ fn refuses_what_may_come_from_elsewhere_or_is_broken() {
         let mut changed = packet.clone();
         changed[at] = byte;
         changed[10..12].fill(0);
-        let sum = !crate::checksum::sum(&changed[..24]);
+        let sum = !packet::checksum::sum(&changed[..24]);
         changed[10..12].copy_from_slice(&sum.to_be_bytes());
         changed
     };
@@ -159,7 +159,7 @@ fn tells_a_query_of_each_version_by_its_length() {
     packet.truncate(24 + 8);
     packet[3] = 32;
     packet[10..12].fill(0);
-    let sum = !crate::checksum::sum(&packet[..24]);
+    let sum = !packet::checksum::sum(&packet[..24]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     mend(&mut packet);
     let version = |packet: &[u8]| match read(packet).unwrap().message {

@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
+use crate::codec::{Query, Record, RecordKind, Version};
 use model::demand::SourceFilter;
-use packet::membership::{Query, Record, RecordKind, Version};
 
-use super::timers::Timers;
+use crate::timers::Timers;
 
 /// The most sources that are remembered of one group.
-pub(super) const SOURCES_MAX: usize = 64;
+pub const SOURCES_MAX: usize = 64;
 /// The most sources that are remembered of what one host said.
 const HOST_SOURCES_MAX: usize = 16;
 
 /// Who asks on the link, as far as the group's timers depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
+pub enum Asker {
     /// This router.
     Own,
     /// Another: what leaves is left to its questions.
@@ -28,7 +28,7 @@ pub(super) enum Asker {
 
 /// A group.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Group {
+pub struct Group {
     /// Until when some host listens to all but certain sources (filter mode EXCLUDE).
     exclude_until: Option<Instant>,
     /// Sources: listened to until then, or with `None` excluded by everybody (in mode EXCLUDE alone).
@@ -42,15 +42,15 @@ pub(super) struct Group {
 
 /// A host that listens, as it said itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
+pub struct Host {
     /// When it said so first.
-    pub(super) since: Instant,
+    pub since: Instant,
     /// When it said so last.
-    pub(super) seen: Instant,
+    pub seen: Instant,
     /// Which version it spoke.
-    pub(super) version: Version,
+    pub version: Version,
     /// To which sources.
-    pub(super) filter: SourceFilter,
+    pub filter: SourceFilter,
 }
 
 /// Questions about the group that are still to be asked.
@@ -63,14 +63,16 @@ struct Asking {
 
 /// What of a record there was no room for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Refused {
-    pub(super) sources: u64,
-    pub(super) hosts: u64,
+pub struct Refused {
+    /// Sources that are not remembered.
+    pub sources: u64,
+    /// Hosts that are not.
+    pub hosts: u64,
 }
 
 impl Group {
     /// Takes over what was listened to before this process; it counts as if somebody had just said so.
-    pub(super) fn restored(filter: &SourceFilter, now: Instant, timers: &Timers) -> Self {
+    pub fn restored(filter: &SourceFilter, now: Instant, timers: &Timers) -> Self {
         let until = now + timers.membership();
         let timer = filter.sources().iter().take(SOURCES_MAX);
         Self {
@@ -83,7 +85,7 @@ impl Group {
     }
 
     /// What is listened to; `None` if nothing is.
-    pub(super) fn filter(&self) -> Option<SourceFilter> {
+    pub fn filter(&self) -> Option<SourceFilter> {
         let sources = self.sources.iter();
         if self.exclude_until.is_some() {
             let excluded = sources.filter(|(_, until)| until.is_none());
@@ -94,12 +96,12 @@ impl Group {
     }
 
     /// Who listens, by address.
-    pub(super) const fn hosts(&self) -> &BTreeMap<IpAddr, Host> {
+    pub const fn hosts(&self) -> &BTreeMap<IpAddr, Host> {
         &self.hosts
     }
 
     /// What is remembered of hosts, for a bound.
-    pub(super) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         let sizes = self
             .hosts
             .values()
@@ -108,7 +110,7 @@ impl Group {
     }
 
     /// When something happens by itself.
-    pub(super) fn due(&self, timers: &Timers) -> Option<Instant> {
+    pub fn due(&self, timers: &Timers) -> Option<Instant> {
         let sources = self.sources.values().filter_map(|until| *until);
         let hosts = self
             .hosts
@@ -119,7 +121,7 @@ impl Group {
     }
 
     /// Takes what `from` says; with `room` for one more host.
-    pub(super) fn take(
+    pub fn take(
         &mut self,
         (now, timers): (Instant, &Timers),
         (from, version): (IpAddr, Version),
@@ -331,7 +333,7 @@ impl Group {
     }
 
     /// Lets the group, or some of its sources, end after the last member's time if nobody speaks up.
-    pub(super) fn lower(
+    pub fn lower(
         &mut self,
         (now, timers): (Instant, &Timers),
         group: bool,
@@ -349,7 +351,7 @@ impl Group {
     }
 
     /// Lets end what is over; returns the questions that are due.
-    pub(super) fn poll(&mut self, now: Instant, address: IpAddr, timers: &Timers) -> Vec<Query> {
+    pub fn poll(&mut self, now: Instant, address: IpAddr, timers: &Timers) -> Vec<Query> {
         let is_over = |until: &Option<Instant>| until.is_some_and(|until| until <= now);
         if is_over(&self.exclude_until) {
             // Those that somebody includes stay (RFC 3376 section 6.5).

@@ -1,6 +1,6 @@
 //! What is heard and asked on one link, second by second.
 
-use packet::membership::{Record, RecordKind};
+use crate::codec::{Record, RecordKind};
 use proptest::prelude::*;
 
 use super::*;
@@ -15,7 +15,7 @@ fn address(text: &str) -> IpAddr {
 /// A router at 10.0.0.9 of all groups in 239.1.1.0/24, and the beginning of time.
 fn router(may_ask: bool) -> (Router, Instant) {
     let now = Instant::now();
-    let mut router = Router::new();
+    let mut router = Router::default();
     router.set(
         now,
         Setting {
@@ -280,7 +280,7 @@ fn where_nobody_asks_the_last_host_s_leave_counts() {
 #[test]
 fn a_new_querier_asks_at_once_and_then_in_the_rfc_s_rhythm() {
     let now = Instant::now();
-    let mut router = Router::new();
+    let mut router = Router::default();
     let setting = Setting {
         own: Some(address("10.0.0.9")),
         may_ask: true,

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
+use packet::checksum;
+use packet::ipv6::{HEADER, Header};
+
 use super::{
     Defect, Heard, Message, Query, Record, RecordKind, Report, RouterMessage, Version, asked, code,
     discovery, query_tail, read_query_tail, records, take,
 };
-use crate::checksum;
-use crate::ipv6::{HEADER, Header};
 
 /// IANA's number of ICMPv6.
 pub(super) const ICMPV6: u8 = 58;

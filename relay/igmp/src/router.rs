@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::codec::{Heard, Message, Query, Report, RouterMessage, Version};
 use model::demand::{Groups, SourceFilter};
 use model::net::Prefix;
-use packet::membership::{Heard, Message, Query, Report, RouterMessage, Version};
 
-use super::group::{Asker, Group, Host, Refused};
-use super::timers::Timers;
+use crate::group::{Asker, Group, Host, Refused};
+use crate::timers::Timers;
 
 /// The most groups of one family that are remembered on one link.
-pub(crate) const GROUPS_MAX: usize = 4096;
+pub const GROUPS_MAX: usize = 4096;
 /// The most that is remembered of hosts on one link and of one family: each of their groups counts, and
 /// each source that they name.
-pub(crate) const ENTRIES_MAX: usize = 131_072;
+pub const ENTRIES_MAX: usize = 131_072;
 /// Between advertisements (RFC 4286 section 3.3.1), and the first of them.
 const ADVERTISEMENT_S: u8 = 20;
 const FIRST_ADVERTISEMENTS: u8 = 3;
@@ -29,7 +29,7 @@ const SOLICITED: Duration = Duration::from_secs(1);
 
 /// Who asks on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Querier {
+pub enum Querier {
     /// This relay, by the address that it asks from.
     Own(IpAddr),
     /// Another router, by its address.
@@ -40,18 +40,18 @@ pub(crate) enum Querier {
 
 /// How a link is set up for one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Setting {
+pub struct Setting {
     /// The address that questions are asked from.
-    pub(super) own: Option<IpAddr>,
+    pub own: Option<IpAddr>,
     /// Whether this relay may be the querier.
-    pub(super) may_ask: bool,
+    pub may_ask: bool,
     /// Groups that outputs lead to; of others nothing is remembered unless this relay may be the querier.
-    pub(super) ranges: Vec<Prefix>,
+    pub ranges: Vec<Prefix>,
 }
 
-/// A link, as far as one family goes.
-#[derive(Debug)]
-pub(super) struct Router {
+/// A link, as far as one family goes; by default nothing is known of it.
+#[derive(Debug, Default)]
+pub struct Router {
     setting: Setting,
     timers: Timers,
     /// The querier that was heard, and until when it counts.
@@ -83,33 +83,8 @@ struct Known {
 }
 
 impl Router {
-    pub(super) const fn new() -> Self {
-        Self {
-            setting: Setting {
-                own: None,
-                may_ask: false,
-                ranges: Vec::new(),
-            },
-            timers: Timers::DEFAULT,
-            other: None,
-            next_query: None,
-            startup_left: 0,
-            next_advertisement: None,
-            advertisements: 0,
-            advertised: None,
-            groups: BTreeMap::new(),
-            due: BTreeSet::new(),
-            wanted: Groups::new(),
-            has_changed: false,
-            entries: 0,
-            refused: 0,
-            reports: 0,
-            outbox: Vec::new(),
-        }
-    }
-
     /// Sets the link up; what is remembered and still concerns it stays.
-    pub(super) fn set(&mut self, now: Instant, setting: Setting) {
+    pub fn set(&mut self, now: Instant, setting: Setting) {
         if setting == self.setting {
             return;
         }
@@ -129,7 +104,7 @@ impl Router {
     }
 
     /// Takes over what was listened to before this process.
-    pub(super) fn restore(&mut self, now: Instant, groups: &Groups, ipv4: bool) {
+    pub fn restore(&mut self, now: Instant, groups: &Groups, ipv4: bool) {
         let groups = groups.iter().filter(|(group, _)| group.is_ipv4() == ipv4);
         for (group, filter) in groups.take(GROUPS_MAX) {
             if self.concerns(*group) && !self.groups.contains_key(group) {
@@ -144,23 +119,23 @@ impl Router {
     }
 
     /// Asks anew who is there, as after a time of hearing nothing.
-    pub(super) fn renew(&mut self, now: Instant) {
+    pub fn renew(&mut self, now: Instant) {
         self.begin(now);
     }
 
     /// The address that questions are asked from.
-    pub(super) const fn own(&self) -> Option<IpAddr> {
+    pub const fn own(&self) -> Option<IpAddr> {
         self.setting.own
     }
 
     /// Says whether outputs lead to groups of its family.
-    pub(super) const fn is_used(&self) -> bool {
+    pub const fn is_used(&self) -> bool {
         !self.setting.ranges.is_empty()
     }
 
     /// Takes a message; [`Router::poll`] does what follows by itself, once all that waited is taken. In a
     /// process that is late, messages have waited in the socket: who answered in time keeps the group.
-    pub(super) fn heard(&mut self, now: Instant, heard: &Heard) {
+    pub fn heard(&mut self, now: Instant, heard: &Heard) {
         match &heard.message {
             Message::Query(query) => self.heard_query(now, heard.from, query),
             Message::Report(report) => self.heard_report(now, heard.from, report),
@@ -173,10 +148,10 @@ impl Router {
     }
 
     /// Does what is due.
-    pub(super) fn poll(&mut self, now: Instant) {
+    pub fn poll(&mut self, now: Instant) {
         if self.other.is_some_and(|(_, until)| until <= now) {
             self.other = None;
-            self.timers = Timers::DEFAULT;
+            self.timers = Timers::default();
             if self.may_ask() {
                 self.next_query = Some(now);
             }
@@ -207,7 +182,7 @@ impl Router {
     }
 
     /// When something happens by itself.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub fn due(&self) -> Option<Instant> {
         let asks = matches!(self.querier(), Querier::Own(_));
         let query = self.next_query.filter(|_| asks);
         let other = self.other.map(|(_, until)| until);
@@ -217,22 +192,22 @@ impl Router {
     }
 
     /// What is to be sent, from the own address.
-    pub(super) fn outbox(&mut self) -> Vec<RouterMessage> {
+    pub fn outbox(&mut self) -> Vec<RouterMessage> {
         std::mem::take(&mut self.outbox)
     }
 
     /// What is listened to.
-    pub(super) const fn wanted(&self) -> &Groups {
+    pub const fn wanted(&self) -> &Groups {
         &self.wanted
     }
 
     /// Says whether that has changed since it was asked last.
-    pub(super) fn has_changed(&mut self) -> bool {
+    pub fn has_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
     /// Who asks.
-    pub(super) fn querier(&self) -> Querier {
+    pub fn querier(&self) -> Querier {
         let own = self.setting.own.filter(|_| self.setting.may_ask);
         match (self.other, own) {
             (Some((address, _)), _) => Querier::Other(address),
@@ -242,21 +217,18 @@ impl Router {
     }
 
     /// The groups of a range with who listens.
-    pub(super) fn hosts(
-        &self,
-        range: Prefix,
-    ) -> impl Iterator<Item = (IpAddr, &BTreeMap<IpAddr, Host>)> {
+    pub fn hosts(&self, range: Prefix) -> impl Iterator<Item = (IpAddr, &BTreeMap<IpAddr, Host>)> {
         let groups = self.groups.range(range.address..=range.last());
         groups.map(|(group, known)| (*group, known.group.hosts()))
     }
 
     /// How many reports were heard.
-    pub(super) const fn reports(&self) -> u64 {
+    pub const fn reports(&self) -> u64 {
         self.reports
     }
 
     /// How much was not remembered because there was no room.
-    pub(super) const fn refused(&self) -> u64 {
+    pub const fn refused(&self) -> u64 {
         self.refused
     }
 

@@ -4,43 +4,47 @@ use std::time::Duration;
 
 /// The values of a link, which its querier tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Timers {
+pub struct Timers {
     /// How many messages may be lost in a row, and one is not enough.
-    pub(super) robustness: u8,
+    pub robustness: u8,
     /// Between general queries.
-    pub(super) query_interval: Duration,
+    pub query_interval: Duration,
     /// Within what time hosts answer a general query.
-    pub(super) query_response: Duration,
+    pub query_response: Duration,
     /// Within what time hosts answer when another has left.
-    pub(super) last_member_response: Duration,
+    pub last_member_response: Duration,
+}
+
+/// The RFCs' values.
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            robustness: 2,
+            query_interval: Duration::from_secs(125),
+            query_response: Duration::from_secs(10),
+            last_member_response: Duration::from_secs(1),
+        }
+    }
 }
 
 impl Timers {
-    /// The RFCs' defaults.
-    pub(super) const DEFAULT: Self = Self {
-        robustness: 2,
-        query_interval: Duration::from_secs(125),
-        query_response: Duration::from_secs(10),
-        last_member_response: Duration::from_secs(1),
-    };
-
     /// How long a host counts that says nothing more.
-    pub(super) fn membership(&self) -> Duration {
+    pub fn membership(&self) -> Duration {
         self.query_interval * u32::from(self.robustness) + self.query_response
     }
 
     /// How long another querier counts that asks nothing more.
-    pub(super) fn other_querier(&self) -> Duration {
+    pub fn other_querier(&self) -> Duration {
         self.query_interval * u32::from(self.robustness) + self.query_response / 2
     }
 
     /// How long a group stays after a leave, if nobody says that it is still there.
-    pub(super) fn last_member(&self) -> Duration {
+    pub fn last_member(&self) -> Duration {
         self.last_member_response * u32::from(self.robustness)
     }
 
     /// Between the general queries of a querier that has just begun.
-    pub(super) fn startup_interval(&self) -> Duration {
+    pub fn startup_interval(&self) -> Duration {
         self.query_interval / 4
     }
 }

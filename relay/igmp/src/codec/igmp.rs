@@ -6,12 +6,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use packet::checksum;
+use packet::ipv4::Header;
+
 use super::{
     Defect, Heard, Message, Query, Record, RecordKind, Report, RouterMessage, Version, asked, code,
     discovery, query_tail, read_query_tail, records, take,
 };
-use crate::checksum;
-use crate::ipv4::Header;
 
 /// IANA's protocol number.
 pub(super) const PROTOCOL: u8 = 2;
