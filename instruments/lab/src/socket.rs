@@ -212,6 +212,14 @@ impl Sender {
         })
     }
 
+    /// The port it sends from.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn port(&self) -> Result<u16> {
+        Ok(self.0.local_addr()?.port())
+    }
+
     /// Sends one datagram.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ mod hostile;
 mod hostile_clients;
 mod inputs;
 mod instances;
+mod ipsec;
 mod ipv6;
 mod isolation;
 mod limits;

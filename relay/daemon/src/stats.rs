@@ -349,6 +349,7 @@ fn output(
         name_error: view.name_error.clone(),
         interface: link.map(|link| link.name.clone()),
         tunnel: None,
+        by_socket: view.routed.clone(),
         wanted: view.wanted.map(u64::from),
         members: None,
         sent: counted.sent,

@@ -8,6 +8,7 @@
 pub mod backlog;
 mod egress;
 mod gro_list;
+mod ipsec;
 mod links;
 mod multicast_route;
 mod names;
@@ -40,6 +41,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 pub use egress::{EgressCounters, read_egress};
+pub use ipsec::Ipsec;
 pub use links::{Link, read_links};
 pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
@@ -181,6 +183,7 @@ pub fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
     let notices = Arc::new(AtomicU64::new(0));
     let follower = Follower {
         next_hops: NextHops::new(handle.clone()),
+        ipsec: Ipsec::follow(),
         handle,
         changes,
         notices: Arc::clone(&notices),
@@ -199,6 +202,7 @@ pub fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
 struct Follower {
     handle: Handle,
     next_hops: NextHops,
+    ipsec: Ipsec,
     changes: mpsc::Sender<Snapshot>,
     notices: Arc<AtomicU64>,
     readings: u64,
@@ -234,6 +238,7 @@ impl Follower {
                     }
                     None => return,
                 },
+                () = self.ipsec.changed() => self.wake(),
                 () = self.next_hops.names.next_change() => {
                     self.next_hops.forget_routes();
                     self.wake();
@@ -323,6 +328,7 @@ impl Follower {
             next_hops,
             names: self.next_hops.names.known(),
             multicast_routes,
+            policies: self.ipsec.policies().await,
             // The supervisor's to say.
             tunnels: BTreeMap::new(),
             other_users,

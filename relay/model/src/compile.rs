@@ -22,7 +22,7 @@ use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
 use crate::joins::groups_too_many;
 use crate::net::{Ifindex, Prefix};
-use crate::placement::{Ends, PathChoices, Placement, Support, place};
+use crate::placement::{Ends, PathChoices, Placement, Support, place, sockets_barred};
 use crate::rule::{OutputSpec, Rule};
 use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
@@ -140,6 +140,8 @@ pub struct OutputView {
     pub link: Option<Ifindex>,
     /// Why it cannot send; `None` if it can.
     pub down: Option<Down>,
+    /// Why the host's own stack has to send its copies, by a socket.
+    pub routed: Option<String>,
     /// How many of its groups are listened to; `None` of one that is not on demand.
     pub wanted: Option<u32>,
 }
@@ -284,17 +286,25 @@ fn compile_one(
     if !rule.enabled {
         return (disabled(rule, support, choices, links), None);
     }
-    let (outputs, views) = egress::outputs(rule, host, links);
+    let listening = links.listening(rule);
+    let bar = sockets_barred(rule, support, choices, &listening.interfaces);
+    let (outputs, views) = egress::outputs(rule, host, links, bar.as_deref());
+    let routed = views.iter().find_map(|view| {
+        let why = view.routed.as_deref()?;
+        Some((view.to.as_str(), why))
+    });
     let ends = Ends {
         delivered: egress::first_delivered(&outputs),
-        ..links.listening(rule)
+        routed,
+        ..listening
     };
+    let placement = place(rule, support, choices, &ends);
     let mut view = RuleView {
         name: rule.name.clone(),
         enabled: true,
         inputs: rule.inputs.iter().map(|i| input(i, host, links)).collect(),
         outputs: views,
-        placement: place(rule, support, choices, &ends),
+        placement,
         divided: Vec::new(),
     };
     if !view.placement.serves {
@@ -321,6 +331,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         name_error: None,
         link: None,
         down: None,
+        routed: None,
         wanted: None,
     });
     RuleView {

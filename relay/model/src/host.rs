@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Tunnel;
 use crate::host_name::HostName;
+use crate::ipsec::Policies;
 use crate::net::{Ifindex, Mac};
 
 /// The loopback interface: never meant by a wildcard, its addresses betray no loop.
@@ -27,6 +29,8 @@ pub struct Host {
     pub multicast_routes: BTreeSet<(Ifindex, IpAddr)>,
     /// Interfaces that the settings make tunnels of, by name.
     pub tunnels: BTreeMap<String, HostTunnel>,
+    /// IPsec policies on what leaves.
+    pub policies: Arc<Policies>,
     /// Who else sees, takes or judges packets of an interface: programs and filters at its ingress,
     /// devices upon it.
     pub other_users: BTreeMap<Ifindex, Vec<String>>,

@@ -58,6 +58,7 @@ pub mod failover;
 pub mod health;
 pub mod host;
 pub mod host_name;
+pub mod ipsec;
 mod joins;
 pub mod limit;
 mod loops;

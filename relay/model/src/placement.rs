@@ -130,6 +130,8 @@ pub struct Ends<'a> {
     /// One of the outputs that goes to sockets of this host: a tc program can only hand packets to
     /// devices, and what comes in by the loopback interface from elsewhere is a martian.
     pub delivered: Option<&'a str>,
+    /// One of the outputs whose copies the host's own stack has to send, and why.
+    pub routed: Option<(&'a str, &'a str)>,
 }
 
 /// Decides where `rule` runs.
@@ -214,6 +216,21 @@ fn forced<'a>(rule: &Rule, choices: &PathChoices, listens: &[&'a str]) -> Option
     of_interface.or_else(|| Some((choices.process.forced()?, Who::Process)))
 }
 
+/// Why no socket can send what `rule` sends: only the userspace path has some.
+#[must_use]
+pub(crate) fn sockets_barred(
+    rule: &Rule,
+    support: &Support,
+    choices: &PathChoices,
+    listens: &[&str],
+) -> Option<String> {
+    if let Some((path @ Path::Kernel, who)) = forced(rule, choices, listens) {
+        return Some(format!("{} forces the kernel path", who.says(path)));
+    }
+    let reason = support.userspace.as_ref().err()?;
+    Some(format!("the userspace path is not available: {reason}"))
+}
+
 /// What keeps `path` from serving the rule.
 fn obstacle(rule: &Rule, support: &Support, path: Path, ends: &Ends<'_>) -> Option<String> {
     if let Err(reason) = support.of(path) {
@@ -237,6 +254,11 @@ fn obstacle(rule: &Rule, support: &Support, path: Path, ends: &Ends<'_>) -> Opti
     if let Some(output) = ends.delivered {
         return Some(format!(
             "the kernel path cannot deliver to sockets of this host, as output {output} asks"
+        ));
+    }
+    if let Some((output, why)) = ends.routed {
+        return Some(format!(
+            "the kernel path cannot send by a socket, as output {output} asks: {why}"
         ));
     }
     ends.chaining.map(|interface| {
@@ -331,6 +353,7 @@ mod tests {
             interfaces: ETH0.to_vec(),
             chaining,
             delivered: None,
+            routed: None,
         };
         place(rule, support, choices, &ends)
     }
@@ -430,6 +453,7 @@ mod tests {
             interfaces: ETH0.to_vec(),
             chaining: None,
             delivered: Some("127.0.0.1:7000"),
+            routed: None,
         };
         let auto = PathChoices::default();
         let placed = |rule: &Rule| place(rule, &both(), &auto, &ends);

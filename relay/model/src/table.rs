@@ -185,6 +185,8 @@ pub enum DownReason {
     NoNeighbour,
     /// Nobody on the interface listens to it (`demand`).
     NotWanted,
+    /// The host's IPsec policies let none of its packets out.
+    IpsecPolicy,
 }
 
 impl DownReason {
@@ -198,6 +200,7 @@ impl DownReason {
             Self::NoRoute => "no_route",
             Self::NoNeighbour => "no_neighbour",
             Self::NotWanted => "not_wanted",
+            Self::IpsecPolicy => "ipsec_policy",
         }
     }
 }
@@ -250,6 +253,11 @@ pub enum LinkHeader {
     /// None, and no device: the host's own IP stack delivers to its sockets, over the loopback
     /// interface.
     Host,
+    /// None that is known: the host's own stack finds route and link, as for packets of a socket.
+    Routed {
+        /// Interface that the route has to lead through; `None` where the routing table decides.
+        by: Option<Ifindex>,
+    },
 }
 
 /// What happens to TTL or hop limit.

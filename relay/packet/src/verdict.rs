@@ -63,11 +63,13 @@ pub enum DropReason {
     Stray = 18,
     /// Output: nobody on its interface listens to it (`demand`).
     NotWanted = 19,
+    /// Output: the host's IPsec policies let none of its packets out.
+    IpsecPolicy = 20,
 }
 
 impl DropReason {
     /// Every reason, in the order of the discriminants.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Malformed,
         Self::OwnSource,
         Self::RateLimited,
@@ -88,6 +90,7 @@ impl DropReason {
         Self::Late,
         Self::Stray,
         Self::NotWanted,
+        Self::IpsecPolicy,
     ];
 
     /// Slots reserved in counter arrays, so that a new reason does not change their layout.
@@ -117,6 +120,7 @@ impl DropReason {
             Self::Late => "late",
             Self::Stray => "stray",
             Self::NotWanted => "not_wanted",
+            Self::IpsecPolicy => "ipsec_policy",
         }
     }
 
@@ -151,12 +155,15 @@ impl DropReason {
             }
             Self::EgressError => {
                 "look at ip -s link show IFACE and the kernel's log; of an output to this host, at \
-                 nft list ruleset too"
+                 nft list ruleset too; of one that a socket sends, at both and at ip xfrm state"
             }
             Self::OverBudget => "raise [budget], or find the rule that takes it up",
             Self::Standby => "nothing: that is what stands by",
             Self::Duplicate => "nothing: that is what the other line is for",
             Self::NotWanted => "nothing: that is what demand= is for",
+            Self::IpsecPolicy => {
+                "look at ip xfrm policy and ip xfrm state; mcr show says which policy"
+            }
             Self::Late => "raise merge.packets, or find what delays the line; see skew in mcr show",
             Self::Stray => {
                 "look at what the lines bring: one is of another sender, or numbers its packets \

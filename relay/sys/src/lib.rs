@@ -15,6 +15,7 @@ pub mod membership;
 pub mod memory;
 pub mod netns;
 pub mod packet_socket;
+pub mod routed_socket;
 pub mod shared_memory;
 pub mod sniffer;
 pub mod socket_lookup;

@@ -20,9 +20,12 @@ use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::packet_socket::link_address;
+use crate::routed_socket::{CONTROL, Headers};
 
 /// Bytes a message's own part (vnet header, link header, IP and UDP headers) may have.
 pub const HEAD: usize = 192;
+
+const _: () = assert!(CONTROL <= HEAD);
 
 /// Payload parts that fit in the pool, per message slot on average.
 const PARTS_PER_MESSAGE: usize = 16;
@@ -48,6 +51,8 @@ struct Slot {
     front: usize,
     first_part: usize,
     parts: usize,
+    /// Bytes of `head` that are ancillary messages; then the message has no part of its own.
+    control: usize,
 }
 
 /// A socket address, as long as its family's.
@@ -171,34 +176,40 @@ impl To {
                 },
                 size_of::<libc::sockaddr_ll>(),
             ),
-            Self::Host(IpAddr::V4(address)) => (
-                Address {
-                    ipv4: libc::sockaddr_in {
-                        sin_family: libc::AF_INET as u16,
-                        sin_port: 0,
-                        sin_addr: libc::in_addr {
-                            s_addr: u32::from_ne_bytes(address.octets()),
-                        },
-                        sin_zero: [0; 8],
-                    },
-                },
-                size_of::<libc::sockaddr_in>(),
-            ),
-            Self::Host(IpAddr::V6(address)) => (
-                Address {
-                    ipv6: libc::sockaddr_in6 {
-                        sin6_family: libc::AF_INET6 as u16,
-                        sin6_port: 0,
-                        sin6_flowinfo: 0,
-                        sin6_addr: libc::in6_addr {
-                            s6_addr: address.octets(),
-                        },
-                        sin6_scope_id: 0,
-                    },
-                },
-                size_of::<libc::sockaddr_in6>(),
-            ),
+            Self::Host(address) => ip_address(address, 0, 0),
         }
+    }
+}
+
+const fn ip_address(address: IpAddr, port: u16, scope: u32) -> (Address, usize) {
+    match address {
+        IpAddr::V4(address) => (
+            Address {
+                ipv4: libc::sockaddr_in {
+                    sin_family: libc::AF_INET as u16,
+                    sin_port: port.to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from_ne_bytes(address.octets()),
+                    },
+                    sin_zero: [0; 8],
+                },
+            },
+            size_of::<libc::sockaddr_in>(),
+        ),
+        IpAddr::V6(address) => (
+            Address {
+                ipv6: libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as u16,
+                    sin6_port: port.to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: address.octets(),
+                    },
+                    sin6_scope_id: scope,
+                },
+            },
+            size_of::<libc::sockaddr_in6>(),
+        ),
     }
 }
 
@@ -242,8 +253,42 @@ impl<'p> Batch<'_, 'p> {
             front: if gap.is_empty() { HEAD } else { front },
             first_part,
             parts: uring.parts.len() - first_part,
+            control: 0,
         };
         slot.head[..bytes.len()].copy_from_slice(bytes);
+        uring.slots.push(slot);
+        Ok(())
+    }
+
+    /// Adds a datagram for a socket of [`crate::routed_socket`].
+    ///
+    /// # Errors
+    /// [`Full`] if it does not fit.
+    pub fn push_routed(
+        &mut self,
+        socket: BorrowedFd<'p>,
+        headers: &Headers,
+        payload: &'p [u8],
+    ) -> Result<(), Full> {
+        if self.is_full(1) {
+            return Err(Full);
+        }
+        let uring = &mut *self.uring;
+        let first_part = uring.parts.len();
+        uring.parts.push(part(payload.as_ptr(), payload.len()));
+        let scope = headers.by;
+        let (address, address_bytes) = ip_address(headers.to.ip(), headers.to.port(), scope);
+        let mut slot = Slot {
+            fd: socket.as_raw_fd(),
+            address,
+            address_bytes: address_bytes as u32,
+            head: [0; HEAD],
+            front: HEAD,
+            first_part,
+            parts: 1,
+            control: 0,
+        };
+        slot.control = headers.control(&mut slot.head);
         uring.slots.push(slot);
         Ok(())
     }
@@ -282,7 +327,12 @@ impl<'p> Batch<'_, 'p> {
         for slot in &mut uring.slots {
             // SAFETY: all bytes zero are a msghdr without name, parts and control data.
             let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            uring.parts[slot.first_part].iov_base = slot.head.as_mut_ptr().cast();
+            if slot.control == 0 {
+                uring.parts[slot.first_part].iov_base = slot.head.as_mut_ptr().cast();
+            } else {
+                message.msg_control = slot.head.as_mut_ptr().cast();
+                message.msg_controllen = slot.control as _;
+            }
             if let Some(behind) = slot.head.get_mut(slot.front..).filter(|b| !b.is_empty()) {
                 uring.parts[slot.first_part + 2].iov_base = behind.as_mut_ptr().cast();
             }

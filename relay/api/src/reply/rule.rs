@@ -261,6 +261,10 @@ pub struct OutputStats {
     /// Where that interface is a tunnel, its other end. Sources are kept there, unless the output sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<String>,
+    /// Why this host's own stack sends its copies, by a socket: an IPsec policy that may be for them, a
+    /// route that is more than a device and a neighbour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_socket: Option<String>,
     /// Groups that hosts on its interface listen to, where it is on demand (`demand`); where none is, it
     /// is idle, which is no trouble.
     #[serde(default, skip_serializing_if = "Option::is_none")]

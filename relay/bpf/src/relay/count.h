@@ -21,6 +21,7 @@ enum drop_reason {
 	DROP_LATE = 17,
 	DROP_STRAY = 18,
 	DROP_NOT_WANTED = 19,
+	DROP_IPSEC_POLICY = 20,
 	NOT_DROPPED = DROP_SLOTS,
 };
 

@@ -119,6 +119,7 @@ fn of_output(spec: &OutputSpec, down: Option<DownReason>, has_budget: bool) -> R
         Some(DownReason::NoAddress) => can.with(DropReason::NoAddress),
         Some(DownReason::NoRoute) => can.with(DropReason::NoRoute),
         Some(DownReason::NoNeighbour) => can.with(DropReason::NoNeighbour),
+        Some(DownReason::IpsecPolicy) => can.with(DropReason::IpsecPolicy),
         // Of some of its groups, so no reason why it is down.
         Some(DownReason::NotWanted) => can,
     }

@@ -46,8 +46,10 @@ pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
         if egress.fragment {
             return Err(unsupported("fragment=yes"));
         }
-        if egress.link == LinkHeader::Host {
-            return Err(unsupported("an output to sockets of this host"));
+        match egress.link {
+            LinkHeader::Host => return Err(unsupported("an output to sockets of this host")),
+            LinkHeader::Routed { .. } => return Err(unsupported("an output by a socket")),
+            LinkHeader::Group { .. } | LinkHeader::Neighbour { .. } | LinkHeader::None => {}
         }
         if egress.destination.address.is_ipv4() != key.groups.address.is_ipv4() {
             return Err(unsupported("an output of the other family"));
@@ -166,7 +168,7 @@ fn up(key: &RouteKey, egress: &Egress, counter: u32) -> layout::Output {
 
 fn link(slot: &mut layout::Output, egress: &Egress) {
     let (destination, source) = match egress.link {
-        LinkHeader::None | LinkHeader::Host => return,
+        LinkHeader::None | LinkHeader::Host | LinkHeader::Routed { .. } => return,
         LinkHeader::Group { source } => (Mac::of_group(egress.destination.address), source),
         LinkHeader::Neighbour {
             source,
@@ -217,5 +219,6 @@ fn drop_reason(reason: DownReason) -> DropReason {
         DownReason::NoRoute => DropReason::NoRoute,
         DownReason::NoNeighbour => DropReason::NoNeighbour,
         DownReason::NotWanted => DropReason::NotWanted,
+        DownReason::IpsecPolicy => DropReason::IpsecPolicy,
     }
 }

@@ -10,4 +10,5 @@ pub(crate) mod layout;
 pub(crate) mod limits;
 pub(crate) mod merges;
 pub(crate) mod messages;
+pub(crate) mod routed;
 pub(crate) mod state;

@@ -18,6 +18,7 @@ mod lookup;
 mod merge;
 mod receive;
 mod rewrite;
+mod routed;
 mod send;
 mod spin;
 

@@ -152,6 +152,7 @@ fn down_outputs() -> Vec<Case> {
             DropReason::NoNeighbour,
         ),
         ("not wanted", DownReason::NotWanted, DropReason::NotWanted),
+        ("ipsec", DownReason::IpsecPolicy, DropReason::IpsecPolicy),
     ];
     let mut cases = reasons
         .map(|(name, reason, drop)| Case::relayed(name, input(), [down(reason, drop)]))

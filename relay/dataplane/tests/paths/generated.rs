@@ -292,6 +292,7 @@ fn down_reasons() -> impl Strategy<Value = DownReason> {
         DownReason::NoRoute,
         DownReason::NoNeighbour,
         DownReason::NotWanted,
+        DownReason::IpsecPolicy,
     ])
 }
 

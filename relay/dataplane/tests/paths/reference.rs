@@ -146,6 +146,7 @@ fn plain_output(output: &Output) -> plain::Output {
             DownReason::NoRoute => DropReason::NoRoute,
             DownReason::NoNeighbour => DropReason::NoNeighbour,
             DownReason::NotWanted => DropReason::NotWanted,
+            DownReason::IpsecPolicy => DropReason::IpsecPolicy,
         }),
     }
 }
@@ -173,7 +174,7 @@ fn plain_egress(egress: &Egress) -> plain::Egress {
                 source: source.0,
                 destination: destination.0,
             },
-            LinkHeader::None | LinkHeader::Host => plain::LinkTo::Bare,
+            LinkHeader::None | LinkHeader::Host | LinkHeader::Routed { .. } => plain::LinkTo::Bare,
         },
         limit: None,
     }

@@ -184,6 +184,9 @@ fn text(
                 format!("to {remote}; sources are kept unless the output sets one"),
             );
         }
+        if let Some(why) = &output.by_socket {
+            line("  by socket", why.clone());
+        }
         line("  sent", number::volume(output.sent));
         more(&mut line, number::all(OutputStats::COUNTERS, output));
         for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {

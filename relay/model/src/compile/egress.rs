@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query, tunnel};
 use crate::host::{Host, Interface, LOOPBACK, Named, NextHop};
+use crate::ipsec::{Flow, Judgement};
 use crate::net::Mac;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
@@ -14,17 +15,24 @@ pub(super) fn outputs(
     rule: &Rule,
     host: &Host,
     links: &Links<'_>,
+    sockets_barred: Option<&str>,
 ) -> (Vec<Output>, Vec<OutputView>) {
     let outputs = rule.outputs.iter().zip(0..);
     let outputs = outputs.map(|(spec, index)| {
-        let mut leaves_by = None;
+        let (mut leaves_by, mut routed) = (None, None);
         let named = spec.name.as_ref().and_then(|name| host.names.get(name));
         let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
         let ready = resolved(spec, named, address).and_then(|spec| {
             let (link, receiver) = next_hop(&spec, host, links)?;
             leaves_by = Some(link.index);
-            let egress = egress(&spec, link, receiver, host)?;
-            let answers = rule.reflect.is_some() && egress.source.is_some();
+            let egress = egress(&spec, link, receiver, (host, links), &mut routed)?;
+            if let (Some(why), Some(bar)) =
+                (routed.take_if(|_| sockets_barred.is_some()), sockets_barred)
+            {
+                let text = format!("{why}, so only a socket may send its copies, but {bar}");
+                return Err(down(DownReason::IpsecPolicy, text));
+            }
+            let answers = rule.reflect.is_some() && egress.source.is_some() && routed.is_none();
             Ok(Egress { answers, ..egress })
         });
         let (state, down) = match ready {
@@ -38,6 +46,7 @@ pub(super) fn outputs(
             name_error: named.and_then(|named| named.problem.clone()),
             link: leaves_by,
             down,
+            routed,
             wanted: spec.demand.map(|_| 0),
         };
         let output = Output {
@@ -176,16 +185,26 @@ fn egress(
     spec: &OutputSpec,
     link: &Interface,
     receiver: Receiver,
-    host: &Host,
+    (host, links): (&Host, &Links<'_>),
+    routed: &mut Option<String>,
 ) -> Result<Egress, Down> {
     if !link.up {
         return Err(down(DownReason::InterfaceDown, link_down(link)));
     }
+    let source = source(spec, link, &receiver, host)?;
+    *routed = detour(spec, link, (&receiver, source), host)?;
+    let by = spec.to.interface.as_deref();
+    let (link_header, mtu) = match routed {
+        // The stack cuts what it may where it has to.
+        Some(_) if spec.fragment => (by_stack(by, links), u16::MAX.into()),
+        Some(_) => (by_stack(by, links), link.mtu),
+        None => (header(link, receiver)?, link.mtu),
+    };
     Ok(Egress {
         interface: link.index,
-        source: source(spec, link, &receiver, host)?,
-        link: header(link, receiver)?,
-        mtu: link.mtu,
+        source,
+        link: link_header,
+        mtu,
         destination: spec.to.destination,
         ports: spec.to.ports,
         source_port: spec.source_port,
@@ -194,6 +213,50 @@ fn egress(
         fragment: spec.fragment,
         answers: false,
     })
+}
+
+fn by_stack(interface: Option<&str>, links: &Links<'_>) -> LinkHeader {
+    let by = interface.and_then(|name| links.named(name));
+    LinkHeader::Routed {
+        by: by.map(|link| link.index),
+    }
+}
+
+/// Why the host's own stack has to send the copies, where it has: by device and link address alone
+/// they would go past what it would do with them.
+fn detour(
+    spec: &OutputSpec,
+    link: &Interface,
+    (receiver, source): (&Receiver, Option<IpAddr>),
+    host: &Host,
+) -> Result<Option<String>, Down> {
+    if matches!(receiver, Receiver::Here(_)) {
+        return Ok(None);
+    }
+    let flow = Flow {
+        source,
+        destination: spec.to.destination,
+        source_port: spec.source_port,
+        ports: spec.to.ports,
+        interface: link.index,
+    };
+    let refused = |text| Err(down(DownReason::IpsecPolicy, text));
+    match host.policies.judge(&flow) {
+        Judgement::Free => Ok(None),
+        Judgement::Judged(policy) => Ok(Some(format!(
+            "the IPsec policy {} may be for it",
+            policy.text
+        ))),
+        Judgement::Blocked(policy) => refused(format!(
+            "the IPsec policy {} lets none of it out",
+            policy.text
+        )),
+        Judgement::Waits(policy) => refused(format!(
+            "the IPsec policy {} lets it out encrypted only, and there is no security association \
+             to do so yet; `ip xfrm state` shows those that there are",
+            policy.text
+        )),
+    }
 }
 
 fn source(

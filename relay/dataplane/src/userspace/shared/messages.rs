@@ -50,7 +50,8 @@ pub(crate) enum ToWorker {
     Merges,
     /// The region of the gates of shares comes with this message.
     Gates,
-    /// An egress socket comes with this message, for these copies.
+    /// An egress socket comes with this message, for these copies; for those by [`Way::Routed`] the
+    /// end of a [`super::routed::Supply`].
     Egress(Way),
     /// No route sends such copies any more.
     DropEgress(Way),
@@ -86,12 +87,15 @@ pub(crate) enum Way {
     HostIpv4,
     /// To sockets of this host, over IPv6.
     HostIpv6,
+    /// The way that this host's stack finds, by a socket for each source port.
+    Routed,
 }
 
 impl Way {
     /// The way of an output's copies.
     pub(crate) fn of(egress: &Egress) -> Self {
         match (egress.link, egress.destination.address) {
+            (LinkHeader::Routed { .. }, _) => Self::Routed,
             (LinkHeader::Host, IpAddr::V4(_)) => Self::HostIpv4,
             (LinkHeader::Host, IpAddr::V6(_)) => Self::HostIpv6,
             _ => Self::Link(egress.interface.0),

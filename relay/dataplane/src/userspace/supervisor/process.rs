@@ -18,6 +18,7 @@ use super::wanted::Options;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange, ToWorker, Way};
+use crate::userspace::shared::routed;
 
 /// Bytes of an egress socket's send buffer: one submission of full super-packets.
 const SEND_BUFFER: usize = 16 << 20;
@@ -159,6 +160,7 @@ impl Process {
                     Way::Link(_) => PacketSocket::egress(SEND_BUFFER)?.into(),
                     Way::HostIpv4 => sys::host_socket::open(true, SEND_BUFFER)?,
                     Way::HostIpv6 => sys::host_socket::open(false, SEND_BUFFER)?,
+                    Way::Routed => routed::supply(SEND_BUFFER)?,
                 };
                 self.channel
                     .send(&ToWorker::Egress(way), Some(socket.as_fd()))?;

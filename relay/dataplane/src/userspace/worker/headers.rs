@@ -199,6 +199,12 @@ impl CopyHeaders {
         &mut self.bytes[self.end - udp::HEADER..self.end]
     }
 
+    /// The IP header and the UDP header.
+    pub(super) fn ip_and_udp(&self) -> (&[u8], &[u8]) {
+        let udp = self.end - udp::HEADER;
+        (&self.bytes[IP_AT..udp], &self.bytes[udp..self.end])
+    }
+
     /// Where the IP header lies in [`CopyHeaders::without`]'s bytes.
     pub(super) const fn ip_at(&self) -> usize {
         IP_AT - self.start

@@ -12,6 +12,7 @@ use packet::ethernet;
 use packet::rewrite::{LinkChange, Rewrite, TtlChange};
 use packet::verdict::DropReason;
 use sys::packet_socket::VNET_HEADER;
+use sys::routed_socket::SocketKind;
 use sys::uring::{Head, To};
 
 use super::health::Subject;
@@ -103,6 +104,8 @@ pub(super) struct Sending {
     pub(super) unicast: bool,
     /// Whether answers to the copies go back to whoever sent the packets.
     answers: bool,
+    /// Interface that [`Way::Routed`] has to lead through; 0: any.
+    pub(super) by: u32,
     change: Rewrite,
     /// For ranges: what each packet's own destination is made of.
     range: Option<Range>,
@@ -174,6 +177,10 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
             fragment: egress.fragment,
             unicast: is_unicast(output),
             answers: egress.answers,
+            by: match egress.link {
+                LinkHeader::Routed { by } => by.map_or(0, |link| link.0),
+                _ => 0,
+            },
             change: Rewrite {
                 source: egress.source,
                 destination: egress.destination.address,
@@ -194,7 +201,9 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
 
 fn link_change(egress: &Egress) -> LinkChange {
     let (source, destination) = match egress.link {
-        LinkHeader::None | LinkHeader::Host => return LinkChange::None,
+        LinkHeader::None | LinkHeader::Host | LinkHeader::Routed { .. } => {
+            return LinkChange::None;
+        }
         LinkHeader::Group { source } => (source, Mac::of_group(egress.destination.address)),
         LinkHeader::Neighbour {
             source,
@@ -225,6 +234,7 @@ const fn drop_reason(reason: DownReason) -> DropReason {
         DownReason::NoRoute => DropReason::NoRoute,
         DownReason::NoNeighbour => DropReason::NoNeighbour,
         DownReason::NotWanted => DropReason::NotWanted,
+        DownReason::IpsecPolicy => DropReason::IpsecPolicy,
     }
 }
 
@@ -293,7 +303,17 @@ impl Sending {
         (largest > self.mtu).then_some(DropReason::TooBig)
     }
 
-    /// Says whether the copies go to sockets of this host: by a socket that takes one datagram at a
+    /// The socket that sends a datagram's copy, where this host's stack finds its way.
+    #[inline]
+    pub(super) fn routed(&self, datagram: &Datagram) -> Option<SocketKind> {
+        (self.way == Way::Routed).then(|| SocketKind {
+            ipv4: self.change.destination.is_ipv4(),
+            port: self.change.source_port.unwrap_or(datagram.source_port),
+            cut: self.fragment && !datagram.dont_fragment,
+        })
+    }
+
+    /// Says whether the copies are handed to this host's stack: by a socket that takes one datagram at a
     /// time, with its checksum complete and nothing in front.
     #[inline]
     #[must_use]

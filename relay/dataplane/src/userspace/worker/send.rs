@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use packet::datagram::Part;
 use packet::verdict::DropReason;
+use sys::routed_socket::SocketKind;
 use sys::uring::{Batch, Destination, Uring};
 
 use super::coalesce::{Matched, Payloads, Run, Runs};
@@ -16,6 +17,7 @@ use super::ledger::Ledger;
 use super::merge::Segments;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
+use super::routed::{self, RoutedSockets};
 use crate::limits::Limiter;
 use crate::owners::name::Kind;
 use crate::userspace::shared::limits::Cost;
@@ -29,6 +31,7 @@ const UDP_HEADER: u16 = packet::udp::HEADER as u16;
 pub(super) struct Sender {
     uring: Uring,
     sockets: Vec<(Way, OwnedFd)>,
+    routed: RoutedSockets,
     runs: Runs,
     ledger: Ledger,
     super_packets: bool,
@@ -68,6 +71,7 @@ impl Sender {
         Ok(Self {
             uring: Uring::new(MESSAGES, means.io_uring)?,
             sockets: Vec::new(),
+            routed: RoutedSockets::default(),
             runs: Runs::new(),
             ledger: Ledger::new(2 * BATCH, MESSAGES),
             super_packets: means.super_packets,
@@ -77,11 +81,17 @@ impl Sender {
     /// Takes over an egress socket.
     pub(super) fn add_socket(&mut self, way: Way, socket: OwnedFd) {
         self.drop_socket(way);
-        self.sockets.push((way, socket));
+        match way {
+            Way::Routed => self.routed.supply(socket),
+            _ => self.sockets.push((way, socket)),
+        }
     }
 
     /// Closes an egress socket.
     pub(super) fn drop_socket(&mut self, way: Way) {
+        if way == Way::Routed {
+            self.routed.close();
+        }
         self.sockets.retain(|(other, _)| *other != way);
     }
 
@@ -160,10 +170,14 @@ impl Sender {
         context: Context<'_>,
     ) -> io::Result<()> {
         self.runs.seal();
+        if self.routed.is_used() {
+            self.open_routed(context);
+        }
         let mut outgoing = Outgoing {
             batch: self.uring.batch(),
             ledger: &mut self.ledger,
             sockets: &self.sockets,
+            routed: &self.routed,
             runs: &self.runs,
             context,
             clock: Clock::default(),
@@ -198,6 +212,20 @@ impl Sender {
         Ok(())
     }
 
+    /// Opens the sockets that copies of the staged packets are sent by.
+    #[cold]
+    fn open_routed(&mut self, context: Context<'_>) {
+        let wanted = self.runs.iter().flat_map(|run| {
+            let route = route(context.routes, run.route);
+            let outputs = route.map_or(&[][..], |route| &*route.outputs);
+            outputs.iter().filter_map(|output| match &output.action {
+                Action::Send(sending) => sending.routed(&run.head.datagram),
+                Action::Drop(_) => None,
+            })
+        });
+        self.routed.open(wanted, context.now_ns);
+    }
+
     /// Counts a packet whose headers cannot be taken out: no output can send it.
     fn refuse(&mut self, index: u32, (packets, bytes): (u32, u32), context: Context<'_>) {
         let Some(route) = route(context.routes, index) else {
@@ -216,6 +244,7 @@ struct Outgoing<'u, 'p> {
     batch: Batch<'u, 'p>,
     ledger: &'u mut Ledger,
     sockets: &'p [(Way, OwnedFd)],
+    routed: &'p RoutedSockets,
     runs: &'p Runs,
     context: Context<'p>,
     /// When the first packet of a share was pushed since messages were sent last.
@@ -305,16 +334,10 @@ impl<'p> Outgoing<'_, 'p> {
         }
         for (head, payload) in fragment::datagrams(copies.head, copies.payloads.clone()) {
             self.make_room(4)?;
-            let prepared = self.address(&head, sending);
-            let pushed = prepared.and_then(|(mut copy, destination)| {
-                if sending.is_to_host() {
-                    fragment::finish(&mut copy, &head.datagram, payload);
-                }
-                let part = std::iter::once(payload);
-                let head = sending.for_socket(copy.head(copies.extensions));
-                let pushed = self.batch.push(destination, head, part);
-                pushed.map_err(|_| DropReason::EgressError)
-            });
+            let pushed = match sending.routed(&head.datagram) {
+                Some(kind) => self.push_routed((&head, payload), sending, kind),
+                None => self.push_datagram((&head, payload), sending, copies.extensions),
+            };
             match pushed {
                 Ok(()) => {
                     let bytes = copies.cost(&head).bytes;
@@ -324,6 +347,36 @@ impl<'p> Outgoing<'_, 'p> {
             }
         }
         Ok(())
+    }
+
+    fn push_datagram(
+        &mut self,
+        (head, payload): (&Headers, &'p [u8]),
+        sending: &Sending,
+        extensions: &'p [u8],
+    ) -> Result<(), DropReason> {
+        let (mut copy, destination) = self.address(head, sending)?;
+        if sending.is_to_host() {
+            fragment::finish(&mut copy, &head.datagram, payload);
+        }
+        let part = std::iter::once(payload);
+        let head = sending.for_socket(copy.head(extensions));
+        let pushed = self.batch.push(destination, head, part);
+        pushed.map_err(|_| DropReason::EgressError)
+    }
+
+    fn push_routed(
+        &mut self,
+        (head, payload): (&Headers, &'p [u8]),
+        sending: &Sending,
+        kind: SocketKind,
+    ) -> Result<(), DropReason> {
+        let copy = head.copy_for(sending)?;
+        let told = routed::told(&head.datagram, copy.ip_and_udp(), payload, sending.by)?;
+        let routed = self.routed;
+        let socket = routed.get(kind).ok_or(DropReason::EgressError)?;
+        let pushed = self.batch.push_routed(socket, &told.0, told.1);
+        pushed.map_err(|_| DropReason::EgressError)
     }
 
     /// Sends each datagram of a copy in pieces.

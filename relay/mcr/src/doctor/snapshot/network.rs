@@ -1,7 +1,8 @@
 //! The network as the daemon reads it, and what only the checks want to know: all through netlink.
 
 use host::{
-    Error, Via, connect, ingress_qdiscs, look_up, query_route, read_links, read_multicast_routes,
+    Error, Ipsec, Via, connect, ingress_qdiscs, look_up, query_route, read_links,
+    read_multicast_routes,
 };
 use model::host::{Destination, Host, NextHop, NextHopQuery};
 use model::net::Ifindex;
@@ -24,6 +25,7 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
         interfaces: interfaces.collect(),
         ..Host::default()
     };
+    host.policies = Ipsec::follow().policies().await;
     host.multicast_routes = read_multicast_routes(host.interfaces.values());
     for query in queries {
         if let Destination::Name { name, .. } = &query.destination

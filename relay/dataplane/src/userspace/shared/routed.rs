@@ -1,0 +1,80 @@
+//! How workers come by sockets of [`sys::routed_socket`]: a worker may open nothing and bind nothing,
+//! and which source ports it meets only it knows. A thread of the supervisor opens what it asks for.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use sys::descriptor::{receive_with, send_with};
+use sys::routed_socket::{self, SocketKind};
+
+/// How long a worker waits for a socket. One is opened within a fraction of a millisecond; meanwhile its
+/// other packets wait in its rings.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+type Request = [u8; 4];
+
+/// Starts to supply a worker with sockets, and returns the end that it asks by; until it closes that.
+///
+/// # Errors
+/// The system calls', or that no thread can be started.
+pub(crate) fn supply(buffer_bytes: usize) -> io::Result<OwnedFd> {
+    let (here, there) = UnixStream::pair()?;
+    there.set_read_timeout(Some(PATIENCE))?;
+    let serve = move || {
+        let mut request: Request = [0; 4];
+        while let Ok(read) = receive_with(&here, &mut request, &mut Vec::new()) {
+            if read != request.len() {
+                return;
+            }
+            let opened = routed_socket::open(kind(request), buffer_bytes);
+            let opened = opened.inspect_err(|error| {
+                let port = kind(request).port;
+                tracing::warn!("cannot open a socket to send from port {port} with: {error}");
+            });
+            let socket = opened.as_ref().ok().map(AsFd::as_fd);
+            // Which one it is tells the answer from one that came too late.
+            if send_with(&here, &request, socket.as_slice()).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("mcr-sockets".to_owned())
+        .spawn(serve)?;
+    Ok(there.into())
+}
+
+/// Asks for a socket.
+///
+/// # Errors
+/// `NotFound` where there is none to be had, `WouldBlock` where nobody answers in time.
+pub(crate) fn ask(supply: &UnixStream, wanted: SocketKind) -> io::Result<OwnedFd> {
+    let asked = request(wanted);
+    if send_with(supply, &asked, &[])? != asked.len() {
+        return Err(ErrorKind::WriteZero.into());
+    }
+    loop {
+        let (mut answer, mut sockets): (Request, _) = ([0; 4], Vec::new());
+        if receive_with(supply, &mut answer, &mut sockets)? != answer.len() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if answer == asked {
+            return sockets.pop().ok_or(ErrorKind::NotFound.into());
+        }
+    }
+}
+
+fn request(kind: SocketKind) -> Request {
+    let [high, low] = kind.port.to_be_bytes();
+    [kind.ipv4.into(), kind.cut.into(), high, low]
+}
+
+fn kind([ipv4, cut, high, low]: Request) -> SocketKind {
+    SocketKind {
+        ipv4: ipv4 != 0,
+        port: u16::from_be_bytes([high, low]),
+        cut: cut != 0,
+    }
+}

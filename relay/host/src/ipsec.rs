@@ -1,0 +1,338 @@
+//! IPsec policies on what leaves this host, and whether there are security associations for them, as
+//! the kernel lists them (NETLINK_XFRM).
+//!
+//! Of what is heard only that something changed is taken; keys are read past.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::channel::mpsc::UnboundedReceiver;
+use model::ipsec::{Action, Policies, Policy, Selector, Template};
+use model::net::{Ifindex, Prefix};
+use netlink_packet_xfrm::{
+    AF_INET6, Address, UserPolicyDefault, UserPolicyInfo, UserSaInfo, UserTemplate,
+    XFRM_MSG_GETDEFAULT, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_USER_POLICY_INFO_LEN,
+    XFRM_USER_TEMPLATE_LEN, XFRMA_IF_ID, XFRMA_MARK, XFRMA_POLICY_TYPE, XFRMA_TMPL,
+};
+use rtnetlink::packet_core::{
+    DecodeError, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable, NlasIterator,
+};
+use rtnetlink::proto::sys::TokioSocket;
+use rtnetlink::proto::{ConnectionHandle, new_connection_with_socket};
+use rtnetlink::sys::protocols::NETLINK_XFRM;
+use rtnetlink::sys::{AsyncSocket, SocketAddr};
+
+/// XFRMNLGRP_EXPIRE, _SA, _POLICY and _MIGRATE of linux/xfrm.h.
+const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6;
+// linux/xfrm.h.
+const POLICY_OUT: u8 = 1;
+const POLICY_BLOCK: u8 = 1;
+const DEFAULT_BLOCK: u8 = 1;
+const TYPE_MAIN: u8 = 0;
+const MODE_TRANSPORT: u8 = 0;
+/// Bytes of the structs that the requests begin with.
+const POLICY_ID: usize = 64;
+const SA_ID: usize = 24;
+
+/// The kernel's policies, followed.
+pub struct Ipsec {
+    /// `None` where the kernel has no IPsec, or tells this process nothing of it.
+    handle: Option<ConnectionHandle<Message>>,
+    changes: UnboundedReceiver<(NetlinkMessage<Message>, SocketAddr)>,
+    known: Option<Arc<Policies>>,
+}
+
+/// A message as it comes: what is heard is not looked into.
+#[derive(Clone, Debug)]
+pub struct Message {
+    kind: u16,
+    body: Vec<u8>,
+}
+
+impl Ipsec {
+    /// Begins to follow those of the calling thread's network namespace.
+    pub fn follow() -> Self {
+        let (handle, changes) = match open() {
+            Ok((handle, changes)) => (Some(handle), changes),
+            Err(error) => {
+                tracing::debug!(%error, "no IPsec policies are followed");
+                (None, futures::channel::mpsc::unbounded().1)
+            }
+        };
+        Self {
+            handle,
+            changes,
+            known: None,
+        }
+    }
+
+    /// Waits for the next change.
+    pub async fn changed(&mut self) {
+        match (self.changes.next().await, &self.handle) {
+            (Some(_), _) => {}
+            (None, Some(_)) => *self = Self::follow(),
+            (None, None) => std::future::pending().await,
+        }
+        while self.changes.try_recv().is_ok() {}
+        self.known = None;
+    }
+
+    /// The policies as they are now.
+    pub async fn policies(&mut self) -> Arc<Policies> {
+        let known = match (self.known.take(), &self.handle) {
+            (Some(known), _) => known,
+            (None, Some(handle)) => Arc::new(read(handle).await),
+            (None, None) => Arc::default(),
+        };
+        Arc::clone(self.known.insert(known))
+    }
+}
+
+type Connected = (
+    ConnectionHandle<Message>,
+    UnboundedReceiver<(NetlinkMessage<Message>, SocketAddr)>,
+);
+
+fn open() -> io::Result<Connected> {
+    // Requests have a socket of their own: an overrun of notifications must not hurt them.
+    let (_, changes) = connect(GROUPS)?;
+    let (handle, _) = connect(0)?;
+    Ok((handle, changes))
+}
+
+fn connect(groups: u32) -> io::Result<Connected> {
+    let (mut connection, handle, changes) =
+        new_connection_with_socket::<Message, TokioSocket>(NETLINK_XFRM)?;
+    let socket = connection.socket_mut().socket_mut();
+    socket.bind(&SocketAddr::new(0, groups))?;
+    tokio::spawn(connection);
+    Ok((handle, changes))
+}
+
+async fn read(handle: &ConnectionHandle<Message>) -> Policies {
+    let listed = list(handle, XFRM_MSG_GETPOLICY, POLICY_ID, NLM_F_DUMP).await;
+    let listed = listed.iter().filter_map(|body| Listed::parse(body));
+    let listed: Vec<Listed> = listed.filter(Listed::concerns_copies).collect();
+    let associations = match listed.iter().any(|policy| !policy.templates.is_empty()) {
+        true => list(handle, XFRM_MSG_GETSA, SA_ID, NLM_F_DUMP).await,
+        false => Vec::new(),
+    };
+    let associations = associations
+        .iter()
+        .filter_map(|body| UserSaInfo::parse(body).ok());
+    let mut ready: BTreeMap<(u8, u8, u32), Vec<IpAddr>> = BTreeMap::new();
+    // One without a number is only being negotiated.
+    for found in associations.filter(|found| found.id.spi != 0) {
+        let key = (found.id.proto, found.mode, found.reqid);
+        ready
+            .entry(key)
+            .or_default()
+            .push(ip(found.id.daddr, found.family));
+    }
+    let mut policies: Vec<Policy> = listed.iter().map(|found| policy(found, &ready)).collect();
+    let default = list(handle, XFRM_MSG_GETDEFAULT, 3, 0).await;
+    let default = default
+        .first()
+        .and_then(|body| UserPolicyDefault::parse(body).ok());
+    if default.is_some_and(|default| default.output == DEFAULT_BLOCK) {
+        policies.extend([false, true].map(blocked_by_default));
+    }
+    Policies::new(policies)
+}
+
+/// The bodies of all answers; none where the kernel refuses.
+async fn list(
+    handle: &ConnectionHandle<Message>,
+    kind: u16,
+    length: usize,
+    flags: u16,
+) -> Vec<Vec<u8>> {
+    let body = vec![0; length];
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | flags;
+    let request = NetlinkMessage::new(header, NetlinkPayload::from(Message { kind, body }));
+    let Ok(answers) = handle.request(request, SocketAddr::new(0, 0)) else {
+        return Vec::new();
+    };
+    let bodies = answers.filter_map(async |answer| match answer.payload {
+        NetlinkPayload::InnerMessage(message) => Some(message.body),
+        NetlinkPayload::Error(error) => {
+            tracing::debug!(%error, kind, "cannot list what IPsec has");
+            None
+        }
+        _ => None,
+    });
+    bodies.collect().await
+}
+
+/// A policy as it is listed.
+struct Listed {
+    info: UserPolicyInfo,
+    templates: Vec<UserTemplate>,
+    /// Of the kind that is asked for first, and beside which the others are asked too.
+    is_sub: bool,
+    /// Whether it is for packets without mark and interface ID.
+    is_plain: bool,
+}
+
+impl Listed {
+    fn parse(body: &[u8]) -> Option<Self> {
+        let mut listed = Self {
+            info: UserPolicyInfo::parse(body).ok()?,
+            templates: Vec::new(),
+            is_sub: false,
+            is_plain: true,
+        };
+        let attributes = NlasIterator::new(body.get(XFRM_USER_POLICY_INFO_LEN..)?);
+        for attribute in attributes.map_while(Result::ok) {
+            let value = attribute.value();
+            match attribute.kind() {
+                XFRMA_TMPL => {
+                    let templates = value.chunks_exact(XFRM_USER_TEMPLATE_LEN);
+                    let templates = templates.filter_map(|chunk| UserTemplate::parse(chunk).ok());
+                    listed.templates = templates.collect();
+                }
+                XFRMA_POLICY_TYPE => listed.is_sub = value.first() != Some(&TYPE_MAIN),
+                // A mark of 0, whatever the mask, is that of copies; so is the interface ID 0.
+                XFRMA_MARK | XFRMA_IF_ID => {
+                    listed.is_plain &= value.iter().take(4).all(|byte| *byte == 0);
+                }
+                _ => {}
+            }
+        }
+        Some(listed)
+    }
+
+    /// Whether it decides about copies. One of the kind that others are asked beside lets nothing out
+    /// by itself.
+    fn concerns_copies(&self) -> bool {
+        let passes = self.info.action != POLICY_BLOCK && self.templates.is_empty();
+        self.info.direction == POLICY_OUT && self.is_plain && !(self.is_sub && passes)
+    }
+}
+
+fn policy(found: &Listed, ready: &BTreeMap<(u8, u8, u32), Vec<IpAddr>>) -> Policy {
+    let info = &found.info;
+    let from = &info.selector;
+    let prefix = |address, length| Prefix::new(ip(address, from.family), length);
+    let selector = Selector {
+        source: prefix(from.saddr, from.prefixlen_s),
+        destination: prefix(from.daddr, from.prefixlen_d),
+        source_port: (from.sport, from.sport_mask),
+        port: (from.dport, from.dport_mask),
+        protocol: from.proto,
+        interface: u32::try_from(from.ifindex)
+            .ok()
+            .filter(|link| *link != 0)
+            .map(Ifindex),
+    };
+    let needed = found
+        .templates
+        .iter()
+        .filter(|template| template.optional == 0);
+    let needed = needed.map(|template| Template {
+        peer: (template.mode != MODE_TRANSPORT).then(|| ip(template.id.daddr, template.family)),
+        ready: { ready.get(&(template.id.proto, template.mode, template.reqid)) }
+            .cloned()
+            .unwrap_or_default(),
+    });
+    let action = match (info.action, found.templates.as_slice()) {
+        (POLICY_BLOCK, _) => Action::Block,
+        (_, []) => Action::Pass,
+        _ => Action::Protect(needed.collect()),
+    };
+    Policy {
+        text: text(&selector, &action),
+        selector,
+        priority: info.priority,
+        action,
+    }
+}
+
+fn blocked_by_default(is_ipv4: bool) -> Policy {
+    let any = match is_ipv4 {
+        true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        false => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    Policy {
+        selector: Selector {
+            source: Prefix::new(any, 0),
+            destination: Prefix::new(any, 0),
+            source_port: (0, 0),
+            port: (0, 0),
+            protocol: 0,
+            interface: None,
+        },
+        priority: u32::MAX,
+        action: Action::Block,
+        text: "that is the default for what none is for (`ip xfrm policy getdefault`)".to_owned(),
+    }
+}
+
+/// As `ip xfrm policy` writes it.
+fn text(selector: &Selector, action: &Action) -> String {
+    let prefix = |prefix: Prefix| format!("{}/{}", prefix.address, prefix.length);
+    let mut text = format!(
+        "`src {} dst {}",
+        prefix(selector.source),
+        prefix(selector.destination)
+    );
+    match selector.protocol {
+        0 => {}
+        17 => text.push_str(" proto udp"),
+        other => text.push_str(&format!(" proto {other}")),
+    }
+    for (name, (port, mask)) in [("sport", selector.source_port), ("dport", selector.port)] {
+        if mask != 0 {
+            text.push_str(&format!(" {name} {port}"));
+        }
+    }
+    text.push_str(match action {
+        Action::Block => " dir out action block`",
+        Action::Protect(_) | Action::Pass => " dir out`",
+    });
+    text
+}
+
+fn ip(address: Address, family: u16) -> IpAddr {
+    if family == AF_INET6 {
+        return Ipv6Addr::from(address.addr).into();
+    }
+    let [a, b, c, d, ..] = address.addr;
+    Ipv4Addr::new(a, b, c, d).into()
+}
+
+impl NetlinkSerializable for Message {
+    fn message_type(&self) -> u16 {
+        self.kind
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.body.len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.body);
+    }
+}
+
+impl NetlinkDeserializable for Message {
+    type Error = DecodeError;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self {
+            kind: header.message_type,
+            body: payload.to_vec(),
+        })
+    }
+}
+
+impl From<Message> for NetlinkPayload<Message> {
+    fn from(message: Message) -> Self {
+        Self::InnerMessage(message)
+    }
+}

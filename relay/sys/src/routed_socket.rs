@@ -1,0 +1,142 @@
+//! UDP sockets whose datagrams go the way that the host's own stack finds for them: by its routing
+//! policy, its IPsec policies and what its routes encapsulate with.
+//!
+//! Each has a source port of its own, the one part of a packet that no message can give. Nothing is
+//! received by them, and none has an address at which anybody could send to it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use packet::classic_bpf::RETURN;
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+
+use crate::udp::option::{force_send_buffer, set};
+
+/// Which datagrams a socket sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketKind {
+    /// Over IPv4, not IPv6.
+    pub ipv4: bool,
+    /// Their source port.
+    pub port: u16,
+    /// Whether the stack may cut those that are above the MTU; only over IPv4.
+    pub cut: bool,
+}
+
+/// A datagram's headers, as such a socket is told them.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers {
+    /// Source address, of this host or not.
+    pub source: IpAddr,
+    /// Destination.
+    pub to: SocketAddr,
+    /// Interface that the route has to lead through; 0 where the routing table decides.
+    pub by: u32,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+}
+
+/// Bytes that [`Headers::control`] writes at most.
+pub(crate) const CONTROL: usize = 88;
+
+/// An address of nobody (RFC 7600, RFC 6666): what is bound to it hears nothing, and takes packets
+/// from nobody.
+const NOBODY: (Ipv4Addr, Ipv6Addr) = (
+    Ipv4Addr::new(192, 0, 0, 8),
+    Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1),
+);
+// linux/in6.h.
+const IPV6_DONTFRAG: libc::c_int = 62;
+const IPV6_TRANSPARENT: libc::c_int = 75;
+
+/// Opens one. Needs `CAP_NET_RAW`, and `CAP_NET_BIND_SERVICE` for a port below 1024.
+///
+/// # Errors
+/// `EADDRINUSE` where a program has that port and does not share it.
+pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
+    let (domain, nobody) = match kind.ipv4 {
+        true => (Domain::IPV4, IpAddr::V4(NOBODY.0)),
+        false => (Domain::IPV6, IpAddr::V6(NOBODY.1)),
+    };
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    socket.attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)])?;
+    socket.set_reuse_address(true)?;
+    force_send_buffer(socket.as_fd(), buffer_bytes.try_into().unwrap_or(i32::MAX))?;
+    let (yes, no) = (1_i32, 0_i32);
+    let discover = match kind.cut {
+        true => libc::IP_PMTUDISC_DONT,
+        false => libc::IP_PMTUDISC_DO,
+    };
+    let options: &[(libc::c_int, libc::c_int, i32)] = match kind.ipv4 {
+        true => &[
+            (libc::IPPROTO_IP, libc::IP_TRANSPARENT, yes),
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, no),
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discover),
+            (libc::SOL_SOCKET, libc::SO_BROADCAST, yes),
+        ],
+        false => &[
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, yes),
+            (libc::IPPROTO_IPV6, IPV6_TRANSPARENT, yes),
+            (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, no),
+            (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DO,
+            ),
+            (libc::IPPROTO_IPV6, IPV6_DONTFRAG, yes),
+        ],
+    };
+    for (level, name, value) in options {
+        set(socket.as_fd(), *level, *name, value)?;
+    }
+    socket.bind(&SocketAddr::new(nobody, kind.port).into())?;
+    Ok(socket.into())
+}
+
+impl Headers {
+    /// Writes the ancillary messages (`struct cmsghdr`) that say all but the destination, and returns
+    /// how many bytes they take.
+    pub(crate) fn control(&self, room: &mut [u8]) -> usize {
+        let [ttl, class] =
+            [self.ttl, self.traffic_class].map(|value| i32::from(value).to_ne_bytes());
+        let by = self.by.to_ne_bytes();
+        let mut at = 0;
+        let mut put = |level: libc::c_int, name: libc::c_int, parts: &[&[u8]]| {
+            const HEADER: usize = size_of::<libc::cmsghdr>();
+            let length = HEADER + parts.iter().map(|part| part.len()).sum::<usize>();
+            let header: [&[u8]; 3] = [
+                &length.to_ne_bytes(),
+                &level.to_ne_bytes(),
+                &name.to_ne_bytes(),
+            ];
+            let mut to = at;
+            for part in header.iter().chain(parts) {
+                if let Some(room) = room.get_mut(to..to + part.len()) {
+                    room.copy_from_slice(part);
+                }
+                to += part.len();
+            }
+            at += length.next_multiple_of(align_of::<libc::cmsghdr>());
+        };
+        match self.source {
+            IpAddr::V4(source) => {
+                let source = source.octets();
+                let info: [&[u8]; 3] = [&by, &source, &[0; 4]];
+                put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+                put(libc::IPPROTO_IP, libc::IP_TTL, &[&ttl]);
+                put(libc::IPPROTO_IP, libc::IP_TOS, &[&class]);
+            }
+            IpAddr::V6(source) => {
+                let source = source.octets();
+                put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &[&source, &by]);
+                put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &[&ttl]);
+                put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &[&class]);
+            }
+        }
+        at
+    }
+}
