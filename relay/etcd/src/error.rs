@@ -28,6 +28,17 @@ pub enum Error {
         /// The text of etcd.
         message: String,
     },
+    /// A watch was to go on from a revision that this member does not have yet: it lags, or all of etcd
+    /// has gone back. List the keys again.
+    #[error(
+        "{endpoint}: has no more than revision {revision}, and others had more: list the keys again"
+    )]
+    Behind {
+        /// Who answered.
+        endpoint: String,
+        /// Its revision.
+        revision: i64,
+    },
     /// The revision that was asked for is no longer in etcd's history: list the keys again.
     #[error("etcd has compacted its history up to revision {revision}: list the keys again")]
     Compacted {

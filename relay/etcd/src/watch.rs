@@ -94,6 +94,8 @@ pub struct Watch {
     body: Incoming,
     frames: Frames,
     targets: Vec<WatchTarget>,
+    /// Targets that go on from a revision that some member of etcd has told: those of the beginning.
+    resumed: Vec<i64>,
     signs: Signs,
     error: Option<Error>,
 }
@@ -146,6 +148,7 @@ impl Watch {
             connection,
             requests,
             body,
+            resumed: targets.iter().map(|target| target.id).collect(),
             targets,
             error: None,
         }
@@ -154,7 +157,7 @@ impl Watch {
     /// Waits for the next changes. Nothing is lost if the future is dropped before it is ready.
     ///
     /// # Errors
-    /// [`Error::Compacted`] if a target's revision is gone, [`Error::Unavailable`] if the stream
+    /// [`Error::Compacted`] if a target's revision is gone, [`Error::Behind`] if it has not come yet, [`Error::Unavailable`] if the stream
     /// broke, said nothing for too long, or its member has lost its leader, [`Error::Refused`] if
     /// the user may not read a target.
     pub async fn next(&mut self) -> Result<WatchBatch, Error> {
@@ -164,7 +167,7 @@ impl Watch {
         let next = self.advance().await;
         if let Err(error) = &next {
             self.error = Some(error.clone());
-            if matches!(error, Error::Unavailable { .. }) {
+            if matches!(error, Error::Unavailable { .. } | Error::Behind { .. }) {
                 self.pool.leave(self.index);
             }
         }
@@ -264,6 +267,9 @@ impl Watch {
         if message.created {
             if target.start_revision == 0 {
                 target.start_revision = revision + 1;
+            } else if target.start_revision > revision + 1 && self.resumed.contains(&id) {
+                let endpoint = self.pool.endpoint(self.index).to_string();
+                return Err(Error::Behind { endpoint, revision });
             }
             return Ok(None);
         }

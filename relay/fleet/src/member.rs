@@ -108,7 +108,11 @@ pub struct Member {
     etcd_reachable: bool,
     /// When the data plane last gave a sign of life.
     alive: Option<u64>,
-    pending: BTreeMap<TxnId, Purpose>,
+    /// The newest revision that etcd is known to have had.
+    newest: u64,
+    /// Transactions without an answer, and [`Self::newest`] as it was when each was sent; `None`: of
+    /// another etcd.
+    pending: BTreeMap<TxnId, (Purpose, Option<u64>)>,
     last_id: u64,
     /// What goes out first, and the transactions that may go only after the gates.
     out: Vec<Command>,
@@ -196,6 +200,7 @@ impl Member {
             news: 0,
             etcd_reachable: false,
             alive: None,
+            newest: 0,
             pending: BTreeMap::new(),
             last_id: 0,
             out: Vec::new(),
@@ -291,9 +296,12 @@ impl Member {
     }
 
     fn answered(&mut self, id: TxnId, sent: u64, outcome: Outcome) {
-        let Some(purpose) = self.pending.remove(&id) else {
+        let Some((purpose, known)) = self.pending.remove(&id) else {
             return;
         };
+        if let Some(known) = known {
+            self.compare_history(known, &outcome);
+        }
         match purpose {
             Purpose::Beat => self.beat_answered(id, sent, outcome),
             Purpose::Join => self.join_answered(sent, outcome),
@@ -308,7 +316,7 @@ impl Member {
     fn send(&mut self, txn: Txn, purpose: Purpose, patience: u64) -> TxnId {
         self.last_id += 1;
         let id = TxnId(self.last_id);
-        self.pending.insert(id, purpose);
+        self.pending.insert(id, (purpose, Some(self.newest)));
         self.transactions.push(Command::Txn {
             id,
             txn,

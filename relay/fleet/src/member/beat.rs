@@ -189,7 +189,6 @@ impl Member {
             return;
         };
         match outcome {
-            Outcome::Applied { revision } if revision <= self.beat.modified => self.went_back(),
             Outcome::Applied { revision } => {
                 let mut sent = self.beat.sent.remove(index).expect("position is in it");
                 sent.at = sent.at.max(sent_ns);
@@ -259,7 +258,7 @@ impl Member {
         }
     }
 
-    fn went_back(&mut self) {
+    pub(super) fn went_back(&mut self) {
         self.restored();
         self.out.push(Command::ListAgain);
     }

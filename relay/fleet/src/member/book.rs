@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::keys::{
     Current, Drained, Key, Keys, Move, RelayEntry, SessionNumber, ShareEntry, Value,
 };
-use crate::member::{Change, FleetEvent, KeyValue, Member};
+use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome};
 
 /// A value with the revision of its last change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) struct Known<T> {
 #[derive(Debug)]
 pub(super) struct Book {
     pub(super) keys: Keys,
-    /// Revision up to which the watch has told.
+    /// Newest revision that lists and watches have told.
     pub(super) revision: u64,
     pub(super) relays: BTreeMap<String, Known<RelayEntry>>,
     pub(super) shares: BTreeMap<String, Known<ShareEntry>>,
@@ -184,14 +184,50 @@ fn unlearn<T>(map: &mut BTreeMap<String, Known<T>>, name: &str, revision: u64) {
     }
 }
 
+impl Book {
+    /// Whether a key as it stood at `revision` cannot follow from what is known.
+    fn contradicts(&self, kv: &KeyValue, revision: u64) -> bool {
+        fn heard<T>(map: &BTreeMap<String, Known<T>>, name: &str) -> Option<u64> {
+            map.get(name).map(|known| known.heard)
+        }
+        let heard = match self.keys.parse(&kv.key) {
+            Ok(Key::Relay(name)) => heard(&self.relays, &name),
+            Ok(Key::Share(name)) => heard(&self.shares, &name),
+            Ok(Key::Move(name)) => heard(&self.moves, &name),
+            Ok(Key::Drained(name)) => heard(&self.drained, &name),
+            Ok(Key::Rules) => self.current.as_ref().map(|known| known.heard),
+            _ => None,
+        };
+        heard.is_some_and(|heard| kv.modified < heard && heard <= revision)
+    }
+}
+
 impl Member {
+    /// Notes what an answer says of etcd's history, sent when `known` was its newest revision: an etcd
+    /// that does not go on from there is not the one that it was. A backup was restored, or it came back
+    /// empty.
+    pub(super) fn compare_history(&mut self, known: u64, outcome: &Outcome) {
+        let (revision, least, found) = match outcome {
+            Outcome::Applied { revision } => (*revision, known + 1, &[][..]),
+            Outcome::Refused { revision, found } => (*revision, known, &found[..]),
+            Outcome::Unknown | Outcome::NotSent => return,
+        };
+        let contradicts = |kv| self.book.contradicts(kv, revision);
+        if revision < least || found.iter().any(contradicts) {
+            self.went_back();
+        }
+        self.newest = self.newest.max(revision);
+    }
+
     pub(super) fn listed(&mut self, cluster: u64, revision: u64, keys: Vec<KeyValue>) {
         self.stale = true;
-        if self.session.is_other_cluster(cluster) || revision < self.book.revision {
+        let went_back = revision < self.book.revision
+            || keys.iter().any(|kv| self.book.contradicts(kv, revision));
+        if self.session.is_other_cluster(cluster) || went_back {
             self.restored();
         }
         self.session.cluster = Some(cluster);
-        self.book.revision = revision;
+        self.heard_up_to(revision);
         let own = self.beat_key(&self.config.relay);
         let beat = keys.iter().find(|kv| kv.key == own).cloned();
         self.book.refused.clear();
@@ -202,8 +238,14 @@ impl Member {
         self.session_listed(revision, beat);
     }
 
-    pub(super) fn changed(&mut self, revision: u64, changes: Vec<Change>) {
+    /// Notes a revision that a watch or a list has told.
+    pub(super) fn heard_up_to(&mut self, revision: u64) {
         self.book.revision = self.book.revision.max(revision);
+        self.newest = self.newest.max(revision);
+    }
+
+    pub(super) fn changed(&mut self, revision: u64, changes: Vec<Change>) {
+        self.heard_up_to(revision);
         for change in changes {
             match change {
                 Change::Put(kv) => self.learn(&kv),

@@ -1,6 +1,6 @@
 //! Taking shares that nobody holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keys::{Key, ShareEntry, Value};
 use crate::member::{
@@ -25,6 +25,14 @@ pub(super) struct Claims {
     busy: BTreeMap<String, u64>,
     in_flight: usize,
     batch: usize,
+    /// Shares that this relay held in an etcd that has lost them: nobody has a better claim.
+    held_before: BTreeSet<String>,
+}
+
+impl Claims {
+    pub(super) fn held_before(&mut self, shares: Vec<String>) {
+        self.held_before.extend(shares);
+    }
 }
 
 impl Default for Claims {
@@ -34,6 +42,7 @@ impl Default for Claims {
             busy: BTreeMap::new(),
             in_flight: 0,
             batch: BATCH_MAX,
+            held_before: BTreeSet::new(),
         }
     }
 }
@@ -56,6 +65,7 @@ impl Member {
         self.claims
             .busy
             .retain(|share, _| vacant.contains_key(share));
+        { &mut self.claims.held_before }.retain(|share| vacant.contains_key(share));
         self.claims.vacant = vacant;
     }
 
@@ -94,6 +104,7 @@ impl Member {
         let hold = self.config.hold_ns;
         match self.book.shares.contains_key(share) {
             true => (vacant, RANK_DELAY),
+            false if self.claims.held_before.contains(share) => (vacant, 0),
             false => (
                 vacant.max(self.session.since + hold),
                 FIRST_DELAY_HOLDS * hold,

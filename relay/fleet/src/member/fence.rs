@@ -91,6 +91,7 @@ impl Member {
     /// Takes what a watch of a beat key tells.
     pub(super) fn beat_seen(&mut self, relay: &str, revision: u64, beat: Option<KeyValue>) {
         let now = self.now;
+        self.heard_up_to(revision);
         let heard = self.fencing.heard.entry(relay.to_owned()).or_default();
         let Some(told) = self.fencing.watched.get_mut(relay) else {
             return;

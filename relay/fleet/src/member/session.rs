@@ -176,16 +176,25 @@ impl Member {
         }
         self.end_session();
         self.session.phase = PhaseName::Waiting;
+        // Where etcd is another one, what it holds contradicts what is known.
+        self.out.push(super::Command::ListAgain);
         self.tell(FleetEvent::Fenced);
     }
 
     /// etcd is not the one that it was: what rests on it is shut, and others get the time to see it.
     pub(super) fn restored(&mut self) {
+        let held = { self.book.shares.keys() }.filter(|share| self.holds(share).is_some());
+        let held: Vec<String> = held.cloned().collect();
+        self.claims.held_before(held);
         self.end_session();
         self.session.phase = PhaseName::Resting;
         self.session.adopted = None;
         self.session.retry = self.now + self.config.hold_ns;
         self.book = self.book.emptied();
+        self.newest = 0;
+        for (_, known) in self.pending.values_mut() {
+            *known = None;
+        }
         for relay in self.fencing.forget() {
             self.out.push(super::Command::UnwatchBeat { relay });
         }

@@ -193,6 +193,8 @@ impl Follower {
             if matches!(error, Error::Compacted { .. }) {
                 return true;
             }
+            // Either that member lags, or all of etcd is not what it was: a list tells.
+            self.lists_again |= matches!(error, Error::Behind { .. });
             self.tell(Heard::Away(error));
             let mut relays = watched.beats.keys().cloned().collect();
             if !self.pause(&mut relays).await {

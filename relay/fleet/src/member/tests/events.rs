@@ -148,6 +148,82 @@ fn a_restored_backup_shuts_all_for_a_hold() {
     }
 }
 
+/// Whoever sees the other etcd rests for a hold, joins anew and takes what it had.
+#[test]
+fn an_etcd_that_comes_back_empty_is_joined_anew() {
+    for seed in 0..12 {
+        let mut sim = fleet(seed);
+        let before = holders(&sim).unwrap();
+        sim.run_until(sim.now + seed * 3000 * MS);
+        sim.etcd_down_until = sim.now + seed * 300 * MS;
+        sim.run_until(sim.now + seed * 300 * MS);
+        sim.etcd = Default::default();
+        sim.run_until(sim.now + 2 * HOLD);
+        assert!(was_told(&sim, |event| *event == FleetEvent::Restored));
+        assert!(!was_told(&sim, |event| *event == FleetEvent::Fenced));
+        assert_eq!(sim.violation, None);
+        assert!(
+            sessions(&sim).iter().all(|session| *session > 0),
+            "seed {seed}"
+        );
+        assert_eq!(holders(&sim), Ok(before), "seed {seed}");
+        stays(&mut sim, 3000);
+    }
+}
+
+#[test]
+fn an_empty_etcd_that_has_overtaken_the_old_one_is_joined_anew() {
+    for seed in 0..12 {
+        let mut sim = fleet(seed);
+        let away = seed as usize % 3;
+        sim.hosts[away].etcd_cut_until = sim.now + 20_000 * MS;
+        sim.etcd = Default::default();
+        sim.run_until(sim.now + 4 * HOLD);
+        // A busy cluster.
+        sim.etcd.revision += 10_000;
+        sim.run_until(sim.now + 16_000 * MS);
+        sim.run_until(sim.now + 3 * HOLD);
+        holders(&sim).unwrap();
+        assert_eq!(sim.violation, None);
+        let views: Vec<_> = (0..3)
+            .map(|host| {
+                let status = sim.hosts[host]
+                    .member
+                    .as_ref()
+                    .unwrap()
+                    .status(sim.local(host));
+                let shares = status.shares.into_iter();
+                let holders = shares.map(|(name, share)| (name, share.holder, share.since));
+                (
+                    holders.collect::<Vec<_>>(),
+                    status
+                        .relays
+                        .into_iter()
+                        .map(|(n, r)| (n, r.session))
+                        .collect::<Vec<_>>(),
+                )
+            })
+            .collect();
+        assert_eq!(views[0], views[1], "seed {seed}");
+        assert_eq!(views[1], views[2], "seed {seed}");
+    }
+}
+
+#[test]
+fn an_etcd_that_is_emptied_again_and_again_is_joined_anew() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        for _ in 0..4 {
+            sim.etcd = Default::default();
+            let pause = sim.random.range(10, 2000);
+            sim.run_until(sim.now + pause * MS);
+        }
+        sim.run_until(sim.now + 5 * HOLD);
+        holders(&sim).unwrap();
+        assert_eq!(sim.violation, None);
+    }
+}
+
 #[test]
 fn an_unfit_holder_hands_over_after_half_a_second() {
     let mut sim = fleet(6);

@@ -12,7 +12,7 @@ impl Sim {
         }
         let at = self.hosts[host].watch_at;
         let revision = self.etcd.revision;
-        if !self.hosts[host].listed {
+        if !self.hosts[host].listed || revision < at {
             return self.list(host);
         }
         let Some(changes) = self.etcd.since(at) else {
