@@ -90,9 +90,28 @@ pub struct FleetRelay {
     /// Shares that it could not serve, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unfit: BTreeMap<String, String>,
+    /// Where the other relays ask it by UDP.
+    #[serde(default)]
+    pub peer: String,
+    /// For how long it has not answered the relay that tells, in milliseconds; none where it does, or is
+    /// not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered_ms: Option<u64>,
     /// What its shares counted together; none where it has not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<FleetCounters>,
+}
+
+impl FleetRelay {
+    /// That it does not answer, where it does not, and what to do.
+    #[must_use]
+    pub fn unanswered(&self) -> Option<String> {
+        let (name, peer, seconds) = (&self.name, &self.peer, self.unanswered_ms? / 1000);
+        Some(format!(
+            "relay {name}: has not answered at {peer} for {seconds} s, so this relay stops when etcd is \
+             away; let UDP through both ways, and look at peer in [fleet] of both"
+        ))
+    }
 }
 
 /// How a relay of a fleet does.

@@ -12,6 +12,13 @@ const ALL_MONITOR: usize = 8;
 const MONITORS: usize = 3;
 /// A relay that etcd has not heard for so long is promised nothing more, in ns.
 const SILENT_MAX: u64 = 10_000_000_000;
+/// What is asked of a monitor that has not answered of late, in ms, the shortest promise there is: one
+/// that does not arrive is not to keep it from fencing a relay that hears nothing.
+const FIRST_MS: u64 = 300;
+/// How often monitors are asked while etcd answers, and how long one may be silent before people are
+/// told, in ns.
+const REST: u64 = 3_000_000_000;
+const DEAF_AFTER: u64 = 8_000_000_000;
 /// Questions that may be without an answer.
 const ASKED_MAX: usize = 256;
 
@@ -19,15 +26,33 @@ const ASKED_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Monitors {
     nonce: u64,
-    /// Questions without an answer: who was asked, and when.
-    asked: BTreeMap<u64, (BeatMonitor, u64)>,
-    /// Sending time of the newest question that a monitor answered.
-    promised: BTreeMap<BeatMonitor, u64>,
+    /// Questions without an answer.
+    asked: BTreeMap<u64, Asked>,
+    /// Until when each has promised not to fence this relay, and the sending time of the newest question
+    /// that it answered.
+    promised: BTreeMap<BeatMonitor, Promise>,
+    /// Since when each has answered nothing.
+    unanswered: BTreeMap<String, u64>,
     next: u64,
+    next_at_rest: u64,
     /// Until when this relay has promised others not to fence them.
     pub(super) promises: BTreeMap<String, u64>,
     /// The session and the number of the newest question that each was promised something for.
     heeded: BTreeMap<String, (SessionNumber, u64)>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    monitor: BeatMonitor,
+    at: u64,
+    /// For how long.
+    hold: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    asked: u64,
+    until: u64,
 }
 
 impl Monitors {
@@ -36,7 +61,9 @@ impl Monitors {
             nonce: 0,
             asked: BTreeMap::new(),
             promised: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             next: 0,
+            next_at_rest: 0,
             promises: BTreeMap::new(),
             heeded: BTreeMap::new(),
         }
@@ -46,18 +73,20 @@ impl Monitors {
     pub(super) fn forget(&mut self) {
         self.asked.clear();
         self.promised.clear();
+        self.unanswered.clear();
     }
 
     pub(super) fn promised(&mut self, answer: &Answer, me: &str) {
-        let Some((monitor, at)) = self.asked.get(&answer.nonce) else {
+        let Some(Asked { monitor, at, hold }) = self.asked.get(&answer.nonce) else {
             return;
         };
         if answer.to != me || answer.from != monitor.relay || answer.session != monitor.session {
             return;
         }
-        let at = *at;
         let newest = self.promised.entry(monitor.clone()).or_default();
-        *newest = (*newest).max(at);
+        newest.asked = newest.asked.max(*at);
+        newest.until = newest.until.max(at + hold);
+        self.unanswered.remove(&monitor.relay);
         self.asked.remove(&answer.nonce);
     }
 
@@ -119,20 +148,28 @@ impl Member {
         self.plan.live = live;
     }
 
-    /// Asks the monitors as long as etcd is late to answer.
+    /// Asks the monitors as long as etcd is late to answer, and at rest now and then, to know whether
+    /// they would. Who may not forward any more asks for nothing: others are to fence it.
     pub(super) fn ask_monitors(&mut self) {
         let hold = self.config.hold_ns;
-        let acked = self.beat.acked();
-        let late = acked.is_some_and(|acked| self.now >= acked + hold / 3);
+        let late = { self.beat.acked() }.is_some_and(|acked| self.now >= acked + hold / 3);
         let wanted = self.config.policy == Policy::Peers && self.session.phase == PhaseName::Joined;
-        if !wanted || !late || self.now < self.monitors.next {
+        let due = if late {
+            self.monitors.next
+        } else {
+            self.monitors.next_at_rest
+        };
+        if !wanted || self.now < due || self.now >= self.deadline() {
             return;
         }
         self.monitors.next = self.now + hold / 6;
+        self.monitors.next_at_rest = self.now + REST;
         let mut monitors: Vec<BeatMonitor> =
             self.beat.lists().into_iter().flatten().cloned().collect();
         monitors.sort_unstable();
         monitors.dedup();
+        let is_asked = |relay: &String| monitors.iter().any(|monitor| monitor.relay == *relay);
+        { &mut self.monitors.unanswered }.retain(|relay, _| is_asked(relay));
         for monitor in monitors {
             self.ask(monitor);
         }
@@ -146,29 +183,39 @@ impl Member {
         // up asks with greater ones, and whoever has recorded questions of before is not heeded.
         self.monitors.nonce = self.now.max(self.monitors.nonce + 1);
         let nonce = self.monitors.nonce;
+        let now = self.now;
+        let hold = self.config.hold_ns;
+        let answers = { self.monitors.promised.get(&monitor) }
+            .is_some_and(|promise| now < promise.asked + hold / 2);
+        let hold_ms = if answers { hold / 1_000_000 } else { FIRST_MS };
         let question = Question {
             from: self.config.relay.clone(),
             session: self.session.number,
             to: monitor.relay.clone(),
             to_session: monitor.session,
-            hold_ms: self.config.hold_ns / 1_000_000,
+            hold_ms,
             nonce,
         };
-        let now = self.now;
-        let hold = self.config.hold_ns;
-        self.monitors.asked.retain(|_, (_, at)| now < *at + hold);
+        self.monitors.asked.retain(|_, asked| now < asked.at + hold);
         if self.monitors.asked.len() < ASKED_MAX {
-            self.monitors.asked.insert(nonce, (monitor, now));
+            let unanswered = &mut self.monitors.unanswered;
+            unanswered.entry(monitor.relay.clone()).or_insert(now);
+            let asked = Asked {
+                monitor,
+                at: now,
+                hold: hold_ms * 1_000_000,
+            };
+            self.monitors.asked.insert(nonce, asked);
             self.out.push(Command::Ask { peer, question });
         }
     }
 
     /// Until when all monitors that may be in force have promised not to fence this relay.
     pub(super) fn until_peers(&self) -> u64 {
-        let counts_for = self.config.hold_ns - self.margin();
+        let margin = self.margin();
         let promise = |monitor: &BeatMonitor| {
-            let asked = self.monitors.promised.get(monitor);
-            asked.map_or(0, |asked| asked + counts_for)
+            let promised = self.monitors.promised.get(monitor);
+            promised.map_or(0, |promise| promise.until - margin)
         };
         let of_list = |list: &[BeatMonitor]| list.iter().map(promise).min().unwrap_or(0);
         self.beat
@@ -177,6 +224,12 @@ impl Member {
             .map(of_list)
             .min()
             .unwrap_or(0)
+    }
+
+    /// For how long a monitor has not answered, in ms, where that is long enough to be told.
+    pub(super) fn unanswered_ms(&self, relay: &str, now: u64) -> Option<u64> {
+        let silent = now.saturating_sub(*self.monitors.unanswered.get(relay)?);
+        (silent >= DEAF_AFTER).then_some(silent / 1_000_000)
     }
 
     /// Answers a question, if the promise can be kept.

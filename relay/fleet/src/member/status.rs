@@ -1,6 +1,7 @@
 //! The fleet as one relay sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use api::reply::FleetShareState;
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,10 @@ pub struct RelayStatus {
     pub generation: u64,
     /// Shares that it cannot forward, and why.
     pub unfit: BTreeMap<String, String>,
+    /// Where others ask it.
+    pub peer: SocketAddr,
+    /// For how long it has not answered this relay's questions, in milliseconds, if it does not.
+    pub unanswered_ms: Option<u64>,
     /// Number of shares that it holds.
     pub holds: usize,
     /// Time since its last beat, in milliseconds, where this relay watches it.
@@ -176,6 +181,8 @@ impl Member {
             version: entry.version.clone(),
             generation: entry.generation,
             unfit: self.unfit_for(name, entry),
+            peer: entry.peer,
+            unanswered_ms: self.unanswered_ms(name, now),
             holds,
             last_beat_ms: seen.map(|seen| now.saturating_sub(seen) / 1_000_000),
         }

@@ -64,6 +64,8 @@ fn relay(name: &str, known: &RelayStatus, told: &Status) -> FleetRelay {
         version: known.version.clone(),
         generation: known.generation,
         unfit: known.unfit.clone(),
+        peer: known.peer.to_string(),
+        unanswered_ms: known.unanswered_ms,
         counters: counters.map(|shares| sum(shares.values())),
     }
 }
@@ -145,6 +147,7 @@ fn relay_problems(relay: &FleetRelay, told: &Status) -> Vec<String> {
         FleetRelayState::Silent => vec![format!("relay {name}: takes no part; look at its host")],
         _ => Vec::new(),
     };
+    problems.extend(relay.unanswered());
     let unfit = relay.unfit.iter();
     problems
         .extend(unfit.map(|(share, why)| format!("relay {name}: serves {share:?} badly: {why}")));
@@ -205,6 +208,8 @@ mod tests {
             version: "0.1.0".to_owned(),
             generation: 4,
             unfit: BTreeMap::new(),
+            peer: ([10, 0, 0, 2], 9470).into(),
+            unanswered_ms: None,
             holds,
             last_beat_ms: None,
         };

@@ -20,6 +20,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings = of_etcd(fleet);
+    findings.extend(of_problems(fleet));
     findings.extend(of_database(fleet));
     findings.extend(of_clock(&snapshot.clock_source));
     findings
@@ -45,6 +46,15 @@ fn of_etcd(fleet: &FleetStatus) -> Vec<Finding> {
             .remedy("look at the disks of etcd's hosts, or give a longer hold in [fleet]")
     });
     slow.into_iter().collect()
+}
+
+/// What the relay itself finds wrong, apart from etcd.
+fn of_problems(fleet: &FleetStatus) -> impl Iterator<Item = Finding> + '_ {
+    let problems = { fleet.problems.iter() }.filter(|problem| !problem.starts_with("etcd: "));
+    problems.map(|problem| {
+        let subject = format!("fleet {:?}", fleet.fleet);
+        Finding::new(Severity::Harms, subject, problem.clone())
+    })
 }
 
 fn of_database(fleet: &FleetStatus) -> Option<Finding> {

@@ -11,6 +11,15 @@ pub(super) fn families(page: &mut Page, fleet: &FleetStatus) {
         let is_open = u8::from(share.state == FleetShareState::Open);
         page.sample(name, &[("share", &share.name)], is_open);
     }
+    let name = "mcr_fleet_peer_unanswered_seconds";
+    page.family(
+        name,
+        "Seconds for which another relay has not answered this one's questions; 0 if it does.",
+    );
+    for relay in { fleet.relays.iter() }.filter(|relay| relay.name != fleet.relay) {
+        let seconds = relay.unanswered_ms.unwrap_or(0) as f64 / 1e3;
+        page.sample(name, &[("relay", &relay.name)], seconds);
+    }
     let name = "mcr_fleet_gate_remaining_seconds";
     page.family(
         name,

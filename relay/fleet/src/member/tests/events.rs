@@ -149,6 +149,53 @@ fn a_restored_backup_shuts_all_for_a_hold() {
 }
 
 /// Whoever sees the other etcd rests for a hold, joins anew and takes what it had.
+/// What it sends arrives: it asks for promises that it never gets.
+#[test]
+fn a_relay_that_nothing_reaches_is_fenced_after_a_hold() {
+    for seed in 0..12 {
+        let mut sim = fleet(seed);
+        let deaf = holders(&sim).unwrap()[0];
+        sim.hosts[deaf].deaf_until = sim.now + 60_000 * MS;
+        let mut shut = None;
+        while sim.now < sim.hosts[deaf].deaf_until {
+            sim.run_until(sim.now + 5 * MS);
+            match sim.open("cam0")[..] {
+                [] => shut = shut.or(Some(sim.now)),
+                [host] if host != deaf => break,
+                _ => {}
+            }
+        }
+        let gap = sim.now - shut.unwrap_or(sim.now);
+        assert!(gap < HOLD / 2, "seed {seed}: {} ms", gap / MS);
+        assert_eq!(sim.violation, None);
+    }
+}
+
+#[test]
+fn a_relay_that_does_not_answer_is_named_before_it_is_needed() {
+    let mut sim = fleet(1);
+    let unanswered = |sim: &Sim, host: usize| {
+        let status = sim.hosts[host]
+            .member
+            .as_ref()
+            .unwrap()
+            .status(sim.local(host));
+        let relays = status.relays.into_iter();
+        let silent = relays.filter_map(|(name, relay)| relay.unanswered_ms.map(|_| name));
+        silent.collect::<Vec<_>>()
+    };
+    stays(&mut sim, 12_000);
+    assert!((0..3).all(|host| unanswered(&sim, host).is_empty()));
+    sim.hosts[2].peers_cut_until = sim.now + 30_000 * MS;
+    stays(&mut sim, 12_000);
+    assert_eq!(unanswered(&sim, 0), ["relay-2"]);
+    assert_eq!(unanswered(&sim, 1), ["relay-2"]);
+    assert_eq!(unanswered(&sim, 2), ["relay-0", "relay-1"]);
+    sim.hosts[2].peers_cut_until = 0;
+    stays(&mut sim, 4000);
+    assert!((0..3).all(|host| unanswered(&sim, host).is_empty()));
+}
+
 #[test]
 fn an_etcd_that_comes_back_empty_is_joined_anew() {
     for seed in 0..12 {

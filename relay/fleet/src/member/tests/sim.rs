@@ -66,6 +66,8 @@ pub(super) struct Host {
     install: BTreeSet<String>,
     pub(super) etcd_cut_until: u64,
     pub(super) peers_cut_until: u64,
+    /// Until when nothing reaches it, though what it sends arrives.
+    pub(super) deaf_until: u64,
     pub(super) watch_stalled_until: u64,
     pub(super) stopped_until: u64,
     pub(super) down_until: u64,
@@ -144,6 +146,7 @@ impl Sim {
             install: BTreeSet::new(),
             etcd_cut_until: 0,
             peers_cut_until: 0,
+            deaf_until: 0,
             watch_stalled_until: 0,
             stopped_until: 0,
             down_until: random.range(0, 300) * MS,
@@ -258,7 +261,7 @@ impl Sim {
                 id,
                 outcome,
             } => {
-                if outcome.is_some() && !self.reaches_etcd(host) {
+                if outcome.is_some() && (!self.reaches_etcd(host) || self.is_deaf(host)) {
                     return;
                 }
                 if self.hosts[host].process == process
@@ -297,6 +300,10 @@ impl Sim {
 
     fn is_stopped(&self, host: usize) -> bool {
         self.now < self.hosts[host].stopped_until
+    }
+
+    fn is_deaf(&self, host: usize) -> bool {
+        self.now < self.hosts[host].deaf_until
     }
 
     fn reaches_etcd(&self, host: usize) -> bool {
@@ -427,6 +434,7 @@ impl Sim {
             let it = &mut self.hosts[host];
             it.etcd_cut_until = 0;
             it.peers_cut_until = 0;
+            it.deaf_until = 0;
             it.watch_stalled_until = 0;
             it.stopped_until = it.stopped_until.min(self.now);
             it.down_until = it.down_until.min(self.now);

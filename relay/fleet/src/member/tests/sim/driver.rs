@@ -7,7 +7,7 @@ impl Sim {
     pub(super) fn poll(&mut self, host: usize) {
         let stalled = self.now < self.hosts[host].watch_stalled_until;
         let dead = self.hosts[host].member.is_none() || self.is_stopped(host);
-        if stalled || dead || !self.reaches_etcd(host) {
+        if stalled || dead || !self.reaches_etcd(host) || self.is_deaf(host) {
             return;
         }
         let at = self.hosts[host].watch_at;
@@ -161,7 +161,7 @@ impl Sim {
 
     pub(super) fn peers_reach(&mut self, from: usize, to: usize) -> bool {
         let cut = |host: usize| self.now < self.hosts[host].peers_cut_until;
-        !(cut(from) || cut(to) || self.lossy && self.random.chance(50))
+        !(cut(from) || cut(to) || self.is_deaf(to) || self.lossy && self.random.chance(50))
     }
 
     pub(super) fn send(&mut self, host: usize, id: TxnId, txn: Txn, give_up_ns: u64) {
