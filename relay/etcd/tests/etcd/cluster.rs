@@ -59,6 +59,12 @@ impl Member {
         self.process = Some(process);
     }
 
+    /// Takes all away that it stored; it must have ended.
+    pub(crate) fn wipe(&self) {
+        let mut arguments = self.arguments.iter().skip_while(|it| *it != "--data-dir");
+        std::fs::remove_dir_all(arguments.nth(1).unwrap()).unwrap();
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let process = self.process.as_ref().unwrap();
         kill(Pid::from_raw(process.id().cast_signed()), signal).unwrap();

@@ -195,3 +195,30 @@ async fn ends_when_its_member_loses_the_leader() {
     let error = client.put("k", "", PATIENCE).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
+
+/// Whoever goes on watching an etcd that has lost its data would wait for what comes in an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_is_ahead_of_etcd_says_so() {
+    needs_etcd!();
+    let mut cluster = Cluster::start(1).await;
+    let client = cluster.client();
+    put(&client, "a/1").await;
+    let revision = put(&client, "a/2").await;
+    cluster.members[0].end();
+    cluster.members[0].wipe();
+    cluster.members[0].start();
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let error = loop {
+        assert!(tokio::time::Instant::now() < until);
+        let targets = vec![target(1, "a/", revision + 1)];
+        let Ok(mut watch) = client.watch(targets, PATIENCE).await else {
+            continue;
+        };
+        match timeout(PATIENCE, watch.next()).await.unwrap() {
+            Err(Error::Unavailable { .. }) => {}
+            told => break told.unwrap_err(),
+        }
+    };
+    let is_behind = matches!(&error, Error::Behind { revision, .. } if *revision < 3);
+    assert!(is_behind, "{error}");
+}

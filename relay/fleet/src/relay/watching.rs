@@ -200,12 +200,12 @@ impl Follower {
             if !self.pause(&mut relays).await {
                 return false;
             }
-            if self.lists_again {
-                return true;
-            }
             watched.beats.retain(|relay, _| relays.contains(relay));
             for relay in relays {
                 watched.beats.entry(relay).or_default();
+            }
+            if self.lists_again {
+                return true;
             }
         }
     }

@@ -97,3 +97,28 @@ async fn a_compaction_while_nobody_listens_loses_nothing() {
     .await;
     never_two(&[&cut.host, &whole.host]);
 }
+
+/// What it says now contradicts all that they know, and nobody restarts them.
+#[tokio::test(flavor = "multi_thread")]
+async fn relays_join_an_etcd_that_has_lost_its_data() {
+    needs_etcd!();
+    let mut cluster = Cluster::start(1).await;
+    let (a, b) = pair(&cluster, OnIsolation::Peers, 20).await;
+    for round in 1..3 {
+        cluster.members[0].end();
+        cluster.members[0].wipe();
+        cluster.members[0].start();
+        let has_seen = |node: &Node| {
+            let events = node.host.events();
+            let is_it = |event: &&_| matches!(event, fleet::host::Event::RelayFenced { why, .. } if why.contains("another cluster"));
+            events.iter().filter(is_it).count() == round
+        };
+        eventually("both have seen it", || has_seen(&a) && has_seen(&b)).await;
+        eventually("each share is open at one", || each_at_one(&[&a, &b], 20)).await;
+    }
+    never_two(&[&a.host, &b.host]);
+    a.relay().apply(rules(5), None, false).await.unwrap();
+    for node in [&a, &b] {
+        eventually("rules", || node.relay().status().rules.len() == 5).await;
+    }
+}
