@@ -11,7 +11,8 @@ fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
         let Some(bed) = Bed::with_tools(&[], &["--path", path]) else {
             return;
         };
-        bed.add_watched("silence=1s,content=rtp");
+        // The losses have to be read before silence hides them.
+        bed.add_watched("silence=5s,content=rtp");
         let faults = [
             "--lose",
             "2",
