@@ -61,7 +61,7 @@ doc:
 # process has to ask cargo for one.
 .PHONY: check
 check: export MCR_TEST_BINARY = $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/mcr
-check: ## all tests, or those of some crates (CRATES="packet model")
+check: ## all tests, or those of some crates (CRATES="packet rules")
 	RUNNER='$(RUNNER)' dist/check $(CRATES)
 	$(if $(CRATES),,$(AS_ROOT) $(CARGO) test --locked --workspace --doc --quiet)
 

@@ -4,9 +4,9 @@
 use std::cell::RefCell;
 use std::future;
 
+use config::{Config, ConfigFile};
 use daemon::Rehearsal;
-use model::config::{Config, ConfigFile};
-use model::ruleset::Policy;
+use rules::ruleset::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::{Builder, Runtime};
 
@@ -150,7 +150,7 @@ fn is_a_configuration(text: String) {
         text,
     };
     let read = Config::load(std::slice::from_ref(&file), Policy::default());
-    let again = read.map(|config| model::config::export(&config.rules, &config.settings));
+    let again = read.map(|config| config::export(&config.rules, &config.settings));
     assert_eq!(again.as_ref(), Ok(&file.text));
 }
 

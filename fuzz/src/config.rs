@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use model::compile::compile;
-use model::config::{Config, ConfigFile, export};
-use model::diff::TableDiff;
-use model::host::{Host, Interface};
-use model::net::{Ifindex, Mac};
-use model::placement::{PathChoice, Support};
-use model::ruleset::{Policy, RuleSet};
+use compile::compile;
+use compile::diff::TableDiff;
+use compile::host::{Host, Interface};
+use compile::placement::{PathChoice, Support};
+use config::{Config, ConfigFile, export};
+use rules::net::{Ifindex, Mac};
+use rules::ruleset::{Policy, RuleSet};
 
 /// Divides the main file from the one of `conf.d`.
 const NEXT_FILE: &str = "\n---\n";

@@ -1,9 +1,9 @@
 //! Endpoints, outputs and limits as operators write them: what can be read is written so that it
 //! reads the same.
 
-use model::endpoint::Endpoint;
-use model::limit;
-use model::rule::OutputSpec;
+use rules::endpoint::Endpoint;
+use rules::limit;
+use rules::rule::OutputSpec;
 use traffic::endpoint::{Destination, Listen};
 
 /// Ranges that the generator is asked to resolve; larger ones only take longer.

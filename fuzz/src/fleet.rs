@@ -10,7 +10,7 @@ use fleet::keys::{
 use fleet::member::{Change, Command, Config, Input, KeyValue, Member, Patience};
 use fleet::peers::{Message, Secret};
 use fleet::rules::{Rules, Text, TextError};
-use model::ruleset;
+use rules::ruleset;
 
 const PREFIX: &str = "/mcr/plant/";
 

@@ -1,11 +1,11 @@
 //! Files of others that `mcr import` makes rules of: what is made is a configuration that loads, and what
 //! is said of the rest misleads nobody.
 
+use config::{Config, ConfigFile, Settings, export};
 use import::{Format, Options, make, read};
-use model::config::{Config, ConfigFile, Settings, export};
-use model::net::Ports;
-use model::printable::is_misleading;
-use model::ruleset::Policy;
+use rules::net::Ports;
+use rules::printable::is_misleading;
+use rules::ruleset::Policy;
 
 /// Every kind of file, and what it is by itself.
 const FORMATS: [Option<Format>; 6] = [

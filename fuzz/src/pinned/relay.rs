@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use compile::diff::TableDiff;
+use compile::table::Table;
 use dataplane::scribble::{Harm, harm};
 use dataplane::{Action, ArrivalsReading, Capacity, Dataplane, Input, Options, Seen};
-use model::diff::TableDiff;
-use model::table::Table;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 

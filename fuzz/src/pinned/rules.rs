@@ -3,15 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use model::failover::Failover;
-use model::health::Inspect;
-use model::merge::Merge;
-use model::net::{Ifindex, Mac, Ports, Prefix};
-use model::table::{
+use compile::table::{
     Egress, FailoverLines, LinkHeader, LocalDelivery, MergeLines, Output, OutputState, Path,
     RateLimit, RateUnit, Route, RouteKey, Table, Ttl,
 };
 use packet::craft::Craft;
+use rules::failover::Failover;
+use rules::health::Inspect;
+use rules::merge::Merge;
+use rules::net::{Ifindex, Mac, Ports, Prefix};
 
 /// The loopback interface, the only one of the network namespace; it is down, so that nothing that
 /// nonsense sends comes back.

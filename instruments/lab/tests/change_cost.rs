@@ -14,7 +14,7 @@ use lab::daemon::{Daemon, Options};
 use lab::reliability::directory;
 use lab::topology::Chain;
 use lab::usage::processor_time;
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 use serde::Serialize;
 
 /// How many rules there are meanwhile; the kernel path has room for 16,384 routes.

@@ -171,7 +171,7 @@ fn name(number: u64) -> String {
     format!("churn{number}")
 }
 
-fn rule(number: u64, last: u64) -> model::document::RuleDocument {
+fn rule(number: u64, last: u64) -> rules::document::RuleDocument {
     let (high, low) = (number / 250, number % 250 + 1);
     let text = format!(
         r#"{{"name":"churn{number}","input":"239.{}.{}.{low}%veth1:5001",

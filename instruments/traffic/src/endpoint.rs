@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use model::endpoint::Endpoint;
-use model::net::{Ports, Prefix};
+use rules::endpoint::Endpoint;
+use rules::net::{Ports, Prefix};
 use thiserror::Error;
 
 /// The most streams one endpoint may stand for: each takes a socket.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use model::config::{Settings, StaticJoin};
-use model::document::RuleDocument;
+use config::{Settings, StaticJoin};
+use rules::document::RuleDocument;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,6 +1,6 @@
 //! Kernel path: the BPF programs, their layout in Rust, loading and pinning.
 //!
-//! Knows nothing of rules or routes as the model has them: it offers the maps as typed memory and
+//! Knows nothing of rules or routes as `rules` has them: it offers the maps as typed memory and
 //! the program as something to attach. `dataplane::kernel` decides what goes in.
 #![expect(
     unsafe_code,

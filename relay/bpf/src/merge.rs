@@ -125,8 +125,8 @@ mod tests {
         Windows::create().expect("a region").1
     }
 
-    pub(super) fn merge(by: model::merge::By) -> Merge {
-        let model = model::merge::Merge {
+    pub(super) fn merge(by: rules::merge::By) -> Merge {
+        let model = rules::merge::Merge {
             by,
             window: Duration::from_millis(50),
             packets: 2_048,
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn first_copy_passes_and_the_others_do_not() {
         let windows = windows();
-        windows.rules.write(3, &merge(model::merge::By::Rtp));
+        windows.rules.write(3, &merge(rules::merge::By::Rtp));
         for sequence in [65_534, 65_535, 0, 1] {
             let packet = rtp(sequence, 7);
             assert_eq!(windows.judge((3, 0), (&packet, 0), 5 * MS), Verdict::First);
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn numbers_are_read_where_they_stand() {
         let windows = windows();
-        windows.rules.write(0, &merge(model::merge::By::MoldUdp64));
+        windows.rules.write(0, &merge(rules::merge::By::MoldUdp64));
         let mold = |session: &[u8; 10], number: u64, count: u16| {
             let mut packet = session.to_vec();
             packet.extend(number.to_be_bytes());
@@ -244,7 +244,7 @@ mod tests {
             2
         );
 
-        windows.rules.write(1, &merge(model::merge::By::Mdp3));
+        windows.rules.write(1, &merge(rules::merge::By::Mdp3));
         for number in [u32::MAX, 0, 0x0100_0000] {
             let packet = [number.to_le_bytes(), [9; 4]].concat();
             assert_eq!(
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_payload_passes_as_often_as_one_line_brings_it() {
         let windows = windows();
-        windows.rules.write(0, &merge(model::merge::By::Payload));
+        windows.rules.write(0, &merge(rules::merge::By::Payload));
         let judge = |line, packet: &[u8], ms| windows.judge((0, line), (packet, 0), ms * MS);
         for length in [0, 1, 63, 64, 65, 1316] {
             let packet = vec![7; length];
@@ -279,10 +279,10 @@ mod tests {
     #[test]
     fn a_payload_that_is_reflected_passes_once_in_a_window() {
         let windows = windows();
-        windows.rules.write(0, &merge(model::merge::By::Once));
+        windows.rules.write(0, &merge(rules::merge::By::Once));
         windows
             .rules
-            .write(1, &merge(model::merge::By::OnceFromEach));
+            .write(1, &merge(rules::merge::By::OnceFromEach));
         let judge =
             |rule, packet: &[u8], sender, ms| windows.judge((rule, 0), (packet, sender), ms * MS);
         for length in [0, 1, 64, 1316] {
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn nonsense_in_the_memory_leads_nowhere() {
         let windows = windows();
-        let mut rule = merge(model::merge::By::Rtp);
+        let mut rule = merge(rules::merge::By::Rtp);
         rule.first_block = BLOCKS - 1;
         rule.blocks_log = u32::MAX;
         windows.rules.write(RULES - 1, &rule);

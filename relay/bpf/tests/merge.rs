@@ -128,7 +128,7 @@ fn threads_that_race_pass_each_number_once() {
     const NUMBERS: u64 = 150_000;
     const APART: u64 = 500;
     let (_, windows) = Windows::create().expect("a region");
-    let mut rule = Merge::of(&model::merge::Merge::default(), 8);
+    let mut rule = Merge::of(&rules::merge::Merge::default(), 8);
     rule.line[0].since_ns = 1;
     rule.line[1].since_ns = 1;
     windows.rules.write(5, &rule);

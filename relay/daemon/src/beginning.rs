@@ -1,13 +1,13 @@
 //! What a daemon begins with, as running rules of before and the configuration say: all that is read
 //! while the process is one thread and has not yet given up what it may not need.
 
-use model::config::{Config, DaemonSettings};
-use model::document::RuleDocument;
-use model::ruleset::{Policy, RuleSet};
-use model::setting::Table;
+use config::{Config, DaemonSettings};
+use rules::document::RuleDocument;
+use rules::ruleset::{Policy, RuleSet};
+use rules::setting::Table;
 use sys::user::User;
 
-use crate::config;
+use crate::config_files;
 use crate::error::DaemonError;
 use crate::fleet;
 use crate::instance::Instance;
@@ -41,7 +41,7 @@ impl Beginning {
         let policy = options.policy();
         let running = RunningStore::new(instance.directory()).load();
         let continues = running.is_some();
-        let config = config::read(options.config.as_deref(), policy);
+        let config = config_files::read(options.config.as_deref(), policy);
         let read = begin(config, running, policy)?;
         if let Some(fleet) = &read.first.settings.fleet {
             fleet::check(fleet)?;

@@ -18,20 +18,20 @@ use std::sync::Arc;
 
 use api::reply::{Change, RuleChange};
 use api::request::{RULES_MAX, Transaction};
-use model::budget::Spenders;
-use model::compile::{self, Amendment, Compiled, InputView, RuleView, tunnel_query};
-use model::config::{Config, MAX_MEMBERSHIPS, Settings};
-use model::demand::Listening;
-use model::diff::{BudgetChange, TableDiff};
-use model::document::RuleDocument;
-use model::host::{Host, NextHopQuery};
-use model::net::Ifindex;
-use model::placement::{PathChoice, Support};
-use model::problem::Problems;
-use model::rule::Rule;
-use model::ruleset::{Place, Policy, RuleChanges, RuleDifference, RuleSet, diff};
-use model::shared_map::SharedMap;
-use model::table::Table;
+use compile::budget::Spenders;
+use compile::diff::{BudgetChange, TableDiff};
+use compile::host::{Host, NextHopQuery};
+use compile::placement::{PathChoice, Support};
+use compile::table::Table;
+use compile::{self, Amendment, Compiled, InputView, RuleView, tunnel_query};
+use config::{Config, MAX_MEMBERSHIPS, Settings};
+use rules::demand::Listening;
+use rules::document::RuleDocument;
+use rules::net::Ifindex;
+use rules::problem::Problems;
+use rules::rule::Rule;
+use rules::ruleset::{Place, Policy, RuleChanges, RuleDifference, RuleSet, diff};
+use rules::shared_map::SharedMap;
 use sys::membership::Membership;
 
 use crate::memberships::{Wanted, WantedDiff, of_inputs, of_rules};
@@ -286,7 +286,7 @@ impl Core {
         )?;
         let most = self.max_memberships;
         let memberships = |rules: &RuleSet, settings: &Settings| {
-            rules.memberships(&self.host, most) + joins::count(&settings.join)
+            rules.memberships(self.host.names(), most) + joins::count(&settings.join)
         };
         check("memberships", &memberships, most, "--max-memberships")
     }

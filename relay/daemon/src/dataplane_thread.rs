@@ -11,12 +11,12 @@ use std::task::Wake;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use compile::diff::TableDiff;
+use compile::table::{RouteKey, Table};
 use dataplane::Gates;
 use dataplane::counters::{Arrived, Counters, FlowStats, WorkerStats};
 use dataplane::features::Features;
 use dataplane::{Activity, ArrivalsReading, Close, Dataplane, Reading, Rival, Seen, Support};
-use model::diff::TableDiff;
-use model::table::{RouteKey, Table};
 use tokio::sync::oneshot;
 
 use crate::abort_on_panic::AbortOnPanic;

@@ -12,11 +12,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use compile::host::{Host, Interface};
 use igmp::codec::Version;
 use igmp::router::{Querier, Router, Setting};
-use model::demand::{Listening, SourceFilter};
-use model::host::{Host, Interface};
-use model::net::{Ifindex, Prefix};
+use rules::demand::{Listening, SourceFilter};
+use rules::net::{Ifindex, Prefix};
 use tokio::sync::watch;
 
 use crate::abort_on_panic;

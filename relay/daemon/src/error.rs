@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use model::config::ConfigErrors;
+use config::ConfigErrors;
 
 /// Why a daemon does not start or ends badly.
 #[derive(Debug, thiserror::Error)]

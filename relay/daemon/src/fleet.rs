@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use api::reply::{FleetChange, FleetDone, FleetRelay, FleetRelayState, FleetRules, FleetStatus};
 use api::request::{FleetMove, FleetRuleList};
+use config::FleetSettings;
 use fleet::error::Error;
 use fleet::relay::{Config, Relay};
-use model::config::FleetSettings;
-use model::ruleset::Policy;
+use rules::ruleset::Policy;
 
 pub(crate) use host::Lent;
 
@@ -52,7 +52,7 @@ fn name(settings: &FleetSettings) -> Result<String, DaemonError> {
             .to_string_lossy()
             .into_owned(),
     };
-    if model::rule::is_name(&name) {
+    if rules::rule::is_name(&name) {
         return Ok(name);
     }
     Err(DaemonError::Fleet(format!(

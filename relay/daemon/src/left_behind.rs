@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use model::config::Settings;
-use model::ruleset::{Policy, RuleSet};
+use config::Settings;
+use rules::ruleset::{Policy, RuleSet};
 
 use crate::descriptor_store::{self, fd_holder};
 use crate::state::journal::{Remembered, head};

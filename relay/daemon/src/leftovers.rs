@@ -1,9 +1,9 @@
 //! What an earlier daemon of an instance left: programs that forward, sockets and workers that a
 //! keeper holds, running rules. A start finds what it cannot adopt, [`end`] ends all of it.
 
+use config::Automatic;
 use host::offload::Offload;
 use host::tunnels;
-use model::config::Automatic;
 use nix::net::if_::if_nameindex;
 
 use crate::dataplane_thread;

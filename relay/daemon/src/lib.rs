@@ -9,7 +9,7 @@ mod alarms;
 mod api;
 mod beginning;
 mod chunks;
-pub mod config;
+pub mod config_files;
 mod core;
 mod dataplane_thread;
 mod demand;

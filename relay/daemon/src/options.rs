@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use api::reply::LogLevel;
+use config::DaemonSettings;
 use dataplane::features::Feature;
-use model::config::DaemonSettings;
-use model::ruleset::Policy;
+use rules::ruleset::Policy;
 
 /// How a daemon is started. The defaults are those of the default instance.
 #[derive(Clone, Debug)]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::request::RULES_MAX;
+use compile::placement::{PathChoice, Support};
+use compile::table::Table;
+use config::{Config, MAX_MEMBERSHIPS, MAX_RULES};
 use dataplane::Capacity;
 use dataplane::features::Feature;
 use host::backlog::{self, Backlog};
 use host::offload::Offload;
 use host::tunnels::Tunnels;
-use model::config::{Config, MAX_MEMBERSHIPS, MAX_RULES};
-use model::placement::{PathChoice, Support};
-use model::table::Table;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
@@ -39,7 +39,7 @@ use crate::stats::{Identity, Sampler};
 use crate::supervisor::Supervisor;
 use crate::supervisor::occupied::occupied;
 use crate::view::View;
-use crate::{abort_on_panic, config, service_manager};
+use crate::{abort_on_panic, config_files, service_manager};
 
 /// Changes that may wait for the supervisor.
 const QUEUE: usize = 64;
@@ -101,7 +101,7 @@ async fn start(
     let identity = Identity {
         instance: instance.name().to_owned(),
         started: Instant::now(),
-        config: config::main_file(options.config.as_deref()),
+        config: config_files::main_file(options.config.as_deref()),
         fleet: first
             .settings
             .fleet

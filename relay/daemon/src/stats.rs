@@ -18,12 +18,12 @@ use std::sync::Arc;
 
 use api::query::StatsQuery;
 use api::reply::{HealthStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic};
+use compile::OutputView;
+use compile::host::{Host, Interface};
+use compile::table::Path;
 use dataplane::counters::{Counters, Drops, InputCounters, OutputCounters, RuleCounters};
-use model::compile::OutputView;
-use model::host::{Host, Interface};
-use model::reflect::MODE;
-use model::rule::Rule;
-use model::table::Path;
+use rules::reflect::MODE;
+use rules::rule::Rule;
 
 pub(crate) use drop_reasons::{PossibleDrops, Reasons};
 #[cfg(test)]

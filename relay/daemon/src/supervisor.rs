@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::reply::Change;
+use config::{Config, DaemonSettings, FleetSettings, Settings};
 use dataplane::Close;
 use dataplane::counters::WorkerStats;
 use host::backlog::Backlog;
@@ -19,16 +20,15 @@ use host::offload::Offload;
 use host::tick;
 use host::tunnels::Tunnels;
 use host::{Snapshot, Watch};
-use model::config::{Config, DaemonSettings, FleetSettings, Settings};
-use model::net::Ifindex;
-use model::setting::Table;
 use nix::sys::signal::Signal;
+use rules::net::Ifindex;
+use rules::setting::Table;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 use tokio::time::sleep_until;
 
 use crate::api::refusal::{Code, Refusal};
-use crate::config;
+use crate::config_files;
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
 use crate::demand::Demand;
@@ -135,7 +135,8 @@ impl Supervisor {
     /// Makes the running rules those of the configuration, as it is now.
     async fn reload(&mut self) -> Result<Change, Refusal> {
         service_manager::reloading();
-        let config = config::read_again(self.options.config.as_deref(), self.core.own_policy());
+        let config =
+            config_files::read_again(self.options.config.as_deref(), self.core.own_policy());
         let outcome = match config {
             Ok(config) => {
                 self.configured = config.clone();

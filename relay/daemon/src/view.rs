@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::reply::State;
-use model::compile::{InputView, RuleView};
-use model::config::Settings;
-use model::host::Host;
-use model::net::Ifindex;
-use model::ruleset::{Place, RuleChanges, RuleSet};
-use model::shared_map::SharedMap;
+use compile::host::Host;
+use compile::{InputView, RuleView};
+use config::Settings;
+use rules::net::Ifindex;
+use rules::ruleset::{Place, RuleChanges, RuleSet};
+use rules::shared_map::SharedMap;
 
 use crate::memberships::{Joined, of_join};
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bpf::layout::{Failover, Limit};
-use model::table::{Path, Route};
+use compile::table::{Path, Route};
 use packet::latency::Latency;
 
 use crate::counters::{Drops, HealthCounters, Traffic};

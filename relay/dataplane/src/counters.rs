@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bpf::layout::{self, Tally};
-use model::table::Path;
+use compile::table::Path;
 use packet::health::Arrivals;
 
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};

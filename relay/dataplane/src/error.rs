@@ -2,7 +2,7 @@
 
 use std::io;
 
-use model::table::RouteKey;
+use compile::table::RouteKey;
 
 use crate::userspace;
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bpf::layout::{Choice, FAILOVER_LINES, Failover, Line};
-use model::table::Route;
+use compile::table::Route;
 use packet::failover::{self, active_of, choice};
 use sys::field;
 use sys::memory::Array;

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bpf::layout::{GATES, Gate, SHARE_NAME};
-use model::table::Path;
+use compile::table::Path;
 use sys::field;
 use sys::memory::{Array, Field};
 
@@ -281,7 +281,7 @@ impl GateMemory {
 /// A share's name as it stands beside its gate.
 fn name_of(share: &str) -> Option<[u8; SHARE_NAME]> {
     let mut name = [0; SHARE_NAME];
-    let is_name = model::rule::is_name(share);
+    let is_name = rules::rule::is_name(share);
     name.get_mut(..share.len())
         .filter(|name| is_name && name.len() < SHARE_NAME)?
         .copy_from_slice(share.as_bytes());

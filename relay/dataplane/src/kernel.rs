@@ -32,8 +32,8 @@ use bpf::pin::Pins;
 use bpf::program::Program;
 #[cfg(feature = "test-run")]
 use bpf::testrun::{Input, Outcome};
-use model::diff::{BudgetChange, TableDiff};
-use model::table::{Path, RateLimit, RouteKey, Table};
+use compile::diff::{BudgetChange, TableDiff};
+use compile::table::{Path, RateLimit, RouteKey, Table};
 use sys::field;
 use sys::memory::Array;
 

@@ -34,8 +34,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bpf::pin::Pins;
-use model::diff::TableDiff;
-use model::table::{LocalDelivery, Path, RouteKey, Table};
+use compile::diff::TableDiff;
+use compile::table::{LocalDelivery, Path, RouteKey, Table};
 
 use crate::arrivals::Ticks;
 use crate::counters::{Counters, FlowStats, Traffic, WorkerStats};
@@ -56,7 +56,7 @@ pub use bpf::Capacity;
 pub use bpf::scribble;
 #[cfg(feature = "test-run")]
 pub use bpf::testrun::{Action, Input, Outcome};
-pub use model::placement::Support;
+pub use compile::placement::Support;
 
 /// Time between two ticks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -259,7 +259,7 @@ impl Dataplane {
     /// their taps.
     fn keep_quiet<'a>(
         &mut self,
-        routes: impl Iterator<Item = (&'a RouteKey, Option<&'a model::table::Route>)>,
+        routes: impl Iterator<Item = (&'a RouteKey, Option<&'a compile::table::Route>)>,
     ) {
         for (key, route) in routes.filter(|(key, _)| !key.groups.address.is_multicast()) {
             let is_answered = route.is_some_and(|route| {
@@ -441,7 +441,7 @@ impl Dataplane {
 
     fn check<'a>(
         &self,
-        routes: impl Iterator<Item = (&'a RouteKey, &'a model::table::Route)> + Clone,
+        routes: impl Iterator<Item = (&'a RouteKey, &'a compile::table::Route)> + Clone,
     ) -> Result<(), Error> {
         for path in [Path::Kernel, Path::Userspace] {
             let here = routes.clone().filter(|(_, route)| route.path == path);

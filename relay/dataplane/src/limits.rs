@@ -1,7 +1,7 @@
 //! Rate limits as packets find them in memory, alike on both paths.
 
 use bpf::layout::Limit;
-use model::table::{RateLimit, RateUnit};
+use compile::table::{RateLimit, RateUnit};
 
 use crate::owners::name::Kind;
 

@@ -17,7 +17,7 @@ use bpf::merge_layout::{
     BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeBlock, MergeFormat,
     WORD_NUMBERS, WORDS,
 };
-use model::merge::{LINES_MAX, PACKETS_MAX};
+use rules::merge::{LINES_MAX, PACKETS_MAX};
 use sys::memory::Array;
 
 use crate::allocator::{Blocks, Indices};
@@ -89,7 +89,7 @@ pub(crate) struct MergeParams {
 
 impl MergeParams {
     /// As the words say it.
-    pub(crate) fn of(merge: &model::merge::Merge) -> Self {
+    pub(crate) fn of(merge: &rules::merge::Merge) -> Self {
         Self {
             format: MergeFormat::of(merge),
             blocks_log: Merge::blocks_log(merge),

@@ -11,7 +11,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use model::table::RouteKey;
+use compile::table::RouteKey;
 use sys::udp::deaf;
 
 /// Ports that are kept quiet at most: each takes a socket.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 
 use api::reply::FleetCounters;
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 
 pub use crate::member::Fitness;
 

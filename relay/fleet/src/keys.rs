@@ -5,7 +5,7 @@
 
 mod values;
 
-use model::rule::is_name;
+use rules::rule::is_name;
 
 pub use values::{
     Beat, BeatMonitor, Current, Drained, Error, FleetSettings, Move, Policy, RelayEntry,

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_longest_names_fit_a_datagram() {
-        let name = "x".repeat(model::rule::NAME_MAX);
+        let name = "x".repeat(rules::rule::NAME_MAX);
         let message = message(&name, &name, u64::MAX);
         assert!(Secret::new(&[]).seal(&message).len() <= DATAGRAM_MAX);
     }

@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::reply::{FleetChange, FleetCounters, FleetEtcd, FleetRules, FleetStatus};
-use model::config::FleetSettings;
-use model::document::RuleDocument;
-use model::ruleset::Policy;
+use config::FleetSettings;
+use rules::document::RuleDocument;
+use rules::ruleset::Policy;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 

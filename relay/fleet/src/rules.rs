@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::document::RuleDocument;
-use model::problem::Problems;
-use model::roles;
-use model::ruleset::{Policy, RuleSet};
 use ring::digest;
+use rules::document::RuleDocument;
+use rules::problem::Problems;
+use rules::roles;
+use rules::ruleset::{Policy, RuleSet};
 
 /// Bytes of the text that one key holds; etcd takes requests of 1.5 MiB.
 pub const CHUNK: usize = 512 * 1024;

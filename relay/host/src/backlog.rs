@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::config::Automatic;
-use model::host::Host;
-use model::net::Ifindex;
-use model::table::{OutputState, Table};
+use compile::host::Host;
+use compile::table::{OutputState, Table};
+use config::Automatic;
+use rules::net::Ifindex;
 
 /// The setting. The first network namespace alone shows it; it applies to all.
 pub const SETTING: &str = "/proc/sys/net/core/netdev_max_backlog";

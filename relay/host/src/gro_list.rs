@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use model::host::{Host, Interface};
-use model::net::Ifindex;
+use compile::host::{Host, Interface};
+use rules::net::Ifindex;
 use sys::ethtool::Switch;
 
 const GRO_LIST: &str = "rx-gro-list";

@@ -8,10 +8,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use compile::ipsec::{Action, Policies, Policy, Selector, Template};
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
-use model::ipsec::{Action, Policies, Policy, Selector, Template};
-use model::net::{Ifindex, Prefix};
 use netlink_packet_xfrm::{
     AF_INET6, Address, UserPolicyDefault, UserPolicyInfo, UserSaInfo, UserTemplate,
     XFRM_MSG_GETDEFAULT, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_USER_POLICY_INFO_LEN,
@@ -25,6 +24,7 @@ use rtnetlink::proto::sys::TokioSocket;
 use rtnetlink::proto::{ConnectionHandle, new_connection_with_socket};
 use rtnetlink::sys::protocols::NETLINK_XFRM;
 use rtnetlink::sys::{AsyncSocket, SocketAddr};
+use rules::net::{Ifindex, Prefix};
 
 /// XFRMNLGRP_EXPIRE, _SA, _POLICY and _MIGRATE of linux/xfrm.h.
 const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6;

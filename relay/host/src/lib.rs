@@ -28,14 +28,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use compile::host::{Host, Interface, NextHopQuery};
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
-use model::host::{Host, Interface, NextHopQuery};
-use model::net::Ifindex;
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::SocketAddr;
 use rtnetlink::{Handle, MulticastGroup};
+use rules::net::Ifindex;
 use sys::abort_on_panic::AbortOnPanic;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};

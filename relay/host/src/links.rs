@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use compile::host::Interface;
 use futures::TryStreamExt;
-use model::host::Interface;
-use model::net::{Ifindex, Mac, Prefix};
-use model::printable::printable;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, InfoKind, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo,
     LinkLayerType, LinkMessage,
 };
+use rules::net::{Ifindex, Mac, Prefix};
+use rules::printable::printable;
 
 use super::{Error, gro_list};
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 
-use model::host::{Host, Interface};
-use model::net::Ifindex;
+use compile::host::{Host, Interface};
+use rules::net::Ifindex;
 
 /// Reads the groups that are routed, each with the interface that they come in by.
 #[must_use]

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use model::host::Named;
-use model::host_name::HostName;
+use compile::host::Named;
+use rules::host_name::HostName;
 use tokio::net::lookup_host;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};

@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use compile::host::{Destination, Interface, NextHop, NextHopQuery};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{StreamExt, TryStreamExt};
-use model::host::{Destination, Interface, NextHop, NextHopQuery};
-use model::net::{Ifindex, Mac};
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use rtnetlink::{Handle, MulticastGroup};
+use rules::net::{Ifindex, Mac};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 

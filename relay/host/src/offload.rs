@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::config::{Automatic, Gro, InterfaceSettings};
-use model::host::Host;
-use model::net::Ifindex;
-use model::table::{self, Egress, OutputState, Route, Table};
+use compile::host::Host;
+use compile::table::{self, Egress, OutputState, Route, Table};
+use config::{Automatic, Gro, InterfaceSettings};
+use rules::net::Ifindex;
 
 /// Merging of received datagrams that are not for a local socket.
 const MERGE: &str = "rx-udp-gro-forwarding";

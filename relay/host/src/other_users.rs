@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
-use model::net::Ifindex;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkXdp, XdpAttached};
 use rtnetlink::packet_route::tc::{TcAttribute, TcMessage};
+use rules::net::Ifindex;
 
 use super::links::Link;
 

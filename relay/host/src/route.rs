@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use compile::host::Interface;
 use futures::TryStreamExt;
-use model::host::Interface;
-use model::net::Ifindex;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
 };
 use rtnetlink::{Handle, RouteMessageBuilder};
+use rules::net::Ifindex;
 
 /// A next hop: interface and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

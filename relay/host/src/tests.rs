@@ -4,9 +4,9 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use model::host::{Destination, NextHop};
-use model::net::Mac;
+use compile::host::{Destination, NextHop};
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
+use rules::net::Mac;
 use sys::netns::Namespace;
 use tokio::runtime::Builder;
 use tokio::time::timeout;

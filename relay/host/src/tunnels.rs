@@ -7,9 +7,9 @@ mod device;
 
 use std::collections::BTreeMap;
 
-use model::compile::below;
-use model::config::{Settings, Tunnel};
-use model::host::{Host, HostTunnel};
+use compile::below;
+use compile::host::{Host, HostTunnel};
+use config::{Settings, Tunnel};
 use rtnetlink::Handle;
 
 use crate::{Error, connect};

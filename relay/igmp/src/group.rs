@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
+use rules::demand::SourceFilter;
+
 use crate::codec::{Query, Record, RecordKind, Version};
-use model::demand::SourceFilter;
 
 use crate::timers::Timers;
 

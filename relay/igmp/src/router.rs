@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use rules::demand::{Groups, SourceFilter};
+use rules::net::Prefix;
+
 use crate::codec::{Heard, Message, Query, Report, RouterMessage, Version};
-use model::demand::{Groups, SourceFilter};
-use model::net::Prefix;
 
 use crate::group::{Asker, Group, Host, Refused};
 use crate::timers::Timers;

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use model::endpoint::check_interface_name;
-use model::net::{Ports, Prefix};
+use rules::endpoint::check_interface_name;
+use rules::net::{Ports, Prefix};
 
 use crate::remark::{Why, excerpt};
 

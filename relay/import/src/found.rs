@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use model::config::MAX_RULES;
-use model::net::{Ports, Prefix};
+use config::MAX_RULES;
+use rules::net::{Ports, Prefix};
 
 use crate::remark::{Place, Remark, Why};
 use crate::to::To;

@@ -2,6 +2,8 @@
 //! requests). Parameters come first; where they leave group or port open, the SDP in `transport_file`
 //! says them.
 
+use rules::merge::LINES_MAX;
+use rules::net::{Ports, Prefix};
 use serde_json::{Map, Value};
 
 use crate::address;
@@ -9,8 +11,6 @@ use crate::found::{Found, Leg, Stream};
 use crate::read::ReadError;
 use crate::remark::{Place, Why, excerpt};
 use crate::sdp;
-use model::merge::LINES_MAX;
-use model::net::{Ports, Prefix};
 
 /// A JSON object.
 type Object = Map<String, Value>;

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use model::document::{MergeDocument, OutputDocument, RuleDocument};
-use model::endpoint::Endpoint;
-use model::merge::LINES_MAX;
-use model::net::Ports;
-use model::problem::{Owner, Part, Problem, What};
-use model::ruleset::{Policy, RuleSet};
+use rules::document::{MergeDocument, OutputDocument, RuleDocument};
+use rules::endpoint::Endpoint;
+use rules::merge::LINES_MAX;
+use rules::net::Ports;
+use rules::owner::Owner;
+use rules::problem::{Part, Problem, What};
+use rules::ruleset::{Policy, RuleSet};
 use thiserror::Error;
 
 use crate::found::{Found, Leg, Stream};

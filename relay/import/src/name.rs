@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use model::endpoint::Endpoint;
-use model::printable::is_misleading;
-use model::rule::{NAME_MAX, TEXT_MAX, is_name, name_for};
+use rules::endpoint::Endpoint;
+use rules::printable::is_misleading;
+use rules::rule::{NAME_MAX, TEXT_MAX, is_name, name_for};
 
 /// Names that no two rules share.
 #[derive(Default)]

@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use model::config::MAX_RULES;
-use model::endpoint::EndpointProblem;
-use model::printable::is_misleading;
-use model::problem::Problem;
+use config::MAX_RULES;
+use rules::endpoint::EndpointProblem;
+use rules::printable::is_misleading;
+use rules::problem::Problem;
 use thiserror::Error;
 
 use crate::address::SOURCES_MAX;

@@ -135,7 +135,7 @@ fn copies_of(
         if !sections[index].legs.is_empty() {
             of.push(index);
         }
-        if of.len() > model::merge::LINES_MAX {
+        if of.len() > rules::merge::LINES_MAX {
             break;
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use model::net::Prefix;
+use rules::net::Prefix;
 
 use crate::address::{address, groups, interface, sources};
 use crate::found::{Found, Leg, Stream};

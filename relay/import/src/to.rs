@@ -4,9 +4,9 @@
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use model::endpoint::{Endpoint, EndpointProblem};
-use model::net::Prefix;
-use model::rule::{OutputProblem, OutputSpec};
+use rules::endpoint::{Endpoint, EndpointProblem};
+use rules::net::Prefix;
+use rules::rule::{OutputProblem, OutputSpec};
 use thiserror::Error;
 
 /// An output for many streams: `%eth1`, `%eth1:6000,ttl=16`, `239.20.0.0/16%eth1`, `10.9.9.9`.

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use model::net::{Ports, Prefix};
 use percent_encoding::percent_decode_str;
+use rules::net::{Ports, Prefix};
 
 use crate::address::{group, interface, port, sources};
 use crate::found::Leg;
@@ -114,7 +114,7 @@ fn option<'t>(more: &'t str, key: &str) -> Option<&'t str> {
 
 #[cfg(test)]
 mod tests {
-    use model::endpoint::Endpoint;
+    use rules::endpoint::Endpoint;
 
     use super::*;
 

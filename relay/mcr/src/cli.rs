@@ -152,8 +152,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use model::config::{Config, ConfigFile};
-    use model::ruleset::Policy;
+    use config::{Config, ConfigFile};
+    use rules::ruleset::Policy;
 
     use super::*;
 

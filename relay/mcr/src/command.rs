@@ -42,7 +42,7 @@ mod without;
 pub(crate) mod worker;
 
 use api::reply::Change;
-use model::printable::printable;
+use rules::printable::printable;
 
 /// Says what keeps accepted rules from relaying all they should.
 fn warn(command: &str, change: &Change) {

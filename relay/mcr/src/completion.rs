@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use api::reply::FleetShare;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
-use model::failover::Failover;
-use model::health::Health;
-use model::merge::{ByWord, MergeKeys};
-use model::setting::{Form, Options};
+use rules::failover::Failover;
+use rules::health::Health;
+use rules::merge::{ByWord, MergeKeys};
+use rules::setting::{Form, Options};
 
 use crate::command::change::settable;
 use crate::control::Control;

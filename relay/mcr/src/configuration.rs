@@ -4,16 +4,16 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use model::config::{self, Config, ConfigFile};
-use model::document::RuleDocument;
-use model::ruleset::Policy;
+use config::{self, Config, ConfigFile};
+use rules::document::RuleDocument;
+use rules::ruleset::Policy;
 
 use crate::failure::{Failure, Status};
 
 /// Reads a configuration file and the files that belong to it; `-` is standard input alone.
 pub(crate) fn read(file: &Path, policy: Policy) -> Result<Config, Failure> {
     if file != Path::new("-") {
-        let config = daemon::config::read(Some(file), policy);
+        let config = daemon::config_files::read(Some(file), policy);
         return config.map_err(|error| Failure::with_code(error.exit_code(), error));
     }
     Config::load(&[standard_input()?], policy)

@@ -11,9 +11,9 @@ use api::reply::{
     Change, FleetChange, FleetDone, FleetRules, FleetStatus, History, Log, RulePart, Stats,
 };
 use api::request::{ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction};
-use model::config::Config;
-use model::document::RuleDocument;
-use model::ruleset::ChangeError;
+use config::Config;
+use rules::document::RuleDocument;
+use rules::ruleset::ChangeError;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 

@@ -6,10 +6,10 @@ mod joined;
 mod listener;
 mod stream;
 
-use model::endpoint::Endpoint;
-use model::net::{Ports, Prefix};
-use model::ruleset::RuleSet;
-use model::wildcard;
+use rules::endpoint::Endpoint;
+use rules::net::{Ports, Prefix};
+use rules::ruleset::RuleSet;
+use rules::wildcard;
 
 pub(crate) use interface::{Interface, interfaces};
 pub(crate) use joined::Joined;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use model::printable::printable;
+use rules::printable::printable;
 
 /// Exit statuses; scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

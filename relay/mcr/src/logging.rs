@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use api::reply::LogLevel;
+use config::LogForm;
 use daemon::LogControl;
-use model::config::LogForm;
 use queue::{Queue, Sink};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;

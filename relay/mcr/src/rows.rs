@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use model::setting::{Form, Refusal, Row, Setting, Table, Word};
+use rules::setting::{Form, Refusal, Row, Setting, Table, Word};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use model::config::{ConfigErrors, ConfigFile, StaticJoin, rewrite, rewrite_all, rewrite_joins};
-use model::document::RuleDocument;
+use config::{ConfigErrors, ConfigFile, StaticJoin, rewrite, rewrite_all, rewrite_joins};
+use rules::document::RuleDocument;
 
 use crate::control::Control;
 use crate::failure::{Failure, Status};
@@ -104,7 +104,7 @@ impl Configuration {
 }
 
 fn texts(main: &Path) -> Result<Vec<ConfigFile>, Failure> {
-    daemon::config::texts(main).map_err(|error| Failure::with_code(error.exit_code(), error))
+    daemon::config_files::texts(main).map_err(|error| Failure::with_code(error.exit_code(), error))
 }
 
 fn refused(path: &Path, error: &io::Error) -> Failure {

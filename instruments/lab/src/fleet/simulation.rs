@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use config::{FleetSettings, Hold};
 use fleet::relay::{Config, Relay};
 use futures::executor::block_on;
-use model::config::{FleetSettings, Hold};
-use model::document::RuleDocument;
-use model::ruleset::Policy;
+use rules::document::RuleDocument;
+use rules::ruleset::Policy;
 use serde::Serialize;
 use tempfile::TempDir;
 

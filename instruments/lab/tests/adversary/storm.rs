@@ -165,7 +165,7 @@ impl Client {
         format!("client{}-{slot}", self.number)
     }
 
-    fn rule(&self, slot: u64, output: u64) -> model::document::RuleDocument {
+    fn rule(&self, slot: u64, output: u64) -> rules::document::RuleDocument {
         let text = format!(
             r#"{{"name":"{}","input":"239.100.{}.{slot}%veth1:5001",
                 "outputs":["239.200.{}.{output}%spare0:6001"]}}"#,

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
-use model::duration;
-use model::endpoint::{Endpoint, EndpointError};
+use rules::duration;
+use rules::endpoint::{Endpoint, EndpointError};
 use thiserror::Error;
 
 use crate::endpoint::Destination;

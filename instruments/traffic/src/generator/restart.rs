@@ -4,7 +4,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use model::duration;
+use rules::duration;
 use thiserror::Error;
 
 use super::option::Options;

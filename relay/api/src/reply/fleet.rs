@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

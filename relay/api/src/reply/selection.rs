@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use model::config::Settings;
-use model::document::RuleDocument;
+use config::Settings;
+use rules::document::RuleDocument;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

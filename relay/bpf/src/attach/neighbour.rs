@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use model::net::{Ifindex, Ports, Prefix};
-use model::table::RouteKey;
+use compile::table::RouteKey;
+use rules::net::{Ifindex, Ports, Prefix};
 use sys::memory::Array;
 
 use super::clsact::Filter;

@@ -369,7 +369,7 @@ pub struct Limit {
 }
 
 /// Inputs that a [`Failover`] decides between.
-pub const FAILOVER_LINES: usize = model::failover::LINES_MAX;
+pub const FAILOVER_LINES: usize = rules::failover::LINES_MAX;
 
 /// Value of `failovers`: [`packet::failover::Failover`].
 #[repr(C)]

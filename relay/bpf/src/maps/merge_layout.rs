@@ -1,6 +1,6 @@
 //! The Rust mirror of `merge_layout.h`; tests hold it against the compiled code.
 
-use model::merge::{By, LINES_MAX, Merge as Model, Sequence};
+use rules::merge::{By, LINES_MAX, Merge as Model, Sequence};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Streams of a merge that are remembered at a time.
@@ -50,7 +50,7 @@ pub struct MergeFormat {
 }
 
 impl MergeFormat {
-    /// What the model says, as the program reads it.
+    /// What a rule says, as the program reads it.
     #[must_use]
     pub fn of(merge: &Model) -> Self {
         match merge.by {
@@ -70,8 +70,8 @@ impl MergeFormat {
                 by: BY_ONCE_FROM_EACH,
                 ..Self::default()
             },
-            By::MoldUdp64 => Self::of_sequence(&model::merge::MOLDUDP64),
-            By::Mdp3 => Self::of_sequence(&model::merge::MDP3),
+            By::MoldUdp64 => Self::of_sequence(&rules::merge::MOLDUDP64),
+            By::Mdp3 => Self::of_sequence(&rules::merge::MDP3),
             By::Sequence(sequence) => Self::of_sequence(&sequence),
         }
     }
@@ -89,7 +89,7 @@ impl MergeFormat {
             by: BY_SEQUENCE,
             number_offset: sequence.number.offset,
             number_bytes: sequence.number.bytes,
-            little_endian: u8::from(sequence.order == model::merge::ByteOrder::Little),
+            little_endian: u8::from(sequence.order == rules::merge::ByteOrder::Little),
             session_offset: session.unwrap_or_default().0,
             session_bytes: session.unwrap_or_default().1,
             count_bytes: count.unwrap_or_default().1,

@@ -8,7 +8,7 @@
 //! Packets go on while words are read. Whatever was read too early or too late makes the counts lower,
 //! never higher, and they never go down: so a count is right as soon as one reading found quiet.
 
-use model::merge::LINES_MAX;
+use rules::merge::LINES_MAX;
 
 use super::Verdict;
 use crate::merge_layout::{

@@ -286,7 +286,7 @@ enum arbiter {
 #define ARBITER_LINE_SHIFT 4
 #define ARBITER_MERGE_SHIFT 8
 
-#define FAILOVER_LINES 8	/* model::failover::LINES_MAX */
+#define FAILOVER_LINES 8	/* rules::failover::LINES_MAX */
 
 /* Value of `failovers`, by the rule's counter: packet::failover::Failover. */
 struct failover {

@@ -6,13 +6,13 @@
 
 #include <linux/types.h>
 
-#define MERGE_LINES 4		/* model::merge::LINES_MAX */
+#define MERGE_LINES 4		/* rules::merge::LINES_MAX */
 #define MERGE_STREAMS 4
 #ifndef MERGE_WORDS_LOG	/* the checker has small ones */
 #define MERGE_WORDS_LOG 8
 #endif
 #define MERGE_WORDS (1 << MERGE_WORDS_LOG)	/* of a block, 8 numbers each */
-#define MERGE_BLOCK_NUMBERS (8 * MERGE_WORDS)	/* model::merge::DEFAULT_PACKETS */
+#define MERGE_BLOCK_NUMBERS (8 * MERGE_WORDS)	/* rules::merge::DEFAULT_PACKETS */
 #define MERGE_STAMPS (MERGE_WORDS / 4)
 
 enum merge_by {

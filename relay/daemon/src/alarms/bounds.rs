@@ -1,7 +1,7 @@
 //! Rates that rules set bounds to.
 
-use model::health::{Health, Rate, rate_text};
-use model::table::RateUnit;
+use compile::table::RateUnit;
+use rules::health::{Health, Rate, rate_text};
 
 /// How a rate is outside its bounds.
 pub(crate) fn beyond(health: &Health, packets: f64, bits: f64) -> Option<String> {

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use api::reply::{Event, State};
+use compile::host::Host;
 use dataplane::counters::{DropReason, Drops, Lost};
-use model::host::Host;
-use model::net::Ifindex;
-use model::rule::Rule;
+use rules::net::Ifindex;
+use rules::rule::Rule;
 
 use super::{Alarm, Alarms, Row, SECOND_NS, Turn, grown};
 use crate::events::event;

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use api::reply::Event;
 use dataplane::counters::{LineStats, LinesSeen, Received};
-use model::failover::On;
-use model::health::DEFAULT_SILENCE;
-use model::rule::Rule;
+use rules::failover::On;
+use rules::health::DEFAULT_SILENCE;
+use rules::rule::Rule;
 
 use super::quality::Quality;
 use super::{Alarms, SECOND_NS, Told, Turn, grown, nanoseconds, silence};

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use dataplane::counters::{HealthCounters, LinesSeen, Traffic};
-use model::health::Health;
-use model::rule::Rule;
+use rules::health::Health;
+use rules::rule::Rule;
 
 use super::{SECOND_NS, beyond, loses};
 
@@ -143,7 +143,7 @@ fn rate(began: &Counted, now: &Counted, health: &Health, came: Traffic) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use model::document::RuleDocument;
+    use rules::document::RuleDocument;
 
     use super::*;
 

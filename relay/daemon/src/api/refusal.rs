@@ -1,7 +1,7 @@
 //! How a request is refused: a code that clients rely on, and a message for people.
 
 use api::reply::ErrorReply;
-use model::ruleset::ChangeError;
+use rules::ruleset::ChangeError;
 
 use crate::core::Refused;
 

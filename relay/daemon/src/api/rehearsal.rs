@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use api::reply::Change;
 use axum::Router;
-use model::config::{Config, Settings};
-use model::host::{Host, Interface};
-use model::net::{Ifindex, Mac};
-use model::placement::{PathChoice, Support};
-use model::ruleset::{Policy, RuleSet};
+use compile::host::{Host, Interface};
+use compile::placement::{PathChoice, Support};
+use config::{Config, Settings};
+use rules::net::{Ifindex, Mac};
+use rules::ruleset::{Policy, RuleSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
@@ -53,7 +53,7 @@ impl Default for Rehearsal {
             identity: Identity {
                 instance: "rehearsal".to_owned(),
                 started: Instant::now(),
-                config: crate::config::main_file(None),
+                config: crate::config_files::main_file(None),
                 fleet: None,
             },
             commands,
@@ -107,7 +107,7 @@ impl Rehearsal {
     /// The rules as a configuration file.
     #[must_use]
     pub fn export(&self) -> String {
-        model::config::export(self.core.rules(), self.core.settings())
+        config::export(self.core.rules(), self.core.settings())
     }
 
     /// Does what the API asked of the supervisor and the dataplane; says whether it asked anything.

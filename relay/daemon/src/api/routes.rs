@@ -19,7 +19,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder, RefOr};

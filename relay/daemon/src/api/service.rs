@@ -10,16 +10,16 @@ use api::reply::{
     PathStatus, RulePart, State, Status, TunnelStatus,
 };
 use api::request::{ActiveInput, RuleList};
+
+use compile::host::{Host, Interface};
+use compile::placement::Support;
+use config::{Settings, StaticJoin, Tunnel};
 use dataplane::counters::Counters;
 use dataplane::features::{Feature, Features};
-use model::compile;
-use model::config::{Settings, StaticJoin, Tunnel};
-use model::document::RuleDocument;
-use model::endpoint::Endpoint;
-use model::host::{Host, Interface};
-use model::placement::Support;
-use model::rule::Rule;
-use model::ruleset::Policy;
+use rules::document::RuleDocument;
+use rules::endpoint::Endpoint;
+use rules::rule::Rule;
+use rules::ruleset::Policy;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -352,7 +352,7 @@ fn export(view: &View) -> String {
     let fleet: Vec<String> = fleet.map(|rule| rule.name.clone()).collect();
     let local = view.rules.changed(&fleet, Vec::new(), LINK_LOCAL);
     let local = local.as_ref().unwrap_or(&view.rules);
-    model::config::export(local, &view.settings)
+    config::export(local, &view.settings)
 }
 
 fn rules(view: &View) -> RuleList {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::demand::{Groups, Listening};
-use model::host::Host;
-use model::net::Ifindex;
-use model::rule::Rule;
-use model::ruleset::{Place, RuleChanges, RuleSet};
+use compile::host::Host;
+use rules::demand::{Groups, Listening};
+use rules::net::Ifindex;
+use rules::rule::Rule;
+use rules::ruleset::{Place, RuleChanges, RuleSet};
 
 use super::{Core, Recompiled, Step};
 use crate::demand::{Link, Links};

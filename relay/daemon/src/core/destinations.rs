@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use model::compile::next_hop_queries;
-use model::host::NextHopQuery;
-use model::ruleset::{RuleChanges, RuleSet};
+use compile::host::NextHopQuery;
+use compile::next_hop_queries;
+use rules::ruleset::{RuleChanges, RuleSet};
 
 /// Each with the number of rules that name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,9 @@ impl Destinations {
 
 #[cfg(test)]
 mod tests {
-    use model::document::RuleDocument;
-    use model::ruleset::Policy;
     use proptest::prelude::*;
+    use rules::document::RuleDocument;
+    use rules::ruleset::Policy;
 
     use super::*;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use api::request::Transaction;
-use model::config::Config;
-use model::document::RuleDocument;
-use model::rule::Rule;
-use model::ruleset::RuleSet;
+use config::Config;
+use rules::document::RuleDocument;
+use rules::rule::Rule;
+use rules::ruleset::RuleSet;
 
 use super::{Core, Refused, parse};
 

@@ -1,7 +1,7 @@
 //! What is joined whatever the rules say.
 
 use api::request::Transaction;
-use model::config::{Settings, StaticJoin};
+use config::{Settings, StaticJoin};
 
 use super::Refused;
 

@@ -1,8 +1,8 @@
 //! What somebody asks of the rules, and why it may be refused.
 
 use api::request::{RuleList, Transaction};
-use model::problem::Problems;
-use model::ruleset::ChangeError;
+use rules::problem::Problems;
+use rules::ruleset::ChangeError;
 
 /// A change that somebody asks for.
 #[derive(Clone, Debug)]

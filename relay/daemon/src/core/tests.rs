@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::request::RuleList;
-use model::document::OutputDocument;
-use model::host::{Interface, NextHop};
-use model::net::Mac;
-use model::table::OutputState;
+use compile::host::{Interface, NextHop};
+use compile::table::OutputState;
+use rules::document::OutputDocument;
+use rules::net::Mac;
 
 use super::*;
 use crate::api::refusal::{Code, Refusal};
@@ -327,7 +327,8 @@ fn a_next_hop_that_answers_brings_the_output_up() {
         silent: true,
     });
     let first = step(&core, asked, &silent);
-    let down = |route: &model::table::Route| matches!(route.outputs[0].state, OutputState::Down(_));
+    let down =
+        |route: &compile::table::Route| matches!(route.outputs[0].state, OutputState::Down(_));
     assert!(down(&first.diff().set[0].1));
     core.accept(first);
     let mac = Some(Mac([2, 0, 0, 0, 9, 9]));

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use igmp::codec::{self, Heard, RouterMessage};
 use igmp::router::{Querier, Router};
-use model::demand::{Groups, Listening};
-use model::net::Ifindex;
+use rules::demand::{Groups, Listening};
+use rules::net::Ifindex;
 use sys::group_socket::GroupSocket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use compile::host::Host;
 use igmp::timers::Timers;
-use model::demand::{Groups, Listening, SourceFilter};
-use model::host::Host;
-use model::net::Ifindex;
+use rules::demand::{Groups, Listening, SourceFilter};
+use rules::net::Ifindex;
 use serde::{Deserialize, Serialize};
 
 use super::Routers;

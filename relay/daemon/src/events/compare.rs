@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::reply::{Change, Event, State};
-use model::host::{Host, Interface, NextHop};
-use model::shared_map::SharedMap;
+use compile::host::{Host, Interface, NextHop};
+use rules::shared_map::SharedMap;
 
 use super::event::event;
 use super::kind::*;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use api::reply::{Event, State};
 use dataplane::counters::WorkerStats;
-use model::printable::{plural, printable};
+use rules::printable::{plural, printable};
 
 use super::kind::*;
 

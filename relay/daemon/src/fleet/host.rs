@@ -7,8 +7,8 @@ use std::time::Duration;
 use api::reply::FleetCounters;
 use dataplane::counters::{Counters, DropReason, RuleCounters};
 use fleet::host::{BoxFuture, Event, Fitness, Host};
-use model::document::RuleDocument;
-use model::printable::plural;
+use rules::document::RuleDocument;
+use rules::printable::plural;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::alarms::silence;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use model::net::Ifindex;
+use rules::net::Ifindex;
 use sys::membership::{Error, Listed, Membership, Memberships};
 
 use super::wanted::of_any;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use model::compile::{InputView, Join, RuleView};
-use model::net::Prefix;
+use compile::{InputView, Join, RuleView};
+use rules::net::Prefix;
 use sys::membership::Membership;
 
 /// What is to be joined. A group that some rule wants from any source is joined for any, whatever
@@ -139,10 +139,10 @@ pub(super) fn of_any(membership: &Membership) -> Membership {
 
 #[cfg(test)]
 mod tests {
-    use model::net::Ifindex;
-    use model::placement::Placement;
-    use model::table::Path;
+    use compile::placement::Placement;
+    use compile::table::Path;
     use proptest::prelude::*;
+    use rules::net::Ifindex;
 
     use super::*;
 

@@ -4,9 +4,9 @@
 use std::io;
 use std::path::Path;
 
-use model::config::{Config, Settings};
-use model::document::RuleDocument;
-use model::ruleset::RuleSet;
+use config::{Config, Settings};
+use rules::document::RuleDocument;
+use rules::ruleset::RuleSet;
 use serde::{Deserialize, Serialize};
 
 use crate::state::journal::{Journal, Prepared, Remembered};
@@ -199,7 +199,7 @@ impl RunningStore {
 mod tests {
     use std::fs;
 
-    use model::ruleset::{ChangeError, Policy};
+    use rules::ruleset::{ChangeError, Policy};
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use api::reply::{DemandStats, ListenerStats, OutputStats};
 use igmp::codec::Version;
 use igmp::router::Querier;
-use model::demand::SourceFilter;
-use model::rule::Rule;
+use rules::demand::SourceFilter;
+use rules::rule::Rule;
 
 use crate::demand::{LinkStanding, Listeners, Member};
 use crate::view::RuleState;

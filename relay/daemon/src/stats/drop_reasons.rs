@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use compile::table::{DownReason, Path, Ttl};
 use dataplane::counters::DropReason;
-use model::net::Prefix;
-use model::rule::{OutputSpec, Rule};
-use model::ruleset::RuleSet;
-use model::table::{DownReason, Path, Ttl};
+use rules::net::Prefix;
+use rules::rule::{OutputSpec, Rule};
+use rules::ruleset::RuleSet;
 
 use crate::view::{RuleState, View};
 
@@ -158,12 +158,12 @@ mod tests {
     use super::*;
 
     fn rules(text: &str) -> RuleSet {
-        let file = model::config::ConfigFile {
+        let file = config::ConfigFile {
             name: "mcr.toml".to_owned(),
             text: format!("version = 1\n{text}"),
         };
-        let policy = model::ruleset::Policy::default();
-        model::config::Config::load(&[file], policy).unwrap().rules
+        let policy = rules::ruleset::Policy::default();
+        config::Config::load(&[file], policy).unwrap().rules
     }
 
     fn names(reasons: Reasons) -> Vec<&'static str> {

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use api::reply::{EgressStats, Event};
+use compile::host::Host;
 use host::{EgressCounters, connect, read_egress};
-use model::host::Host;
-use model::net::Ifindex;
 use rtnetlink::Handle;
+use rules::net::Ifindex;
 
 use crate::alarms::{Alarm, Alarms, Row};
 use crate::events::event;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::reply::{ResidenceBucket, ResidenceStats};
+use compile::table::Path;
 use dataplane::counters::{Latency, bound_ns};
-use model::table::Path;
 
 use super::path_name;
 

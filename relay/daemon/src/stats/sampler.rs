@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
+use compile::host::Host;
 use dataplane::Seen;
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
 use host::tick;
-use model::host::Host;
-use model::rule::Rule;
-use model::ruleset::RuleSet;
+use rules::rule::Rule;
+use rules::ruleset::RuleSet;
 use tokio::sync::watch;
 use tokio::task::block_in_place;
 
@@ -299,8 +299,8 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use dataplane::counters::{Received, Traffic};
-    use model::document::RuleDocument;
-    use model::ruleset::Policy;
+    use rules::document::RuleDocument;
+    use rules::ruleset::Policy;
 
     use super::*;
 

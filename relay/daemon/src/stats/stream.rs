@@ -11,10 +11,10 @@ use std::mem;
 
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
 use dataplane::counters::{HealthCounters, Received, Traffic};
-use model::duration;
-use model::health::{Content, Health};
-use model::printable::plural;
-use model::rule::Rule;
+use rules::duration;
+use rules::health::{Content, Health};
+use rules::printable::plural;
+use rules::rule::Rule;
 
 use super::history::Past;
 use crate::alarms::{Alarm, Alarms, Legs, Losses, beyond, nanoseconds, silence};

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use model::rule::Rule;
-use model::ruleset::{Place, RuleSet};
-use model::shared_map::SharedMap;
+use rules::rule::Rule;
+use rules::ruleset::{Place, RuleSet};
+use rules::shared_map::SharedMap;
 
 use super::history::{Ring, Span};
 use super::stream::{Rest, Stream};
@@ -152,9 +152,9 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use dataplane::counters::{HealthCounters, Received, Traffic};
-    use model::document::{HealthDocument, RuleDocument};
-    use model::ruleset::Policy;
     use proptest::prelude::*;
+    use rules::document::{HealthDocument, RuleDocument};
+    use rules::ruleset::Policy;
 
     use super::super::stream::Stream;
     use super::*;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event};
+use compile::host::Host;
+use config::{Config, Settings};
 use host::Snapshot;
 use host::backlog::{self, Outcome};
-use model::config::{Config, Settings};
-use model::demand::Listening;
-use model::host::Host;
-use model::net::Ifindex;
-use model::ruleset::{Place, RuleChanges, RuleSet};
-use model::shared_map::SharedMap;
+use rules::demand::Listening;
+use rules::net::Ifindex;
+use rules::ruleset::{Place, RuleChanges, RuleSet};
+use rules::shared_map::SharedMap;
 use tokio::task::block_in_place;
 
 use super::command::FleetRules;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use api::reply::Change;
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 use tokio::sync::oneshot;
 
 use crate::api::refusal::Answer;

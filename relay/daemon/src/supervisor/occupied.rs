@@ -1,12 +1,12 @@
 //! Ports of this host that rules are to take packets of and a program has bound: two cannot have what
 //! is sent to one address, unless both are meant to.
 
+use compile::InputView;
+use compile::table::LocalDelivery;
 use host::{UdpSocket, udp_sockets};
-use model::compile::InputView;
-use model::endpoint::Endpoint;
-use model::rule::Rule;
-use model::ruleset::RuleSet;
-use model::table::LocalDelivery;
+use rules::endpoint::Endpoint;
+use rules::rule::Rule;
+use rules::ruleset::RuleSet;
 
 use crate::core::Step;
 

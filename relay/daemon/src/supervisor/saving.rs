@@ -4,7 +4,7 @@
 use std::io;
 
 use api::reply::Event;
-use model::config::{Config, OnFull};
+use config::{Config, OnFull};
 
 use super::Supervisor;
 use crate::core::{Refused, Step};

@@ -1,9 +1,9 @@
 //! When tunnels are made and taken away: before rules use them, and after none does.
 
+use compile::host::Host;
+use config::{Config, Settings};
 use host::{Error, Snapshot};
-use model::config::{Config, Settings};
-use model::host::Host;
-use model::ruleset::RuleSet;
+use rules::ruleset::RuleSet;
 
 use super::Supervisor;
 use crate::core::Refused;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bpf::layout::{Choice, Gate, Line};
 use bpf::merge_layout::Merge;
-use model::failover::Failover as Times;
-use model::table::{FailoverLines, LocalDelivery, Output, OutputState, RateLimit, RateUnit};
+use compile::table::{FailoverLines, LocalDelivery, Output, OutputState, RateLimit, RateUnit};
 use packet::verdict::DropReason;
+use rules::failover::Failover as Times;
 use sys::field;
 use sys::shared_memory::Region;
 use zerocopy::{FromBytes, IntoBytes};
@@ -197,7 +197,7 @@ fn route(input: &str) -> Route {
         outputs: vec![Output {
             index: 0,
             to: "239.10.1.1%eth1:6001".to_owned(),
-            state: OutputState::Down(model::table::DownReason::InterfaceDown),
+            state: OutputState::Down(compile::table::DownReason::InterfaceDown),
             limit: Some(RateLimit {
                 unit: RateUnit::Packets,
                 rate: 1,

@@ -1,13 +1,13 @@
-//! Encodes the model's types as entries of the maps.
+//! Encodes the table's types as entries of the maps.
 
 use std::net::IpAddr;
 
 use bpf::layout;
-use model::net::{Mac, Prefix, low_bits};
-use model::table::{
+use compile::table::{
     DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Ttl,
 };
 use packet::verdict::DropReason;
+use rules::net::{Mac, Prefix, low_bits};
 
 use crate::error::Error;
 use crate::kernel::key::{Key, RangeRoute};

@@ -1,6 +1,6 @@
 //! Which routes pass by which gate.
 
-use model::table::Path;
+use compile::table::Path;
 
 use crate::gates::{self, Gates};
 

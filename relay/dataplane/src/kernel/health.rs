@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use bpf::Maps;
 use bpf::layout;
 use bpf::map;
-use model::table::{Path, Route};
+use compile::table::{Path, Route};
 use packet::health::{Arrivals, Content, rtp};
 use sys::memory::Array;
 

@@ -6,7 +6,7 @@ use bpf::Error;
 use bpf::Maps;
 use bpf::layout::{RouteKey, RouteKey6};
 use bpf::map::HashMap;
-use model::net::{Ports, Prefix};
+use rules::net::{Ports, Prefix};
 
 /// Key of `routes` or `routes6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,7 +7,7 @@ use std::ops::Range;
 use bpf::layout::{ARBITER_FAILOVER, Failover, merge_arbiter};
 use bpf::map;
 use bpf::merge_layout::MergeBlock;
-use model::table::Route;
+use compile::table::Route;
 
 use crate::error::Error;
 use crate::failover;

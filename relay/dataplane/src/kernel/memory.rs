@@ -8,7 +8,7 @@ use bpf::flows::Flows;
 use bpf::layout::{self, Failover, Identity, Limit, Settings, Word};
 use bpf::map::{self, Counters};
 use bpf::merge_layout::MergeBlock;
-use model::table::Path;
+use compile::table::Path;
 use packet::latency::Latency;
 use sys::field;
 use sys::memory::{Array, Field};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use bpf::layout::{self, Word};
-use model::table::{Output, RateLimit, Route, RouteKey};
+use compile::table::{Output, RateLimit, Route, RouteKey};
 
 use crate::control::{Memory, Owner};
 use crate::error::Error;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use bpf::Maps;
 use bpf::layout::{Candidate, Range, RangeKey, Settings};
 use bpf::map;
-use model::net::Prefix;
+use rules::net::Prefix;
 use sys::field;
 use sys::memory::Array;
 
@@ -211,7 +211,7 @@ fn route_of((ifindex, groups): Node, candidate: &Candidate) -> RangeRoute {
     RangeRoute {
         ifindex,
         groups,
-        ports: model::net::Ports {
+        ports: rules::net::Ports {
             first: candidate.first_port,
             last: candidate.last_port,
         },

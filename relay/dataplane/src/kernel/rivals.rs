@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use bpf::neighbour::neighbours;
-use model::overlap::overlapping;
-use model::table::RouteKey;
+use compile::overlap::overlapping;
+use compile::table::RouteKey;
 
 /// A key, one of another instance's that some packet fits as well, and that instance's name.
 pub type Rival = (RouteKey, RouteKey, String);

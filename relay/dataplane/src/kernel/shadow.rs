@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use model::diff::TableDiff;
-use model::table::{Path, RouteKey, Table};
+use compile::diff::TableDiff;
+use compile::table::{Path, RouteKey, Table};
 
 /// Does something with everything, shadows included, or else with the kernel path's own share.
 pub(crate) fn or_without<T: Shadowed, E: Display>(

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use bpf::grace;
 use bpf::layout::{self, Word};
-use model::table::{Path, Route, RouteKey};
+use compile::table::{Path, Route, RouteKey};
 
 use crate::error::Error;
 use crate::gates::{NONE, SHARES, SHUT};

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bpf::merge_layout::MergeLine;
-use model::merge::By;
+use rules::merge::By;
 use sys::shared_memory;
 
 use super::*;
@@ -97,13 +97,13 @@ impl Fixture {
 }
 
 fn rtp() -> MergeParams {
-    MergeParams::of(&model::merge::Merge::default())
+    MergeParams::of(&rules::merge::Merge::default())
 }
 
 fn by(by: By) -> MergeParams {
-    MergeParams::of(&model::merge::Merge {
+    MergeParams::of(&rules::merge::Merge {
         by,
-        ..model::merge::Merge::default()
+        ..rules::merge::Merge::default()
     })
 }
 
@@ -122,10 +122,10 @@ fn what_is_set_up_is_found_again() {
 
 #[test]
 fn more_packets_take_more_blocks() {
-    let merge = |packets| model::merge::Merge {
+    let merge = |packets| rules::merge::Merge {
         packets,
         window: Duration::from_millis(3),
-        ..model::merge::Merge::default()
+        ..rules::merge::Merge::default()
     };
     assert_eq!(MergeParams::of(&merge(2_048)).blocks(), 4);
     assert_eq!(MergeParams::of(&merge(65_536)).blocks(), 128);
@@ -256,9 +256,9 @@ fn a_successor_keeps_what_makes_sense_once() {
 fn another_number_of_packets_needs_room_beside_the_former() {
     let mut memory = Fixture::with(rtp(), &[]);
     let before = memory.0.of(RULE).expect("it is there");
-    let fewer = MergeParams::of(&model::merge::Merge {
+    let fewer = MergeParams::of(&rules::merge::Merge {
         packets: 32_768,
-        ..model::merge::Merge::default()
+        ..rules::merge::Merge::default()
     });
     let after = memory.begin(RULE, fewer).expect("there is room");
     assert_ne!(
@@ -276,9 +276,9 @@ fn another_number_of_packets_needs_room_beside_the_former() {
 fn what_is_prepared_and_not_used_leaves_no_trace() {
     let mut memory = Fixture::new();
     let hash = [1; 2];
-    let most = MergeParams::of(&model::merge::Merge {
+    let most = MergeParams::of(&rules::merge::Merge {
         packets: PACKETS_MAX,
-        ..model::merge::Merge::default()
+        ..rules::merge::Merge::default()
     });
     let mut fitting = 0;
     while memory.0.prepare(([fitting; 2], None), most).unwrap() {

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 
 use bpf::merge::BLOCKS;
 use bpf::merge_layout::{Merge, MergeLine, MergeStream};
-use model::merge::LINES_MAX;
+use rules::merge::LINES_MAX;
 use sys::field;
 use sys::memory::{Array, Field};
 

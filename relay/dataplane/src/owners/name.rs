@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use model::table::{Output, Route};
+use compile::table::{Output, Route};
 
 /// 128 bits that stand for a name.
 pub(crate) type Hash = [u64; 2];

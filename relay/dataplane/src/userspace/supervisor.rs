@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use model::diff::TableDiff;
-use model::merge::By;
-use model::table::{Path, Route, RouteKey, Table};
+use compile::diff::TableDiff;
+use compile::table::{Path, Route, RouteKey, Table};
+use rules::merge::By;
 use sys::shared_memory::Region;
 
 use crate::counters::{

@@ -4,10 +4,10 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use compile::table::{Path, Route};
 use dataplane::{Capacity, Close, Dataplane};
 use lab::link;
-use model::health::Inspect;
-use model::table::{Path, Route};
+use rules::health::Inspect;
 
 use crate::bed::{Bed, route, table};
 
@@ -337,14 +337,14 @@ fn nothing_that_pinned_maps_hold_is_believed() {
     let bed = Bed::new();
     let (sender, sink) = (bed.sender(), bed.sink(OUT, 6001));
     let (one, range) = (bed.key(IN, 5001), bed.key(IN, 5002));
-    let range = model::table::RouteKey {
-        ports: model::net::Ports {
+    let range = compile::table::RouteKey {
+        ports: rules::net::Ports {
             first: 5002,
             last: 5010,
         },
         ..range
     };
-    let specific = model::table::RouteKey {
+    let specific = compile::table::RouteKey {
         source: Some(IpAddr::from([10, 0, 0, 1]).into()),
         ..bed.key(IN, 5020)
     };

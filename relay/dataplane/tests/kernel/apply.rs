@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use compile::diff::TableDiff;
+use compile::table::Table;
 use dataplane::{Capacity, Error, Reading};
-use model::diff::TableDiff;
-use model::table::Table;
 
 use crate::bed::{Bed, route, table};
 

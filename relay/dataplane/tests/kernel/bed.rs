@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use compile::table::{
+    Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Table, Ttl,
+};
 use dataplane::features::Feature;
 use dataplane::{Capacity, Dataplane, Options};
 use lab::link;
 use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
-use model::net::{Ifindex, Mac, Ports, Prefix};
-use model::table::{
-    Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Table, Ttl,
-};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use rules::net::{Ifindex, Mac, Ports, Prefix};
 use tempfile::TempDir;
 
 /// Sender, relay, sink, and a bpffs.

@@ -5,11 +5,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use compile::table::{Egress, LocalDelivery, OutputState, Ttl};
 use dataplane::{Capacity, Dataplane};
 use lab::link;
 use lab::socket::{Receiver, Sender, payload};
-use model::net::Ifindex;
-use model::table::{Egress, LocalDelivery, OutputState, Ttl};
+use rules::net::Ifindex;
 
 use crate::bed::{Bed, route, table};
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use compile::table::Table;
 use dataplane::{Capacity, Close};
 use lab::link;
-use model::table::Table;
 
 use crate::bed::{Bed, route, table};
 

@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use compile::table::{LinkHeader, OutputState};
 use dataplane::Capacity;
 use lab::link;
 use lab::namespace::Namespace;
 use lab::socket::Receiver;
-use model::net::{Ifindex, Mac};
-use model::table::{LinkHeader, OutputState};
+use rules::net::{Ifindex, Mac};
 
 use crate::bed::{Bed, route, table};
 

@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use compile::diff::TableDiff;
+use compile::table::{MergeLines, Route, RouteKey, Table};
 use dataplane::counters::LineStats;
 use dataplane::{Capacity, Dataplane, Error};
-use model::diff::TableDiff;
-use model::merge::{By, ByteOrder, Field, Merge, Sequence};
-use model::table::{MergeLines, Route, RouteKey, Table};
+use rules::merge::{By, ByteOrder, Field, Merge, Sequence};
 
 use crate::bed::{Bed, route, table};
 

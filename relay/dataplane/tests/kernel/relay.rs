@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use compile::table::{DownReason, LocalDelivery, OutputState, RateLimit, RateUnit};
 use dataplane::{ArrivalsReading, Capacity, Seen};
 use lab::socket::{Receiver, Sender, udp_counters};
-use model::net::Prefix;
-use model::table::{DownReason, LocalDelivery, OutputState, RateLimit, RateUnit};
 use packet::verdict::DropReason;
+use rules::net::Prefix;
 
 use crate::bed::{Bed, route, table};
 

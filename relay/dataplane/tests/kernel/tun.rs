@@ -7,13 +7,13 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use compile::table::{LinkHeader, OutputState};
 use dataplane::Capacity;
 use lab::link;
 use lab::socket::Receiver;
-use model::net::Ifindex;
-use model::table::{LinkHeader, OutputState};
 use nix::libc;
 use packet::craft::Craft;
+use rules::net::Ifindex;
 
 use crate::bed::{Bed, route, table};
 

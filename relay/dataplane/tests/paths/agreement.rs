@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::table::{Output, Table};
+use compile::table::{Output, Table};
 use packet::memory::Memory;
 use proptest::array::uniform6;
 use proptest::collection::vec;

@@ -4,12 +4,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use model::merge::{By, Merge};
-use model::net::{Ifindex, Ports, Prefix};
-use model::table::{MergeLines, Output, Route, RouteKey, Table, Ttl};
+use compile::table::{MergeLines, Output, Route, RouteKey, Table, Ttl};
 use packet::answer::LIFETIME_NS;
 use packet::craft::{Craft, group_mac};
 use packet::verdict::{DropReason, Verdict};
+use rules::merge::{By, Merge};
+use rules::net::{Ifindex, Ports, Prefix};
 use sys::socket_lookup::SocketLookup;
 
 use crate::bed::bind;

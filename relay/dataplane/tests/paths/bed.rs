@@ -13,11 +13,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use compile::table::{LocalDelivery, OutputState, Path, Route, RouteKey, Table};
 use lab::wait;
-use model::net::{Ifindex, Ports, Prefix};
-use model::table::{LocalDelivery, OutputState, Path, Route, RouteKey, Table};
 use packet::craft::Craft;
 use packet::parse::{ChecksumState, Gso, Meta};
+use rules::net::{Ifindex, Ports, Prefix};
 use sys::frame_socket::{Capture, FrameSocket};
 use sys::netns::Namespace;
 use sys::packet_socket::{PacketSocket, VNET_HEADER};

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use model::net::{Ifindex, Mac, Ports, Prefix};
-use model::table::{
+use compile::table::{
     DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, Route,
     RouteKey, Table, Ttl,
 };
 use packet::craft::{Craft, CraftChecksum, group_mac};
 use packet::parse::{ChecksumState, Gso, Link, Meta};
 use packet::verdict::{DropReason, Verdict};
+use rules::net::{Ifindex, Mac, Ports, Prefix};
 
 /// The interface packets come in by.
 pub(crate) const INGRESS: Ifindex = Ifindex(1);

@@ -1,11 +1,11 @@
 //! Inputs that are addresses of this host: whom a frame is for, who sent it, which port; ports that
 //! become groups and groups that become ports.
 
-use model::net::{Mac, Ports, Prefix};
-use model::table::{Egress, LinkHeader, LocalDelivery, Output, RouteKey};
+use compile::table::{Egress, LinkHeader, LocalDelivery, Output, RouteKey};
 use packet::craft::{Craft, group_mac};
 use packet::parse::{Gso, Meta};
 use packet::verdict::DropReason;
+use rules::net::{Mac, Ports, Prefix};
 
 use crate::case::{
     A, B, C, Case, INGRESS, Outlet, Packet, address, changed, copy_of, craft_super_packet,

@@ -1,10 +1,10 @@
-//! Outputs on demand, as `model::compile` divides their routes: what nobody listens to, the groups that
+//! Outputs on demand, as `compile` divides their routes: what nobody listens to, the groups that
 //! somebody does, and sources that receivers chose.
 
-use model::net::{Ports, Prefix};
-use model::table::{DownReason, Output, RouteKey};
+use compile::table::{DownReason, Output, RouteKey};
 use packet::craft::Craft;
 use packet::verdict::DropReason;
+use rules::net::{Ports, Prefix};
 
 use crate::case::{
     A, B, Case, Outlet, PORT, RULE, address, copy_of, input, key, output, route, sent, socket, with,

@@ -1,9 +1,9 @@
 //! Every field that an output may change, keep or repair.
 
-use model::net::{Mac, Ports, Prefix};
-use model::table::{LinkHeader, Ttl};
+use compile::table::{LinkHeader, Ttl};
 use packet::craft::{Craft, CraftChecksum};
 use packet::verdict::DropReason;
+use rules::net::{Mac, Ports, Prefix};
 
 use crate::case::output;
 use crate::case::{A, B, C, Case, Outlet, address, changed, copy_of, input, plain, socket, with};

@@ -3,10 +3,10 @@
 //! One that comes before its datagram's first takes the route of its group if there is but one rule
 //! for it, and goes to the stack as well, where a socket of another port may wait for it.
 
-use model::net::{Ports, Prefix};
-use model::table::{Output, RouteKey};
+use compile::table::{Output, RouteKey};
 use packet::craft::Craft;
 use packet::verdict::DropReason;
+use rules::net::{Ports, Prefix};
 
 use crate::case::{
     A, B, C, Case, Outlet, PORT, RULE, address, copy_of, input, key, output, plain, route, socket,

@@ -1,9 +1,9 @@
 //! Routes of shares: packets leave while the share's gate is open, and are `standby` otherwise.
 
-use model::net::{Ports, Prefix};
-use model::table::{DownReason, LocalDelivery, RouteKey};
+use compile::table::{DownReason, LocalDelivery, RouteKey};
 use packet::craft::Craft;
 use packet::verdict::{DropReason, Verdict};
+use rules::net::{Ports, Prefix};
 
 use crate::case::{
     A, B, Case, OPEN, PAST, PORT, SHUT, address, craft_super_packet, down, input, key, plain,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use model::failover::Failover;
-use model::net::{Ports, Prefix};
-use model::table::{DownReason, FailoverLines, RateLimit, RateUnit, Route, RouteKey};
+use compile::table::{DownReason, FailoverLines, RateLimit, RateUnit, Route, RouteKey};
 use packet::craft::Craft;
 use packet::verdict::{DropReason, Verdict};
+use rules::failover::Failover;
+use rules::net::{Ports, Prefix};
 
 use crate::case::{
     A, B, Case, Outlet, PORT, address, copy_of, craft_super_packet, down, input, key, output,

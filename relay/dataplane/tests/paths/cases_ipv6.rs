@@ -1,9 +1,9 @@
 //! IPv6: what differs from IPv4.
 
-use model::net::{Ports, Prefix};
-use model::table::{Egress, Output, Ttl};
+use compile::table::{Egress, Output, Ttl};
 use packet::craft::{Craft, CraftChecksum, group_mac};
 use packet::verdict::DropReason;
+use rules::net::{Ports, Prefix};
 
 use crate::case::{A, Case, Outlet, Packet, address, changed, socket, with};
 

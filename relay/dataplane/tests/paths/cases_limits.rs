@@ -2,10 +2,10 @@
 //! never passes, one that costs as much as the burst passes a fresh limit. Each case has a rule of
 //! its own, so that its limit is fresh.
 
-use model::net::{Mac, Ports, Prefix};
-use model::table::{Egress, LinkHeader, RateLimit, RateUnit};
+use compile::table::{Egress, LinkHeader, RateLimit, RateUnit};
 use packet::craft::Craft;
 use packet::verdict::{DropReason, Verdict};
+use rules::net::{Mac, Ports, Prefix};
 
 use crate::case::{
     A, B, C, Case, Outlet, address, changed, copy_of, craft_super_packet, egress_mac, input,

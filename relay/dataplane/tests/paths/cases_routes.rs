@@ -1,9 +1,9 @@
 //! Which route a packet takes, local delivery, outputs that are down, loops.
 
-use model::net::{Ifindex, Ports, Prefix};
-use model::table::{DownReason, LocalDelivery, RouteKey};
+use compile::table::{DownReason, LocalDelivery, RouteKey};
 use packet::craft::Craft;
 use packet::verdict::DropReason;
+use rules::net::{Ifindex, Ports, Prefix};
 
 use crate::case::{
     A, B, C, Case, PORT, address, copy_of, down, input, key, output, plain, route, sent, socket,

@@ -3,12 +3,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use model::net::{Ports, Prefix};
-use model::table::{Route, RouteKey, Table, Ttl};
+use compile::table::{Route, RouteKey, Table, Ttl};
 use packet::craft::Craft;
 use packet::datagram::Part;
 use packet::fragment::{pieces, write_piece_header};
 use packet::parse::{Link, Meta, Parsed, parse};
+use rules::net::{Ports, Prefix};
 
 use crate::case::{A, B, INGRESS, PORT, Packet, RULE, address, output, route, socket, with};
 use crate::reference::Reference;

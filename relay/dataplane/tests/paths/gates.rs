@@ -1,9 +1,9 @@
 //! Gates that open and shut while packets come, and routes that change their shares.
 
-use model::health::Inspect;
-use model::merge::By;
-use model::table::{RateLimit, RateUnit, Table};
+use compile::table::{RateLimit, RateUnit, Table};
 use packet::verdict::{DropReason, Verdict};
+use rules::health::Inspect;
+use rules::merge::By;
 
 use crate::case::{A, B, INGRESS, OPEN, Packet, SHUT, input, key, output, route};
 use crate::fragments::cut_ipv4;

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use model::net::{Ifindex, Mac, Ports, Prefix};
-use model::table::{
+use compile::table::{
     DownReason, LinkHeader, LocalDelivery, Output, OutputState, RateLimit, RateUnit, RouteKey,
     Table, Ttl,
 };
@@ -15,6 +14,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use rules::net::{Ifindex, Mac, Ports, Prefix};
 
 use crate::case::{
     A, B, C, INGRESS, OPEN, PAST, Packet, SHUT, address, egress_mac, output, route, socket, with,

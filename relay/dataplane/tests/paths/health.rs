@@ -3,16 +3,16 @@
 
 use std::time::{Duration, Instant};
 
+use compile::table::Table;
 use dataplane::counters::HealthCounters;
 use lab::wait;
-use model::health::{Content, Inspect};
-use model::table::Table;
 use packet::craft::{Craft, CraftChecksum};
 use packet::health::{self, Watch};
 use packet::mpeg_ts::{ADAPTATION, NULL_PID, PAYLOAD, SYNC, packet as ts_packet};
 use packet::parse::Gso;
+use rules::health::{Content, Inspect};
 
-use model::table::DownReason;
+use compile::table::DownReason;
 use packet::verdict::DropReason;
 
 use crate::case::{A, INGRESS, Packet, down, input, key, output, route};

@@ -1,8 +1,8 @@
 //! The kernel path as an executor: a dataplane of its own, pinned in a bpffs of its own.
 
+use compile::table::Path;
 use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Options};
-use model::table::Path;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tempfile::TempDir;
 

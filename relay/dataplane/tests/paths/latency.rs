@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use compile::table::{DownReason, Table};
 use lab::wait;
-use model::table::{DownReason, Table};
 use packet::craft::Craft;
 use packet::latency::{KERNEL_EVERY, Latency, bound_ns};
 use packet::verdict::DropReason;

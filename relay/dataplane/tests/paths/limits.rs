@@ -1,8 +1,8 @@
 //! Rate limits that were exceeded: what comes after them, another limit or another rule, starts with
 //! its whole burst. The rates are so low that time gives nothing back.
 
-use model::net::{Mac, Ports, Prefix};
-use model::table::{LinkHeader, RateLimit, RateUnit, Table};
+use compile::table::{LinkHeader, RateLimit, RateUnit, Table};
+use rules::net::{Mac, Ports, Prefix};
 
 use crate::case::{
     A, B, INGRESS, Packet, RULE, address, egress_mac, input, key, output, route, with,

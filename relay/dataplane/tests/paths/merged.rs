@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use compile::table::{MergeLines, RateLimit, RateUnit, Route, RouteKey, Table};
 use lab::wait;
-use model::merge::{By, ByteOrder, DEFAULT_PACKETS, Field, Merge, Sequence};
-use model::net::Prefix;
-use model::table::{MergeLines, RateLimit, RateUnit, Route, RouteKey, Table};
 use packet::craft::{Craft, CraftChecksum};
 use packet::parse::Gso;
+use rules::merge::{By, ByteOrder, DEFAULT_PACKETS, Field, Merge, Sequence};
+use rules::net::Prefix;
 
 use packet::verdict::{DropReason, Verdict};
 

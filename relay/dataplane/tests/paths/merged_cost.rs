@@ -1,8 +1,8 @@
 //! What merging costs the kernel path's program on one packet, by the kernel's own measure.
 
-use model::merge::By;
-use model::table::{DownReason, Table};
+use compile::table::{DownReason, Table};
 use packet::verdict::DropReason;
+use rules::merge::By;
 
 use crate::case::{Packet, down};
 use crate::merged::{craft, rtp, table};

@@ -1,11 +1,10 @@
-//! `packet`'s reference as an executor of the model's table.
+//! `packet`'s reference as an executor of the table.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use model::net::Ifindex;
-use model::table::{
+use compile::table::{
     DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, RateLimit, RateUnit, Route,
     RouteKey, Table, Ttl,
 };
@@ -15,6 +14,7 @@ use packet::parse::Link;
 use packet::reference as plain;
 use packet::rewrite::TtlChange;
 use packet::verdict::{DropReason, Verdict};
+use rules::net::Ifindex;
 
 use crate::case::{Expected, OPEN, Outlet, Packet};
 

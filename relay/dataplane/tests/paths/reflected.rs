@@ -1,11 +1,11 @@
 //! Rules that reflect: a packet leaves by every output but that of its own input, and what others
 //! reflect back passes no more, whichever input brings it.
 
-use model::merge::By;
-use model::net::Prefix;
-use model::table::{Route, RouteKey, Table};
+use compile::table::{Route, RouteKey, Table};
 use packet::craft::Craft;
 use packet::verdict::DropReason;
+use rules::merge::By;
+use rules::net::Prefix;
 
 use crate::case::{A, B, C, Packet, address, output, socket, with};
 use crate::fragments::{cut_ipv4, cut_ipv6};

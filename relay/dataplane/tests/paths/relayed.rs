@@ -4,19 +4,19 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use compile::diff::TableDiff;
+use compile::table::{Path, Table};
 use dataplane::counters::{
     Counters, Drops, HealthCounters, InputCounters, OutputCounters, RuleCounters, Traffic,
 };
 use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Gates, Input, Outcome};
 use lab::wait;
-use model::diff::TableDiff;
-use model::net::Ifindex;
-use model::table::{Path, Table};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use packet::latency::Latency;
 use packet::verdict::{DropReason, Verdict};
+use rules::net::Ifindex;
 
 use crate::bed::Bed;
 use crate::case::{Expected, INGRESS, OPEN, Outlet, PAST, Packet, trim};

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use model::net::Ifindex;
 use packet::checksum;
 use packet::craft::fix_ipv4_checksum;
 use packet::parse::ChecksumState;
+use rules::net::Ifindex;
 
 use crate::bed;
 use crate::case::{Case, INGRESS, PORT, Packet};

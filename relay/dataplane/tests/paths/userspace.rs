@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
+use compile::table::Path;
 use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Options};
-use model::table::Path;
 
 use crate::bed::Bed;
 use crate::relayed::Relay;

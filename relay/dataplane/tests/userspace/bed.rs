@@ -11,18 +11,18 @@ use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use compile::diff::TableDiff;
+use compile::table::{
+    Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Table, Ttl,
+};
 use dataplane::counters::{Counters, RuleCounters};
 use dataplane::{Close, Dataplane, Options};
 use lab::link;
 use lab::topology::Chain;
-use model::diff::TableDiff;
-use model::net::{Ifindex, Mac, Ports, Prefix};
-use model::table::{
-    Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Table, Ttl,
-};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rules::net::{Ifindex, Mac, Ports, Prefix};
 use tempfile::TempDir;
 
 /// Name of the ignored test that is no test but a worker.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use compile::table::{RateLimit, RateUnit};
 use lab::socket::{Receiver, Sender};
 use lab::topology::{Chain, Pipeline};
-use model::table::{RateLimit, RateUnit};
 use packet::verdict::DropReason;
 
 use crate::bed::Bed;

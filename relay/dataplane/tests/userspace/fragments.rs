@@ -2,8 +2,8 @@
 //! datagram's first leaves by neither, and is counted once.
 
 use anyhow::Result;
+use compile::table::Path;
 use lab::frame::FrameSender;
-use model::table::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use packet::craft::Craft;

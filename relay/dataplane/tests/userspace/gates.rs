@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use compile::table::Path;
 use dataplane::Gates;
 use lab::socket::{Receiver, Sender};
-use model::table::Path;
 use packet::verdict::DropReason;
 
 use crate::bed::{Bed, Rule};

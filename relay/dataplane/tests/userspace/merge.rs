@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use compile::table::{MergeLines, Table};
 use dataplane::counters::{DropReason, RuleCounters};
 use lab::socket::{Receiver, Sender, number, payload};
-use model::merge::{By, ByteOrder, Field, Merge, Sequence};
-use model::table::{MergeLines, Table};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rules::merge::{By, ByteOrder, Field, Merge, Sequence};
 
 use crate::bed::{Bed, Rule};
 
@@ -218,7 +218,7 @@ fn lost_of_rtp(workers: usize) -> Result<()> {
     let mut bed = Bed::new(workers)?;
     let mut rules = merged(&bed, "cam1", rtp, &[0, 1]);
     for (_, route) in &mut rules {
-        route.inspect = Some(model::health::Inspect::default());
+        route.inspect = Some(rules::health::Inspect::default());
     }
     bed.apply(rules)?;
     let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
@@ -406,7 +406,7 @@ fn a_rule_without_room_is_refused_by_name() -> Result<()> {
         let rules = (0..count).flat_map(|number| {
             let rules = merged(&bed, &format!("r{number}"), large, &[0, 1]).into_iter();
             rules.map(move |(mut key, route)| {
-                key.ports = model::net::Ports::single(1_000 + number);
+                key.ports = rules::net::Ports::single(1_000 + number);
                 (key, route)
             })
         });

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use compile::table::Path;
 use lab::link;
 use lab::socket::{Receiver, Sender};
-use model::table::Path;
 use packet::latency;
 
 use crate::bed::Bed;

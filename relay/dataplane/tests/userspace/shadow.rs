@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use compile::table::LocalDelivery;
 use lab::socket::{Receiver, Sender};
-use model::table::LocalDelivery;
 
 use crate::bed::Bed;
 

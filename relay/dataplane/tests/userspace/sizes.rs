@@ -4,10 +4,10 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use compile::table::OutputState;
 use lab::frame::{FrameReceiver, FrameSender};
 use lab::link;
 use lab::socket::{Receiver, payload};
-use model::table::OutputState;
 use packet::craft::{Craft, CraftChecksum};
 use packet::verdict::DropReason;
 use sys::packet_socket::VnetHeader;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use model::rule::is_name;
+use rules::rule::is_name;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

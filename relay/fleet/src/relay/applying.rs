@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use api::reply::FleetChange;
 use etcd::{Compare, Is, KeyRange, Op, RangeOptions, Txn};
-use model::document::RuleDocument;
-use model::ruleset::Policy;
+use rules::document::RuleDocument;
+use rules::ruleset::Policy;
 
 use super::operator::{Operator, PATIENCE, now_ms};
 use super::rules_reader::beside;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::reply::{FleetChange, FleetCounters, FleetRules};
 use etcd::{Client, Compare, Is, KeyRange, Op, RangeOptions, Txn};
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 

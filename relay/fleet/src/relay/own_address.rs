@@ -5,8 +5,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use config::FleetSettings;
 use etcd::Endpoint;
-use model::config::FleetSettings;
 use tokio::net::lookup_host;
 use tokio::sync::mpsc;
 use tokio::time::sleep;

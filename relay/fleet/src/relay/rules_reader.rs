@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use model::ruleset::Policy;
+use rules::ruleset::Policy;
 use sys::capability::stand_back;
 use tokio::sync::oneshot;
 

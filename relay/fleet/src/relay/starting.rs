@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use config::{FleetSettings, OnIsolation};
 use etcd::{Client, Endpoint, Secret, Tls};
-use model::config::{FleetSettings, OnIsolation};
 use ring::rand::{SecureRandom, SystemRandom};
 use sys::abort_on_panic::AbortOnPanic;
 use sys::clock::boottime_ns;

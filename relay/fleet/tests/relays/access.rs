@@ -1,8 +1,8 @@
 //! Relays that etcd knows by certificate or by password, as their configuration says, and those that it
 //! refuses: what they tell of it, and that they take part once it lets them.
 
+use config::{FleetTls, OnIsolation};
 use fleet::host::Event;
-use model::config::{FleetTls, OnIsolation};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::cluster::{Cluster, needs_etcd};

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use model::config::OnIsolation;
+use config::OnIsolation;
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep};
 

@@ -1,6 +1,6 @@
 //! Relays that die or hang.
 
-use model::config::OnIsolation;
+use config::OnIsolation;
 
 use crate::cluster::{Cluster, needs_etcd};
 use crate::node::{each_at_one, eventually, pair, shares};

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::{FleetSettings, OnIsolation};
 use fleet::relay::{Config, Relay};
-use model::config::{FleetSettings, OnIsolation};
-use model::document::RuleDocument;
-use model::ruleset::Policy;
+use rules::document::RuleDocument;
+use rules::ruleset::Policy;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use config::OnIsolation;
 use fleet::error::Error;
-use model::config::OnIsolation;
 
 use crate::cluster::{Cluster, needs_etcd};
 use crate::node::{each_at_one, eventually, pair, shares};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::reply::FleetCounters;
 use fleet::host::{BoxFuture, Event, Fitness, Host};
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 use sys::clock::boottime_ns;
 
 /// A gate was set: when, and until when packets pass.

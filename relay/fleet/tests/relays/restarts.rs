@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use api::reply::FleetShareState;
-use model::config::OnIsolation;
+use config::OnIsolation;
 
 use crate::cluster::{Cluster, needs_etcd};
 use crate::node::{Node, each_at_one, eventually, pair, rules};

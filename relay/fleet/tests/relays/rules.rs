@@ -1,8 +1,8 @@
 //! The rules of a fleet: who applies them, and what else may stand in etcd.
 
+use config::OnIsolation;
 use etcd::{KeyRange, RangeOptions};
 use fleet::error::Error;
-use model::config::OnIsolation;
 
 use crate::cluster::{Cluster, needs_etcd};
 use crate::node::{Node, PATIENCE, each_at_one, eventually, pair, rules};

@@ -1,11 +1,11 @@
 //! Which rules need a longer queue, and what becomes of the setting.
 
-use model::compile::{Compiled, compile};
-use model::config::{Config, ConfigFile};
-use model::host::Interface;
-use model::net::Mac;
-use model::placement::{PathChoices, Support};
-use model::ruleset::Policy;
+use compile::host::Interface;
+use compile::placement::{PathChoices, Support};
+use compile::{Compiled, compile};
+use config::{Config, ConfigFile};
+use rules::net::Mac;
+use rules::ruleset::Policy;
 
 use super::*;
 

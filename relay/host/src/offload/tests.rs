@@ -1,8 +1,8 @@
 //! Which interfaces `auto` lets merge.
 
-use model::host::Interface;
-use model::net::{Mac, Ports, Prefix};
-use model::table::{LinkHeader, LocalDelivery, Output, Path, RateLimit, RateUnit, RouteKey, Ttl};
+use compile::host::Interface;
+use compile::table::{LinkHeader, LocalDelivery, Output, Path, RateLimit, RateUnit, RouteKey, Ttl};
+use rules::net::{Mac, Ports, Prefix};
 
 use super::*;
 

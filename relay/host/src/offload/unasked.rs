@@ -8,8 +8,8 @@
 use std::fs;
 use std::path::Path;
 
-use model::host::{Host, Interface};
-use model::net::Mac;
+use compile::host::{Host, Interface};
+use rules::net::Mac;
 
 /// Receive offload, without which nothing is merged.
 const GRO: &str = "rx-gro";

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
+use config::Tunnel;
 use futures::TryStreamExt;
-use model::config::Tunnel;
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute,

@@ -1,6 +1,6 @@
 //! What rules are made of streams.
 
-use model::config::{self, Config, ConfigFile, Settings};
+use config::{self, Config, ConfigFile, Settings};
 
 use super::*;
 use crate::read::read;

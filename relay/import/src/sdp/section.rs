@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use model::net::{Ports, Prefix};
+use rules::net::{Ports, Prefix};
 
 use super::filter::{Filter, filters, senders};
 use super::groups::{Groups, groups};

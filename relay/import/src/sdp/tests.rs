@@ -1,6 +1,6 @@
 //! Descriptions as cameras, encoders and the RFCs have them.
 
-use model::endpoint::Endpoint;
+use rules::endpoint::Endpoint;
 
 use super::*;
 

@@ -4,13 +4,13 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use model::document::{
+use compile::placement::PathChoice;
+use compile::table::LocalDelivery;
+use rules::document::{
     FailoverDocument, HealthDocument, MergeDocument, OutputDocument, RuleDocument, Scalar,
 };
-use model::placement::PathChoice;
-use model::rule;
-use model::ruleset::{Policy, RuleSet};
-use model::table::LocalDelivery;
+use rules::rule;
+use rules::ruleset::{Policy, RuleSet};
 
 use crate::completion;
 use crate::control::Control;
@@ -247,14 +247,14 @@ fn document(args: Args) -> RuleDocument {
 fn reflecting(mut args: Args) -> Result<RuleDocument, Failure> {
     let group = args.input.clone();
     let named =
-        |input: model::endpoint::Endpoint| format!("reflect-{}-{}", input.destination, input.ports);
+        |input: rules::endpoint::Endpoint| format!("reflect-{}-{}", input.destination, input.ports);
     args.name = args.name.or_else(|| group.parse().map(named).ok());
     let words = std::mem::take(&mut args.reflect);
     let (options, interfaces): (Vec<String>, Vec<String>) =
         words.into_iter().partition(|word| word.contains('='));
     let mut document = RuleDocument {
         inputs: args.further_inputs.clone(),
-        mode: Some(model::reflect::MODE.to_owned()),
+        mode: Some(rules::reflect::MODE.to_owned()),
         interfaces,
         group: Some(group),
         ..document(args)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use api::reply::{Change, RuleChange};
-use model::ruleset::Policy;
+use rules::ruleset::Policy;
 
 use crate::configuration;
 use crate::control::Control;

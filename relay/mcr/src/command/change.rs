@@ -4,9 +4,9 @@ mod key;
 
 use std::process::ExitCode;
 
-use model::document::{OutputDocument, RuleDocument};
-use model::endpoint::Endpoint;
-use model::rule::OutputSpec;
+use rules::document::{OutputDocument, RuleDocument};
+use rules::endpoint::Endpoint;
+use rules::rule::OutputSpec;
 
 use crate::completion;
 use crate::control::Control;

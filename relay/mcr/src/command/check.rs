@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use api::request::RULES_MAX;
+use compile::table::Path;
+use config::{Config, MAX_RULES};
 use dataplane::Capacity;
-use model::config::{Config, MAX_RULES};
-use model::ruleset::{Policy, RuleSet};
-use model::table::Path;
+use rules::ruleset::{Policy, RuleSet};
 use serde_json::json;
 
 use crate::failure::{Failure, Status};

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use model::config;
-
 use crate::failure::Failure;
 use crate::render;
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::reply::Stats;
 use comfy_table::{Cell, CellAlignment, ColumnConstraint};
+use compile::placement::PathChoice;
 use lab::demo::{Delivery, Event, Options, Report};
-use model::placement::PathChoice;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, Status};

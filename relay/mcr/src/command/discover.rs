@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use model::ruleset::{Policy, RuleSet};
+use rules::ruleset::{Policy, RuleSet};
 use sys::membership::{Membership, Memberships};
 
 use crate::control::Control;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use api::request::RuleList;
-use model::placement::PathChoice;
-use model::ruleset::{Policy, RuleSet};
+use compile::placement::PathChoice;
+use rules::ruleset::{Policy, RuleSet};
 use serde_json::json;
 
 use crate::command::without::Without;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::client::StreamItem;
 use api::reply::{Event, FleetChange, FleetDone};
 use api::request::{FleetMove, FleetRelayName, FleetRuleList};
-use model::printable::{plural, printable};
+use rules::printable::{plural, printable};
 
 use super::watch::Watch;
 use crate::completion;
@@ -215,7 +215,7 @@ fn export(control: &Control, global: &Global) -> Result<(), Failure> {
     if global.json {
         return Ok(render::json(&rules)?);
     }
-    Ok(render::text(&model::config::export_fleet(rules.rules))?)
+    Ok(render::text(&config::export_fleet(rules.rules))?)
 }
 
 fn diff(file: &Path, control: &Control, global: &Global) -> Result<ExitCode, Failure> {

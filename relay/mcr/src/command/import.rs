@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use api::request::RuleList;
+use config::{self, Settings};
 use import::{BYTES_MAX, Imported, Options, Remark, To, make, read};
-use model::config::{self, Settings};
-use model::endpoint::{Endpoint, check_interface_name};
-use model::net::Ports;
-use model::printable::printable;
+use rules::endpoint::{Endpoint, check_interface_name};
+use rules::net::Ports;
+use rules::printable::printable;
 
 use super::check;
 use crate::completion;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use api::reply::JoinStatus;
 use api::request::Transaction;
-use model::config::StaticJoin;
+use config::StaticJoin;
 use serde_json::json;
 
 use crate::control::Control;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{RulePart, RuleStats, Stats};
 use comfy_table::Cell;
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 
 use super::form::Output;
 use super::watch::Watch;

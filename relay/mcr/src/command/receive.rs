@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use model::endpoint::Endpoint;
+use rules::endpoint::Endpoint;
 use traffic::endpoint::{self, Listen};
 use traffic::latency::Summary;
 use traffic::receiver::{self, Control, Options};

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use config::{DaemonSettings, LogForm};
 use daemon::{DaemonError, Options};
-use model::config::{DaemonSettings, LogForm};
-use model::ruleset::Policy;
+use rules::ruleset::Policy;
 
 use super::without::Without;
 use crate::failure::{Failure, Status};
@@ -68,7 +68,7 @@ fn form_of_log(config: Option<&Path>, given: &DaemonSettings) -> LogForm {
         allow_link_local: given.allow_link_local,
     };
     let from_file = || {
-        let config = daemon::config::read(config, policy);
+        let config = daemon::config_files::read(config, policy);
         config.ok().and_then(|config| config.settings.daemon.log)
     };
     given.log.or_else(from_file).unwrap_or_default()

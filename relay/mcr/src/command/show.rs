@@ -7,8 +7,8 @@ use api::reply::{
     DemandStats, EgressStats, FlowStats, InputStats, ListenerStats, OutputStats, RuleStats, State,
     Stats,
 };
-use model::document::RuleDocument;
-use model::table::LocalDelivery;
+use compile::table::LocalDelivery;
+use rules::document::RuleDocument;
 use serde_json::json;
 
 use super::watch::Watch;

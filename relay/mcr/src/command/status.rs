@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use api::reply::{
     FeatureStatus, JoinStatus, PathStatus, Reload, RuleStats, State, Stats, Status, TunnelStatus,
 };
-use model::printable::printable;
+use rules::printable::printable;
 use serde_json::json;
 
 use crate::control::Control;

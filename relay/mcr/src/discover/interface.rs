@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use model::wildcard;
 use rtnetlink::packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
+use rules::wildcard;
 use tokio::runtime::Builder;
 
 use crate::failure::{Failure, Status};

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use model::endpoint::Endpoint;
-use model::rule::Rule;
+use rules::endpoint::Endpoint;
+use rules::rule::Rule;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Rules, Snapshot};

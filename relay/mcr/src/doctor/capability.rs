@@ -80,7 +80,7 @@ fn bpffs(snapshot: &Snapshot) -> Option<Finding> {
 /// Rules that no path serves here.
 fn unplaced(snapshot: &Snapshot) -> Vec<Finding> {
     let unserved = { snapshot.compiled.rules.values() }.filter(|rule| !rule.placement.serves);
-    let finding = |rule: &std::sync::Arc<model::compile::RuleView>| {
+    let finding = |rule: &std::sync::Arc<compile::RuleView>| {
         let subject = format!("rule {:?}", rule.name);
         let evidence = rule.placement.reason.to_string();
         Finding::new(Severity::Stops, subject, evidence)

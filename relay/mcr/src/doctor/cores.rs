@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::endpoint::Endpoint;
-use model::host::Interface;
-use model::net::Ifindex;
-use model::rule::Rule;
+use compile::host::Interface;
+use rules::endpoint::Endpoint;
+use rules::net::Ifindex;
+use rules::rule::Rule;
 
 use super::finding::{Finding, Severity};
 use super::repair::Repair;
@@ -126,7 +126,7 @@ fn mask_of(cpus: &str) -> Option<(String, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use model::net::Mac;
+    use rules::net::Mac;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! What a check has to say: how bad, about what, why, and what to do.
 
-use model::printable::printable;
+use rules::printable::printable;
 use serde::Serialize;
 
 use super::repair::Repair;

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use chain::{Chain, Fate, ProbePacket, judge};
-use model::host::LOOPBACK;
-use model::table::Path;
+use compile::host::LOOPBACK;
+use compile::table::Path;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Egress, Link, Snapshot};

@@ -1,8 +1,8 @@
 //! Receive offloads: one that corrupts what is rewritten, one that helps or harms; and both where the
 //! userspace path cannot receive what they make.
 
+use compile::table::Path;
 use dataplane::features::Feature::SuperPackets;
-use model::table::Path;
 use sys::ethtool::{Feature, features};
 
 use super::finding::{Finding, Severity};

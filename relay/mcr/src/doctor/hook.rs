@@ -1,7 +1,7 @@
 //! Other programs where the kernel path takes its packets: XDP before it, tcx beside it, clsact
 //! behind it.
 
-use model::table::Path;
+use compile::table::Path;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Link, Snapshot};

@@ -1,7 +1,7 @@
 //! Interfaces and routes that rules need: there, up, with carrier, an address, and able to carry
 //! multicast.
 
-use model::compile::RuleView;
+use compile::RuleView;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Link, Snapshot};

@@ -1,7 +1,7 @@
 //! What earlier daemons left forwarding, and instances that take the same stream.
 
 use bpf::neighbour::Neighbour;
-use model::overlap::overlapping;
+use compile::overlap::overlapping;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;

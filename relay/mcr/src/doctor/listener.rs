@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use model::compile::RuleView;
-use model::net::{Ports, Prefix};
-use model::rule::Rule;
-use model::table::LocalDelivery;
+use compile::RuleView;
+use compile::table::LocalDelivery;
+use rules::net::{Ports, Prefix};
+use rules::rule::Rule;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Snapshot, UdpSocket};

@@ -1,6 +1,6 @@
 //! Rules that reflect: answers that nobody routes, and whoever else reflects.
 
-use model::rule::{Rule, SourceChoice};
+use rules::rule::{Rule, SourceChoice};
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;

@@ -12,17 +12,17 @@ use std::path::{self, PathBuf};
 use api::reply::{FleetStatus, Stats, TunnelStatus};
 use bpf::neighbour::{Neighbour, neighbours};
 use bpf::stray;
+use compile::host::{Host, HostTunnel, NextHop, NextHopQuery};
+use compile::placement::{PathChoices, Support};
+use compile::table::Path;
+use compile::{Compiled, RuleView, compile, next_hop_queries, tunnel_query};
+use config::Settings;
 use dataplane::features::{Feature, Features};
 use host::udp_sockets;
-use model::compile::{Compiled, RuleView, compile, next_hop_queries, tunnel_query};
-use model::config::Settings;
-use model::endpoint::Endpoint;
-use model::host::{Host, HostTunnel, NextHop, NextHopQuery};
-use model::placement::{PathChoices, Support};
-use model::rule::{OutputSpec, Rule};
-use model::ruleset::RuleSet;
-use model::table::Path;
-use model::{net::Ifindex, wildcard};
+use rules::endpoint::Endpoint;
+use rules::rule::{OutputSpec, Rule};
+use rules::ruleset::RuleSet;
+use rules::{net::Ifindex, wildcard};
 
 use super::Heard;
 pub(crate) use host::UdpSocket;
@@ -280,10 +280,10 @@ pub(crate) struct Egress<'a> {
 
 #[cfg(test)]
 mod tests {
+    use compile::table::OutputState;
+    use config::{Config, ConfigFile};
     use lab::namespace::Namespace;
-    use model::config::{Config, ConfigFile};
-    use model::ruleset::Policy;
-    use model::table::OutputState;
+    use rules::ruleset::Policy;
 
     use super::*;
 

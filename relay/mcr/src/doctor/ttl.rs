@@ -1,7 +1,7 @@
 //! TTLs that end at the next router: senders of multicast use TTL 1 unless told otherwise
 //! (IP_MULTICAST_TTL, RFC 1112 section 6.1), and MCR keeps what arrives.
 
-use model::table::Ttl;
+use compile::table::Ttl;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;

@@ -9,8 +9,8 @@ use api::reply::{
     FleetShareState, FleetStatus,
 };
 use comfy_table::Cell;
-use model::document::RuleDocument;
-use model::printable::{plural, printable};
+use rules::document::RuleDocument;
+use rules::printable::{plural, printable};
 
 use super::stats::duration;
 

@@ -2,9 +2,9 @@
 
 use api::reply::{InputStats, MergeStats, RuleStats};
 use comfy_table::{Cell, CellAlignment};
-use model::document::RuleDocument;
-use model::duration;
-use model::merge::{By, Merge};
+use rules::document::RuleDocument;
+use rules::duration;
+use rules::merge::{By, Merge};
 
 use super::{count, number, stream};
 

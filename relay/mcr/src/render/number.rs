@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::counter::{Counter, Unit, Value};
 use api::reply::{InputStats, LineStats, MergeStats, RuleStats, Traffic};
-use model::printable::plural;
+use rules::printable::plural;
 
 use super::{bits_per_second, bytes, count, stats, stream};
 

@@ -1,6 +1,6 @@
 //! The parts of a rule as texts.
 
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 
 /// The inputs, in either form of writing them; of a rule that reflects those that it comes to.
 pub(crate) fn inputs(rule: &RuleDocument) -> Vec<String> {

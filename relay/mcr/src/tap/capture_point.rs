@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::reply::InterfaceStatus;
-use model::document::RuleDocument;
-use model::endpoint::Endpoint;
-use model::net::Prefix;
-use model::rule::SourceChoice;
-use model::wildcard;
+use rules::document::RuleDocument;
+use rules::endpoint::Endpoint;
+use rules::net::Prefix;
+use rules::rule::SourceChoice;
+use rules::wildcard;
 use sys::sniffer::Direction;
 
 use crate::control::Control;

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use model::net::{Ports, Prefix};
+use rules::net::{Ports, Prefix};
 
 use super::headers::Headers;
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use api::reply::FleetCounters;
 use fleet::host::{BoxFuture, Event, Fitness};
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 use sys::clock::boottime_ns;
 
 /// The gates of all relays.

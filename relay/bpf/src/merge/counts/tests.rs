@@ -7,7 +7,7 @@ fn read(windows: &Windows, reading: &mut Reading, ms: u64) -> Counts {
     counts(|| windows.rules.read(0), reading, block, ms * MS)
 }
 
-fn prepare(by: model::merge::By) -> Windows {
+fn prepare(by: rules::merge::By) -> Windows {
     let windows = windows();
     windows.rules.write(0, &merge(by));
     windows
@@ -19,7 +19,7 @@ fn missed(counts: &Counts) -> [u64; 2] {
 
 #[test]
 fn what_may_still_come_is_not_lost_yet() {
-    let windows = prepare(model::merge::By::Rtp);
+    let windows = prepare(rules::merge::By::Rtp);
     let judge = |line, number, ms| windows.judge((0, line), (&rtp(number, 7), 0), ms * MS);
     let mut reading = Reading::default();
     for number in [65_530, 65_531, 65_533, 65_535, 0, 1] {
@@ -58,7 +58,7 @@ fn what_may_still_come_is_not_lost_yet() {
 
 #[test]
 fn streams_are_counted_when_generations_begin_anew() {
-    let windows = prepare(model::merge::By::Rtp);
+    let windows = prepare(rules::merge::By::Rtp);
     let mut rule = windows.rules.read(0);
     rule.newest = (0xffff - 3) << 8;
     windows.rules.write(0, &rule);
@@ -74,7 +74,7 @@ fn streams_are_counted_when_generations_begin_anew() {
 
 #[test]
 fn a_line_that_is_silent_misses_what_the_other_brings() {
-    let windows = prepare(model::merge::By::Rtp);
+    let windows = prepare(rules::merge::By::Rtp);
     let mut reading = Reading::default();
     for number in 0..20_000u64 {
         let at = MS + number * MS / 10;
@@ -99,7 +99,7 @@ fn a_line_that_is_silent_misses_what_the_other_brings() {
 
 #[test]
 fn numbers_that_packets_take_up_are_counted() {
-    let windows = prepare(model::merge::By::MoldUdp64);
+    let windows = prepare(rules::merge::By::MoldUdp64);
     let mut reading = Reading::default();
     for packet in 0..100u64 {
         let mut payload = vec![1; 10];
@@ -120,7 +120,7 @@ fn numbers_that_packets_take_up_are_counted() {
 
 #[test]
 fn a_payload_is_missed_when_a_window_has_passed() {
-    let windows = prepare(model::merge::By::Payload);
+    let windows = prepare(rules::merge::By::Payload);
     let mut reading = Reading::default();
     for number in 0..100u8 {
         for (line, every) in [(0, 7), (1, 5)] {

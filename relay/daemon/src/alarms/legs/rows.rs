@@ -1,6 +1,6 @@
 //! The alarms of a leg, each a row: a further one is a row here, and what it reads.
 
-use model::printable::plural;
+use rules::printable::plural;
 
 use crate::alarms::{Alarm, LOSING, Row, SECOND_NS};
 use crate::events::kind::{LINE_DEGRADED, LINE_DOWN, LINE_UP, LINES_DIFFER, SKEW_EXCEEDS_WINDOW};

@@ -1,7 +1,7 @@
 //! What is told of legs, reading by reading.
 
 use dataplane::counters::{MergeCounters, MergeSeen, MergeStats, Traffic};
-use model::document::RuleDocument;
+use rules::document::RuleDocument;
 
 use super::*;
 use crate::events::kind::{LINE_DEGRADED, LINE_DOWN, LINE_UP, LINES_DIFFER, SKEW_EXCEEDS_WINDOW};

@@ -6,8 +6,8 @@ use std::time::Instant;
 use api::client::{Client, Error};
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::Part;
-use model::document::RuleDocument;
-use model::ruleset::{Policy, RuleSet};
+use rules::document::RuleDocument;
+use rules::ruleset::{Policy, RuleSet};
 use tokio::sync::{mpsc, watch};
 
 use super::super::body::BODY_MAX;

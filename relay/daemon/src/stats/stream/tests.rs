@@ -1,6 +1,6 @@
 //! The state and the rates of streams, sample by sample.
 
-use model::document::HealthDocument;
+use rules::document::HealthDocument;
 
 use super::*;
 

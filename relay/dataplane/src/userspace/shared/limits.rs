@@ -73,7 +73,7 @@ impl SharedState {
 mod tests {
     use std::os::fd::AsFd;
 
-    use model::table::{RateLimit, RateUnit};
+    use compile::table::{RateLimit, RateUnit};
     use sys::shared_memory::Region;
 
     use super::*;

@@ -11,9 +11,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use bpf::layout::Failover;
-use model::diff::BudgetChange;
-use model::health::Inspect;
-use model::table::{Egress, LinkHeader, Route, RouteKey};
+use compile::diff::BudgetChange;
+use compile::table::{Egress, LinkHeader, Route, RouteKey};
+use rules::health::Inspect;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sys::descriptor::{receive_with, send_with};

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::diff::TableDiff;
-use model::net::Prefix;
-use model::table::{Path, RouteKey, Table};
+use compile::diff::TableDiff;
+use compile::table::{Path, RouteKey, Table};
+use rules::net::Prefix;
 
 use super::wanted::Interfaces;
 
@@ -100,8 +100,8 @@ impl Elsewhere {
 
 #[cfg(test)]
 mod tests {
-    use model::net::{Ifindex, Ports};
-    use model::table::{LocalDelivery, Route};
+    use compile::table::{LocalDelivery, Route};
+    use rules::net::{Ifindex, Ports};
 
     use super::*;
 

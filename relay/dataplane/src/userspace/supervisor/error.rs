@@ -4,7 +4,7 @@ use std::io;
 
 use bpf::merge::BLOCKS;
 use bpf::merge_layout::STREAMS;
-use model::merge::DEFAULT_PACKETS;
+use rules::merge::DEFAULT_PACKETS;
 
 use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
 

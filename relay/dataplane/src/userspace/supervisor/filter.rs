@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use model::net::Ports;
 use packet::classic_bpf::{
     Instruction, NETWORK, OTHER_HOST, OUTGOING, PACKET_TYPE, Program, WHOLE,
 };
 use packet::{ipv4, ipv6, udp};
+use rules::net::Ports;
 
 use super::wanted::Listening;
 
@@ -190,7 +190,7 @@ fn blocks(ports: Ports) -> Vec<(u16, u16)> {
 
 #[cfg(test)]
 mod tests {
-    use model::net::Prefix;
+    use rules::net::Prefix;
 
     use super::*;
 

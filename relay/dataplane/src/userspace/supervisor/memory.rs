@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bpf::layout::Limit;
-use model::table::{Path, Route};
+use compile::table::{Path, Route};
 use packet::latency::Latency;
 
 use super::error::Error;
@@ -240,7 +240,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use bpf::merge::Windows;
-    use model::table::{LocalDelivery, RateLimit, RateUnit};
+    use compile::table::{LocalDelivery, RateLimit, RateUnit};
     use sys::shared_memory::Region;
 
     use super::*;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bpf::grace;
 use bpf::merge::Windows;
-use model::table::RouteKey;
+use compile::table::RouteKey;
 use sys::shared_memory::{Held, Region};
 
 use super::error::Error;

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::task::Waker;
 
-use model::net::{Ports, Prefix};
-use model::table::{Egress, OutputState, RateLimit, RouteKey};
+use compile::table::{Egress, OutputState, RateLimit, RouteKey};
+use rules::net::{Ports, Prefix};
 use sys::user::User;
 
 use crate::userspace::shared::messages::{CountedRoute, Means, Way};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::diff::BudgetChange;
-use model::table::RouteKey;
+use compile::diff::BudgetChange;
+use compile::table::RouteKey;
 
 use super::inheritance::CounterRegion;
 use super::process::{Process, SharedRegions};

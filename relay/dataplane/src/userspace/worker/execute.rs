@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use model::diff::BudgetChange;
-use model::table::RouteKey;
+use compile::diff::BudgetChange;
+use compile::table::RouteKey;
 use packet::datagram::Datagram;
 use packet::fragment::{Attribution, Fragment};
 use packet::memory::Memory;

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use model::health::Inspect;
-use model::table::RouteKey;
+use compile::table::RouteKey;
 use packet::datagram::{Datagram, Part};
 use packet::health::Watch;
 use packet::verdict::{DropReason, Verdict};
+use rules::health::Inspect;
 
 use crate::counters::HealthCounters;
 use crate::inspection::content;

@@ -6,8 +6,8 @@
 
 use std::net::IpAddr;
 
-use model::net::Prefix;
-use model::table::RouteKey;
+use compile::table::RouteKey;
+use rules::net::Prefix;
 
 /// Index of a route in the worker's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +253,7 @@ fn hash(key: &Key) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use model::net::{Ifindex, Ports};
+    use rules::net::{Ifindex, Ports};
 
     use super::*;
 

@@ -5,12 +5,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bpf::layout::{Failover, Limit};
-use model::net::{Mac, Ports, Prefix};
-use model::table::{DownReason, Egress, LinkHeader, Output, OutputState, RouteKey, Ttl};
+use compile::table::{DownReason, Egress, LinkHeader, Output, OutputState, RouteKey, Ttl};
 use packet::datagram::Datagram;
 use packet::ethernet;
 use packet::rewrite::{LinkChange, Rewrite, TtlChange};
 use packet::verdict::DropReason;
+use rules::net::{Mac, Ports, Prefix};
 use sys::packet_socket::VNET_HEADER;
 use sys::routed_socket::SocketKind;
 use sys::uring::{Head, To};

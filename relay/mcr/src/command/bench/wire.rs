@@ -10,7 +10,7 @@ mod text;
 
 use std::process::ExitCode;
 
-use model::endpoint::Endpoint;
+use rules::endpoint::Endpoint;
 use traffic::endpoint::{self, Listen};
 
 use crate::command::traffic_run::usage;

@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use model::document::{
+use rules::document::{
     FailoverDocument, HealthDocument, MergeDocument, REFLECT_KEYS, RuleDocument,
 };
-use model::setting::{Form, Row, Table};
+use rules::setting::{Form, Row, Table};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Status};

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use comfy_table::CellAlignment;
-use model::net::Prefix;
-use model::printable::printable;
-use model::ruleset::{RuleSet, is_link_local};
 use ratatui::crossterm::terminal;
+use rules::net::Prefix;
+use rules::printable::printable;
+use rules::ruleset::{RuleSet, is_link_local};
 use serde::Serialize;
 
 use crate::discover::{Interface, Joined, Key, LIMIT, Listener, Stream, input, taker};

@@ -1,15 +1,13 @@
 //! mcr.toml(5): the keys and what they mean are those of the types that read the file.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use model::config::{
-    self, BudgetTable, DaemonSettings, FleetSettings, FleetTls, InterfaceTable, Notify,
-};
-use model::document::{FieldDocument, RuleDocument};
-use model::failover::Failover;
-use model::health::Health;
-use model::merge::MergeKeys;
-use model::rule::OutputOptions;
-use model::setting::{Options, Row, Table};
+use config::{self, BudgetTable, DaemonSettings, FleetSettings, FleetTls, InterfaceTable, Notify};
+use rules::document::{FieldDocument, RuleDocument};
+use rules::failover::Failover;
+use rules::health::Health;
+use rules::merge::MergeKeys;
+use rules::rule::OutputOptions;
+use rules::setting::{Options, Row, Table};
 
 const EXAMPLE: &str = r#"version = 1
 
@@ -184,8 +182,8 @@ fn inlines(text: &str) -> Vec<Inline> {
 
 #[cfg(test)]
 mod tests {
-    use model::config::{Config, ConfigFile};
-    use model::ruleset::Policy;
+    use config::{Config, ConfigFile};
+    use rules::ruleset::Policy;
 
     use super::*;
 

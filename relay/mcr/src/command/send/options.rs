@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use dataplane::features::Feature;
-use model::endpoint::Endpoint;
+use rules::endpoint::Endpoint;
 use traffic::capture::Capture;
 use traffic::endpoint::{self, Destination};
 use traffic::framing::Framing;

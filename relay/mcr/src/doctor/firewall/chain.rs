@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use model::net::Prefix;
+use rules::net::Prefix;
 
 /// The packet to judge.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use model::net::Prefix;
+use rules::net::Prefix;
 
 use super::chain::{Chain, Field, FilterRule, Target, Test, Value};
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use model::net::Prefix;
+use rules::net::Prefix;
 use serde_json::Value as Json;
 
 use super::chain::{Chain, Field, FilterRule, Target, Test, Value};

@@ -1,11 +1,11 @@
 //! The network as the daemon reads it, and what only the checks want to know: all through netlink.
 
+use compile::host::{Destination, Host, NextHop, NextHopQuery};
 use host::{
     Error, Ipsec, Via, connect, ingress_qdiscs, look_up, query_route, read_links,
     read_multicast_routes,
 };
-use model::host::{Destination, Host, NextHop, NextHopQuery};
-use model::net::Ifindex;
+use rules::net::Ifindex;
 
 use super::link::Link;
 

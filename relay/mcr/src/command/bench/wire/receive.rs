@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use model::endpoint::Endpoint;
-use model::printable::printable;
+use rules::endpoint::Endpoint;
+use rules::printable::printable;
 use traffic::wire::verifier::{Error, Verifier};
 
 use super::{LISTEN, listens};

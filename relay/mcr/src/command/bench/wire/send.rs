@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use model::endpoint::Endpoint;
+use rules::endpoint::Endpoint;
 use socket2::{Domain, Socket, Type};
 use traffic::endpoint::{self, Destination};
 use traffic::generator::Options;

@@ -1,0 +1,94 @@
+//! Inputs that are no groups but addresses of this host, broadcast ones included. What an interface
+//! has is followed: an input waits for the address that it names.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use rules::endpoint::Endpoint;
+use rules::net::Ifindex;
+use rules::ruleset::listed;
+
+use super::{InputView, Links, ipv6_is_off, link_down};
+use crate::host::{Interface, LOOPBACK};
+
+/// What can be said of such an input on the interfaces that it means.
+pub(super) fn input(endpoint: &Endpoint, links: &Links<'_>, matching: &[&Interface]) -> InputView {
+    let addresses = matching.iter().flat_map(|link| {
+        let addresses = taken(endpoint, link, links).into_iter();
+        addresses.map(|address| (link.index, address))
+    });
+    let addresses: Vec<(Ifindex, IpAddr)> = addresses.collect();
+    let name = endpoint.interface.as_deref().unwrap_or_default();
+    let down = matching.iter().find(|link| !link.up);
+    let pending = match (matching.first(), down) {
+        (None, _) => Some(format!("{}; waits for it", links.missing(name))),
+        (_, Some(link)) => Some(link_down(link)),
+        (Some(link), None) if addresses.is_empty() => Some(lacks(endpoint, link, links)),
+        _ => None,
+    };
+    let shared = matching.iter().filter(|link| {
+        let own = |address: &IpAddr| matches!(address, IpAddr::V4(to) if is_broadcast(*to, link));
+        addresses
+            .iter()
+            .any(|(at, to)| *at == link.index && own(to))
+    });
+    let shared = shared.filter(|link| !link.shared_with.is_empty());
+    InputView {
+        at: endpoint.to_string(),
+        interfaces: matching.iter().map(|link| link.index).collect(),
+        joins: Vec::new(),
+        pending,
+        // Others behind the same device have Ethernet addresses of their own; broadcasts reach all.
+        shared: shared
+            .map(|link| (link.index, link.shared_with.join(", ")))
+            .collect(),
+        addresses,
+    }
+}
+
+/// The addresses on a link that an input takes packets to. Those of the loopback interface are this
+/// host's wherever packets come in.
+fn taken(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> Vec<IpAddr> {
+    let destination = endpoint.destination.address;
+    if endpoint.is_every_address() {
+        let own = link.addresses.iter();
+        let own = own.filter(|address| address.is_ipv4() == endpoint.is_ipv4());
+        return own.copied().collect();
+    }
+    let loopback = links.named(LOOPBACK);
+    let is_own = link.addresses.contains(&destination)
+        || loopback.is_some_and(|loopback| loopback.addresses.contains(&destination))
+        || matches!(destination, IpAddr::V4(to) if is_broadcast(to, link));
+    is_own.then_some(destination).into_iter().collect()
+}
+
+fn is_broadcast(to: Ipv4Addr, link: &Interface) -> bool {
+    to.is_broadcast() || link.broadcasts.contains(&to)
+}
+
+/// Why nothing arrives at an address that the link has not.
+fn lacks(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> String {
+    let (name, wanted) = (&link.name, endpoint.destination.address);
+    if link.no_ipv6 && !endpoint.is_ipv4() {
+        return ipv6_is_off(link);
+    }
+    if endpoint.is_every_address() {
+        let family = if endpoint.is_ipv4() { "IPv4" } else { "IPv6" };
+        return format!("interface {name} has no {family} address; waits for one");
+    }
+    let mut others = links.by_name.values();
+    if let Some(other) = others.find(|other| other.addresses.contains(&wanted)) {
+        let other = &other.name;
+        return format!("{wanted} is an address of {other}, not of {name}; write %{other}");
+    }
+    let own = link.addresses.iter().copied();
+    let all = own.chain(link.broadcasts.iter().copied().map(IpAddr::V4));
+    let all = all.filter(|address| address.is_ipv4() == endpoint.is_ipv4());
+    let all: Vec<String> = all.map(|address| address.to_string()).collect();
+    match all.as_slice() {
+        [] => format!("interface {name} has no address {wanted}; waits for it"),
+        all => format!(
+            "interface {name} has no address {wanted} (have: {}); waits for it",
+            listed(all)
+        ),
+    }
+}

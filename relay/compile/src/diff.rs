@@ -1,0 +1,144 @@
+//! What has to change in the paths to get from one table to the next: the seam's downward half.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::table::{RateLimit, Route, RouteKey, Table};
+
+/// The difference between two tables. A route that is the same in both does not occur.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableDiff {
+    /// Keys to take out.
+    pub removed: Vec<RouteKey>,
+    /// Routes to put in, or to replace where the key is there already.
+    pub set: Vec<(RouteKey, Route)>,
+    /// Own addresses no longer there.
+    pub own_removed: Vec<IpAddr>,
+    /// Own addresses that came.
+    pub own_added: Vec<IpAddr>,
+    /// The budget, if it is another one.
+    pub budget: Option<BudgetChange>,
+}
+
+/// Another budget, or none any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetChange(pub Option<RateLimit>);
+
+impl TableDiff {
+    /// Compares `old` and `new`.
+    #[must_use]
+    pub fn between(old: &Table, new: &Table) -> Self {
+        let removed = old
+            .routes
+            .keys()
+            .filter(|key| !new.routes.contains_key(key));
+        let set = new
+            .routes
+            .iter()
+            .filter(|(key, route)| old.routes.get(key) != Some(route));
+        Self {
+            removed: removed.copied().collect(),
+            set: set.map(|(key, route)| (*key, route.clone())).collect(),
+            own_removed: old
+                .own_addresses
+                .difference(&new.own_addresses)
+                .copied()
+                .collect(),
+            own_added: new
+                .own_addresses
+                .difference(&old.own_addresses)
+                .copied()
+                .collect(),
+            budget: (old.budget != new.budget).then_some(BudgetChange(new.budget)),
+        }
+    }
+
+    /// Changes `table` as it says.
+    pub fn apply_to(self, table: &mut Table) {
+        for key in &self.removed {
+            table.routes.remove(key);
+        }
+        if self.set.len() > table.routes.len() {
+            // Made anew from a sorted list, its nodes are full; one by one they would be half so.
+            let routes = std::mem::take(&mut table.routes).into_iter();
+            table.routes = routes.chain(self.set).collect();
+        } else {
+            table.routes.extend(self.set);
+        }
+        for address in &self.own_removed {
+            table.own_addresses.remove(address);
+        }
+        table.own_addresses.extend(self.own_added);
+        if let Some(BudgetChange(budget)) = self.budget {
+            table.budget = budget;
+        }
+    }
+
+    /// Says whether nothing has to change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty()
+            && self.set.is_empty()
+            && self.own_removed.is_empty()
+            && self.own_added.is_empty()
+            && self.budget.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::{btree_map, btree_set};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::table::{LocalDelivery, Path};
+    use rules::net::{Ifindex, Ports, Prefix};
+
+    fn table() -> impl Strategy<Value = Table> {
+        let key = (1_u32..4, 0_u8..4).prop_map(|(ingress, group)| RouteKey {
+            ingress: Ifindex(ingress),
+            groups: Prefix::host([239, 0, 0, group].into()),
+            ports: Ports::single(5001),
+            source: None,
+        });
+        let route = "[ab]".prop_map(|rule| Route {
+            rule,
+            input: None,
+            path: Path::Kernel,
+            local: LocalDelivery::Auto,
+            limit: None,
+            failover: None,
+            merge: None,
+            share: None,
+            inspect: None,
+            outputs: Vec::new(),
+        });
+        let address = (0_u8..4).prop_map(|d| IpAddr::from([10, 0, 0, d]));
+        let budget = proptest::option::of(rules::samples::limit());
+        (
+            btree_map(key, route, 0..8),
+            btree_set(address, 0..4),
+            budget,
+        )
+            .prop_map(|(routes, own_addresses, budget)| Table {
+                routes,
+                own_addresses,
+                budget,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn leads_from_the_old_table_to_the_new_one(old in table(), new in table()) {
+            let diff = TableDiff::between(&old, &new);
+            prop_assert_eq!(diff.is_empty(), old == new);
+            for (key, route) in &diff.set {
+                prop_assert_ne!(old.routes.get(key), Some(route));
+            }
+            let mut made = old;
+            diff.apply_to(&mut made);
+            prop_assert_eq!(made, new);
+        }
+    }
+}

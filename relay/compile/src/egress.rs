@@ -1,0 +1,321 @@
+//! How each output of a rule leaves this host, or why it cannot.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use rules::net::Mac;
+use rules::rule::{OutputSpec, Rule, SourceChoice};
+
+use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query, tunnel};
+use crate::host::{Host, Interface, LOOPBACK, Named, NextHop};
+use crate::ipsec::{Flow, Judgement};
+use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
+
+/// The outputs of `rule` in its order, and what can be said about each.
+pub(super) fn outputs(
+    rule: &Rule,
+    host: &Host,
+    links: &Links<'_>,
+    sockets_barred: Option<&str>,
+) -> (Vec<Output>, Vec<OutputView>) {
+    let outputs = rule.outputs.iter().zip(0..);
+    let outputs = outputs.map(|(spec, index)| {
+        let (mut leaves_by, mut routed) = (None, None);
+        let named = spec.name.as_ref().and_then(|name| host.names.get(name));
+        let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
+        let ready = resolved(spec, named, address).and_then(|spec| {
+            let (link, receiver) = next_hop(&spec, host, links)?;
+            leaves_by = Some(link.index);
+            let egress = egress(&spec, link, receiver, (host, links), &mut routed)?;
+            if let (Some(why), Some(bar)) =
+                (routed.take_if(|_| sockets_barred.is_some()), sockets_barred)
+            {
+                let text = format!("{why}, so only a socket may send its copies, but {bar}");
+                return Err(down(DownReason::IpsecPolicy, text));
+            }
+            let answers = rule.reflect.is_some() && egress.source.is_some() && routed.is_none();
+            Ok(Egress { answers, ..egress })
+        });
+        let (state, down) = match ready {
+            Ok(egress) => (OutputState::Up(egress), None),
+            Err(down) => (OutputState::Down(down.reason), Some(down)),
+        };
+        let to = spec.target();
+        let view = OutputView {
+            to: to.clone(),
+            address,
+            name_error: named.and_then(|named| named.problem.clone()),
+            link: leaves_by,
+            down,
+            routed,
+            wanted: spec.demand.map(|_| 0),
+        };
+        let output = Output {
+            index,
+            to,
+            state,
+            limit: spec.limit,
+        };
+        (output, view)
+    });
+    // Room for as many as there are: an empty list would grow to four at once.
+    let count = rule.outputs.len();
+    let (mut all, mut views) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for (output, view) in outputs {
+        all.push(output);
+        views.push(view);
+    }
+    (all, views)
+}
+
+/// The first output that this host's own stack delivers.
+pub(super) fn first_delivered(outputs: &[Output]) -> Option<&str> {
+    let first = outputs.iter().find(|output| {
+        matches!(&output.state, OutputState::Up(egress) if egress.link == LinkHeader::Host)
+    });
+    first.map(|output| output.to.as_str())
+}
+
+/// The output with an address for its name, if it gives one.
+fn resolved<'a>(
+    spec: &'a OutputSpec,
+    named: Option<&Named>,
+    address: Option<IpAddr>,
+) -> Result<Cow<'a, OutputSpec>, Down> {
+    let Some(name) = &spec.name else {
+        return Ok(Cow::Borrowed(spec));
+    };
+    if let Some(address) = address {
+        return Ok(Cow::Owned(spec.resolved(address)));
+    }
+    let text = match named {
+        None => format!("{name} is being looked up"),
+        Some(Named {
+            problem: Some(problem),
+            ..
+        }) => format!("{name} cannot be looked up: {problem}"),
+        Some(_) => {
+            let family = if spec.to.is_ipv4() { "IPv4" } else { "IPv6" };
+            format!("{name} has no {family} address, which the rule's input asks for")
+        }
+    };
+    Err(down(DownReason::NoAddress, text))
+}
+
+/// Who is to receive a copy; on a link, once it is known, by the address of the link-layer header.
+enum Receiver {
+    /// Sockets of this host, and the address that one of them would send from.
+    Here(Option<IpAddr>),
+    Group,
+    At(Option<Mac>),
+    /// Not known, and whether it was asked in vain.
+    Unknown(IpAddr, bool),
+}
+
+/// Finds the interface an output leaves by, and who is to receive it there.
+fn next_hop<'a>(
+    spec: &OutputSpec,
+    host: &'a Host,
+    links: &Links<'a>,
+) -> Result<(&'a Interface, Receiver), Down> {
+    let named = spec.to.interface.as_deref();
+    if let Some(name) = named {
+        let link = links.named(name);
+        let link = link.ok_or_else(|| down(DownReason::InterfaceMissing, links.missing(name)))?;
+        if !is_routed(&spec.to) {
+            if let Some(down) = tunnel::obstacle_of(name, host) {
+                return Err(down);
+            }
+            let receiver = match link.name.as_str() {
+                LOOPBACK => Receiver::Here(None),
+                _ => Receiver::Group,
+            };
+            return Ok((link, receiver));
+        }
+    }
+    let destination = spec.to.destination.address;
+    let no_route = |text| Err(down(DownReason::NoRoute, text));
+    let (index, receiver) = match host.next_hops.get(&next_hop_query(spec)) {
+        None => return no_route(format!("the route to {destination} is being looked up")),
+        Some(NextHop::NoRoute) if spec.to.is_multicast() => {
+            return no_route(not_local(destination));
+        }
+        Some(NextHop::NoRoute) => {
+            let through = named.map(|name| format!(" through {name}"));
+            let through = through.unwrap_or_default();
+            return no_route(format!(
+                "no route to {destination}{through}; add one, `ip route get {destination}` shows it"
+            ));
+        }
+        Some(NextHop::Here { interface, source }) => (interface, Receiver::Here(*source)),
+        Some(NextHop::Unresolved {
+            interface,
+            via,
+            silent,
+        }) => (interface, Receiver::Unknown(*via, *silent)),
+        Some(NextHop::Resolved { interface, mac, .. }) => (interface, Receiver::At(*mac)),
+    };
+    match host.interfaces.get(index) {
+        Some(link) => match (&receiver, link.name == LOOPBACK) {
+            (Receiver::Here(_), false) => no_route(format!(
+                "{destination} is an address of this host, but within {}; outputs reach sockets \
+                 outside of VRFs only",
+                link.name
+            )),
+            (Receiver::Here(_), true) | (_, false) => Ok((link, receiver)),
+            (_, true) => no_route(not_local(destination)),
+        },
+        None => Err(down(
+            DownReason::InterfaceMissing,
+            format!("the route to {destination} leads through an interface that is gone"),
+        )),
+    }
+}
+
+/// What leaves by the loopback interface comes in by it, and goes to sockets if it is local.
+fn not_local(destination: IpAddr) -> String {
+    let family = if destination.is_ipv4() { "" } else { " -6" };
+    format!(
+        "no route says that {destination} is local, so nothing is delivered on {LOOPBACK}; \
+         `ip{family} route add local {destination} dev {LOOPBACK} table local`"
+    )
+}
+
+/// Assembles what is needed to rewrite and send.
+fn egress(
+    spec: &OutputSpec,
+    link: &Interface,
+    receiver: Receiver,
+    (host, links): (&Host, &Links<'_>),
+    routed: &mut Option<String>,
+) -> Result<Egress, Down> {
+    if !link.up {
+        return Err(down(DownReason::InterfaceDown, link_down(link)));
+    }
+    let source = source(spec, link, &receiver, host)?;
+    *routed = detour(spec, link, (&receiver, source), host)?;
+    let by = spec.to.interface.as_deref();
+    let (link_header, mtu) = match routed {
+        // The stack cuts what it may where it has to.
+        Some(_) if spec.fragment => (by_stack(by, links), u16::MAX.into()),
+        Some(_) => (by_stack(by, links), link.mtu),
+        None => (header(link, receiver)?, link.mtu),
+    };
+    Ok(Egress {
+        interface: link.index,
+        source,
+        link: link_header,
+        mtu,
+        destination: spec.to.destination,
+        ports: spec.to.ports,
+        source_port: spec.source_port,
+        ttl: spec.ttl,
+        dscp: spec.dscp,
+        fragment: spec.fragment,
+        answers: false,
+    })
+}
+
+fn by_stack(interface: Option<&str>, links: &Links<'_>) -> LinkHeader {
+    let by = interface.and_then(|name| links.named(name));
+    LinkHeader::Routed {
+        by: by.map(|link| link.index),
+    }
+}
+
+/// Why the host's own stack has to send the copies, where it has: by device and link address alone
+/// they would go past what it would do with them.
+fn detour(
+    spec: &OutputSpec,
+    link: &Interface,
+    (receiver, source): (&Receiver, Option<IpAddr>),
+    host: &Host,
+) -> Result<Option<String>, Down> {
+    if matches!(receiver, Receiver::Here(_)) {
+        return Ok(None);
+    }
+    let flow = Flow {
+        source,
+        destination: spec.to.destination,
+        source_port: spec.source_port,
+        ports: spec.to.ports,
+        interface: link.index,
+    };
+    let refused = |text| Err(down(DownReason::IpsecPolicy, text));
+    match host.policies.judge(&flow) {
+        Judgement::Free => Ok(None),
+        Judgement::Judged(policy) => Ok(Some(format!(
+            "the IPsec policy {} may be for it",
+            policy.text
+        ))),
+        Judgement::Blocked(policy) => refused(format!(
+            "the IPsec policy {} lets none of it out",
+            policy.text
+        )),
+        Judgement::Waits(policy) => refused(format!(
+            "the IPsec policy {} lets it out encrypted only, and there is no security association \
+             to do so yet; `ip xfrm state` shows those that there are",
+            policy.text
+        )),
+    }
+}
+
+fn source(
+    spec: &OutputSpec,
+    link: &Interface,
+    receiver: &Receiver,
+    host: &Host,
+) -> Result<Option<IpAddr>, Down> {
+    match spec.source {
+        SourceChoice::Keep => Ok(None),
+        // What goes through a tunnel is to arrive as it came.
+        SourceChoice::Auto if host.tunnels.contains_key(&link.name) => Ok(None),
+        SourceChoice::Address(address) => Ok(Some(address)),
+        SourceChoice::Auto => {
+            let of_link = || link.primary_address(spec.to.destination.address);
+            let primary = match receiver {
+                Receiver::Here(source) => source.or_else(of_link),
+                _ => of_link(),
+            };
+            let family = if spec.to.is_ipv4() { "IPv4" } else { "IPv6" };
+            primary.map(Some).ok_or_else(|| {
+                let name = &link.name;
+                let text = format!(
+                    "interface {name} has no {family} address to send from; give it one, or the \
+                     output source=ADDRESS or source=keep"
+                );
+                down(DownReason::NoAddress, text)
+            })
+        }
+    }
+}
+
+fn header(link: &Interface, receiver: Receiver) -> Result<LinkHeader, Down> {
+    match (link.mac, receiver) {
+        (_, Receiver::Here(_)) => Ok(LinkHeader::Host),
+        (_, Receiver::Unknown(via, silent)) => {
+            let asked = if via.is_ipv4() {
+                "ARP"
+            } else {
+                "neighbour discovery"
+            };
+            let name = &link.name;
+            let text = if silent {
+                format!("neighbour {via} on {name} does not answer {asked}; is it there?")
+            } else {
+                format!("neighbour {via} on {name} has not answered {asked} yet")
+            };
+            Err(down(DownReason::NoNeighbour, text))
+        }
+        (Some(source), Receiver::Group) => Ok(LinkHeader::Group { source }),
+        (Some(source), Receiver::At(Some(destination))) => Ok(LinkHeader::Neighbour {
+            source,
+            destination,
+        }),
+        (None, _) | (_, Receiver::At(None)) => Ok(LinkHeader::None),
+    }
+}
+
+const fn down(reason: DownReason, text: String) -> Down {
+    Down { reason, text }
+}

@@ -1,0 +1,191 @@
+//! What the daemon knows of the host: links, addresses, routes and neighbours, as plain data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use config::Tunnel;
+use rules::host_name::HostName;
+use rules::net::{Ifindex, Mac};
+use serde::{Deserialize, Serialize};
+
+pub use rules::host_name::Destination;
+pub use rules::net::LOOPBACK;
+
+use crate::ipsec::Policies;
+
+/// A snapshot of the network namespace the daemon runs in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Interfaces by index.
+    pub interfaces: BTreeMap<Ifindex, Interface>,
+    /// Next hops of the destinations that rules name, looked up by the daemon.
+    pub next_hops: BTreeMap<NextHopQuery, NextHop>,
+    /// What the names stand for that outputs give in place of addresses; one that is not here has not been
+    /// looked up yet.
+    pub names: BTreeMap<HostName, Named>,
+    /// Groups that the kernel's multicast routing forwards, with the interface they come in by.
+    pub multicast_routes: BTreeSet<(Ifindex, IpAddr)>,
+    /// Interfaces that the settings make tunnels of, by name.
+    pub tunnels: BTreeMap<String, HostTunnel>,
+    /// IPsec policies on what leaves.
+    pub policies: Arc<Policies>,
+    /// Who else sees, takes or judges packets of an interface: programs and filters at its ingress,
+    /// devices upon it.
+    pub other_users: BTreeMap<Ifindex, Vec<String>>,
+}
+
+/// A tunnel that the settings ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTunnel {
+    /// What is asked for.
+    pub tunnel: Tunnel,
+    /// Why there is no such tunnel; what else is of its name is not used.
+    pub refused: Option<String>,
+}
+
+impl Host {
+    /// The address of a destination; none of a name that stands for none.
+    #[must_use]
+    pub fn address(&self, destination: &Destination) -> Option<IpAddr> {
+        match destination {
+            Destination::Address(address) => Some(*address),
+            Destination::Name { name, ipv4 } => self.names.get(name)?.address(*ipv4),
+        }
+    }
+
+    /// The names of the interfaces.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.interfaces.values().map(|link| link.name.as_str())
+    }
+
+    /// Finds an interface by name.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<&Interface> {
+        self.interfaces
+            .values()
+            .find(|interface| interface.name == name)
+    }
+}
+
+/// One network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Kernel index.
+    pub index: Ifindex,
+    /// Name, at most 15 bytes.
+    pub name: String,
+    /// Administratively up and, where the driver tells, with carrier.
+    pub up: bool,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Ethernet address; `None` for devices without a link-layer header (tun, some tunnels).
+    pub mac: Option<Mac>,
+    /// Addresses in the order in which the kernel would send from them.
+    pub addresses: Vec<IpAddr>,
+    /// Where broadcasts of its networks go.
+    #[serde(default)]
+    pub broadcasts: Vec<Ipv4Addr>,
+    /// Whether it chains received datagrams (`rx-gro-list`) in a way that only their first one is
+    /// rewritten.
+    #[serde(default)]
+    pub gro_list: bool,
+    /// Whether IPv6 is turned off on it (`disable_ipv6`), so that no IPv6 group can be joined there.
+    #[serde(default)]
+    pub no_ipv6: bool,
+    /// Who else gets the packets that come in: the device that it is a port of, macvlans upon it.
+    #[serde(default)]
+    pub shared_with: Vec<String>,
+}
+
+impl Interface {
+    /// The address that `source=auto` uses: the first one of the same family as `peer`; for IPv6, a
+    /// link-local one towards a destination of the link's scope or below, and only there
+    /// (RFC 6724 section 5, rule 2).
+    #[must_use]
+    pub fn primary_address(&self, peer: IpAddr) -> Option<IpAddr> {
+        let same_family = |address: &&IpAddr| address.is_ipv4() == peer.is_ipv4();
+        let suits = |address: &&IpAddr| scope_matches(**address, peer);
+        let candidates = self.addresses.iter().filter(same_family);
+        candidates
+            .clone()
+            .find(suits)
+            .or_else(|| candidates.clone().next())
+            .copied()
+    }
+}
+
+fn scope_matches(address: IpAddr, peer: IpAddr) -> bool {
+    match (address, peer) {
+        (IpAddr::V6(address), IpAddr::V6(peer)) => {
+            let [first, ..] = peer.segments();
+            let near_group = first >> 8 == 0xff && first & 0xf <= 2;
+            address.is_unicast_link_local() == (peer.is_unicast_link_local() || near_group)
+        }
+        _ => true,
+    }
+}
+
+/// A destination that the routing table is asked for, as an output names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NextHopQuery {
+    /// Destination.
+    pub destination: Destination,
+    /// Interface the output names, `None` if the routing table decides.
+    pub interface: Option<String>,
+}
+
+/// What the resolver says of a name: of each family the address in use, which stays as long as the answers
+/// hold it, and after they fail.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// Why the last question had no answer.
+    pub problem: Option<String>,
+}
+
+impl Named {
+    /// The address of a family.
+    #[must_use]
+    pub fn address(&self, ipv4: bool) -> Option<IpAddr> {
+        match ipv4 {
+            true => self.ipv4.map(IpAddr::V4),
+            false => self.ipv6.map(IpAddr::V6),
+        }
+    }
+}
+
+/// Where a destination is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextHop {
+    /// No route leads there.
+    NoRoute,
+    /// This host itself: an address of its own, or what a route says is local.
+    Here {
+        /// Interface of the route: the loopback interface, or a VRF.
+        interface: Ifindex,
+        /// The address that a socket here would send from.
+        source: Option<IpAddr>,
+    },
+    /// A route leads through `interface`; the neighbour's address is not known.
+    Unresolved {
+        /// Interface of the route.
+        interface: Ifindex,
+        /// The gateway, or the destination itself when on-link.
+        via: IpAddr,
+        /// The kernel asked as often as it does and got no answer; otherwise it still asks.
+        silent: bool,
+    },
+    /// Ready: `mac` is `None` on devices without a link-layer header.
+    Resolved {
+        /// Interface of the route.
+        interface: Ifindex,
+        /// The gateway, or the destination itself when on-link.
+        via: IpAddr,
+        /// The next hop's Ethernet address.
+        mac: Option<Mac>,
+    },
+}

@@ -1,0 +1,604 @@
+//! From rules and a snapshot of the host to the forwarding table, and to what can be said about each
+//! rule.
+//!
+//! A rule whose input interface is missing has no routes and waits; an output that cannot send is
+//! down in its routes, and neither disturbs anything else. Pure: no I/O, no clock, no unsafe.
+//!
+//! [`compile()`] takes rules and a [`host::Host`] to the [`table`] that both paths execute, and
+//! [`diff::TableDiff`] is all that goes down to them.
+//!
+//! ```
+//! use compile::compile;
+//! use config::{Config, ConfigFile};
+//! use compile::host::Host;
+//! use compile::placement::{PathChoice, Support};
+//! use rules::ruleset::Policy;
+//!
+//! let file = ConfigFile {
+//!     name: "mcr.toml".to_owned(),
+//!     text: r#"
+//!         version = 1
+//!         [[rule]]
+//!         name = "cam1"
+//!         input = "239.1.1.1%eth0:5001"
+//!         outputs = ["239.10.1.1%eth1:6001,ttl=16"]
+//!     "#
+//!     .to_owned(),
+//! };
+//! let config = Config::load(&[file], Policy::default())?;
+//! let support = Support {
+//!     kernel: Ok(()),
+//!     userspace: Ok(()),
+//! };
+//! let choices = config.settings.path_choices(PathChoice::Auto);
+//! // On a host without interfaces the rule waits for its own.
+//! let compiled = compile(&config.rules, &Host::default(), &support, &choices);
+//! assert!(compiled.table.routes.is_empty());
+//! assert_eq!(
+//!     compiled.rules.values().next().unwrap().troubles()[0],
+//!     "rule \"cam1\": input 239.1.1.1%eth0:5001: no interface eth0 (there is none but lo); waits for it"
+//! );
+//! # Ok::<(), config::ConfigErrors>(())
+//! ```
+
+mod address;
+pub mod budget;
+mod demand;
+pub mod diff;
+mod egress;
+pub mod host;
+pub mod ipsec;
+mod links;
+pub mod overlap;
+pub mod placement;
+pub mod table;
+mod tunnel;
+mod used;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat_n;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use config::StaticJoin;
+use rules::demand::Listening;
+use rules::endpoint::Endpoint;
+use rules::joins::groups_too_many;
+use rules::net::{Ifindex, Prefix};
+use rules::rule::{OutputSpec, Rule};
+use rules::ruleset::{Place, RuleChanges, RuleSet};
+use rules::shared_map::SharedMap;
+
+use crate::diff::TableDiff;
+use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
+use crate::placement::{Ends, PathChoices, Placement, Support, place, sockets_barred};
+use crate::table::{
+    DownReason, FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey, Table,
+};
+use demand::Keyed;
+use links::Links;
+pub use tunnel::{below, tunnel_query, tunnel_trouble};
+use used::{count, in_use, is_same_use, links_of, shared_sources};
+
+/// What rules come to on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compiled {
+    /// What the paths execute.
+    pub table: Table,
+    /// What can be said about each rule, in the order of the rules.
+    pub rules: SharedMap<Place, Arc<RuleView>>,
+    /// How many outputs use each interface.
+    egress: BTreeMap<Ifindex, usize>,
+    /// How many outputs of rules with a share set each source.
+    sources: BTreeMap<IpAddr, usize>,
+}
+
+/// What changes in what rules come to.
+#[derive(Clone, Debug, Default)]
+pub struct Amendment {
+    /// What can be said about each rule then, in the order of the rules.
+    pub rules: SharedMap<Place, Arc<RuleView>>,
+    /// From the table of before to the one of then.
+    pub diff: TableDiff,
+    /// How many outputs then use each interface that one of the rules uses or used.
+    egress: BTreeMap<Ifindex, usize>,
+    /// How many outputs of rules with a share then set each source that one of the rules sets or set.
+    sources: BTreeMap<IpAddr, usize>,
+}
+
+/// A rule as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleView {
+    /// Its name.
+    pub name: String,
+    /// Whether it forwards; one that does not has no routes, joins nothing and is in no trouble.
+    pub enabled: bool,
+    /// Where it runs and why; where no path serves it, it has no routes and joins nothing.
+    pub placement: Placement,
+    /// Its inputs, in its order.
+    pub inputs: Vec<InputView>,
+    /// Its outputs, in its order.
+    pub outputs: Vec<OutputView>,
+    /// The keys of its routes beyond those of its inputs: of what is listened to.
+    pub divided: Vec<RouteKey>,
+}
+
+impl RuleView {
+    /// Everything that keeps the rule from relaying all it should, each said in full:
+    /// `rule "cam1": output 239.10.1.1%eth9:6001: no interface eth9 (have: eth0, eth1)`.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        let rule = |text: &str| format!("rule {:?}: {text}", self.name);
+        let unserved = self.enabled && !self.placement.serves;
+        let placement = unserved.then(|| rule(&self.placement.reason));
+        let inputs = self.inputs.iter().filter_map(|input| {
+            let pending = input.pending.as_ref()?;
+            Some(rule(&format!("input {}: {pending}", input.at)))
+        });
+        let outputs = self.outputs.iter().filter_map(|output| {
+            let down = output.down.as_ref()?;
+            Some(rule(&format!("output {}: {}", output.to, down.text)))
+        });
+        placement.into_iter().chain(inputs).chain(outputs).collect()
+    }
+}
+
+/// An input as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputView {
+    /// The endpoint as the rule writes it.
+    pub at: String,
+    /// Interfaces it listens on: one, none while it waits, several behind a wildcard.
+    pub interfaces: Vec<Ifindex>,
+    /// Memberships it needs: none for addresses of this host.
+    pub joins: Vec<Join>,
+    /// The addresses of this host that it takes packets to, by interface, if it is no input of groups.
+    pub addresses: Vec<(Ifindex, IpAddr)>,
+    /// Why nothing may arrive: a missing interface or address, an interface that is down, a range too
+    /// large to join.
+    pub pending: Option<String>,
+    /// Who on this host gets its packets besides sockets, by interface; then the original goes on
+    /// with `local=auto`.
+    pub shared: Vec<(Ifindex, String)>,
+}
+
+/// Membership of one group, or of each group of a range, on one interface.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Join {
+    /// Interface to join on.
+    pub interface: Ifindex,
+    /// Groups, at most as many as are joined of one range.
+    pub groups: Prefix,
+    /// Sources to include; empty for any.
+    pub sources: Vec<IpAddr>,
+}
+
+/// An output as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputView {
+    /// Destination as the rule writes it, without options.
+    pub to: String,
+    /// The address that its name stands for, where it has one.
+    pub address: Option<IpAddr>,
+    /// Why the name could not be looked up when that was tried last.
+    pub name_error: Option<String>,
+    /// The interface it leaves by, up or down.
+    pub link: Option<Ifindex>,
+    /// Why it cannot send; `None` if it can.
+    pub down: Option<Down>,
+    /// Why the host's own stack has to send its copies, by a socket.
+    pub routed: Option<String>,
+    /// How many of its groups are listened to; `None` of one that is not on demand.
+    pub wanted: Option<u32>,
+}
+
+/// Why an output cannot send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// For counters.
+    pub reason: DownReason,
+    /// For people: names what is missing, what there is, and what to do.
+    pub text: String,
+}
+
+/// Compiles `rules` for `host`.
+#[must_use]
+pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathChoices) -> Compiled {
+    let mut compiled = Compiled::default();
+    let changes = RuleChanges::of_all(&RuleSet::default(), rules);
+    let nobody = Listening::default();
+    let amendment = compiled.amended(&changes, (host, &nobody), support, choices);
+    compiled.apply(amendment);
+    compiled
+}
+
+impl Compiled {
+    /// Compiles the rules that `changes` brings for the host and what is listened to, and works out what follows from it and from those
+    /// that go. The other rules are not looked at: for them host, support and choices must be what
+    /// they were compiled with. Where a rule names an input's interface by a wildcard, which takes
+    /// what no other rule names, all rules must be among the changes.
+    #[must_use]
+    pub fn amended(
+        &self,
+        changes: &RuleChanges,
+        (host, listening): (&Host, &Listening),
+        support: &Support,
+        choices: &PathChoices,
+    ) -> Amendment {
+        let links = Links::new(host);
+        let mut rules = self.rules.clone();
+        let (mut egress, mut sources) = (BTreeMap::new(), BTreeMap::new());
+        let mut removed = BTreeSet::new();
+        for (place, rule) in &changes.removed {
+            if let Some(view) = rules.remove(place) {
+                removed.extend(route_keys(rule, &view));
+                count(&mut egress, &self.egress, links_of(&view), |count| {
+                    count - 1
+                });
+                count(&mut sources, &self.sources, shared_sources(rule), |count| {
+                    count - 1
+                });
+            }
+        }
+        let (mut routes, mut behind) = (Vec::new(), Vec::new());
+        for (place, rule) in &changes.added {
+            let (mut view, route) = compile_one(rule, host, &links, support, choices);
+            for (key, route, rank) in under_keys(rule, &mut view, route, listening) {
+                if rank == Named::default() {
+                    routes.push((key, route));
+                } else {
+                    behind.push((rank, key, route));
+                }
+            }
+            count(&mut egress, &self.egress, links_of(&view), |count| {
+                count + 1
+            });
+            count(&mut sources, &self.sources, shared_sources(rule), |count| {
+                count + 1
+            });
+            rules.insert(*place, Arc::new(view));
+        }
+        let mut routes: BTreeMap<RouteKey, Route> = routes.into_iter().collect();
+        // What a rule names outright is not taken from it by one that does not.
+        behind.sort_by_key(|(rank, ..)| *rank);
+        for (_, key, route) in behind {
+            routes.entry(key).or_insert(route);
+        }
+        let known = &self.table.routes;
+        removed.retain(|key| known.contains_key(key) && !routes.contains_key(key));
+        routes.retain(|key, route| known.get(key) != Some(route));
+        let (own_removed, own_added) =
+            self.own_addresses_changed((&egress, &sources), changes, host);
+        let diff = TableDiff {
+            removed: removed.into_iter().collect(),
+            set: routes.into_iter().collect(),
+            own_removed,
+            own_added,
+            budget: None,
+        };
+        Amendment {
+            rules,
+            diff,
+            egress,
+            sources,
+        }
+    }
+
+    /// Takes an amendment over.
+    pub fn apply(&mut self, amendment: Amendment) {
+        self.rules = amendment.rules;
+        amendment.diff.apply_to(&mut self.table);
+        self.egress.extend(amendment.egress);
+        self.egress.retain(|_, count| *count > 0);
+        self.sources.extend(amendment.sources);
+        self.sources.retain(|_, count| *count > 0);
+    }
+
+    /// The addresses of the interfaces that outputs use, whether they are up or down: a packet on
+    /// its way round may still arrive. And those that outputs of rules with a share set, which whoever
+    /// holds the share sends from. Those that go, and those that come.
+    fn own_addresses_changed(
+        &self,
+        (egress, sources): (&BTreeMap<Ifindex, usize>, &BTreeMap<IpAddr, usize>),
+        changes: &RuleChanges,
+        host: &Host,
+    ) -> (Vec<IpAddr>, Vec<IpAddr>) {
+        let are_same = is_same_use(&self.egress, egress) && is_same_use(&self.sources, sources);
+        if changes.removed.len() < self.rules.len() && are_same {
+            return (Vec::new(), Vec::new());
+        }
+        let links = in_use(&self.egress, egress);
+        let links = links.filter_map(|link| host.interfaces.get(link));
+        let links = links.filter(|link| link.name != LOOPBACK);
+        let own = links.flat_map(|link| &link.addresses);
+        let own = own.chain(in_use(&self.sources, sources));
+        let own: BTreeSet<IpAddr> = own.copied().collect();
+        let before = &self.table.own_addresses;
+        (
+            before.difference(&own).copied().collect(),
+            own.difference(before).copied().collect(),
+        )
+    }
+}
+
+/// Compiles one rule; its route, if it has one, stands under every key of its inputs.
+fn compile_one(
+    rule: &Rule,
+    host: &Host,
+    links: &Links<'_>,
+    support: &Support,
+    choices: &PathChoices,
+) -> (RuleView, Option<Route>) {
+    if !rule.enabled {
+        return (disabled(rule, support, choices, links), None);
+    }
+    let listening = links.listening(rule);
+    let bar = sockets_barred(rule, support, choices, &listening.interfaces);
+    let (outputs, views) = egress::outputs(rule, host, links, bar.as_deref());
+    let routed = views.iter().find_map(|view| {
+        let why = view.routed.as_deref()?;
+        Some((view.to.as_str(), why))
+    });
+    let ends = Ends {
+        delivered: egress::first_delivered(&outputs),
+        routed,
+        ..listening
+    };
+    let placement = place(rule, support, choices, &ends);
+    let mut view = RuleView {
+        name: rule.name.clone(),
+        enabled: true,
+        inputs: rule.inputs.iter().map(|i| input(i, host, links)).collect(),
+        outputs: views,
+        placement,
+        divided: Vec::new(),
+    };
+    if !view.placement.serves {
+        view.inputs.iter_mut().for_each(|input| input.joins.clear());
+        return (view, None);
+    }
+    let route = route(rule, &view, outputs);
+    (view, Some(route))
+}
+
+/// What can be said of a rule that forwards nothing: what it is made of, and where it would run.
+fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links<'_>) -> RuleView {
+    let inputs = rule.inputs.iter().map(|input| InputView {
+        at: input.to_string(),
+        interfaces: Vec::new(),
+        joins: Vec::new(),
+        addresses: Vec::new(),
+        pending: None,
+        shared: Vec::new(),
+    });
+    let outputs = rule.outputs.iter().map(|output| OutputView {
+        to: output.target(),
+        address: None,
+        name_error: None,
+        link: None,
+        down: None,
+        routed: None,
+        wanted: None,
+    });
+    RuleView {
+        name: rule.name.clone(),
+        enabled: false,
+        inputs: inputs.collect(),
+        outputs: outputs.collect(),
+        placement: place(rule, support, choices, &links.listening(rule)),
+        divided: Vec::new(),
+    }
+}
+
+/// The destinations that `rules` name and the routing table decides upon, each once: what
+/// [`Host::next_hops`] should hold.
+pub fn next_hop_queries<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> BTreeSet<NextHopQuery> {
+    let rules = rules.into_iter().filter(|rule| rule.enabled);
+    let outputs = rules.flat_map(|rule| &rule.outputs);
+    let routed = outputs.filter(|output| is_routed(&output.to));
+    routed.map(next_hop_query).collect()
+}
+
+/// Unicast, and IPv6 groups on the loopback interface, where Linux delivers them by a route alone.
+fn is_routed(to: &Endpoint) -> bool {
+    !to.is_multicast() || !to.is_ipv4() && to.interface.as_deref() == Some(LOOPBACK)
+}
+
+fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
+    NextHopQuery {
+        destination: output.destination(),
+        interface: output.to.interface.clone(),
+    }
+}
+
+/// What is joined for each of `joins`, and how it stands on this host.
+#[must_use]
+pub fn joined(joins: &[StaticJoin], host: &Host) -> Vec<InputView> {
+    if joins.is_empty() {
+        return Vec::new();
+    }
+    let links = Links::new(host);
+    let inputs = joins.iter().map(|join| InputView {
+        at: join.at(),
+        ..input(&join.endpoint(), host, &links)
+    });
+    inputs.collect()
+}
+
+fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
+    let name = endpoint.interface.as_deref().unwrap_or_default();
+    let matching = links.of_input(name);
+    if !endpoint.is_multicast() {
+        return address::input(endpoint, links, &matching);
+    }
+    let too_many = groups_too_many(endpoint.destination);
+    let join = |link: &&Interface| Join {
+        interface: link.index,
+        groups: endpoint.destination,
+        sources: { endpoint.sources.iter() }
+            .map(|source| source.address)
+            .collect(),
+    };
+    let joins = match too_many {
+        None => matching.iter().map(join).collect(),
+        Some(_) => Vec::new(),
+    };
+    let down = matching.iter().find(|link| !link.up);
+    let no_ipv6 = matching.iter().find(|link| link.no_ipv6);
+    let no_ipv6 = no_ipv6.filter(|_| !endpoint.is_ipv4());
+    let pending = match (matching.is_empty(), down, no_ipv6) {
+        (true, ..) => Some(format!("{}; waits for it", links.missing(name))),
+        (_, Some(link), _) => Some(link_down(link)),
+        (.., Some(link)) => Some(ipv6_is_off(link)),
+        _ => too_many,
+    };
+    let shared = matching.iter().filter_map(|link| {
+        let takers = takers(endpoint, link, host);
+        (!takers.is_empty()).then(|| (link.index, takers.join(", ")))
+    });
+    InputView {
+        at: endpoint.to_string(),
+        interfaces: matching.iter().map(|link| link.index).collect(),
+        joins,
+        addresses: Vec::new(),
+        pending,
+        shared: shared.collect(),
+    }
+}
+
+/// Who besides sockets gets what comes by an input on `link`.
+fn takers(endpoint: &Endpoint, link: &Interface, host: &Host) -> Vec<String> {
+    let mut takers = link.shared_with.clone();
+    let groups = endpoint.destination;
+    let first = (link.index, groups.address);
+    let mut routed = host.multicast_routes.range(first..);
+    if routed
+        .next()
+        .is_some_and(|(index, group)| *index == link.index && groups.contains(*group))
+    {
+        takers.push("the kernel's multicast routing".to_owned());
+    }
+    takers
+}
+
+fn ipv6_is_off(link: &Interface) -> String {
+    let name = &link.name;
+    format!(
+        "IPv6 is turned off on interface {name}, so nothing can be joined or received there; \
+         `sysctl net.ipv6.conf.{name}.disable_ipv6=0`"
+    )
+}
+
+fn link_down(link: &Interface) -> String {
+    let name = &link.name;
+    format!(
+        "interface {name} is down or has no carrier; `ip link set {name} up`, check its cable or peer"
+    )
+}
+
+fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
+    Route {
+        rule: rule.name.clone(),
+        input: None,
+        path: view.placement.path,
+        local: rule.local,
+        limit: rule.limit,
+        failover: rule.failover.map(|when| {
+            let inputs = view.inputs.iter();
+            let lines = inputs.map(|input| input.at.clone()).collect();
+            Box::new(FailoverLines { when, lines })
+        }),
+        merge: rule.merge.or_else(|| rule.passes_once()).map(|how| {
+            let inputs = view.inputs.iter();
+            let lines = inputs.map(|input| input.at.clone()).collect();
+            Box::new(MergeLines { how, lines })
+        }),
+        share: rule.share.clone(),
+        inspect: rule.health.map(|health| health.inspect),
+        outputs,
+    }
+}
+
+/// How far an input names what it takes: the least goes before the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    by_wildcard: bool,
+    every_address: bool,
+}
+
+/// A rule's route under every key of its inputs, each with how far it is named. The last one
+/// is the route itself: of ten thousand rules most have one key.
+fn under_keys(
+    rule: &Rule,
+    view: &mut RuleView,
+    route: Option<Route>,
+    listening: &Listening,
+) -> impl Iterator<Item = (RouteKey, Route, Named)> {
+    let keys: Vec<Keyed> = match &route {
+        Some(route) if rule.has_demand() => demand::routes(rule, view, &route.outputs, listening),
+        _ => {
+            let inputs = rule.inputs.iter().zip(&view.inputs).enumerate();
+            let keys = inputs.flat_map(|(number, (endpoint, input))| {
+                let keys = keys(endpoint, input).into_iter();
+                keys.map(move |key| (key, number, None))
+            });
+            keys.collect()
+        }
+    };
+    let view = &*view;
+    let routes = route.map(|route| repeat_n(route, keys.len()));
+    let under = keys.into_iter().zip(routes.into_iter().flatten());
+    let several = rule.inputs.len() > 1;
+    under.map(move |((key, number, outputs), mut route)| {
+        let (endpoint, input) = (&rule.inputs[number], &view.inputs[number]);
+        if let Some(outputs) = outputs {
+            route.outputs = outputs;
+        }
+        route.input = several.then(|| input.at.clone());
+        if rule.reflect.is_some() {
+            let outputs = &mut route.outputs;
+            outputs.retain(|output| rule.leads(number, output.index as usize));
+        }
+        let is_shared = input.shared.iter().any(|(link, _)| *link == key.ingress);
+        if is_shared && route.local == LocalDelivery::Auto {
+            route.local = LocalDelivery::Yes;
+        }
+        let rank = Named {
+            by_wildcard: endpoint.has_wildcard(),
+            every_address: endpoint.is_every_address(),
+        };
+        (key, route, rank)
+    })
+}
+
+/// The keys that a rule's routes were put under.
+fn route_keys(rule: &Rule, view: &RuleView) -> impl Iterator<Item = RouteKey> {
+    let inputs = rule.inputs.iter().zip(&view.inputs);
+    let inputs = inputs.filter(|_| view.placement.serves);
+    let keys = inputs.flat_map(|(endpoint, input)| keys(endpoint, input));
+    keys.chain(view.divided.iter().copied())
+}
+
+/// One key for each interface, of an input that is no group each of its addresses, and source.
+fn keys(endpoint: &Endpoint, input: &InputView) -> Vec<RouteKey> {
+    let sources: Vec<Option<Prefix>> = if endpoint.sources.is_empty() {
+        vec![None]
+    } else {
+        endpoint.sources.iter().copied().map(Some).collect()
+    };
+    let key = |(ingress, groups), source: &Option<Prefix>| RouteKey {
+        ingress,
+        groups,
+        ports: endpoint.ports,
+        source: *source,
+    };
+    let groups = input.interfaces.iter().filter(|_| endpoint.is_multicast());
+    let groups = groups.map(|link| (*link, endpoint.destination));
+    let addresses = input.addresses.iter();
+    let places = groups.chain(addresses.map(|(link, address)| (*link, Prefix::host(*address))));
+    let pairs = places.flat_map(|place| sources.iter().map(move |source| key(place, source)));
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests;

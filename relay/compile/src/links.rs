@@ -1,0 +1,87 @@
+//! The host's interfaces as rules name them.
+
+use std::collections::BTreeMap;
+
+use rules::endpoint::is_wildcard;
+use rules::rule::Rule;
+use rules::ruleset::listed;
+use rules::wildcard;
+
+use crate::host::{Host, Interface, LOOPBACK};
+use crate::placement::Ends;
+use crate::tunnel;
+
+/// The host's interfaces by name.
+pub(crate) struct Links<'a> {
+    pub(crate) by_name: BTreeMap<&'a str, &'a Interface>,
+    /// Why tunnels are not there.
+    refused: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Links<'a> {
+    pub(crate) fn new(host: &'a Host) -> Self {
+        let refused = tunnel::refused(host);
+        let interfaces = host.interfaces.values();
+        let interfaces = interfaces.map(|link| (link.name.as_str(), link));
+        let usable = interfaces.filter(|(name, _)| !refused.contains_key(name));
+        Self {
+            by_name: usable.collect(),
+            refused,
+        }
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&'a Interface> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn matching(&self, pattern: &str) -> Vec<&'a Interface> {
+        let links = self.by_name.values().copied();
+        let meant =
+            |link: &&Interface| link.name != LOOPBACK && wildcard::matches(pattern, &link.name);
+        links.filter(meant).collect()
+    }
+
+    /// Where the rule listens: also on what is missing, by its name.
+    pub(crate) fn listening<'b>(&self, rule: &'b Rule) -> Ends<'b>
+    where
+        'a: 'b,
+    {
+        let mut listening = Ends::default();
+        for name in rule.inputs.iter().filter_map(|i| i.interface.as_deref()) {
+            let links = self.of_input(name);
+            let chaining = links.iter().find(|link| link.gro_list);
+            let chaining = chaining.map(|link| link.name.as_str());
+            listening.chaining = listening.chaining.or(chaining);
+            listening.interfaces.push(name);
+            if is_wildcard(name) {
+                let names = links.iter().map(|link| link.name.as_str());
+                listening.interfaces.extend(names);
+            }
+        }
+        listening
+    }
+
+    /// The interfaces that an input's interface stands for.
+    pub(crate) fn of_input(&self, name: &str) -> Vec<&'a Interface> {
+        if is_wildcard(name) {
+            self.matching(name)
+        } else {
+            self.named(name).into_iter().collect()
+        }
+    }
+
+    /// Says that there is no such interface, and which there are, or why a tunnel is not there.
+    pub(crate) fn missing(&self, name: &str) -> String {
+        if let Some(refused) = self.refused.get(name) {
+            return (*refused).to_owned();
+        }
+        let matching = if is_wildcard(name) { "matches " } else { "" };
+        let what = format!("{matching}{name}");
+        let names = self.by_name.keys().filter(|name| **name != LOOPBACK);
+        let names: Vec<String> = names.map(ToString::to_string).collect();
+        match names.as_slice() {
+            [] => format!("no interface {what} (there is none but {LOOPBACK})"),
+            names => format!("no interface {what} (have: {})", listed(names)),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Keys that some packet fits two of: what two relays on one host would both take.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use rules::net::{Ports, Prefix};
+
+use crate::table::RouteKey;
+
+impl RouteKey {
+    /// Says whether some packet takes a route under either key.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let sender = match (self.source, other.source) {
+            (Some(one), Some(other)) => one.overlaps(other),
+            _ => true,
+        };
+        sender
+            && self.ingress == other.ingress
+            && self.groups.overlaps(other.groups)
+            && self.ports.overlaps(other.ports)
+    }
+
+    fn is_single(&self) -> bool {
+        self.groups.is_host() && self.ports.is_single()
+    }
+
+    /// The same for any sender.
+    const fn place(&self) -> (u32, Prefix, Ports) {
+        (self.ingress.0, self.groups, self.ports)
+    }
+}
+
+impl fmt::Display for RouteKey {
+    /// Without the interface: `group 239.1.1.0/24 port 5001 from 10.0.0.5`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.groups.address.is_multicast() {
+            true => "group",
+            false => "address",
+        };
+        write!(f, "{what} {} port {}", self.groups, self.ports)?;
+        match self.source {
+            Some(source) => write!(f, " from {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Each key of `ours` that overlaps one of `theirs`, with that one: the same, if it is among them.
+#[must_use]
+pub fn overlapping<'a>(
+    ours: impl IntoIterator<Item = &'a RouteKey>,
+    theirs: &[RouteKey],
+) -> Vec<(RouteKey, RouteKey)> {
+    // Of ten thousand keys on both sides most are single, and are found by their place.
+    let mut single: HashMap<_, Vec<&RouteKey>> = HashMap::new();
+    let mut ranges = Vec::new();
+    for key in theirs {
+        match key.is_single() {
+            true => single.entry(key.place()).or_default().push(key),
+            false => ranges.push(key),
+        }
+    }
+    let find = |key: &RouteKey| {
+        let near = match key.is_single() {
+            true => single.get(&key.place()).map_or(&[][..], Vec::as_slice),
+            false => &[],
+        };
+        let all = if key.is_single() { &[][..] } else { theirs };
+        let others = near.iter().chain(&ranges).copied().chain(all);
+        let mut others = others.filter(|other| key.overlaps(other));
+        let first = others.next()?;
+        let same = std::iter::once(first)
+            .chain(others)
+            .find(|other| *other == key);
+        Some((*key, *same.unwrap_or(first)))
+    };
+    ours.into_iter().filter_map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rules::net::Ifindex;
+
+    fn key(ingress: u32, groups: &str, ports: (u16, u16), source: Option<&str>) -> RouteKey {
+        let prefix = |text: &str| {
+            let (address, length) = text.split_once('/').unwrap_or((text, "32"));
+            Prefix::new(address.parse().unwrap(), length.parse().unwrap())
+        };
+        RouteKey {
+            ingress: Ifindex(ingress),
+            groups: prefix(groups),
+            ports: Ports {
+                first: ports.0,
+                last: ports.1,
+            },
+            source: source.map(prefix),
+        }
+    }
+
+    #[test]
+    fn finds_what_a_packet_could_take_on_either_side() {
+        let exact = key(2, "239.1.1.1", (5001, 5001), None);
+        let from = |source| key(2, "239.1.1.1", (5001, 5001), Some(source));
+        let groups = key(2, "239.1.1.0/24", (5001, 5001), None);
+        let ports = key(2, "239.1.1.1", (5000, 5009), None);
+        let overlap = |one: RouteKey, other: RouteKey| {
+            let there = overlapping([&one], &[other]);
+            let back = overlapping([&other], &[one]);
+            assert_eq!(there.is_empty(), back.is_empty(), "{one:?} {other:?}");
+            !there.is_empty()
+        };
+        for (one, other) in [
+            (exact, exact),
+            (exact, from("10.0.0.5")),
+            (exact, groups),
+            (exact, ports),
+            (groups, ports),
+            (groups, from("10.0.0.5")),
+            (from("10.0.0.5"), from("10.0.0.5")),
+            (from("10.0.0.5"), from("10.0.0.0/24")),
+        ] {
+            assert!(overlap(one, other), "{one:?} {other:?}");
+        }
+        for (one, other) in [
+            (from("10.0.0.5"), from("10.0.0.6")),
+            (from("10.0.1.5"), from("10.0.0.0/24")),
+            (exact, key(3, "239.1.1.1", (5001, 5001), None)),
+            (exact, key(2, "239.1.1.1", (5002, 5002), None)),
+            (groups, key(2, "239.1.2.1", (5001, 5001), None)),
+            (ports, key(2, "239.1.1.1", (5010, 5011), None)),
+        ] {
+            assert!(!overlap(one, other), "{one:?} {other:?}");
+        }
+        let found = overlapping([&exact], &[groups, from("10.0.0.5"), exact]);
+        assert_eq!(found, [(exact, exact)], "the same first");
+    }
+}

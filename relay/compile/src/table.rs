@@ -1,0 +1,239 @@
+//! The forwarding table: what the rules come to on this host, as both paths execute it.
+//!
+//! Invariants, kept by `compile` and relied upon by the paths: one key belongs to one rule; a range of
+//! an output's has the size of its route's range of the same kind, or else, where that is a single
+//! value, of the other kind (the n-th port goes to the n-th group, the n-th group to the n-th port); a
+//! route is executed whole on one path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rules::failover::Failover;
+use rules::health::Inspect;
+use rules::merge::Merge;
+use rules::net::{Ifindex, Mac, Ports, Prefix};
+use serde::{Deserialize, Serialize};
+
+pub use rules::limit::{RateLimit, RateUnit};
+pub use rules::path::Path;
+pub use rules::rule::{LocalDelivery, Ttl};
+
+/// What the paths execute: every route, and the addresses that betray a loop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Routes by key. The most specific match wins: (S,G) before (*,G), longer prefix before
+    /// shorter, fewer ports before more; of senders too the longer prefix.
+    pub routes: BTreeMap<RouteKey, Route>,
+    /// This host's addresses on the interfaces that some output uses, and those that outputs of rules
+    /// with a share set, which others that hold the share send from too; a packet from one of them is
+    /// `own_source`.
+    pub own_addresses: BTreeSet<IpAddr>,
+    /// Cap on what all unicast outputs of one path send together; on each path, where both have
+    /// some.
+    pub budget: Option<RateLimit>,
+}
+
+/// What a packet must show to take a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RouteKey {
+    /// Interface the packet arrives on.
+    pub ingress: Ifindex,
+    /// Destination groups, one or a range; or one address of this host, broadcast ones included, of
+    /// which only frames count that are not for another host.
+    pub groups: Prefix,
+    /// Destination ports, one or a range.
+    pub ports: Ports,
+    /// Sender for (S,G), `None` for (*,G); several in one only where the destination is no group.
+    pub source: Option<Prefix>,
+}
+
+/// One table entry's value: where its packets go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Name of the rule the route was compiled from. Routes of one rule (several inputs, several
+    /// sources) share its counters.
+    pub rule: String,
+    /// The input it was compiled from, as the rule writes it, where the rule has several: what they
+    /// receive is counted for each of them too. Routes of one input (several sources, several
+    /// interfaces) share its counter. `None` where the rule's own counters tell.
+    pub input: Option<String>,
+    /// Where the route executes.
+    pub path: Path,
+    /// What becomes of the packet on this host.
+    pub local: LocalDelivery,
+    /// Cap on what the rule accepts.
+    pub limit: Option<RateLimit>,
+    /// Which of the rule's inputs is relayed, the same for all of its routes; `None`: each is.
+    pub failover: Option<Box<FailoverLines>>,
+    /// How the rule's inputs become one stream, the same for all of its routes; `None`: each packet is
+    /// relayed.
+    pub merge: Option<Box<MergeLines>>,
+    /// Whose gate the rule's packets pass while it is open, the same for all of its routes; `None`: they
+    /// pass at any time.
+    pub share: Option<String>,
+    /// What to look for in each packet's payload; `None`: nothing, nor when it comes.
+    pub inspect: Option<Inspect>,
+    /// The copies to make, in the order of the rule.
+    pub outputs: Vec<Output>,
+}
+
+impl Route {
+    /// Says whether answers to its copies go back to whoever sent the packets.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        let mut outputs = self.outputs.iter();
+        outputs.any(|output| matches!(&output.state, OutputState::Up(egress) if egress.answers))
+    }
+}
+
+/// When which of a rule's inputs is relayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailoverLines {
+    /// When another takes over.
+    pub when: Failover,
+    /// The inputs as [`Route::input`] names them, the preferred first.
+    pub lines: Vec<String>,
+}
+
+/// How a rule's inputs become one stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeLines {
+    /// What is the same, and for how long.
+    pub how: Merge,
+    /// The inputs as [`Route::input`] names them, in the order of the rule.
+    pub lines: Vec<String>,
+}
+
+impl FailoverLines {
+    /// Time without a packet of the active line after which another takes over, in nanoseconds.
+    #[must_use]
+    pub fn silence_ns(&self) -> u64 {
+        nanoseconds(self.when.silence)
+    }
+
+    /// How long a line before the active one must deliver to take over again, in nanoseconds; 0: never.
+    #[must_use]
+    pub fn revert_ns(&self) -> u64 {
+        self.when.revert.map_or(0, nanoseconds)
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One copy a route makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// Position in the rule's list of outputs; with the rule's name and `to` it identifies the
+    /// output's counters.
+    pub index: u32,
+    /// Destination as the rule writes it, without options.
+    pub to: String,
+    /// Whether the copy can leave, and how.
+    pub state: OutputState,
+    /// Cap on what the output sends.
+    pub limit: Option<RateLimit>,
+}
+
+/// Whether an output can send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OutputState {
+    /// Ready to send.
+    Up(Egress),
+    /// Not ready; every packet for it is dropped under the reason of the same name.
+    Down(DownReason),
+}
+
+/// Why an output cannot send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DownReason {
+    /// No interface of that name exists.
+    InterfaceMissing,
+    /// The interface is administratively down or has no carrier.
+    InterfaceDown,
+    /// The interface has no address of the output's family, and `source=auto` needs one; or the name in
+    /// place of the destination's address stands for none.
+    NoAddress,
+    /// No route leads to the unicast destination.
+    NoRoute,
+    /// The unicast next hop has no resolved link-layer address.
+    NoNeighbour,
+    /// Nobody on the interface listens to it (`demand`).
+    NotWanted,
+    /// The host's IPsec policies let none of its packets out.
+    IpsecPolicy,
+}
+
+impl DownReason {
+    /// The reason's stable name in JSON, metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InterfaceMissing => "interface_missing",
+            Self::InterfaceDown => "interface_down",
+            Self::NoAddress => "no_address",
+            Self::NoRoute => "no_route",
+            Self::NoNeighbour => "no_neighbour",
+            Self::NotWanted => "not_wanted",
+            Self::IpsecPolicy => "ipsec_policy",
+        }
+    }
+}
+
+/// Everything needed to rewrite and send one copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Egress {
+    /// Interface the copy leaves by.
+    pub interface: Ifindex,
+    /// Link-layer header to put in front.
+    pub link: LinkHeader,
+    /// The interface's MTU in bytes, of the IP packet.
+    pub mtu: u32,
+    /// New destination address, or range that keeps the packet's host bits.
+    pub destination: Prefix,
+    /// New destination port, or range that keeps the packet's offset into the route's range.
+    pub ports: Ports,
+    /// New source address; `None` keeps the packet's.
+    pub source: Option<IpAddr>,
+    /// New source port; `None` keeps the packet's.
+    pub source_port: Option<u16>,
+    /// What happens to TTL or hop limit.
+    pub ttl: Ttl,
+    /// New DSCP (0 to 63); `None` keeps the packet's. ECN is always kept.
+    pub dscp: Option<u8>,
+    /// Whether packets above the MTU are fragmented where DF is clear.
+    pub fragment: bool,
+    /// Whether answers to the copies, which come to this host's address, go back to whoever sent the
+    /// packets.
+    pub answers: bool,
+}
+
+/// Link-layer header of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkHeader {
+    /// Ethernet to the group's own address.
+    Group {
+        /// Source address: the egress interface's.
+        source: Mac,
+    },
+    /// Ethernet to a neighbour.
+    Neighbour {
+        /// Source address: the egress interface's.
+        source: Mac,
+        /// The next hop's address.
+        destination: Mac,
+    },
+    /// None: the device carries bare IP (tun, some tunnels).
+    None,
+    /// None, and no device: the host's own IP stack delivers to its sockets, over the loopback
+    /// interface.
+    Host,
+    /// None that is known: the host's own stack finds route and link, as for packets of a socket.
+    Routed {
+        /// Interface that the route has to lead through; `None` where the routing table decides.
+        by: Option<Ifindex>,
+    },
+}

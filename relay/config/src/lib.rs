@@ -1,0 +1,206 @@
+//! The configuration: TOML text in, rules and settings out, and back.
+//!
+//! Strict: an unknown key is an error. Every error of every file is reported with its file and
+//! line. Reads no files itself; whoever does hands the texts over, the main file first.
+
+mod daemon;
+mod error;
+mod file;
+mod fleet;
+mod join;
+mod notify;
+mod rewrite;
+mod schema;
+mod settings;
+mod tunnel;
+
+use std::collections::BTreeMap;
+
+use rules::document::RuleDocument;
+use rules::problem::{Part, Problem, What};
+use rules::ruleset::{Policy, RuleSet, is_link_local};
+use serde::Serialize;
+
+pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
+pub use error::{ConfigError, ConfigErrors};
+pub use file::FILE;
+pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
+pub use join::StaticJoin;
+pub use notify::{Notify, Webhook};
+pub use rewrite::{rewrite, rewrite_all, rewrite_joins};
+pub use schema::schema;
+pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, InterfaceTable, Over, Settings};
+pub use tunnel::{End, TUNNEL_ID, TUNNEL_PORT, Tunnel};
+
+/// The version of the format that is read and written.
+pub const VERSION: i64 = 1;
+
+/// One file's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Name to call it by in errors.
+    pub name: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// Everything the files say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// The rules of all files, in their order.
+    pub rules: RuleSet,
+    /// What they say beyond rules.
+    pub settings: Settings,
+}
+
+impl Config {
+    /// Puts the files together. Rules follow in the order of the files.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with any of them.
+    pub fn load(files: &[ConfigFile], policy: Policy) -> Result<Self, ConfigErrors> {
+        let mut errors = ConfigErrors::default();
+        let mut rules = Vec::new();
+        let mut config = Self::default();
+        let settings = &mut config.settings;
+        let mut set_at = BTreeMap::new();
+        for (place, file) in files.iter().enumerate() {
+            let mut parsed = file::parse(file, place == 0);
+            errors.0.append(&mut parsed.errors);
+            for (what, line) in parsed.set {
+                let at = (file.name.clone(), line);
+                if let Some((file, line)) = set_at.insert(what.clone(), at.clone()) {
+                    let message = format!("{what}: is set already at {file}:{line}; keep one");
+                    errors.0.push(ConfigError::at(at, message));
+                }
+            }
+            settings.add(parsed.settings);
+            rules.append(&mut parsed.rules);
+        }
+        if let Some((name, problem)) = settings.impossible_tunnel() {
+            let at = set_at.get(&format!("interface {name}")).cloned();
+            let at = at.expect("what is set is set somewhere");
+            let message = format!("interface {name}: {problem}");
+            errors.0.push(ConfigError::at(at, message));
+        }
+        for rule in rules.iter().filter(|rule| rule.document.share.is_some()) {
+            let at = (rule.file.clone(), rule.line_of(Part::Share));
+            let name = &rule.document.name;
+            let message = format!(
+                "rule {name:?}: only rules of a fleet have a share; take it out, or give the rules \
+                 to `mcr fleet apply`"
+            );
+            errors.0.push(ConfigError::at(at, message));
+        }
+        let policy = settings.policy(policy);
+        let documents: Vec<RuleDocument> = rules.iter().map(|rule| rule.document.clone()).collect();
+        match RuleSet::from_documents(&documents, policy) {
+            Ok(set) => config.rules = set,
+            Err(problems) => {
+                let located = problems.0.iter().map(|problem| located(problem, &rules));
+                errors.0.extend(located);
+            }
+        }
+        if errors.0.is_empty() {
+            return Ok(config);
+        }
+        let order = |error: &ConfigError| files.iter().position(|file| file.name == error.file);
+        errors.0.sort_by_key(|error| (order(error), error.line));
+        Err(errors)
+    }
+
+    /// Writes the configuration as one file, which [`Config::load`] reads back unchanged.
+    #[must_use]
+    pub fn export(&self) -> String {
+        text_of(&self.settings, self.rules.to_documents())
+    }
+}
+
+fn text_of(settings: &Settings, rules: Vec<RuleDocument>) -> String {
+    #[derive(Serialize)]
+    struct File<'a> {
+        version: i64,
+        #[serde(flatten)]
+        settings: &'a Settings,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        rule: Vec<RuleDocument>,
+    }
+    let rules = rules.into_iter();
+    let file = File {
+        version: VERSION,
+        settings,
+        rule: rules.map(RuleDocument::with_short_input).collect(),
+    };
+    toml::to_string_pretty(&file).expect("texts, numbers and tables are always valid TOML")
+}
+
+/// Reads a file of rules for a fleet: what else a configuration has is each host's own.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn fleet_rules(file: &ConfigFile) -> Result<Vec<RuleDocument>, ConfigErrors> {
+    let mut parsed = file::parse(file, true);
+    let mut errors = ConfigErrors(std::mem::take(&mut parsed.errors));
+    for (table, line) in parsed.beyond_rules() {
+        let message = format!(
+            "{table}: is not a fleet's to say; a file for `mcr fleet apply` has version and \
+             [[rule]] alone, {table} stands in each relay's own"
+        );
+        errors
+            .0
+            .push(ConfigError::at((file.name.clone(), line), message));
+    }
+    let documents = parsed.rules.iter().map(|rule| rule.document.clone());
+    let documents: Vec<RuleDocument> = documents.collect();
+    if let Err(problems) = RuleSet::from_documents(&documents, Policy::default()) {
+        let rules = &parsed.rules;
+        errors
+            .0
+            .extend(problems.0.iter().map(|problem| located(problem, rules)));
+    }
+    if errors.0.is_empty() {
+        return Ok(documents);
+    }
+    errors.0.sort_by_key(|error| error.line);
+    Err(errors)
+}
+
+/// Writes rules of a fleet as a file, which [`fleet_rules`] reads back unchanged.
+#[must_use]
+pub fn export_fleet(rules: Vec<RuleDocument>) -> String {
+    text_of(&Settings::default(), rules)
+}
+
+/// Writes rules and settings as a configuration file, which [`Config::load`] reads back unchanged.
+/// Where the rules need it, the file allows link-local inputs.
+#[must_use]
+pub fn export(rules: &RuleSet, settings: &Settings) -> String {
+    let ordinary = rules.iter().filter(|rule| rule.reflect.is_none());
+    let mut inputs = ordinary.flat_map(|rule| &rule.inputs);
+    let mut settings = settings.clone();
+    settings.allow_link_local |= inputs.any(|input| is_link_local(input.destination));
+    let config = Config {
+        rules: rules.clone(),
+        settings,
+    };
+    config.export()
+}
+
+/// Says where in the files a rule's problem stands.
+fn located(problem: &Problem, rules: &[file::LocatedRule]) -> ConfigError {
+    let rule = &rules[problem.position];
+    let mut message = problem.to_string();
+    if let What::NameTaken { first } = problem.what {
+        let first = &rules[first];
+        message.push_str(&format!(
+            " (the earlier one: {}:{})",
+            first.file, first.line
+        ));
+    }
+    ConfigError::at((rule.file.clone(), rule.line_of(problem.part)), message)
+}
+
+#[cfg(test)]
+mod tests;

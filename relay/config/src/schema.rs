@@ -1,0 +1,197 @@
+//! The schema of the configuration, JSON Schema draft 7: what editors complete and check a file by,
+//! made of the rows. It says of each key alone what it may be; what keys say together, and rules, is
+//! for [`Config::load`](super::Config::load).
+
+use rules::document::RuleDocument;
+use rules::setting::Schemas;
+use serde_json::{Value, json};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::{FILE, Settings, VERSION};
+
+/// The schema of a file.
+#[must_use]
+pub fn schema() -> Value {
+    let mut schemas = Schemas::new();
+    schemas.push((RuleDocument::name().into(), RuleDocument::schema()));
+    RuleDocument::schemas(&mut schemas);
+    Settings::schemas(&mut schemas);
+    let definitions = schemas
+        .iter()
+        .map(|(name, schema)| (name.clone(), json!(schema)));
+    let mut root = json!(Settings::schema());
+    root["$schema"] = "http://json-schema.org/draft-07/schema#".into();
+    root["title"] = "mcr.toml".into();
+    root["description"] = "Configuration of the multicast relay MCR".into();
+    root["definitions"] = Value::Object(definitions.collect());
+    let properties = &mut root["properties"];
+    for row in FILE {
+        properties[row.key] = json!(row.schema());
+    }
+    properties["version"] =
+        json!({ "const": VERSION, "description": properties["version"]["description"] });
+    properties["rule"] = json!({
+        "type": "array",
+        "items": { "$ref": "#/components/schemas/RuleDocument" },
+        "description": "Rules: what arrives at the inputs of one is relayed to every of its outputs.",
+    });
+    properties["interface"]["propertyNames"] = json!({ "pattern": r"^[^\s/%,@:]{1,15}$" });
+    without_null(&mut root);
+    root
+}
+
+/// Makes of OpenAPI's form what TOML needs: it has no null, and definitions stand beside the root.
+fn without_null(schema: &mut Value) {
+    match schema {
+        Value::Array(schemas) => schemas.iter_mut().for_each(without_null),
+        Value::Object(keys) => {
+            if let Some(Value::String(name)) = keys.get_mut("$ref") {
+                *name = name.replace("#/components/schemas/", "#/definitions/");
+            }
+            let is_null = |value: &Value| {
+                let only = json!([Value::Null, "null", { "type": "null" }, { "type": ["null"] }]);
+                only.as_array().is_some_and(|only| only.contains(value))
+            };
+            for key in ["type", "enum", "oneOf"] {
+                if let Some(Value::Array(choices)) = keys.get_mut(key) {
+                    choices.retain(|choice| !is_null(choice));
+                }
+            }
+            keys.values_mut().for_each(without_null);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::sync::LazyLock;
+
+    use super::*;
+
+    /// Says what the schema has against a file.
+    pub(crate) fn errors(text: &str) -> Vec<String> {
+        let file: toml::Table = text.parse().unwrap();
+        static VALIDATOR: LazyLock<jsonschema::Validator> =
+            LazyLock::new(|| jsonschema::draft7::new(&schema()).unwrap());
+        let file = json!(file);
+        let errors = VALIDATOR.iter_errors(&file);
+        errors.map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn is_a_schema() {
+        let schema = schema();
+        assert!(jsonschema::draft7::meta::validate(&schema).is_ok());
+        assert!(!schema.to_string().contains("null"), "{schema}");
+        for (name, table) in schema["definitions"].as_object().unwrap() {
+            let rows = table["properties"].as_object().into_iter().flatten();
+            for (key, row) in rows.filter(|(_, row)| row.get("default").is_some()) {
+                let fits = jsonschema::draft7::is_valid(row, &row["default"]);
+                assert!(fits, "{name} {key}: {row}");
+            }
+        }
+        assert!(!schema.to_string().contains("components"), "{schema}");
+    }
+
+    #[test]
+    fn refuses_what_is_wrong_with_a_key_of_a_file_or_a_rule() {
+        let rule = "name = \"a\"\ninput = \"239.1.1.1%eth0:1\"\noutputs = [\"10.9.9.9:1\"]";
+        assert_eq!(errors(&format!("version = 1\n[[rule]]\n{rule}")), [""; 0]);
+        for text in [
+            "ruels = []",
+            "version = 2",
+            "version = \"1\"",
+            "rule = 1",
+            "rule = [3]",
+            "rule = [{ input = \"239.1.1.1%eth0:1\" }]",
+            "allow_link_local = 1",
+            "daemon = 1",
+            "interface = 1",
+            "interface.eth0.gor = true",
+            "interface.eth0.gro = 5",
+            "interface.\"a b\" = {}",
+        ] {
+            assert_ne!(errors(text), [""; 0], "{text}");
+        }
+        for (key, value) in [
+            ("inptu", "\"239.1.1.2%eth0:1\""),
+            ("name", "\"cam 1\""),
+            ("input", "\"239.1.1.1%eth0:0\""),
+            ("input", "\"239.1.1.1%eth0\""),
+            ("outputs", "[\"239.10.1.1%eth1\"]"),
+            ("outputs", "[\"x\"]"),
+            ("outputs", "[7]"),
+            ("outputs", "[{ to = \"10.9.9.9:7000\", ttl = 0 }]"),
+            ("outputs", "[{ to = \"10.9.9.9:7000\", tll = 1 }]"),
+            ("outputs", "[{ ttl = 1 }]"),
+            ("path", "\"fast\""),
+            ("local", "\"sometimes\""),
+            ("limit", "\"fast\""),
+            ("limit", "\"0pps\""),
+            ("share", "\"the studio\""),
+            ("mode", "\"mirror\""),
+            ("group", "\"239.1.1.0/24:5000\""),
+            ("interfaces", "[\"a b\"]"),
+            ("source", "\"10.0.0.1\""),
+            ("window", "\"5s\""),
+            ("merge", "{ by = \"sequence\", session = 5 }"),
+            ("merge", "{ by = \"sequence\", session = { at = 5 } }"),
+            ("merge", "{ window = \"5ms\" }"),
+            ("health", "{ loud = 1 }"),
+            ("enabled", "1"),
+        ] {
+            let others = rule.lines().filter(|line| !line.starts_with(key));
+            let others: Vec<&str> = others.collect();
+            let text = format!("[[rule]]\n{}\n{key} = {value}", others.join("\n"));
+            assert_ne!(errors(&text), [""; 0], "{text}");
+        }
+    }
+
+    /// The documents and the files that are handed out.
+    fn files() -> Vec<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let documents = fs::read_dir(root.join("docs")).unwrap();
+        let documents = documents.map(|file| file.unwrap().path());
+        let more = ["README.md", "dist/mcr.toml"].map(|name| root.join(name));
+        documents
+            .filter(|path| path.is_file())
+            .chain(more)
+            .collect()
+    }
+
+    #[test]
+    fn takes_every_configuration_of_the_documents() {
+        let mut seen = 0;
+        for path in files() {
+            let text = fs::read_to_string(&path).unwrap();
+            let blocks: Vec<&str> = match path.extension().is_some_and(|end| end == "toml") {
+                true => vec![&text],
+                false => {
+                    let blocks = text.split("```toml\n").skip(1);
+                    blocks
+                        .filter_map(|block| block.split("```").next())
+                        .collect()
+                }
+            };
+            for block in blocks {
+                assert_eq!(errors(block), [""; 0], "{}: {block}", path.display());
+                seen += 1;
+            }
+        }
+        assert!(seen > 10, "{seen}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn takes_every_rule_as_it_is_written(rule in rules::samples::valid_rule()) {
+            let set = rules::ruleset::RuleSet::new(vec![rule], rules::ruleset::Policy::default());
+            if let Ok(set) = set {
+                let text = super::super::export(&set, &Settings::default());
+                proptest::prop_assert_eq!(errors(&text), [""; 0], "{}", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What a configuration says beyond rules: in files, over the API, and as it is remembered.
+
+use std::collections::BTreeMap;
+
+use rules::endpoint::check_interface_name;
+use rules::limit::RateLimit;
+use rules::limit::{self, LimitProblem};
+use rules::path::{PathChoice, PathChoices};
+use rules::ruleset::Policy;
+use rules::setting::{Form, Table, differences, settings, words};
+use serde::de::{Deserializer, Error};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::tunnel::{self, End, MTU_MAX, MTU_MIN, Tunnel};
+use super::{DaemonSettings, FleetSettings, Notify, StaticJoin};
+
+/// What a configuration says beyond rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub allow_link_local: bool,
+    /// Cap on what all unicast outputs send together.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_budget"
+    )]
+    #[schema(value_type = Option<BudgetTable>)]
+    pub budget: Option<Budget>,
+    /// How a daemon is started.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub daemon: DaemonSettings,
+    /// Which fleet the relay belongs to; without it it is in none.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "super::fleet::some_fleet"
+    )]
+    pub fleet: Option<FleetSettings>,
+    /// Settings of interfaces, by name.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "of_interfaces"
+    )]
+    #[schema(value_type = BTreeMap<String, InterfaceTable>)]
+    pub interface: BTreeMap<String, InterfaceSettings>,
+    /// Groups that are joined whatever the rules say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub join: Vec<StaticJoin>,
+    /// Who is told of events.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub notify: Notify,
+}
+
+/// Cap on what all unicast outputs send together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BudgetTable", into = "BudgetTable")]
+pub struct Budget(pub RateLimit);
+
+settings! {
+    /// What all unicast outputs may send together, as it is written.
+    pub struct BudgetTable {
+        /// Rate of all unicast outputs together, of packets as in `5000pps`, or of UDP payload as in
+        /// `1Gbit`.
+        required unicast: String, form: Form::Text(&limit::LIMIT);
+        /// What may go at once: packets, or bits as in `5Mbit`.
+        optional burst: String, form: Form::Text(&limit::BURST), otherwise: "a tenth of a second's";
+    }
+}
+
+/// Settings of one interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "InterfaceTable", into = "InterfaceTable")]
+pub struct InterfaceSettings {
+    /// Whether the interface merges packets before they are relayed; `None`: the daemon decides.
+    pub gro: Option<Gro>,
+    /// Path of the rules whose inputs are on it.
+    pub path: PathChoice,
+    /// What the daemon makes it of, if it is a tunnel.
+    pub tunnel: Option<Tunnel>,
+}
+
+settings! {
+    /// Settings of one interface, as they are written.
+    pub struct InterfaceTable {
+        /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`).
+        optional gro: Gro, otherwise: "`gro` of `[daemon]` says whether the daemon decides";
+        /// Path of the rules whose inputs are on it.
+        optional path: PathChoice, default: "auto";
+        /// What makes it a tunnel: a VXLAN interface of this name that the daemon makes, whose packets
+        /// go whole, with their groups, ports and sources, to `remote`.
+        optional over: Over;
+        /// Own address that the tunnel sends from.
+        optional local: End, otherwise: "the one that the route to `remote` gives";
+        /// Address of the tunnel's other end.
+        optional remote: End;
+        /// UDP port of both ends.
+        optional port: u16, form: Form::number(1, 65_535), default: "4789",
+            remedy: "give a number from 1 to 65535";
+        /// Network identifier (VNI) of the tunnel, the same at both ends: 24 bits (RFC 7348 section 5).
+        optional id: u32, form: Form::number(0, 16_777_215), default: "1",
+            remedy: "give a number from 0 to 16777215";
+        /// MTU of the tunnel in bytes. With a larger one than by default the tunnel's own packets are
+        /// sent in fragments.
+        optional mtu: u32, form: Form::number(MTU_MIN as u64, MTU_MAX as u64),
+            otherwise: "what the route to `remote` leaves room for",
+            remedy: "give a number from 576 to 65535";
+    }
+}
+
+words! {
+    /// Whether an interface merges packets before they are relayed.
+    pub enum Gro = Auto {
+        /// Turned on where all that is relayed from the interface gains by it.
+        Auto = "auto",
+        /// Turned on, and back on exit.
+        On = "on" | "yes",
+        /// The interface is left as it is.
+        Off = "off" | "no",
+    }
+}
+
+words! {
+    /// What a tunnel's packets go over.
+    pub enum Over = Udp {
+        /// UDP, as VXLAN (RFC 7348).
+        Udp = "udp",
+    }
+}
+
+impl Settings {
+    /// Adds what another file says.
+    pub(super) fn add(&mut self, other: Self) {
+        self.allow_link_local |= other.allow_link_local;
+        self.budget = other.budget.or(self.budget);
+        self.daemon = other.daemon.over(&self.daemon);
+        self.fleet = other.fleet.or(self.fleet.take());
+        self.interface.extend(other.interface);
+        self.join.extend(other.join);
+        self.notify = other.notify.over(&self.notify);
+    }
+
+    /// What rules may be: what `process` says, and where it says nothing, what one key or the other
+    /// permits.
+    #[must_use]
+    pub fn policy(&self, process: Policy) -> Policy {
+        let by_keys = self.allow_link_local || self.daemon.allow_link_local == Some(true);
+        Policy {
+            allow_link_local: process.allow_link_local.or(Some(by_keys)),
+        }
+    }
+
+    /// The choices of path for `compile`, with the process's own.
+    #[must_use]
+    pub fn path_choices(&self, process: PathChoice) -> PathChoices {
+        let interfaces = self.interface.iter();
+        PathChoices {
+            process,
+            interfaces: interfaces
+                .map(|(name, set)| (name.clone(), set.path))
+                .collect(),
+        }
+    }
+
+    /// The tunnels, by the names of their interfaces.
+    pub fn tunnels(&self) -> impl Iterator<Item = (&String, &Tunnel)> {
+        let interfaces = self.interface.iter();
+        interfaces.filter_map(|(name, set)| Some((name, set.tunnel.as_ref()?)))
+    }
+
+    /// The first interface that cannot be a tunnel beside the others, and why.
+    pub(super) fn impossible_tunnel(&self) -> Option<(&String, String)> {
+        let mut before: Vec<(&String, &Tunnel)> = Vec::new();
+        for (name, tunnel) in self.tunnels() {
+            if let Err(problem) = tunnel::check_name(name) {
+                return Some((name, problem));
+            }
+            let mut clashes =
+                { before.iter() }.filter_map(|(other, set)| Some((other, set.clash(tunnel)?)));
+            if let Some((other, what)) = clashes.next() {
+                return Some((name, format!("has the same as interface {other}: {what}")));
+            }
+            before.push((name, tunnel));
+        }
+        None
+    }
+
+    /// What is another than in `before`, each in a few words that say what it was.
+    #[must_use]
+    pub fn changes_since(&self, before: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        let mut compare = |what: String, before: String, now: String| {
+            if before != now {
+                changes.push(format!("{what}: {now} (was {before})"));
+            }
+        };
+        let allowed = |settings: &Self| settings.allow_link_local.to_string();
+        compare("allow_link_local".into(), allowed(before), allowed(self));
+        let budget = |settings: &Self| match settings.budget.map(BudgetTable::from) {
+            None => "none".to_owned(),
+            Some(BudgetTable { unicast, burst }) => {
+                let burst = burst.map(|burst| format!(", burst {burst}"));
+                format!("{unicast}{}", burst.unwrap_or_default())
+            }
+        };
+        compare("budget".into(), budget(before), budget(self));
+        for difference in differences(&self.daemon, &before.daemon) {
+            compare(
+                format!("daemon {}", difference.key),
+                difference.other,
+                difference.asked,
+            );
+        }
+        for difference in FleetSettings::differences(self.fleet.as_ref(), before.fleet.as_ref()) {
+            let what = match difference.key {
+                "" => "member of".to_owned(),
+                key => format!("fleet {key}"),
+            };
+            compare(what, difference.other, difference.asked);
+        }
+        let webhook = |settings: &Self| match &settings.notify.webhook {
+            None => "none".to_owned(),
+            Some(webhook) => webhook.to_string(),
+        };
+        compare("notify webhook".into(), webhook(before), webhook(self));
+        let mut names: Vec<&String> = before.interface.keys().collect();
+        names.extend(self.interface.keys());
+        names.sort();
+        names.dedup();
+        for name in names {
+            let value = |settings: &Self| match settings.interface.get(name) {
+                None => "nothing".to_owned(),
+                Some(InterfaceSettings { gro, path, tunnel }) => {
+                    let gro = gro.map_or("as the daemon decides", Gro::as_str);
+                    let tunnel = tunnel.map(|tunnel| format!(", {tunnel}"));
+                    format!("gro {gro}, path {path}{}", tunnel.unwrap_or_default())
+                }
+            };
+            compare(format!("interface {name}"), value(before), value(self));
+        }
+        let without = |settings: &Self, other: &Self| {
+            let joins = settings
+                .join
+                .iter()
+                .filter(|join| !other.join.contains(join));
+            joins.map(ToString::to_string).collect::<Vec<String>>()
+        };
+        changes.extend({ without(self, before).into_iter() }.map(|join| format!("join {join}")));
+        changes.extend({ without(before, self).into_iter() }.map(|join| format!("leave {join}")));
+        changes
+    }
+}
+
+impl TryFrom<BudgetTable> for Budget {
+    type Error = String;
+
+    fn try_from(table: BudgetTable) -> Result<Self, String> {
+        match limit::parse(Some(&table.unicast), table.burst.as_deref()) {
+            Ok(Some(limit)) => Ok(Self(limit)),
+            Ok(None) => Err("has no rate; give unicast = \"1Gbit\"".to_owned()),
+            Err(LimitProblem::Zero(text)) => Err(format!(
+                "unicast={text}: a rate of 0 would stop every unicast output; remove them \
+                 instead"
+            )),
+            Err(problem) => Err(problem.to_string().replacen("limit=", "unicast=", 1)),
+        }
+    }
+}
+
+impl From<Budget> for BudgetTable {
+    fn from(Budget(limit): Budget) -> Self {
+        Self {
+            unicast: limit::rate_text(&limit),
+            burst: limit::burst_text(&limit),
+        }
+    }
+}
+
+impl TryFrom<InterfaceTable> for InterfaceSettings {
+    type Error = String;
+
+    fn try_from(table: InterfaceTable) -> Result<Self, String> {
+        Ok(Self {
+            gro: table.gro,
+            path: table.path.unwrap_or_default(),
+            tunnel: Tunnel::read(&table)?,
+        })
+    }
+}
+
+impl From<InterfaceSettings> for InterfaceTable {
+    fn from(InterfaceSettings { gro, path, tunnel }: InterfaceSettings) -> Self {
+        let mut table = Self {
+            gro,
+            path: Some(path).filter(|path| *path != PathChoice::Auto),
+            ..Self::default()
+        };
+        if let Some(tunnel) = tunnel {
+            tunnel.write(&mut table);
+        }
+        table
+    }
+}
+
+/// Says what a budget's errors are of.
+fn some_budget<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Budget>, D::Error> {
+    let read = Option::<BudgetTable>::deserialize(deserializer)?;
+    let read = read.map(Budget::try_from).transpose();
+    read.map_err(|problem| D::Error::custom(format!("budget: {problem}")))
+}
+
+fn of_interfaces<'de, D>(deserializer: D) -> Result<BTreeMap<String, InterfaceSettings>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let interfaces = BTreeMap::<String, InterfaceSettings>::deserialize(deserializer)?;
+    for name in interfaces.keys() {
+        check_interface_name(name)
+            .map_err(|problem| D::Error::custom(format!("interface {name:?}: {problem}")))?;
+    }
+    let settings = Settings {
+        interface: interfaces,
+        ..Settings::default()
+    };
+    match settings.impossible_tunnel() {
+        None => Ok(settings.interface),
+        Some((name, problem)) => Err(D::Error::custom(format!("interface {name}: {problem}"))),
+    }
+}
+
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,191 @@
+//! The configuration files: found and read; what they mean is `config`'s business.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use config::{Config, ConfigFile};
+use rules::ruleset::Policy;
+
+use crate::error::DaemonError;
+
+/// The configuration of a host that names no other.
+const DEFAULT: &str = "/etc/mcr/mcr.toml";
+
+/// The main file of a daemon that was given this one or none, as an absolute path.
+pub(crate) fn main_file(named: Option<&Path>) -> PathBuf {
+    let main = named.unwrap_or(Path::new(DEFAULT));
+    std::path::absolute(main).unwrap_or_else(|_| main.to_owned())
+}
+
+/// Reads the texts of the main file and of `conf.d/*.toml` beside it, to write them back. A main file
+/// that is not there is empty.
+///
+/// # Errors
+/// Which file cannot be read.
+pub fn texts(main: &Path) -> Result<Vec<ConfigFile>, DaemonError> {
+    let mut files = vec![match read_file(main) {
+        Err(DaemonError::ConfigFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            ConfigFile {
+                name: main.display().to_string(),
+                text: String::new(),
+            }
+        }
+        file => file?,
+    }];
+    for part in parts(main)? {
+        files.push(read_file(&part)?);
+    }
+    Ok(files)
+}
+
+/// Reads the file and the directory of its parts beside it: `conf.d/*.toml` of `mcr.toml`,
+/// `NAME.conf.d/*.toml` of any other `NAME.toml`, so that instances do not read each other's. The
+/// default file may be missing, a named one may not.
+///
+/// # Errors
+/// Which file cannot be read, or everything that is wrong with any of them.
+pub fn read(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
+    let files = files(named)?;
+    if files.is_empty() {
+        return Ok(Config::default());
+    }
+    Ok(Config::load(&files, policy)?)
+}
+
+/// Reads them for a daemon that runs: where there is none, that asks for nothing.
+///
+/// # Errors
+/// As [`read`], and where there is no file at all.
+pub(crate) fn read_again(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
+    if let Some(path) = named.filter(|path| is_stream(path)) {
+        return Err(DaemonError::ConfigFile {
+            path: path.to_owned(),
+            source: io::Error::other(
+                "is no file, and can be read only once; start the daemon with a file",
+            ),
+        });
+    }
+    let files = files(named)?;
+    if files.is_empty() {
+        return Err(DaemonError::NoConfig {
+            path: PathBuf::from(DEFAULT),
+        });
+    }
+    Ok(Config::load(&files, policy)?)
+}
+
+fn files(named: Option<&Path>) -> Result<Vec<ConfigFile>, DaemonError> {
+    let main = named.unwrap_or(Path::new(DEFAULT));
+    let mut files = Vec::new();
+    match read_file(main) {
+        Err(DaemonError::ConfigFile { source, .. })
+            if named.is_none() && source.kind() == io::ErrorKind::NotFound => {}
+        file => files.push(file?),
+    }
+    for part in parts(main)? {
+        files.push(read_file(&part)?);
+    }
+    Ok(files)
+}
+
+fn parts(main: &Path) -> Result<Vec<PathBuf>, DaemonError> {
+    let directory = match main.file_stem() {
+        Some(name) if name != "mcr" => {
+            let mut own = name.to_owned();
+            own.push(".conf.d");
+            main.with_file_name(own)
+        }
+        _ => main.with_file_name("conf.d"),
+    };
+    let failed = |source| DaemonError::ConfigFile {
+        path: directory.clone(),
+        source,
+    };
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut parts = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if is_part(&path) {
+            parts.push(path);
+        }
+    }
+    parts.sort();
+    Ok(parts)
+}
+
+/// Says whether a path in `conf.d` is a file of the configuration. Editors leave hidden files there
+/// and links that lead nowhere (`.#a.toml`); a pipe would be waited for without end.
+fn is_part(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let named = name.ends_with(b".toml") && !name.starts_with(b".");
+    // What cannot be looked at is read, so that the error names it.
+    named && fs::metadata(path).map_or(true, |there| there.is_file())
+}
+
+/// Says whether a path is a pipe or the like, whose other end a reader waits for.
+fn is_stream(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
+fn read_file(path: &Path) -> Result<ConfigFile, DaemonError> {
+    let text = fs::read_to_string(path).map_err(|source| DaemonError::ConfigFile {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(ConfigFile {
+        name: path.display().to_string(),
+        text,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn takes_plain_files_of_conf_d_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let main = directory.path().join("mcr.toml");
+        let at = directory.path().join("conf.d");
+        fs::create_dir_all(at.join("directory.toml")).unwrap();
+        for name in ["b.toml", "a.toml", ".hidden.toml", "c.toml~", "toml"] {
+            fs::write(at.join(name), "").unwrap();
+        }
+        symlink("somebody@somewhere.17:1", at.join(".#a.toml")).unwrap();
+        symlink("a.toml", at.join("link.toml")).unwrap();
+        let pipe = nix::sys::stat::Mode::S_IRWXU;
+        nix::unistd::mkfifo(&at.join("pipe.toml"), pipe).unwrap();
+        let names = parts(&main).unwrap().into_iter();
+        let names: Vec<_> = names
+            .map(|path| path.file_name().unwrap().to_owned())
+            .collect();
+        assert_eq!(names, ["a.toml", "b.toml", "link.toml"]);
+        let studio = directory.path().join("studio.toml");
+        assert_eq!(parts(&studio).unwrap(), Vec::<PathBuf>::new());
+        let own = directory.path().join("studio.conf.d");
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("a.toml"), "").unwrap();
+        assert_eq!(parts(&studio).unwrap(), [own.join("a.toml")]);
+        symlink("nowhere", at.join("broken.toml")).unwrap();
+        let error = files(Some(&at.join("a.toml"))).map(drop);
+        assert!(error.is_ok(), "there is no conf.d in conf.d: {error:?}");
+        // Whoever opened it would wait for a writer without end.
+        let stream = read_again(Some(&at.join("pipe.toml")), Policy::default());
+        let error = stream.unwrap_err().to_string();
+        assert!(error.contains("can be read only once"), "{error}");
+        fs::write(&main, "version = 1\n").unwrap();
+        let error = read(Some(&main), Policy::default()).unwrap_err();
+        assert!(
+            error.to_string().contains("broken.toml: No such file"),
+            "{error}"
+        );
+    }
+}

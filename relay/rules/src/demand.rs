@@ -1,0 +1,167 @@
+//! Outputs on demand, `demand = "igmp"`: only the groups leave by them that hosts on their interface
+//! listen to, as these say by IGMP or MLD.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::net::LOOPBACK;
+use crate::net::{Ifindex, Prefix};
+use crate::owner::Owner;
+
+/// The word for it, of both families.
+pub const IGMP: &str = "igmp";
+
+/// How an output follows what is listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Whether this relay asks who listens on the output's interface where no other router does that has
+    /// a lower address. One output that says so is enough for its interface.
+    pub querier: bool,
+}
+
+/// What is listened to on each interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listening(pub BTreeMap<Ifindex, Arc<Groups>>);
+
+/// The groups that are listened to on an interface, and to which sources of each.
+pub type Groups = BTreeMap<IpAddr, SourceFilter>;
+
+/// Which sources of a group are listened to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceFilter {
+    /// These.
+    Include(BTreeSet<IpAddr>),
+    /// All but these.
+    Exclude(BTreeSet<IpAddr>),
+}
+
+impl SourceFilter {
+    /// Says whether what comes from `source` is listened to.
+    #[must_use]
+    pub fn passes(&self, source: IpAddr) -> bool {
+        match self {
+            Self::Include(sources) => sources.contains(&source),
+            Self::Exclude(sources) => !sources.contains(&source),
+        }
+    }
+
+    /// Says whether what comes from a source that is not among those named is listened to.
+    #[must_use]
+    pub const fn passes_others(&self) -> bool {
+        matches!(self, Self::Exclude(_))
+    }
+
+    /// The sources that are named.
+    #[must_use]
+    pub const fn sources(&self) -> &BTreeSet<IpAddr> {
+        match self {
+            Self::Include(sources) | Self::Exclude(sources) => sources,
+        }
+    }
+}
+
+/// The groups of an input that an output sends to `group`: all, where it has but one, or the one with the
+/// same host bits.
+#[must_use]
+pub fn input_groups(input: Prefix, output: Prefix, group: IpAddr) -> Option<Prefix> {
+    if !output.contains(group) {
+        None
+    } else if output.is_host() {
+        Some(input)
+    } else if output.length == input.length {
+        Some(Prefix::host(input.carry(group)))
+    } else {
+        None
+    }
+}
+
+/// What is wrong with an output on demand.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DemandProblem {
+    /// No group.
+    #[error("demand= is for groups, which hosts can ask for; leave it out")]
+    NoGroup,
+    /// The loopback interface.
+    #[error("demand= on {LOOPBACK}: nobody asks there; leave it out")]
+    Loopback,
+    /// Inputs whose interfaces are not known before they are there.
+    #[error("demand= and input {0} do not go together; name each interface in an input")]
+    Wildcard(String),
+    /// Sources of groups, but an input that is none.
+    #[error(
+        "demand= with source=keep is for inputs that are groups, which {0} is not; leave one out"
+    )]
+    Kept(String),
+    /// A group for each port.
+    #[error(
+        "demand= is for inputs that are groups where the output is a range, and input {0} is none; \
+         give each port a rule"
+    )]
+    PortsToGroups(String),
+    /// A watch over a stream that is not pulled while nobody listens.
+    #[error(
+        "demand= at all outputs and health.silence do not go together: nothing comes while nobody \
+         listens; leave one out"
+    )]
+    Silence,
+    /// Inputs in common with another rule.
+    #[error(
+        "overlaps with input {input} of {owner}; of groups that go out on demand each belongs to one \
+         input: separate them"
+    )]
+    Overlaps {
+        /// The other input.
+        input: String,
+        /// The rule it belongs to.
+        owner: Owner,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        let (address, length) = text.split_once('/').unwrap_or((text, "128"));
+        Prefix::new(address.parse().unwrap(), length.parse().unwrap())
+    }
+
+    #[test]
+    fn maps_a_group_that_is_listened_to_back_to_the_input() {
+        for (input, output, group, expected) in [
+            (
+                "239.1.1.0/24",
+                "239.9.9.0/24",
+                "239.9.9.7",
+                Some("239.1.1.7"),
+            ),
+            (
+                "239.1.1.0/24",
+                "239.9.9.9",
+                "239.9.9.9",
+                Some("239.1.1.0/24"),
+            ),
+            ("239.1.1.1", "239.9.9.9", "239.9.9.9", Some("239.1.1.1")),
+            ("239.1.1.0/24", "239.9.9.0/24", "239.9.8.7", None),
+            ("239.1.1.1", "239.9.9.9", "239.9.9.8", None),
+            ("ff3e::/120", "ff3e::100/120", "ff3e::1ab", Some("ff3e::ab")),
+            ("239.1.1.0/24", "239.9.9.0/24", "ff3e::7", None),
+        ] {
+            let found = input_groups(prefix(input), prefix(output), group.parse().unwrap());
+            assert_eq!(found, expected.map(prefix), "{input} {output} {group}");
+        }
+    }
+
+    #[test]
+    fn a_filter_passes_what_it_names_or_all_else() {
+        let named: IpAddr = "10.0.0.5".parse().unwrap();
+        let other: IpAddr = "10.0.0.6".parse().unwrap();
+        let include = SourceFilter::Include([named].into());
+        assert!(include.passes(named) && !include.passes(other) && !include.passes_others());
+        let exclude = SourceFilter::Exclude([named].into());
+        assert!(!exclude.passes(named) && exclude.passes(other) && exclude.passes_others());
+    }
+}

@@ -1,0 +1,517 @@
+//! Rules as text stands for them: one shape for the TOML file, the control API and the export.
+//!
+//! Documents hold what was written; [`Rule`] holds what it means. Unknown keys are refused.
+
+mod merge;
+mod output;
+mod reflect;
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+pub use merge::{MergeDocument, MergeTable};
+pub use output::{OutputDocument, OutputTable};
+pub use reflect::REFLECT_KEYS;
+
+pub use crate::setting::{FieldDocument, Scalar};
+
+use crate::endpoint::Endpoint;
+use crate::failover::Failover;
+use crate::health::Health;
+use crate::limit;
+use crate::merge::{WINDOW_MAX, WINDOW_MIN};
+use crate::path::PathChoice;
+use crate::problem::{Part, Problem, Problems, What};
+use crate::reflect::MODE;
+use crate::rule::{
+    LABELS_MAX, LocalDelivery, NAME, OutputSpec, Rule, TEXT_MAX, Ttl, is_label_key, is_name,
+};
+use crate::setting::{ANY, Form, Setting, Table, TextForm, Word, Written, nested, settings};
+
+/// Which of a rule's inputs is relayed, as written: `failover = "500ms"`, or a table.
+pub type FailoverDocument = Written<Failover>;
+
+/// How a rule's stream is watched, as written: `health = { silence = "2s", content = "rtp" }`.
+pub type HealthDocument = Written<Health>;
+
+settings! {
+    /// One rule.
+    pub struct RuleDocument {
+        /// Unique name: a letter or digit, then letters, digits and `.` `_` `-` `:`, at most 63.
+        required name: String, form: Form::Text(&NAME), is_late: true;
+        /// The only input, instead of `inputs`: `[SOURCE@]GROUP%IFACE:PORT`, or for unicast
+        /// `[SOURCE@]unicast%IFACE:PORT` and `ADDRESS%IFACE:PORT`.
+        optional input: String, form: Form::Text(&INPUT), is_late: true;
+        /// The inputs, instead of `input`.
+        several inputs: Vec<String>, form: Form::List(&INPUT);
+        /// The outputs, at least one, unless the rule reflects.
+        several outputs: Vec<OutputDocument>;
+        /// What makes the rule another one: what comes by each of `interfaces` to `group` leaves by all
+        /// others, and no payload twice; instead of inputs and outputs.
+        optional mode: String, form: Form::Words(&[Word::plain(MODE)]), is_late: true;
+        /// Of a rule that reflects: between which interfaces, two or more.
+        several interfaces: Vec<String>, form: Form::List(&INTERFACE);
+        /// Of a rule that reflects: one group and its port, as in `224.0.0.251:5353` or
+        /// `[ff02::fb]:5353`.
+        optional group: String, form: Form::Text(&GROUP), is_late: true;
+        /// Of a rule that reflects: the source of the copies, the address of the interface that they
+        /// leave by (answers that come there go to whoever asked), or the sender's own.
+        optional source: String, form: Form::Words(&[Word::plain("auto"), Word::plain("keep")]),
+            default: "auto", is_late: true;
+        /// Of a rule that reflects: TTL or hop limit of the copies.
+        optional ttl: Scalar, form: Ttl::FORM, default: "keep";
+        /// Of a rule that reflects: for how long the same payload does not pass again.
+        optional window: String, form: Form::time(WINDOW_MIN, WINDOW_MAX), default: "200ms",
+            is_late: true;
+        /// Path to force the rule to; by default placement decides.
+        optional path: PathChoice, default: "auto";
+        /// Whether this host's own sockets get a copy; by default where one is bound to the port.
+        optional local: LocalDelivery, default: "auto";
+        /// Cap on what the rule accepts, as in `5000pps` or `20Mbit`.
+        optional limit: String, form: Form::Text(&limit::LIMIT);
+        /// Burst the cap allows: packets, or a size such as `1Mbit`.
+        optional burst: Scalar, form: Form::Text(&limit::BURST), otherwise: "a tenth of a second's";
+        /// Which of several inputs is relayed: the first that delivers, the others stand by; without it
+        /// each is.
+        optional failover: FailoverDocument;
+        /// How inputs that bring the same become one stream, of which each packet leaves once: a word,
+        /// or a table; without it, and with `none`, each input is relayed.
+        optional merge: MergeDocument;
+        /// What is watched of the stream; without it only its rates are.
+        optional health: HealthDocument;
+        /// Which rules of a fleet change hands together: those that name the same share, a name as rules
+        /// have; without it the rule relays whoever else does.
+        optional share: String, form: Form::Text(&NAME), is_late: true;
+        /// Whether the rule forwards; one that does not stays configured, joins nothing and takes no
+        /// packet from other rules.
+        optional enabled: bool, default: "true";
+        /// What people say of it, at most 255 bytes.
+        optional comment: String;
+        /// What it is chosen by, as in `{ site = "y" }`: at most 16, each key a letter and then letters,
+        /// digits and `_`, each value at most 255 bytes.
+        several labels: BTreeMap<String, String>;
+    }
+}
+
+nested! {
+    FailoverDocument as FailoverDocument, Form::Table("FailoverDocument"), ToString::to_string;
+    MergeDocument as MergeDocument, Form::Table("MergeDocument"), ToString::to_string;
+    HealthDocument as HealthDocument, Form::Table("HealthDocument"), ToString::to_string;
+    Vec<OutputDocument> as OutputDocument, Form::Tables("OutputDocument"), |_| String::new();
+}
+
+impl RuleDocument {
+    /// Reads the rule, which stands at `position` of its list, from 0.
+    ///
+    /// # Errors
+    ///
+    /// Every part that cannot be read.
+    pub fn to_rule(&self, position: usize) -> Result<Rule, Problems> {
+        let mut problems = Problems::default();
+        let mut report = |part, text: &str, what| {
+            problems.0.push(Problem {
+                position,
+                rule: self.name.clone(),
+                part,
+                text: text.to_owned(),
+                what,
+            });
+        };
+        if self.name.is_empty() {
+            report(Part::Name, "", What::NameEmpty);
+        } else if !is_name(&self.name) {
+            report(Part::Name, "", What::NameInvalid);
+        }
+        if self.input.is_some() && !self.inputs.is_empty() {
+            report(Part::Rule, "", What::InputAndInputs);
+        }
+        let mut inputs = self.read_inputs(&mut report);
+        let ipv4 = inputs.first().is_none_or(Endpoint::is_ipv4);
+        let mut outputs = self.read_outputs(ipv4, &mut report);
+        let reflect = self.reflected().unwrap_or_else(|problems| {
+            for what in problems {
+                report(Part::Rule, "", what.into());
+            }
+            None
+        });
+        let reflect = reflect.map(|(reflect, ends)| {
+            (inputs, outputs) = ends;
+            reflect
+        });
+        let burst = self.burst.as_ref().map(ToString::to_string);
+        let limit = limit::parse(self.limit.as_deref(), burst.as_deref()).unwrap_or_else(|what| {
+            report(Part::Limit, "", what.into());
+            None
+        });
+        let health = self.health.as_ref().map(Written::read);
+        let health = health.transpose().unwrap_or_else(|what| {
+            report(Part::Health, "", what.into());
+            None
+        });
+        let failover = self.failover.as_ref();
+        let failover = failover.map(Written::read).transpose();
+        let failover = failover.unwrap_or_else(|what| {
+            report(Part::Failover, "", what.into());
+            None
+        });
+        let merge = self.merge.as_ref().map(MergeDocument::to_merge);
+        let merge = merge.unwrap_or(Ok(None)).unwrap_or_else(|what| {
+            report(Part::Merge, "", what.into());
+            None
+        });
+        if self.share.as_ref().is_some_and(|share| !is_name(share)) {
+            report(Part::Share, "", What::ShareInvalid);
+        }
+        if let Some(what) = self.problem_of_texts() {
+            report(Part::Labels, "", what);
+        }
+        problems.or(Rule {
+            name: self.name.clone(),
+            inputs,
+            outputs,
+            path: self.path.unwrap_or_default().forced(),
+            local: self.local.unwrap_or_default(),
+            limit,
+            failover,
+            merge,
+            reflect,
+            health,
+            share: self.share.clone(),
+            enabled: self.enabled.unwrap_or(true),
+            comment: self.comment.clone(),
+            labels: self.labels.clone(),
+        })
+    }
+
+    fn read_inputs(&self, mut report: impl FnMut(Part, &str, What)) -> Vec<Endpoint> {
+        // Room for exactly as many: they are kept, and an empty list would grow to four at once.
+        let mut inputs = Vec::with_capacity(self.inputs.len() + usize::from(self.input.is_some()));
+        for (index, text) in self.input.iter().chain(&self.inputs).enumerate() {
+            match text.parse::<Endpoint>() {
+                Ok(input) => inputs.push(input),
+                Err(error) => report(Part::Input(index), text, error.problem.into()),
+            }
+        }
+        inputs
+    }
+
+    /// Reads the outputs; a name stands for an address of the family that comes in.
+    fn read_outputs(
+        &self,
+        ipv4: bool,
+        mut report: impl FnMut(Part, &str, What),
+    ) -> Vec<OutputSpec> {
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        for (index, output) in self.outputs.iter().enumerate() {
+            match output.to_output() {
+                Ok(output) if output.name.is_some() && !ipv4 => {
+                    outputs.push(output.resolved(Ipv6Addr::UNSPECIFIED.into()));
+                }
+                Ok(output) => outputs.push(output),
+                Err(error) => report(Part::Output(index), &error.text, error.problem.into()),
+            }
+        }
+        outputs
+    }
+
+    /// Its options that are not the default, each with its value as text.
+    #[must_use]
+    pub fn options(&self) -> Vec<(&'static str, String)> {
+        // That it does not forward comes first.
+        let is_disabled = self.enabled == Some(false);
+        let disabled = is_disabled.then(|| ("enabled", "no".to_owned()));
+        let given = self.values().into_iter();
+        let given = given.filter_map(|(row, text)| match row.key {
+            "name" | "input" | "inputs" | "outputs" | "enabled" | "labels" => None,
+            "interfaces" => Some((row.key, text?.replace(", ", ","))),
+            key => Some((key, text?)),
+        });
+        disabled.into_iter().chain(given).collect()
+    }
+
+    /// Its labels, each `key=value`.
+    pub fn labels(&self) -> impl Iterator<Item = String> {
+        self.labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+    }
+
+    fn problem_of_texts(&self) -> Option<What> {
+        let bad_key = self.labels.keys().find(|key| !is_label_key(key));
+        let mut texts = self.labels.values().chain(&self.comment);
+        let is_bad = |text: &String| text.len() > TEXT_MAX || text.contains(char::is_control);
+        match bad_key {
+            Some(key) => Some(What::LabelKey(key.clone())),
+            None if self.labels.len() > LABELS_MAX => Some(What::TooManyLabels),
+            None => texts.any(is_bad).then_some(What::Text),
+        }
+    }
+
+    /// The rule in lines, each a part of it: `output 10.9.9.9:7000`, `limit 20Mbit`.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let inputs = self.input.iter().chain(&self.inputs);
+        let inputs = inputs.map(|input| format!("input {input}"));
+        let outputs = self.outputs.iter().map(|output| format!("output {output}"));
+        let options = self.options().into_iter();
+        let options = options.map(|(key, value)| format!("{key} {value}"));
+        let labels = self.labels().map(|label| format!("label {label}"));
+        inputs.chain(outputs).chain(options).chain(labels).collect()
+    }
+
+    /// Writes a single input as `input`, as a person would.
+    #[must_use]
+    pub fn with_short_input(mut self) -> Self {
+        if self.inputs.len() == 1 && self.input.is_none() {
+            self.input = self.inputs.pop();
+        }
+        self
+    }
+}
+
+/// An address with a mask, and perhaps sources before it.
+const INPUT: TextForm = TextForm {
+    name: "[SOURCE@]GROUP%IFACE:PORT",
+    pattern: concat!(
+        r"([^@%\[\]]+@)?[0-9a-z./]+%[^/:\[\]]+:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?",
+        r"|\[([^@%\[\]]+@)?[0-9A-Za-z.:/]+%[^/:\[\]]+\]:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?",
+    ),
+    ..ANY
+};
+
+const GROUP: TextForm = TextForm {
+    name: "GROUP:PORT",
+    pattern: r"([0-9.]+|\[[0-9A-Fa-f.:]+\]):[1-9][0-9]{0,4}",
+    ..INPUT
+};
+
+const INTERFACE: TextForm = TextForm {
+    name: "IFACE",
+    pattern: r"[^\s/%,@:]{1,15}",
+    ..INPUT
+};
+
+impl TryFrom<RuleDocument> for Rule {
+    type Error = Problems;
+
+    fn try_from(document: RuleDocument) -> Result<Self, Problems> {
+        document.to_rule(0)
+    }
+}
+
+impl From<Rule> for RuleDocument {
+    fn from(rule: Rule) -> Self {
+        Self::from(&rule)
+    }
+}
+
+impl From<&Rule> for RuleDocument {
+    /// Writes the rule in its canonical form: `inputs` as a list, each output as one text,
+    /// nothing that is the default.
+    fn from(rule: &Rule) -> Self {
+        let limit = rule.limit.as_ref();
+        let ends = match rule.reflect {
+            Some(reflect) => reflect::written(rule, reflect),
+            None => ends(rule),
+        };
+        Self {
+            name: rule.name.clone(),
+            path: rule.path.map(PathChoice::from),
+            local: Some(rule.local).filter(|local| *local != LocalDelivery::Auto),
+            limit: limit.map(limit::rate_text),
+            burst: limit.and_then(limit::burst_text).map(Scalar::Text),
+            failover: rule.failover.as_ref().map(FailoverDocument::from),
+            merge: rule.merge.as_ref().map(MergeDocument::from),
+            health: rule.health.as_ref().map(HealthDocument::from),
+            share: rule.share.clone(),
+            enabled: Some(rule.enabled).filter(|enabled| !enabled),
+            comment: rule.comment.clone(),
+            labels: rule.labels.clone(),
+            ..ends
+        }
+    }
+}
+
+/// Where a rule's packets come from and go to.
+fn ends(rule: &Rule) -> RuleDocument {
+    let outputs = rule.outputs.iter().map(ToString::to_string);
+    RuleDocument {
+        inputs: rule.inputs.iter().map(ToString::to_string).collect(),
+        outputs: outputs.map(OutputDocument::Text).collect(),
+        ..RuleDocument::default()
+    }
+}
+
+#[cfg(test)]
+pub(crate) use tests::check_in_a_rule;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use jsonschema::Validator;
+    use proptest::prelude::*;
+    use serde_json::json;
+    use utoipa::{PartialSchema, ToSchema};
+
+    use super::*;
+
+    /// Says what the schema has against a rule in TOML.
+    fn errors(rule: &str) -> Vec<String> {
+        static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| {
+            let mut schemas = vec![("RuleDocument".to_owned(), RuleDocument::schema())];
+            RuleDocument::schemas(&mut schemas);
+            let schemas: BTreeMap<_, _> = schemas.into_iter().collect();
+            let rule = json!({
+                "$ref": "#/components/schemas/RuleDocument",
+                "components": { "schemas": schemas },
+            });
+            jsonschema::draft202012::new(&rule).unwrap()
+        });
+        let rule: toml::Table = rule.parse().unwrap();
+        let rule = json!(rule);
+        let errors = VALIDATOR.iter_errors(&rule);
+        errors.map(|error| error.to_string()).collect()
+    }
+
+    /// Makes sure that the schema refuses what is wrong with one option, which the command line writes
+    /// as `text`; what several say together, or a value means, is not its to know.
+    pub(crate) fn check_in_a_rule(key: &str, text: &str, problem: &str) {
+        const BEYOND: [&str; 9] = [
+            "not shorter than silence",
+            "is above",
+            "needs ",
+            "share bytes",
+            "says where a sequence",
+            "takes no",
+            "cannot send",
+            "family",
+            "belongs to",
+        ];
+        if problem.contains("is given twice") {
+            // TOML has no way to.
+            return;
+        }
+        let pairs: Option<Vec<String>> = { text.split(',') }
+            .map(|part| part.split_once('='))
+            .map(|pair| pair.map(|(key, value)| format!("{key} = {value:?}")))
+            .collect();
+        let value = match pairs {
+            _ if key == "outputs" => format!("[{text:?}]"),
+            Some(pairs) => format!("{{ {} }}", pairs.join(", ")),
+            _ => format!("{text:?}"),
+        };
+        let rule = format!("name = \"a\"\n{key} = {value}");
+        let refused = errors(&rule);
+        let is_beyond = BEYOND.iter().any(|beyond| problem.contains(beyond));
+        assert_eq!(
+            refused.is_empty(),
+            is_beyond,
+            "{rule}: {problem}: {refused:?}"
+        );
+    }
+
+    fn document(json: &str) -> RuleDocument {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn reads_an_output_as_text_and_as_table() {
+        let rule = document(
+            r#"{"name": "cam1", "input": "239.1.1.1%eth0:5001", "outputs": [
+                "239.10.1.1%eth1:6001,ttl=16",
+                {"to": "10.9.9.9:7000", "ttl": "dec", "fragment": true, "dscp": 34}
+            ]}"#,
+        )
+        .to_rule(0)
+        .unwrap();
+        let outputs: Vec<String> = rule.outputs.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            outputs,
+            [
+                "239.10.1.1%eth1:6001,ttl=16",
+                "10.9.9.9:7000,ttl=dec,dscp=34,fragment=yes"
+            ]
+        );
+    }
+
+    #[test]
+    fn reports_every_part_that_cannot_be_read() {
+        let problems = document(
+            r#"{"name": "cam 1", "input": "239.1.1.1%eth0:0", "limit": "fast",
+                "share": "the studio", "outputs": ["239.10.1.1%eth1", {"to": "10.9.9.9:7000", "ttl": 0}]}"#,
+        )
+        .to_rule(0)
+        .unwrap_err();
+        assert_eq!(
+            problems.to_string().lines().collect::<Vec<_>>(),
+            [
+                "rule \"cam 1\": the name must start with a letter or digit and hold only letters, digits, '.', '_', '-' and ':', at most 63 of them",
+                "rule \"cam 1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
+                "rule \"cam 1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
+                "rule \"cam 1\": output 10.9.9.9:7000,ttl=0: ttl=0: give 1 to 255, dec (one less, as a router) or keep",
+                "rule \"cam 1\": limit=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
+                "rule \"cam 1\": the share must start with a letter or digit and hold only letters, digits, '.', '_', '-' and ':', at most 63 of them",
+            ]
+        );
+    }
+
+    #[test]
+    fn refuses_unknown_keys_by_name() {
+        for (json, expected) in [
+            (
+                r#"{"name": "a", "outputs": [], "inptu": "x"}"#,
+                "unknown field `inptu`",
+            ),
+            (
+                r#"{"name": "a", "outputs": [{"to": "x", "tll": 1}]}"#,
+                "unknown field `tll`",
+            ),
+            (r#"{"name": "a", "outputs": [5]}"#, "expected an output: "),
+            (
+                r#"{"name": "a", "outputs": [], "path": "fast"}"#,
+                "path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
+            ),
+        ] {
+            let error = serde_json::from_str::<RuleDocument>(json).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn null_is_as_good_as_nothing_and_a_whole_number_is_whole_however_written() {
+        let rule = document(
+            r#"{"name": "a", "input": "239.1.1.1%eth0:1", "path": null, "local": null,
+                "limit": null, "burst": null, "outputs": [{"to": "10.9.9.9:7000", "ttl": 5.0}]}"#,
+        );
+        assert_eq!(
+            serde_json::to_string(&RuleDocument::from(rule.to_rule(0).unwrap())).unwrap(),
+            r#"{"name":"a","inputs":["239.1.1.1%eth0:1"],"outputs":["10.9.9.9:7000,ttl=5"]}"#
+        );
+        let half = r#"{"name": "a", "outputs": [{"to": "10.9.9.9:7000", "ttl": 5.5}]}"#;
+        let error = serde_json::from_str::<RuleDocument>(half).unwrap_err();
+        assert!(error.to_string().contains("5.5"), "{error}");
+    }
+
+    #[test]
+    fn writes_a_single_input_short_only_when_asked() {
+        let json = r#"{"name":"a","inputs":["239.1.1.1%eth0:1"],"outputs":["10.9.9.9:7000"]}"#;
+        let long = document(json);
+        assert_eq!(serde_json::to_string(&long).unwrap(), json);
+        let short = long.clone().with_short_input();
+        assert_eq!(short.input.as_deref(), Some("239.1.1.1%eth0:1"));
+        assert_eq!(short.to_rule(0), long.to_rule(0));
+    }
+
+    proptest! {
+        #[test]
+        fn survives_the_way_to_a_rule_and_back(
+            rule in prop_oneof![crate::samples::rule(), crate::samples::reflecting()]
+        ) {
+            let document = RuleDocument::from(&rule);
+            prop_assert_eq!(document.to_rule(0).unwrap(), rule.clone());
+            let json = serde_json::to_string(&document).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Rule>(&json).unwrap(), rule);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What a rule that reflects has instead of inputs and outputs.
+
+use super::RuleDocument;
+use crate::endpoint::{Endpoint, EndpointError, check_interface_name, is_wildcard};
+use crate::net::LOOPBACK;
+use crate::reflect::{MODE, Reflect, ReflectProblem};
+use crate::rule::{OptionsProblem, OutputProblem, OutputSpec, Rule, SourceChoice, Ttl};
+use crate::setting::Table;
+
+/// Keys of rules that reflect alone.
+pub const REFLECT_KEYS: &[&str] = &["interfaces", "group", "source", "ttl", "window"];
+
+/// Keys that rules which reflect do not have: many senders of many packets are not a stream.
+const OTHER_KEYS: &[&str] = &["input", "inputs", "outputs", "failover", "merge", "health"];
+
+/// How a rule reflects, and the inputs and outputs that this comes to.
+type Reflected = (Reflect, (Vec<Endpoint>, Vec<OutputSpec>));
+
+impl RuleDocument {
+    /// Says whether the rule is written as one that reflects.
+    #[must_use]
+    pub fn reflects(&self) -> bool {
+        self.mode.as_deref() == Some(MODE)
+    }
+
+    /// Reads how the rule reflects, if it does.
+    pub(super) fn reflected(&self) -> Result<Option<Reflected>, Vec<ReflectProblem>> {
+        match self.mode.as_deref() {
+            Some(MODE) => {}
+            Some(other) => return Err(vec![ReflectProblem::Mode(other.to_owned())]),
+            None => {
+                let stray = self
+                    .given(REFLECT_KEYS)
+                    .next()
+                    .map(ReflectProblem::WithoutMode);
+                return stray.map_or(Ok(None), |stray| Err(vec![stray]));
+            }
+        }
+        let beside = self.given(OTHER_KEYS).map(ReflectProblem::Beside);
+        let mut problems: Vec<ReflectProblem> = beside.collect();
+        let ttl = self.ttl.as_ref().map(ToString::to_string);
+        let written = Written {
+            interfaces: &self.interfaces,
+            group: self.group.as_deref(),
+            source: self.source.as_deref(),
+            ttl: ttl.as_deref(),
+        };
+        let ends = written.ends().map_err(|more| problems.extend(more));
+        let reflect = Reflect::parse(self.window.as_deref());
+        let reflect = reflect.map_err(|problem| problems.push(problem));
+        match (reflect, ends, problems.is_empty()) {
+            (Ok(reflect), Ok(ends), true) => Ok(Some((reflect, ends))),
+            _ => Err(problems),
+        }
+    }
+
+    /// Those of the keys that are given.
+    fn given(&self, keys: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
+        let values = self.values().into_iter();
+        let given = values.filter_map(|(row, text)| text.map(|_| row.key));
+        given.filter(|key| keys.contains(key))
+    }
+}
+
+/// What a rule that reflects says of where its packets come from and go to.
+pub(super) fn written(rule: &Rule, reflect: Reflect) -> RuleDocument {
+    let names = rule.inputs.iter().filter_map(|i| i.interface.clone());
+    let group = rule.inputs.first().map(|input| Endpoint {
+        interface: None,
+        ..input.clone()
+    });
+    let options = rule.outputs.first();
+    let is_kept = options.is_some_and(|output| output.source == SourceChoice::Keep);
+    RuleDocument {
+        mode: Some(MODE.to_owned()),
+        interfaces: names.collect(),
+        group: group.map(|group| group.to_string()),
+        source: is_kept.then(|| "keep".to_owned()),
+        ttl: options.and_then(|output| match output.ttl {
+            Ttl::Keep => None,
+            Ttl::Decrement => Some("dec".into()),
+            Ttl::Set(ttl) => Some(super::Scalar::Integer(ttl.into())),
+        }),
+        window: reflect.window_text(),
+        ..RuleDocument::default()
+    }
+}
+
+/// What a rule that reflects says of its packets, beyond the window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written<'a> {
+    interfaces: &'a [String],
+    group: Option<&'a str>,
+    source: Option<&'a str>,
+    ttl: Option<&'a str>,
+}
+
+impl Written<'_> {
+    /// The inputs and the outputs, one of each for each interface.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong.
+    fn ends(&self) -> Result<(Vec<Endpoint>, Vec<OutputSpec>), Vec<ReflectProblem>> {
+        let mut problems = self.problems_of_interfaces();
+        let group = self.group().map_err(|problem| problems.push(problem));
+        let options = self.options().map_err(|problem| problems.push(problem));
+        let (Ok(group), Ok(options), true) = (group, options, problems.is_empty()) else {
+            return Err(problems);
+        };
+        let on = |interface: &String| Endpoint {
+            interface: Some(interface.clone()),
+            ..group.clone()
+        };
+        let inputs: Vec<Endpoint> = self.interfaces.iter().map(on).collect();
+        let outputs = inputs.iter().map(|to| OutputSpec {
+            to: to.clone(),
+            ..options.clone()
+        });
+        let outputs = outputs.collect();
+        Ok((inputs, outputs))
+    }
+
+    fn problems_of_interfaces(&self) -> Vec<ReflectProblem> {
+        let mut problems = Vec::new();
+        if self.interfaces.len() < 2 {
+            problems.push(ReflectProblem::Interfaces);
+        }
+        for (at, name) in self.interfaces.iter().enumerate() {
+            if let Err(problem) = check_interface_name(name) {
+                problems.push(ReflectProblem::Interface(name.clone(), problem));
+            } else if is_wildcard(name) {
+                problems.push(ReflectProblem::Wildcard(name.clone()));
+            } else if name == LOOPBACK {
+                problems.push(ReflectProblem::Loopback);
+            } else if self.interfaces[..at].contains(name) {
+                problems.push(ReflectProblem::Twice(name.clone()));
+            }
+        }
+        problems
+    }
+
+    fn group(&self) -> Result<Endpoint, ReflectProblem> {
+        let text = self.group.ok_or(ReflectProblem::NoGroup)?;
+        let group: Endpoint = text.parse().map_err(|error: EndpointError| {
+            ReflectProblem::Group(text.to_owned(), error.problem)
+        })?;
+        let is_one = group.is_multicast() && group.is_single();
+        match is_one && group.interface.is_none() && group.sources.is_empty() {
+            true => Ok(group),
+            false => Err(ReflectProblem::NotOneGroup(text.to_owned())),
+        }
+    }
+
+    /// An output of no matter where with the options.
+    fn options(&self) -> Result<OutputSpec, ReflectProblem> {
+        const ANYWHERE: &str = "224.0.0.1:1";
+        let given = [("source", self.source), ("ttl", self.ttl)];
+        let given = given
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?.to_owned())));
+        let given: Vec<(&str, String)> = given.collect();
+        let output = OutputSpec::from_parts(ANYWHERE, &given).map_err(|error| error.problem);
+        let source = || ReflectProblem::Source(self.source.unwrap_or_default().to_owned());
+        match output {
+            Ok(output) if !matches!(output.source, SourceChoice::Address(_)) => Ok(output),
+            Err(OutputProblem::Option(OptionsProblem::Option(problem))) if problem.key == "ttl" => {
+                Err(ReflectProblem::Ttl(problem))
+            }
+            Ok(_) | Err(_) => Err(source()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

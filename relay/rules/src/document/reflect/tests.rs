@@ -1,0 +1,82 @@
+//! How rules that reflect are read and what is wrong with them.
+
+use super::*;
+use crate::merge::By;
+
+fn problems(json: &str) -> Vec<String> {
+    let document: RuleDocument = serde_json::from_str(json).unwrap();
+    let problems = document.to_rule(0).unwrap_err();
+    let lines = problems.to_string();
+    let lines = lines
+        .lines()
+        .map(|line| line.replacen("rule \"m\": ", "", 1));
+    lines.collect()
+}
+
+#[test]
+fn has_an_input_and_an_output_for_each_interface() {
+    let json = r#"{"name":"m","mode":"reflect","interfaces":["eth0","eth1","wlan0"],
+        "group":"[ff02::fb]:5353","ttl":255,"window":"100ms"}"#;
+    let document: RuleDocument = serde_json::from_str(json).unwrap();
+    let rule = document.to_rule(0).unwrap();
+    let inputs: Vec<String> = rule.inputs.iter().map(ToString::to_string).collect();
+    let outputs: Vec<String> = rule.outputs.iter().map(ToString::to_string).collect();
+    let on = |link: &str| format!("[ff02::fb%{link}]:5353");
+    assert_eq!(inputs, ["eth0", "eth1", "wlan0"].map(on));
+    let with_ttl = inputs.iter().map(|text| format!("{text},ttl=255"));
+    assert_eq!(outputs, with_ttl.collect::<Vec<_>>());
+    assert!(rule.leads(0, 1) && !rule.leads(1, 1));
+    assert_eq!(RuleDocument::from(&rule), document);
+    let once = rule.passes_once().unwrap();
+    assert_eq!((once.by, once.window.as_millis()), (By::Once, 100));
+}
+
+#[test]
+fn another_senders_packet_is_another_one_where_senders_are_kept() {
+    let json = r#"{"name":"m","mode":"reflect","interfaces":["a","b"],
+        "group":"239.255.255.250:1900","source":"keep"}"#;
+    let document: RuleDocument = serde_json::from_str(json).unwrap();
+    let rule = document.to_rule(0).unwrap();
+    assert_eq!(rule.passes_once().unwrap().by, By::OnceFromEach);
+    assert_eq!(RuleDocument::from(&rule), document);
+}
+
+#[test]
+fn names_everything_that_is_wrong() {
+    assert_eq!(
+        problems(
+            r#"{"name":"m","mode":"reflect","interfaces":["eth0","eth0","eth*","lo","a b"],
+                "group":"239.1.1.0/24:5000","source":"10.0.0.1","window":"5s",
+                "merge":"rtp","outputs":["10.9.9.9:7000"]}"#
+        ),
+        [
+            "mode = \"reflect\" and outputs do not go together; leave one of them out",
+            "mode = \"reflect\" and merge do not go together; leave one of them out",
+            "interface eth0 is there twice; leave one out",
+            "interface eth* may stand for several; name each",
+            "interface lo hears what it sends, which would go round for ever; leave it out",
+            "interfaces: \"a b\": holds white space; write it without",
+            "group = \"239.1.1.0/24:5000\": give one multicast group and one port, as in \
+             224.0.0.251:5353 or [ff02::fb]:5353, and each other one a rule of its own",
+            "source = \"10.0.0.1\": give auto (the address of the interface that a copy leaves \
+             by) or keep",
+            "window = \"5s\": give 1ms to 500ms",
+        ]
+    );
+    assert_eq!(
+        problems(r#"{"name":"m","mode":"mirror"}"#),
+        ["mode = \"mirror\": give \"reflect\", or leave it out"]
+    );
+    assert_eq!(
+        problems(r#"{"name":"m","group":"239.1.1.1:1","outputs":[]}"#),
+        ["group is for rules with mode = \"reflect\"; add that, or leave group out"]
+    );
+    assert_eq!(
+        problems(r#"{"name":"m","mode":"reflect","interfaces":["a"]}"#),
+        [
+            "reflects between two interfaces or more; name them, as in interfaces = [\"eth0\", \
+             \"eth1\"]",
+            "has no group; give it one with its port, as in group = \"224.0.0.251:5353\"",
+        ]
+    );
+}

@@ -1,0 +1,29 @@
+//! How many groups an input joins.
+
+use crate::net::Prefix;
+
+/// Groups of one range that are joined; of a larger range none is, for the kernel keeps each
+/// membership by itself.
+pub const JOINED_GROUPS_MAX: u128 = 4096;
+
+/// Counts the groups that are joined for an input, or at most are, if only those are that are wanted.
+pub fn joined_groups(groups: Prefix, on_demand: bool) -> usize {
+    match groups_too_many(groups) {
+        _ if !groups.address.is_multicast() => 0,
+        None => 1 << groups.host_bits(),
+        Some(_) if on_demand => JOINED_GROUPS_MAX as usize,
+        Some(_) => 0,
+    }
+}
+
+/// Why none of the groups is joined, where they are too many.
+pub fn groups_too_many(groups: Prefix) -> Option<String> {
+    let count = 1_u128.checked_shl(groups.host_bits().into());
+    if count.is_some_and(|count| count <= JOINED_GROUPS_MAX) {
+        return None;
+    }
+    Some(format!(
+        "{groups} holds more than {JOINED_GROUPS_MAX} groups, so none is joined and only what \
+         arrives anyway is relayed; divide the range to have it joined"
+    ))
+}

@@ -1,0 +1,116 @@
+//! Rules that reflect: what comes by each of their interfaces leaves by all others, `mode = "reflect"`.
+//!
+//! Such a rule has one input and one output for each interface, in the same order, all of one group
+//! and port; packets of an input leave by every output but its own. Whoever else reflects between the
+//! same networks sends back what it is sent. So each payload passes once in a while, whichever
+//! interface it comes by: nothing leaves twice, and nothing goes round.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::duration;
+use crate::endpoint::EndpointProblem;
+use crate::merge::{WINDOW_MAX, WINDOW_MIN};
+use crate::net::LOOPBACK;
+use crate::setting::OptionProblem;
+
+/// The word for it.
+pub const MODE: &str = "reflect";
+/// For how long the same payload does not pass again, unless the rule says otherwise. Less than what
+/// lies between repetitions that are meant: 250 ms between the probes of RFC 6762 section 8.1.
+pub const DEFAULT_WINDOW: Duration = Duration::from_millis(200);
+
+/// How a rule reflects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reflect {
+    /// For how long the same payload does not pass again.
+    pub window: Duration,
+}
+
+/// What is wrong with a rule that reflects.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReflectProblem {
+    /// Another mode.
+    #[error("mode = {0:?}: give \"reflect\", or leave it out")]
+    Mode(String),
+    /// A key of such rules in another one.
+    #[error("{0} is for rules with mode = \"reflect\"; add that, or leave {0} out")]
+    WithoutMode(&'static str),
+    /// A key that such rules do not have.
+    #[error("mode = \"reflect\" and {0} do not go together; leave one of them out")]
+    Beside(&'static str),
+    /// One interface or none.
+    #[error(
+        "reflects between two interfaces or more; name them, as in interfaces = [\"eth0\", \"eth1\"]"
+    )]
+    Interfaces,
+    /// The same interface twice.
+    #[error("interface {0} is there twice; leave one out")]
+    Twice(String),
+    /// Something that is not the name of an interface.
+    #[error("interfaces: {0:?}: {1}")]
+    Interface(String, EndpointProblem),
+    /// A wildcard.
+    #[error("interface {0} may stand for several; name each")]
+    Wildcard(String),
+    /// The loopback interface.
+    #[error(
+        "interface {LOOPBACK} hears what it sends, which would go round for ever; leave it out"
+    )]
+    Loopback,
+    /// No group.
+    #[error("has no group; give it one with its port, as in group = \"224.0.0.251:5353\"")]
+    NoGroup,
+    /// A group that cannot be read.
+    #[error("group = {0:?}: {1}")]
+    Group(String, EndpointProblem),
+    /// Something else than one group and one port.
+    #[error(
+        "group = {0:?}: give one multicast group and one port, as in 224.0.0.251:5353 or \
+         [ff02::fb]:5353, and each other one a rule of its own"
+    )]
+    NotOneGroup(String),
+    /// A source that is neither.
+    #[error(
+        "source = {0:?}: give auto (the address of the interface that a copy leaves by) or keep"
+    )]
+    Source(String),
+    /// A TTL that is none.
+    #[error(transparent)]
+    Ttl(OptionProblem),
+    /// A window that is none.
+    #[error("window = {0:?}: give 1ms to 500ms")]
+    Window(String),
+}
+
+impl Default for Reflect {
+    fn default() -> Self {
+        Self {
+            window: DEFAULT_WINDOW,
+        }
+    }
+}
+
+impl Reflect {
+    /// Reads how a rule reflects.
+    ///
+    /// # Errors
+    ///
+    /// A window that cannot be one.
+    pub fn parse(window: Option<&str>) -> Result<Self, ReflectProblem> {
+        let Some(text) = window else {
+            return Ok(Self::default());
+        };
+        let window = duration::parse(text);
+        let window = window.filter(|window| (WINDOW_MIN..=WINDOW_MAX).contains(window));
+        let window = window.ok_or_else(|| ReflectProblem::Window(text.to_owned()))?;
+        Ok(Self { window })
+    }
+
+    /// The window as text, unless it is the default.
+    #[must_use]
+    pub fn window_text(self) -> Option<String> {
+        (self.window != DEFAULT_WINDOW).then(|| duration::text(self.window))
+    }
+}

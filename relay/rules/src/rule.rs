@@ -1,0 +1,178 @@
+//! A rule: what the operator writes, parsed once into a form that cannot be malformed.
+//!
+//! Whether rules are sensible, alone and together, is [`crate::ruleset`]'s business.
+
+mod demand;
+mod options;
+mod output;
+mod reflect;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use options::DESTINATION_PATTERN;
+pub use options::{Follows, OptionsProblem, OutputOptions, SourceChoice, Ttl};
+pub use output::{OutputError, OutputProblem, OutputSpec};
+
+use crate::endpoint::Endpoint;
+use crate::failover::Failover;
+use crate::health::Health;
+use crate::limit::RateLimit;
+use crate::merge::Merge;
+use crate::path::Path;
+use crate::reflect::Reflect;
+use crate::setting::{ANY, TextForm, words};
+
+/// What rules, shares, fleets and relays may be called.
+pub const NAME: TextForm = TextForm {
+    name: "NAME",
+    fits: is_name,
+    pattern: "[0-9A-Za-z][0-9A-Za-z._:-]{0,62}",
+    remedy: "a letter or digit, then letters, digits, '.', '_', '-' and ':', at most 63 of them",
+    ..ANY
+};
+
+/// Longest comment and longest value of a label, in bytes.
+pub const TEXT_MAX: usize = 255;
+
+/// The most labels of a rule.
+pub const LABELS_MAX: usize = 16;
+
+/// Longest name of a rule, in bytes.
+pub const NAME_MAX: usize = 63;
+
+/// Streams that come in and the copies that go out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    try_from = "crate::document::RuleDocument",
+    into = "crate::document::RuleDocument"
+)]
+pub struct Rule {
+    /// Unique name: letters, digits and `.` `_` `-` `:`, at most [`NAME_MAX`] bytes.
+    pub name: String,
+    /// Where packets come from, at least one.
+    pub inputs: Vec<Endpoint>,
+    /// Copies to make, at least one.
+    pub outputs: Vec<OutputSpec>,
+    /// Path the rule is forced to; `None` leaves it to placement.
+    pub path: Option<Path>,
+    /// What becomes of the packet on this host.
+    pub local: LocalDelivery,
+    /// Cap on what the rule accepts.
+    pub limit: Option<RateLimit>,
+    /// Which of its inputs is relayed; `None`: each.
+    pub failover: Option<Failover>,
+    /// How its inputs become one stream; `None`: each packet is relayed.
+    pub merge: Option<Merge>,
+    /// Whether it reflects: then inputs and outputs are of the same interfaces and of one group, and
+    /// what comes by one leaves by the others.
+    pub reflect: Option<Reflect>,
+    /// What is watched of the stream.
+    pub health: Option<Health>,
+    /// Which rules of a fleet change hands together; `None`: it is of no share, and relays whoever else
+    /// does. A name as rules have.
+    pub share: Option<String>,
+    /// Whether it forwards. One that does not stays configured, joins nothing and takes no packet
+    /// from other rules.
+    pub enabled: bool,
+    /// What people say of it.
+    pub comment: Option<String>,
+    /// What it is chosen by: keys and values that mean nothing to MCR.
+    pub labels: BTreeMap<String, String>,
+}
+
+words! {
+    /// What becomes of a relayed packet on this host.
+    pub enum LocalDelivery = Auto {
+        /// Consumed, unless a UDP socket is bound to the port.
+        Auto = "auto",
+        /// Always passed up to the host's stack as well.
+        Yes = "yes",
+        /// Always consumed.
+        No = "no",
+    }
+}
+
+/// Says whether `key` can be a label's key: a letter, then letters, digits and `_`, as in metrics.
+#[must_use]
+pub fn is_label_key(key: &str) -> bool {
+    key.len() <= NAME_MAX
+        && key.starts_with(|c: char| c.is_ascii_alphabetic())
+        && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Makes a name for a rule that was given none, from its first input:
+/// `239.1.1.1%eth0:5001` becomes `eth0-239.1.1.1-5001`. It may be taken already.
+#[must_use]
+pub fn name_for(input: &Endpoint) -> String {
+    let interface = input.interface.as_deref().unwrap_or("any");
+    let source = input.sources.first().map(|source| format!("{source}-"));
+    let family = match input.is_every_address() && !input.is_ipv4() {
+        true => "6",
+        false => "",
+    };
+    let name = format!(
+        "{interface}-{}{}{family}-{}",
+        source.unwrap_or_default(),
+        input.destination_text(),
+        input.ports
+    );
+    let name: String = name
+        .chars()
+        .map(|c| if is_name_character(c) { c } else { '_' })
+        .take(NAME_MAX)
+        .collect();
+    name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
+        .to_owned()
+}
+
+/// Says whether `name` can name a rule.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    name.len() <= NAME_MAX
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(is_name_character)
+}
+
+fn is_name_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makes_a_valid_name_from_any_input() {
+        for (input, name) in [
+            ("239.1.1.1%eth0:5001", "eth0-239.1.1.1-5001"),
+            (
+                "10.0.0.5@232.1.1.1%eth0:5001",
+                "eth0-10.0.0.5-232.1.1.1-5001",
+            ),
+            ("239.1.1.0/24%eth*:5001-5010", "eth_-239.1.1.0_24-5001-5010"),
+            ("[ff3e::1%eth0]:5001", "eth0-ff3e::1-5001"),
+            ("239.1.1.1%_x:5001", "x-239.1.1.1-5001"),
+            ("unicast%eth0:7000", "eth0-unicast-7000"),
+            (
+                "[2001:db8::/64@unicast%eth0]:7000",
+                "eth0-2001:db8::_64-unicast6-7000",
+            ),
+        ] {
+            let made = name_for(&input.parse().unwrap());
+            assert_eq!(made, name);
+            assert!(is_name(&made));
+        }
+    }
+
+    #[test]
+    fn knows_names_from_other_texts() {
+        for name in ["cam1", "a", "1", "a.b_c-d:e", &"x".repeat(63)] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", "-a", "a b", "a/b", "a%b", "é", &"x".repeat(64)] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+}

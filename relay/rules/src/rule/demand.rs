@@ -1,0 +1,62 @@
+//! Rules of which outputs follow what is listened to.
+
+use super::{OutputSpec, Rule, SourceChoice};
+use crate::demand::DemandProblem;
+use crate::endpoint::Endpoint;
+use crate::net::LOOPBACK;
+
+impl Rule {
+    /// Says whether some output follows what is listened to.
+    #[must_use]
+    pub fn has_demand(&self) -> bool {
+        self.outputs.iter().any(|output| output.demand.is_some())
+    }
+
+    /// Says whether nothing is relayed that is not listened to.
+    #[must_use]
+    pub fn is_on_demand(&self) -> bool {
+        !self.outputs.is_empty() && self.outputs.iter().all(|output| output.demand.is_some())
+    }
+
+    /// Says whether what is listened to divides the rule's inputs by group or by source.
+    #[must_use]
+    pub fn is_divided(&self) -> bool {
+        let mut demanded = self.outputs.iter().filter(|output| output.demand.is_some());
+        demanded
+            .any(|output| output.source == SourceChoice::Keep || !output.to.destination.is_host())
+    }
+
+    /// What is wrong with an output's demand.
+    pub(crate) fn demand_problem(&self, output: &OutputSpec) -> Option<DemandProblem> {
+        output.demand?;
+        if !output.to.is_multicast() || output.name.is_some() {
+            return Some(DemandProblem::NoGroup);
+        }
+        if output.to.interface.as_deref() == Some(LOOPBACK) {
+            return Some(DemandProblem::Loopback);
+        }
+        let first = |is_meant: &dyn Fn(&Endpoint) -> bool| {
+            let mut inputs = self.inputs.iter();
+            inputs
+                .find(|input| is_meant(input))
+                .map(ToString::to_string)
+        };
+        let no_group = || first(&|input| !input.is_multicast());
+        let is_kept = output.source == SourceChoice::Keep;
+        let is_range = !output.to.destination.is_host();
+        first(&Endpoint::has_wildcard)
+            .map(DemandProblem::Wildcard)
+            .or_else(|| no_group().filter(|_| is_kept).map(DemandProblem::Kept))
+            .or_else(|| {
+                no_group()
+                    .filter(|_| is_range)
+                    .map(DemandProblem::PortsToGroups)
+            })
+    }
+
+    /// What is wrong with a watch over what is not pulled while nobody listens.
+    pub(crate) fn silence_problem(&self) -> Option<DemandProblem> {
+        let watches = self.health.is_some_and(|health| health.silence.is_some());
+        (watches && self.is_on_demand()).then_some(DemandProblem::Silence)
+    }
+}

@@ -1,0 +1,263 @@
+//! The options of an output, each a key and a value, and their texts.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::demand::{Demand, IGMP};
+use crate::limit::{self, LimitProblem};
+use crate::setting::{
+    ANY, Form, OptionProblem, Refusal, Row, Setting, TextForm, Word, options, words,
+};
+
+/// What is wrong with the options of an output.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OptionsProblem {
+    /// One that cannot be read.
+    #[error(transparent)]
+    Option(#[from] OptionProblem),
+    /// A source of the other family.
+    #[error("source={0}: is not of the output's family; give an {1} address")]
+    SourceFamily(IpAddr, &'static str),
+    /// Who asks where nobody wants to know.
+    #[error("querier=yes: belongs to a demand; give demand={IGMP} as well")]
+    QuerierAlone,
+    /// A limit or burst that cannot be read.
+    #[error(transparent)]
+    Limit(#[from] LimitProblem),
+}
+
+/// What happens to TTL or hop limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ttl {
+    /// Kept, as a bridge would.
+    #[default]
+    Keep,
+    /// Decremented, as a router would; dropped at 1.
+    Decrement,
+    /// Set to a value from 1 to 255.
+    Set(u8),
+}
+
+/// Source address of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SourceChoice {
+    /// The egress interface's primary address, followed as it changes.
+    #[default]
+    Auto,
+    /// The packet's own.
+    Keep,
+    /// This one.
+    Address(IpAddr),
+}
+
+/// Options of an output as its keys say them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputOptions {
+    pub(super) ttl: Ttl,
+    pub(super) source: SourceChoice,
+    pub(super) dscp: Dscp,
+    pub(super) source_port: Option<u16>,
+    pub(super) fragment: bool,
+    pub(super) limit: Option<String>,
+    pub(super) burst: Option<String>,
+    pub(super) demand: Follows,
+    pub(super) querier: bool,
+}
+
+/// A DSCP, 0 to 63; nothing keeps the packet's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Dscp(pub(super) Option<u8>);
+
+words! {
+    /// What an output follows.
+    pub enum Follows = No {
+        /// Groups that hosts listen to, by IGMP and MLD.
+        Igmp = "igmp",
+        /// Nothing: everything leaves.
+        No = "no",
+    }
+}
+
+options! {
+    /// An output with its options as keys.
+    OutputOptions, OptionsProblem, {
+        name: "",
+        document: "OutputTable",
+        example: "ttl=16",
+        alone: "",
+        subject: TO,
+        expecting: "struct OutputTable",
+    }
+    /// TTL or hop limit of the copies; `dec`: one less, as a router.
+    optional ttl: Ttl = ttl, default: "keep",
+        remedy: "give 1 to 255, dec (one less, as a router) or keep";
+    /// Source address of the copies: that of the interface they leave by (`auto`), the packet's own
+    /// (`keep`), or another.
+    optional source: SourceChoice = source, default: "auto",
+        remedy: "give auto (the egress interface's address), keep, or an address";
+    /// DSCP of the copies, 0 to 63 or a name such as `ef`.
+    optional dscp: Dscp = dscp, default: "keep",
+        remedy: "give 0 to 63, a name such as ef, af41 or cs5, or keep";
+    /// Source port of the copies.
+    optional sport: Option<u16> = source_port, form: Form::Number {
+        least: 1,
+        most: u16::MAX as u64,
+        or: &["keep"],
+    }, default: "keep", remedy: "give 1 to 65535 or keep";
+    /// Whether packets above the MTU are cut where DF is clear, on the userspace path.
+    optional fragment: bool = fragment, form: YES_NO, default: "no", remedy: "give yes or no";
+    /// Cap on what the output sends, as in `5000pps` or `20Mbit`.
+    optional limit: Option<String> = limit, form: Form::Text(&limit::LIMIT);
+    /// Burst the cap allows: packets, or a size such as `1Mbit`; a tenth of a second's by default.
+    optional burst: Option<String> = burst, form: Form::Text(&limit::BURST);
+    /// Whether only the groups leave that hosts on the interface listen to, by IGMP or MLD.
+    optional demand: Follows = demand, default: "no",
+        remedy: "give igmp (groups that hosts listen to, by IGMP and MLD) or no";
+    /// Whether to ask there who listens, where no other router does; with `demand`.
+    optional querier: bool = querier, form: YES_NO, default: "no", remedy: "give yes or no";
+}
+
+/// Where an output goes, as a table says it.
+const TO: &[Row] = &[Row {
+    is_required: true,
+    ..Row::new(
+        "to",
+        &["Destination: `GROUP%IFACE:PORT` or `ADDRESS[%IFACE]:PORT`."],
+        Form::Text(&DESTINATION),
+    )
+}];
+
+/// A destination without options, as a regular expression.
+pub(crate) const DESTINATION_PATTERN: &str = concat!(
+    r"([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
+    r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?",
+);
+
+/// A destination, which may have options behind it here, too.
+const DESTINATION: TextForm = TextForm {
+    name: "GROUP%IFACE:PORT",
+    pattern: concat!(
+        r"([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
+        r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?(,.*)?",
+    ),
+    ..ANY
+};
+
+const YES_NO: Form = Form::Words(&[Word::plain("yes"), Word::plain("no")]);
+
+impl OutputOptions {
+    pub(super) fn demand(&self) -> Result<Option<Demand>, OptionsProblem> {
+        let querier = self.querier;
+        match self.demand {
+            Follows::Igmp => Ok(Some(Demand { querier })),
+            Follows::No if querier => Err(OptionsProblem::QuerierAlone),
+            Follows::No => Ok(None),
+        }
+    }
+}
+
+impl Setting for Ttl {
+    const FORM: Form = Form::Number {
+        least: 1,
+        most: 255,
+        or: &["dec", "keep"],
+    };
+
+    fn parse(text: &str, form: &Form) -> Result<Self, Refusal> {
+        match text {
+            "keep" => Ok(Self::Keep),
+            "dec" => Ok(Self::Decrement),
+            _ => u8::parse(text, form).map(Self::Set),
+        }
+    }
+
+    fn text(&self, _: &Form) -> String {
+        match self {
+            Self::Keep => "keep".to_owned(),
+            Self::Decrement => "dec".to_owned(),
+            Self::Set(ttl) => ttl.to_string(),
+        }
+    }
+}
+
+const SOURCE: TextForm = TextForm {
+    name: "auto|keep|ADDRESS",
+    fits: |text| matches!(text, "auto" | "keep") || text.parse::<IpAddr>().is_ok(),
+    pattern: "auto|keep|[0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*",
+    ..ANY
+};
+
+impl Setting for SourceChoice {
+    const FORM: Form = Form::Text(&SOURCE);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "keep" => return Ok(Self::Keep),
+            _ => {}
+        }
+        let address: IpAddr = text.parse().map_err(|_| Refusal::Form)?;
+        let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+        if address.is_multicast() || address.is_unspecified() || broadcast {
+            return Err(Refusal::Because(
+                "cannot send; give a host's unicast address",
+            ));
+        }
+        Ok(Self::Address(address))
+    }
+
+    fn text(&self, _: &Form) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Keep => "keep".to_owned(),
+            Self::Address(address) => address.to_string(),
+        }
+    }
+}
+
+const CODE_POINT: TextForm = TextForm {
+    name: "N|keep",
+    fits: |text| dscp(text).is_some(),
+    pattern: "keep|0*([0-9]|[1-5][0-9]|6[0-3])|[Ee][Ff]|[Vv][Aa]|[Cc][Ss][0-7]|[Aa][Ff][1-4][1-3]",
+    numbers: Some((0, 63)),
+    ..ANY
+};
+
+impl Setting for Dscp {
+    const FORM: Form = Form::Text(&CODE_POINT);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        dscp(text).ok_or(Refusal::Form)
+    }
+
+    fn text(&self, _: &Form) -> String {
+        self.0.map_or("keep".to_owned(), |dscp| dscp.to_string())
+    }
+}
+
+fn dscp(text: &str) -> Option<Dscp> {
+    if text == "keep" {
+        return Some(Dscp(None));
+    }
+    let is_number = Form::number(0, 63).accepts(text);
+    let number = is_number.then(|| text.parse().ok()).flatten();
+    number
+        .or_else(|| dscp_name(text))
+        .map(|dscp| Dscp(Some(dscp)))
+}
+
+/// Names of code points: RFC 2474 (cs), RFC 2597 (af), RFC 3246 (ef), RFC 5865 (va).
+fn dscp_name(value: &str) -> Option<u8> {
+    let name = value.to_ascii_lowercase();
+    match name.as_bytes() {
+        b"ef" => Some(46),
+        b"va" => Some(44),
+        [b'c', b's', class @ b'0'..=b'7'] => Some((class - b'0') * 8),
+        [b'a', b'f', class @ b'1'..=b'4', drop @ b'1'..=b'3'] => {
+            Some((class - b'0') * 8 + (drop - b'0') * 2)
+        }
+        _ => None,
+    }
+}

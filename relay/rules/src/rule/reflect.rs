@@ -1,0 +1,28 @@
+//! Rules that reflect.
+
+use super::{OutputSpec, Rule, SourceChoice};
+use crate::merge::{By, DEFAULT_PACKETS, Merge};
+
+impl Rule {
+    /// What of its packets passes once: of a rule that reflects, each payload. Where copies keep their
+    /// sender, another sender's is another packet.
+    #[must_use]
+    pub fn passes_once(&self) -> Option<Merge> {
+        let reflect = self.reflect?;
+        let keeps = |output: &OutputSpec| output.source == SourceChoice::Keep;
+        Some(Merge {
+            by: match self.outputs.iter().all(keeps) {
+                true => By::OnceFromEach,
+                false => By::Once,
+            },
+            window: reflect.window,
+            packets: DEFAULT_PACKETS,
+        })
+    }
+
+    /// Says whether packets of that input leave by that output.
+    #[must_use]
+    pub fn leads(&self, input: usize, output: usize) -> bool {
+        self.reflect.is_none() || input != output
+    }
+}

@@ -1,0 +1,154 @@
+//! An ordered set of rules that make sense, alone and together. There is no other way to make one
+//! than through validation, so whoever holds a set need not check it again.
+
+mod change;
+mod check;
+pub(crate) mod index;
+pub(crate) mod place;
+pub(crate) mod set;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::document::RuleDocument;
+use crate::problem::{Problems, What};
+use crate::rule::Rule;
+
+pub use change::{ChangeError, RuleChanges, RuleDifference, RuleSetDiff, diff, listed};
+pub use check::{Policy, is_link_local};
+pub use place::Place;
+pub use set::{Iter, RuleSet};
+
+impl RuleSet {
+    /// Makes a set of `rules`.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with them, at once.
+    pub fn new(rules: Vec<Rule>, policy: Policy) -> Result<Self, Problems> {
+        let set = Self::unchecked(rules.into_iter().map(Arc::new));
+        let problems = set.problems(policy);
+        problems.or(set)
+    }
+
+    /// Everything that is wrong with its rules.
+    fn problems(&self, policy: Policy) -> Problems {
+        let places: Vec<Place> = self.places().collect();
+        check::problems(self, &places, policy)
+    }
+
+    /// Makes a set of what was written.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at once: texts that cannot be read, and what is wrong
+    /// with the rules that can.
+    pub fn from_documents(documents: &[RuleDocument], policy: Policy) -> Result<Self, Problems> {
+        let mut rules = Vec::new();
+        let mut problems = Problems::default();
+        for (position, document) in documents.iter().enumerate() {
+            match document.to_rule(position) {
+                Ok(rule) => rules.push((position, Arc::new(rule))),
+                Err(more) => problems.0.extend(more.0),
+            }
+        }
+        let (positions, rules): (Vec<usize>, Vec<Arc<Rule>>) = rules.into_iter().unzip();
+        let set = Self::unchecked(rules);
+        let mut more = set.problems(policy);
+        for problem in &mut more.0 {
+            problem.position = positions[problem.position];
+            if let What::NameTaken { first } = &mut problem.what {
+                *first = positions[*first];
+            }
+        }
+        problems.0.extend(more.0);
+        problems
+            .0
+            .sort_by_key(|problem| (problem.position, problem.part));
+        problems.or(set)
+    }
+
+    /// Takes the rules named in `remove` out and puts `add` behind the rest, as one step. A name
+    /// may be in both: the rule is replaced and keeps its place. Only the rules that come are
+    /// checked, for the others are valid together; where something is wrong with them everything
+    /// is checked again, so that it is reported as it would be of the whole.
+    ///
+    /// # Errors
+    ///
+    /// Names that are not there or are taken, or everything that would be wrong afterwards.
+    pub fn changed(
+        &self,
+        remove: &[String],
+        add: Vec<Rule>,
+        policy: Policy,
+    ) -> Result<Self, ChangeError> {
+        let (set, added) = self.rearranged(remove, add)?;
+        if check::problems(&set, &added, policy).0.is_empty() {
+            return Ok(set);
+        }
+        let problems = set.problems(policy);
+        Ok(problems.or(set)?)
+    }
+
+    /// The rules as they would be after a change, unchecked, and the places of those that come.
+    fn rearranged(
+        &self,
+        remove: &[String],
+        add: Vec<Rule>,
+    ) -> Result<(Self, Vec<Place>), ChangeError> {
+        self.require(remove)?;
+        let places = remove
+            .iter()
+            .filter_map(|name| Some((name.as_str(), self.place(name)?)));
+        let mut vacant: BTreeMap<&str, Place> = places.collect();
+        let is_taken = |rule: &&Rule| {
+            self.get(&rule.name).is_some() && !vacant.contains_key(rule.name.as_str())
+        };
+        let taken: Vec<String> = add
+            .iter()
+            .filter(is_taken)
+            .map(|r| r.name.clone())
+            .collect();
+        if !taken.is_empty() {
+            return Err(ChangeError::AlreadyThere(taken));
+        }
+        let mut set = self.clone();
+        for place in vacant.values() {
+            set.take(*place);
+        }
+        let last = self.rules().keys().next_back();
+        let mut behind = last.map_or(Place::FIRST, |last| last.next());
+        let mut added = Vec::new();
+        for rule in add {
+            let place = vacant.remove(rule.name.as_str()).unwrap_or_else(|| {
+                let place = behind;
+                behind = behind.next();
+                place
+            });
+            set.put(place, Arc::new(rule));
+            added.push(place);
+        }
+        added.sort();
+        Ok((set, added))
+    }
+
+    /// Refuses names that are not there.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError::NotFound`] with all of them.
+    pub fn require(&self, names: &[String]) -> Result<(), ChangeError> {
+        let missing = names.iter().filter(|name| self.get(name).is_none());
+        let missing: Vec<String> = missing.cloned().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(ChangeError::NotFound {
+            missing,
+            known: self.names().map(str::to_owned).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

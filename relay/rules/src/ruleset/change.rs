@@ -1,0 +1,203 @@
+//! What differs between two sets, and why a change of a set was refused.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::place::Place;
+use super::set::RuleSet;
+use crate::document::RuleDocument;
+use crate::problem::Problems;
+use crate::rule::Rule;
+use crate::shared_map::SharedMap;
+
+/// The rules that differ between two sets, in the order of the sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleChanges {
+    /// Rules of the old set that are not in the new one, or not at the same place.
+    pub removed: Vec<(Place, Arc<Rule>)>,
+    /// Rules of the new set that were not in the old one, or not at the same place.
+    pub added: Vec<(Place, Arc<Rule>)>,
+}
+
+impl RuleChanges {
+    /// Compares two sets by where their rules lie in memory, in a time that depends on what differs
+    /// more than on their size. A rule that was read again differs, however it reads.
+    #[must_use]
+    pub fn between(old: &RuleSet, new: &RuleSet) -> Self {
+        let own = |(place, rule): (&Place, &Arc<Rule>)| (*place, Arc::clone(rule));
+        let difference = SharedMap::difference(old.rules(), new.rules());
+        Self {
+            removed: difference.removed.into_iter().map(own).collect(),
+            added: difference.added.into_iter().map(own).collect(),
+        }
+    }
+
+    /// All rules of the old set make way for all of the new one.
+    #[must_use]
+    pub fn of_all(old: &RuleSet, new: &RuleSet) -> Self {
+        let all = |set: &RuleSet| set.rules().iter().cloned().collect();
+        Self {
+            removed: all(old),
+            added: all(new),
+        }
+    }
+}
+
+impl RuleSet {
+    /// How this set differs from `old`: the position from which on, how many rules of `old` are not
+    /// there any more, and which are there instead. Rules in between that stay may be among both.
+    #[must_use]
+    pub fn difference_to(&self, old: &Self) -> (usize, usize, Vec<&Rule>) {
+        let difference = SharedMap::difference(old.rules(), self.rules());
+        let places = difference.removed.iter().chain(&difference.added);
+        let places = places.map(|(place, _)| **place);
+        let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
+            return (0, 0, Vec::new());
+        };
+        let at = self.position(first);
+        let behind = last.next();
+        let added = self.rules().iter_from(&first);
+        let added = added.take(self.position(behind) - at);
+        let added = added.map(|(_, rule)| &**rule).collect();
+        (at, old.position(behind) - at, added)
+    }
+}
+
+/// What a change of rules comes to, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleSetDiff {
+    /// Rules only in the new set, in its order.
+    pub added: Vec<String>,
+    /// Rules only in the old set, in its order.
+    pub removed: Vec<String>,
+    /// Rules in both that are not the same, in the order of the new set.
+    pub changed: Vec<String>,
+}
+
+impl RuleSetDiff {
+    /// Says whether no rule differs. The order of the rules does not count.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+/// Compares two sets, rule by rule.
+#[must_use]
+pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
+    let mut diff = RuleSetDiff::default();
+    let changes = RuleChanges::between(old, new);
+    for (_, rule) in &changes.added {
+        match old.get(&rule.name) {
+            None => diff.added.push(rule.name.clone()),
+            Some(before) if before != &**rule => diff.changed.push(rule.name.clone()),
+            Some(_) => {}
+        }
+    }
+    let removed = changes.removed.iter().map(|(_, rule)| &rule.name);
+    let removed = removed.filter(|name| new.get(name).is_none());
+    diff.removed = removed.cloned().collect();
+    diff
+}
+
+/// What is not the same in a rule before and after a change, line by line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleDifference {
+    /// Lines of before that are there no more.
+    pub removed: Vec<String>,
+    /// Lines that were not there before.
+    pub added: Vec<String>,
+}
+
+impl RuleDifference {
+    /// Compares two rules.
+    #[must_use]
+    pub fn between(before: &Rule, after: &Rule) -> Self {
+        let [before, after] = [before, after].map(|rule| RuleDocument::from(rule).lines());
+        let only = |these: &[String], others: &[String]| -> Vec<String> {
+            let these = these.iter().filter(|line| !others.contains(line));
+            these.cloned().collect()
+        };
+        let mut added = only(&after, &before);
+        let removed = only(&before, &after);
+        if added.is_empty() && removed.is_empty() && before != after {
+            added.push("another order of inputs or outputs".to_owned());
+        }
+        Self { removed, added }
+    }
+}
+
+/// Why a change was refused. The set stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// Rules to remove that do not exist.
+    #[error("{}", no_such_rules(.missing, .known))]
+    NotFound {
+        /// The names asked for.
+        missing: Vec<String>,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// Rules to add whose names are taken.
+    #[error("{}", already_there(.0))]
+    AlreadyThere(Vec<String>),
+    /// The rules do not make sense.
+    #[error(transparent)]
+    Invalid(#[from] Problems),
+}
+
+/// Names shown of those there are, before it is said how many more.
+const NAMES_SHOWN: usize = 8;
+
+fn no_such_rules(missing: &[String], known: &[String]) -> String {
+    let line = |name: &String| {
+        let close = known.iter().find(|known| similar(known, name));
+        match close {
+            Some(close) => format!("no rule {name:?}; did you mean {close:?}?"),
+            None if known.is_empty() => format!("no rule {name:?} (there are none)"),
+            None => format!("no rule {name:?} (have: {})", listed(known)),
+        }
+    };
+    let mut lines: Vec<String> = missing.iter().take(NAMES_SHOWN).map(line).collect();
+    if let Some(more) = missing
+        .len()
+        .checked_sub(NAMES_SHOWN)
+        .filter(|more| *more > 0)
+    {
+        lines.push(format!("and {more} more that are not there"));
+    }
+    lines.join("\n")
+}
+
+fn already_there(names: &[String]) -> String {
+    let line = |name: &String| {
+        format!("rule {name:?}: is there already; remove it first or choose another name")
+    };
+    names.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The first of some names, and how many more there are.
+#[must_use]
+pub fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>();
+    let more = names.len().saturating_sub(NAMES_SHOWN);
+    match more {
+        0 => shown.join(", "),
+        _ => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Says whether one letter was mistyped, left out or put in, or only the case differs.
+fn similar(known: &str, asked: &str) -> bool {
+    let (a, b) = (known.to_ascii_lowercase(), asked.to_ascii_lowercase());
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let start = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[start..], &b[start..]);
+    let end = a.iter().rev().zip(b.iter().rev());
+    let end = end.take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[..a.len() - end], &b[..b.len() - end]);
+    // cam1 and cam2 are neighbours, not a slip of the finger.
+    let numbers = a.iter().chain(b).any(u8::is_ascii_digit);
+    a.len() <= 1 && b.len() <= 1 && !numbers
+}

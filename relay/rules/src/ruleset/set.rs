@@ -1,0 +1,252 @@
+//! Rules in their order and what finds them; whether they are valid is not asked here.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Index;
+use std::sync::Arc;
+
+use super::index::InputIndex;
+use super::place::Place;
+use crate::document::RuleDocument;
+use crate::joins::joined_groups;
+use crate::rule::Rule;
+use crate::shared_map::{Entries, SharedMap};
+use crate::wildcard;
+
+/// Rules in the order of the operator, valid together. Sets share what they have in common, so that
+/// one of ten thousand rules is changed without a copy of the others.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    rules: SharedMap<Place, Arc<Rule>>,
+    pub(super) places: SharedMap<ByName, Place>,
+    pub(super) index: InputIndex,
+    endpoints: usize,
+    /// Memberships of all inputs, those counted twice that several ask for.
+    memberships: usize,
+}
+
+impl PartialEq for RuleSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.rules.values().eq(other.rules.values())
+    }
+}
+
+impl Eq for RuleSet {}
+
+/// A rule, known by its name.
+#[derive(Clone, Debug)]
+pub(super) struct ByName(Arc<Rule>);
+
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        &self.0.name
+    }
+}
+
+impl Ord for ByName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.name.cmp(&other.0.name)
+    }
+}
+
+impl PartialOrd for ByName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for ByName {}
+
+impl RuleSet {
+    /// Makes a set of rules that may not be valid.
+    pub(crate) fn unchecked(rules: impl IntoIterator<Item = Arc<Rule>>) -> Self {
+        let rules: SharedMap<Place, Arc<Rule>> = Place::all().zip(rules).collect();
+        let by_name = |(place, rule): &(Place, Arc<Rule>)| (ByName(Arc::clone(rule)), *place);
+        let mut set = Self {
+            places: rules.iter().map(by_name).collect(),
+            ..Self::default()
+        };
+        for (place, rule) in rules.iter() {
+            set.index.insert(*place, rule);
+            set.endpoints += endpoints(rule);
+            set.memberships += memberships(rule);
+        }
+        set.rules = rules;
+        set
+    }
+
+    pub(super) fn take(&mut self, place: Place) {
+        if let Some(rule) = self.rules.remove(&place) {
+            self.places.remove(rule.name.as_str());
+            self.index.remove(place, &rule);
+            self.endpoints -= endpoints(&rule);
+            self.memberships -= memberships(&rule);
+        }
+    }
+
+    pub(super) fn put(&mut self, place: Place, rule: Arc<Rule>) {
+        self.index.insert(place, &rule);
+        self.endpoints += endpoints(&rule);
+        self.memberships += memberships(&rule);
+        self.places.insert(ByName(Arc::clone(&rule)), place);
+        self.rules.insert(place, rule);
+    }
+
+    /// The rules in their order, each with its place.
+    #[must_use]
+    pub const fn rules(&self) -> &SharedMap<Place, Arc<Rule>> {
+        &self.rules
+    }
+
+    pub(crate) const fn index(&self) -> &InputIndex {
+        &self.index
+    }
+
+    /// The rules in their order.
+    pub fn iter(&self) -> Iter<'_> {
+        self.rules.iter().map(|(_, rule)| rule)
+    }
+
+    /// The places in their order.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        self.rules.keys().copied()
+    }
+
+    /// The names in the order of the rules.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.rules.values().map(|rule| rule.name.as_str())
+    }
+
+    /// Where the rule of that name stands.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Option<Place> {
+        self.places.get(name).copied()
+    }
+
+    /// Counts the rules before a place.
+    #[must_use]
+    pub fn position(&self, place: Place) -> usize {
+        self.rules.rank(&place)
+    }
+
+    /// The rule of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Rule> {
+        let place = self.places.get(name)?;
+        self.rules.get(place).map(AsRef::as_ref)
+    }
+
+    /// Counts the rules.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Counts the inputs and outputs of all rules.
+    #[must_use]
+    pub const fn endpoints(&self) -> usize {
+        self.endpoints
+    }
+
+    /// Counts the memberships that all rules need on a host with these links, each interface that is
+    /// named and not there included. A number up to `enough` may be too large: no more is counted than it takes
+    /// to know that there are not more.
+    #[must_use]
+    pub fn memberships<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str> + Clone,
+        enough: usize,
+    ) -> usize {
+        if self.memberships <= enough && !self.has_wildcards() {
+            return self.memberships;
+        }
+        let enabled = self.iter().filter(|rule| rule.enabled);
+        let inputs = enabled.flat_map(|rule| {
+            let inputs = rule.inputs.iter();
+            inputs.map(|input| (input, rule.is_on_demand()))
+        });
+        let distinct: BTreeSet<_> = inputs
+            .map(|(input, on_demand)| {
+                (
+                    input.interface.as_deref(),
+                    input.destination,
+                    &input.sources,
+                    on_demand,
+                )
+            })
+            .collect();
+        let mut links: BTreeMap<&str, usize> = BTreeMap::new();
+        let each = distinct
+            .into_iter()
+            .map(|(interface, groups, sources, on_demand)| {
+                let name = interface.unwrap_or_default();
+                let links = *links.entry(name).or_insert_with(|| {
+                    let links = names.clone().filter(|link| wildcard::matches(name, link));
+                    links.count().max(1)
+                });
+                joined_groups(groups, on_demand)
+                    .saturating_mul(sources.len().max(1))
+                    .saturating_mul(links)
+            });
+        each.fold(0, usize::saturating_add)
+    }
+
+    /// Says whether there are no rules.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Says whether some input names its interface by a wildcard.
+    #[must_use]
+    pub fn has_wildcards(&self) -> bool {
+        self.index.has_wildcards()
+    }
+
+    /// Writes the rules as documents.
+    #[must_use]
+    pub fn to_documents(&self) -> Vec<RuleDocument> {
+        self.iter().map(RuleDocument::from).collect()
+    }
+}
+
+impl Index<Place> for RuleSet {
+    type Output = Rule;
+
+    fn index(&self, place: Place) -> &Rule {
+        &self.rules[&place]
+    }
+}
+
+/// The rules of a set in their order.
+pub type Iter<'a> =
+    std::iter::Map<Entries<'a, Place, Arc<Rule>>, fn(&'a (Place, Arc<Rule>)) -> &'a Rule>;
+
+impl<'a> IntoIterator for &'a RuleSet {
+    type Item = &'a Rule;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+fn memberships(rule: &Rule) -> usize {
+    let inputs = rule.inputs.iter().filter(|_| rule.enabled);
+    inputs
+        .map(|input| {
+            joined_groups(input.destination, rule.is_on_demand()) * input.sources.len().max(1)
+        })
+        .sum()
+}
+
+pub(super) const fn endpoints(rule: &Rule) -> usize {
+    rule.inputs.len() + rule.outputs.len()
+}

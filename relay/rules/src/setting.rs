@@ -1,0 +1,159 @@
+//! Settings as rows: a key is said once, with its type, its bounds, its default and its help. Reading
+//! and writing TOML and JSON, differences, errors, options of the command line, the manual page, the
+//! schema that editors go by and the table of the documents are made of the rows; none of these knows
+//! a key of its own.
+
+mod field;
+mod form;
+mod options;
+mod pattern;
+mod read;
+mod scalar;
+mod schema;
+mod table;
+mod value;
+mod words;
+mod written;
+
+use std::borrow::Cow;
+
+use utoipa::openapi::schema::Schema;
+
+pub use field::FieldDocument;
+pub use form::{ANY, Form, TextForm, Word};
+pub use options::{Group, OptionProblem, Options, options, parse, split};
+pub use read::{Key, Keyed};
+pub use scalar::Scalar;
+pub use schema::{schema, text_or_table};
+pub use table::{Difference, Table, differences, settings};
+pub use value::{Refusal, Schemas, Setting, nested};
+pub use words::words;
+pub use written::Written;
+
+/// One key of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The key.
+    pub key: &'static str,
+    /// What it means, in lines; what is written so stands between backticks.
+    pub help: &'static [&'static str],
+    /// What it may be.
+    pub form: Form,
+    /// The value that holds where none is given; empty where that is none.
+    pub default: &'static str,
+    /// What holds then, in a few words.
+    pub otherwise: &'static str,
+    /// Whether it must be given.
+    pub is_required: bool,
+    /// Whether what is wrong with it is said later, with all that is wrong with its rule.
+    pub is_late: bool,
+    /// What to write instead of what cannot be read, where the form does not say it well enough:
+    /// `give 1 or more`.
+    pub remedy: &'static str,
+}
+
+/// Rows of one table are told by their keys.
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Row {}
+
+impl Row {
+    /// A key that says no more than its form.
+    #[must_use]
+    pub const fn new(key: &'static str, help: &'static [&'static str], form: Form) -> Self {
+        Self {
+            key,
+            help,
+            form,
+            default: "",
+            otherwise: "",
+            is_required: false,
+            is_late: false,
+            remedy: "",
+        }
+    }
+
+    /// What it means, without what it may be and its default.
+    #[must_use]
+    pub fn help(&self) -> String {
+        joined(self.help)
+    }
+
+    /// What holds where it is not given.
+    #[must_use]
+    pub const fn unsaid(&self) -> &'static str {
+        match self.default.is_empty() {
+            true => self.otherwise,
+            false => self.default,
+        }
+    }
+
+    /// What it means, what it may be and what holds where it is not given.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let choices = self.form.choices();
+        let default = match (self.default, self.otherwise) {
+            ("", "") => String::new(),
+            ("", words) => format!("default: {words}"),
+            (value, _) => format!("default: `{value}`"),
+        };
+        let facts: Vec<String> = [choices, default]
+            .into_iter()
+            .filter(|fact| !fact.is_empty())
+            .collect();
+        match facts.as_slice() {
+            [] => self.help(),
+            facts => format!("{} ({})", self.help(), facts.join("; ")),
+        }
+    }
+
+    /// Reads a value by its text.
+    ///
+    /// # Errors
+    ///
+    /// A text that is not one.
+    pub fn parse<T: Setting>(&self, text: &str) -> Result<T, Refusal> {
+        match self.is_late || self.form.accepts(text) {
+            true => T::parse(text, &self.form),
+            false => Err(Refusal::Form),
+        }
+    }
+
+    /// Why a value is refused and what to write.
+    #[must_use]
+    pub fn why(&self, refusal: Refusal) -> Cow<'static, str> {
+        match (refusal, self.remedy) {
+            (Refusal::Because(why), _) => why.into(),
+            (Refusal::Form, "") => format!("give {}", self.form.remedy()).into(),
+            (Refusal::Form, remedy) => remedy.into(),
+        }
+    }
+
+    /// Says as TOML writes it that a value is refused.
+    #[must_use]
+    pub fn refused(&self, text: &str, refusal: Refusal) -> String {
+        let (key, why) = (self.key, self.why(refusal));
+        match self.form.is_quoted() {
+            true => format!("{key} = {text:?}: {why}"),
+            false => format!("{key} = {text}: {why}"),
+        }
+    }
+
+    /// Its schema; where it may be left out it may be null, too.
+    #[must_use]
+    pub fn schema(&self) -> Schema {
+        let default = Some(self.default).filter(|default| !default.is_empty());
+        self.form
+            .schema(&self.description(), default, !self.is_required)
+    }
+}
+
+/// Lines of a comment as one.
+fn joined(lines: &[&str]) -> String {
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
+    lines.join(" ")
+}

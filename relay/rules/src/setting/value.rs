@@ -1,0 +1,208 @@
+//! Types of values: how each is read and written.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+use utoipa::openapi::{RefOr, Schema};
+
+use super::form::ANY;
+use super::{Form, Row, Scalar, TextForm};
+use crate::duration;
+
+/// Why a text is no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It does not have the form.
+    Form,
+    /// Another reason, with what to write.
+    Because(&'static str),
+}
+
+/// Schemas by their names.
+pub type Schemas = Vec<(String, RefOr<Schema>)>;
+
+/// A value of a key.
+pub trait Setting: Sized {
+    /// What it may be, unless the row has narrower bounds.
+    const FORM: Form;
+
+    /// Reads a text that has the form.
+    ///
+    /// # Errors
+    ///
+    /// A text that is no value though it has.
+    fn parse(text: &str, form: &Form) -> Result<Self, Refusal>;
+
+    /// Writes it as it is read.
+    fn text(&self, form: &Form) -> String;
+
+    /// Adds the schemas that its own refers to by name.
+    fn schemas(_list: &mut Schemas) {}
+
+    /// Reads it where a table has it, in whichever type it is natural to write.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in the words of the row.
+    fn read<'de, D: Deserializer<'de>>(row: &Row, deserializer: D) -> Result<Self, D::Error> {
+        let text = Scalar::deserialize(deserializer)?.to_string();
+        let read = row.parse(&text);
+        read.map_err(|refusal| D::Error::custom(row.refused(&text, refusal)))
+    }
+}
+
+/// What is read and written as the standard library does.
+macro_rules! plain {
+    ($($type:ty, $form:expr;)+) => {$(
+        impl Setting for $type {
+            const FORM: Form = $form;
+
+            fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+                text.parse().map_err(|_| Refusal::Form)
+            }
+
+            fn text(&self, _: &Form) -> String {
+                self.to_string()
+            }
+        }
+    )+};
+}
+
+const ADDRESS_AND_PORT: TextForm = TextForm {
+    name: "ADDRESS:PORT",
+    fits: |text| text.parse::<SocketAddr>().is_ok(),
+    pattern: r"([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]{1,5}",
+    remedy: "ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
+    is_quoted: false,
+    ..ANY
+};
+
+const WHOLE_PATH: TextForm = TextForm {
+    name: "FILE",
+    fits: |text| text.starts_with('/'),
+    pattern: "/.*",
+    remedy: "the whole path, from / on",
+    ..ANY
+};
+
+plain! {
+    u8, Form::number(0, u8::MAX as u64);
+    u16, Form::number(0, u16::MAX as u64);
+    u32, Form::number(0, u32::MAX as u64);
+    SocketAddr, Form::Text(&ADDRESS_AND_PORT);
+    String, Form::Text(&ANY);
+}
+
+impl Setting for Duration {
+    const FORM: Form = Form::time(Self::ZERO, Self::MAX);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        duration::parse(text).ok_or(Refusal::Form)
+    }
+
+    fn text(&self, _: &Form) -> String {
+        duration::text(*self)
+    }
+}
+
+/// Nothing is what the form has in the place of a value.
+impl<T: Setting> Setting for Option<T> {
+    const FORM: Form = T::FORM;
+
+    fn parse(text: &str, form: &Form) -> Result<Self, Refusal> {
+        match form.or().contains(&text) {
+            true => Ok(None),
+            false => T::parse(text, form).map(Some),
+        }
+    }
+
+    fn text(&self, form: &Form) -> String {
+        match self {
+            Some(value) => value.text(form),
+            None => form.or().concat(),
+        }
+    }
+}
+
+impl Setting for PathBuf {
+    const FORM: Form = Form::Text(&WHOLE_PATH);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        Ok(text.into())
+    }
+
+    fn text(&self, _: &Form) -> String {
+        self.display().to_string()
+    }
+}
+
+impl Setting for bool {
+    const FORM: Form = Form::Flag;
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        match text {
+            "true" | "yes" => Ok(true),
+            "false" | "no" => Ok(false),
+            _ => Err(Refusal::Form),
+        }
+    }
+
+    fn text(&self, form: &Form) -> String {
+        let words = match form {
+            Form::Flag => ["false", "true"],
+            _ => ["no", "yes"],
+        };
+        words[usize::from(*self)].to_owned()
+    }
+
+    fn read<'de, D: Deserializer<'de>>(_: &Row, deserializer: D) -> Result<Self, D::Error> {
+        Self::deserialize(deserializer)
+    }
+}
+
+/// What tables hold in another form than one text.
+#[macro_export]
+macro_rules! nested {
+    ($($type:ty $(as $of:ty)?, $form:expr, $text:expr;)+) => {$(
+        impl $crate::setting::Setting for $type {
+            const FORM: $crate::setting::Form = $form;
+
+            fn parse(_: &str, _: &$crate::setting::Form) -> Result<Self, $crate::setting::Refusal> {
+                Err($crate::setting::Refusal::Form)
+            }
+
+            fn text(&self, _: &$crate::setting::Form) -> String {
+                let text: fn(&Self) -> String = $text;
+                text(self)
+            }
+
+            fn schemas(_list: &mut $crate::setting::Schemas) {
+                $(
+                    _list.push((<$of as utoipa::ToSchema>::name().into(), <$of as utoipa::PartialSchema>::schema()));
+                    <$of as utoipa::ToSchema>::schemas(_list);
+                )?
+            }
+
+            fn read<'de, D: serde::Deserializer<'de>>(
+                _: &$crate::setting::Row,
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                serde::Deserialize::deserialize(deserializer)
+            }
+        }
+    )+};
+}
+pub use nested;
+
+nested! {
+    Vec<String>, Form::List(&ANY), |list| list.join(", ");
+    BTreeMap<String, String>, Form::Map(&ANY), |map| {
+        let pairs = map.iter().map(|(key, value)| format!("{key}={value}"));
+        pairs.collect::<Vec<String>>().join(", ")
+    };
+    Scalar, Form::Text(&ANY), ToString::to_string;
+}

@@ -1,0 +1,203 @@
+//! Options as they were written: what documents hold of them, in TOML and JSON.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AnyOfBuilder, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::{FieldDocument, Form, Group, Key, Options, Row, Scalar, Schemas, parse, schema, split};
+
+/// The options of a `T` as they were written, and what they are options of where a table says that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written<T> {
+    given: Vec<(&'static Row, Scalar)>,
+    of: PhantomData<T>,
+}
+
+impl<T: Options> Written<T> {
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// Names the first key that cannot be read and what to write.
+    pub fn read(&self) -> Result<T, T::Problem> {
+        let texts = self.texts();
+        parse(texts.iter().map(|(key, text)| (*key, text.as_str())))
+    }
+
+    /// Takes what the command line writes: `silence=200ms,revert=30s`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Written::read`].
+    pub fn from_text(text: &str) -> Result<Self, T::Problem> {
+        Ok(Self::from(&parse::<T>(split::<T>(text)?)?))
+    }
+
+    /// The keys that are given, in their order.
+    #[must_use]
+    pub fn texts(&self) -> Vec<(&'static str, String)> {
+        let options = self.given.iter().filter(|(row, _)| !is_subject::<T>(row));
+        options
+            .map(|(row, value)| (row.key, value.to_string()))
+            .collect()
+    }
+
+    /// What they are options of.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        let subject = self.given.iter().find(|(row, _)| is_subject::<T>(row));
+        subject.map_or_else(String::new, |(_, value)| value.to_string())
+    }
+
+    /// These values, of which those for `is_number` are written as numbers.
+    pub(crate) fn new(value: &T, is_number: impl Fn(&str) -> bool) -> Self {
+        let written = value.texts().into_iter().map(|(key, text)| {
+            let number = text.parse().ok().filter(|_| is_number(key));
+            (
+                row::<T>(key),
+                number.map_or(Scalar::Text(text), Scalar::Integer),
+            )
+        });
+        Self {
+            given: written.collect(),
+            of: PhantomData,
+        }
+    }
+}
+
+impl<T: Options> From<&T> for Written<T> {
+    fn from(value: &T) -> Self {
+        Self::new(value, |_| false)
+    }
+}
+
+impl<T: Options> fmt::Display for Written<T> {
+    /// As the command line writes them; `on` where none is given.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = { self.texts().into_iter() }.map(|(key, value)| format!("{key}={value}"));
+        match texts.collect::<Vec<String>>().as_slice() {
+            [] => f.write_str("on"),
+            texts => f.write_str(&texts.join(",")),
+        }
+    }
+}
+
+impl<T: Options> Serialize for Written<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.given.len()))?;
+        for (row, value) in &self.given {
+            match FieldDocument::of(value).filter(|_| is_field(row)) {
+                Some(field) => map.serialize_entry(row.key, &field)?,
+                None => map.serialize_entry(row.key, value)?,
+            }
+        }
+        map.end()
+    }
+}
+
+fn is_field(row: &Row) -> bool {
+    matches!(row.form, Form::Bytes(_))
+}
+
+fn is_subject<T: Options>(row: &Row) -> bool {
+    T::GROUP
+        .subject
+        .iter()
+        .any(|subject| subject.key == row.key)
+}
+
+fn row<T: Options>(key: &str) -> &'static Row {
+    let row = T::GROUP.rows.iter().find(|row| row.key == key);
+    row.expect("options are written by their rows")
+}
+
+impl<'de, T: Options> Deserialize<'de> for Written<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Given<T>(PhantomData<T>);
+
+        impl<'de, T: Options> Visitor<'de> for Given<T> {
+            type Value = Written<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::GROUP.expecting)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Written<T>, E> {
+                match T::GROUP.alone {
+                    "" => Err(E::invalid_type(Unexpected::Str(text), &self)),
+                    key => Ok(Written {
+                        given: vec![(row::<T>(key), text.into())],
+                        of: PhantomData,
+                    }),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Written<T>, A::Error> {
+                let Group { subject, rows, .. } = T::GROUP;
+                let mut given: Vec<(&Row, Scalar)> = Vec::new();
+                while let Some(row) = map.next_key_seed(Key(&[T::GROUP.subject, T::GROUP.rows]))? {
+                    let value = match is_field(row) {
+                        true => {
+                            let field: Option<FieldDocument> = map.next_value()?;
+                            field.map(|field| Scalar::Text(field.to_string()))
+                        }
+                        false => map.next_value()?,
+                    };
+                    if given.iter().any(|(known, _)| *known == row) {
+                        return Err(A::Error::duplicate_field(row.key));
+                    }
+                    given.extend(value.map(|value| (row, value)));
+                }
+                let all = || subject.iter().chain(*rows);
+                given.sort_by_key(|(row, _)| all().position(|known| known == *row));
+                let is_given = |row: &Row| given.iter().any(|(known, _)| *known == row);
+                match all().find(|row| row.is_required && !is_given(row)) {
+                    Some(missing) => Err(A::Error::missing_field(missing.key)),
+                    None => Ok(Written {
+                        given,
+                        of: PhantomData,
+                    }),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Given(PhantomData))
+    }
+}
+
+impl<T: Options> PartialSchema for Written<T> {
+    fn schema() -> RefOr<Schema> {
+        let group = T::GROUP;
+        let rows = [group.subject, group.rows].concat();
+        let table = schema(&rows, group.about);
+        let Some(alone) = group.rows.iter().find(|row| row.key == group.alone) else {
+            return table.into();
+        };
+        let alone = Row {
+            is_required: true,
+            ..*alone
+        };
+        let both = AnyOfBuilder::new().item(alone.schema()).item(table);
+        Schema::AnyOf(both.build()).into()
+    }
+}
+
+impl<T: Options> ToSchema for Written<T> {
+    fn name() -> Cow<'static, str> {
+        T::GROUP.document.into()
+    }
+
+    fn schemas(list: &mut Schemas) {
+        if T::GROUP.rows.iter().any(is_field) {
+            list.push((FieldDocument::name().into(), FieldDocument::schema()));
+            FieldDocument::schemas(list);
+        }
+    }
+}
