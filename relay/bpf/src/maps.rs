@@ -148,7 +148,7 @@ impl Maps {
             ("lines", counters),
             ("choices", counters),
             ("merges", capacity.merges()),
-            ("merge_blocks", merge::BLOCKS),
+            ("merge_blocks", merge::BLOCKS_MAX),
             ("gates", layout::GATES),
             ("cuts", cpus as u32),
             ("identities", counters),

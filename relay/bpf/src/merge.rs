@@ -6,12 +6,14 @@ mod counts;
 
 pub use counts::{Counts, Line, Reading, counts};
 
-use crate::merge_layout::{Merge, MergeBlock};
+use crate::merge_layout::{Merge, MergeBlock, RINGS, TABLE};
 
 /// Rules whose words there is room for.
 pub const RULES: u32 = 131_072;
-/// Blocks of all rules together.
-pub const BLOCKS: u32 = 65_536;
+/// Names of blocks of all rules together.
+pub const BLOCKS: u32 = RINGS + RULES * TABLE;
+/// How many of them may be there at a time on the kernel path.
+pub const BLOCKS_MAX: u32 = 65_536;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,8 @@ impl Verdict {
 
 unsafe extern "C" {
     fn mcr_merge_judge(
-        merge: *mut u64,
+        merges: *mut u64,
+        index: u32,
         blocks: *mut u64,
         block_count: u32,
         line: u32,
@@ -84,18 +87,18 @@ impl Windows {
         (payload, sender): (&[u8], u32),
         now_ns: u64,
     ) -> Verdict {
-        let rule = self.rules.words(index);
-        if rule.is_empty() {
+        if index >= self.rules.len() {
             return Verdict::First;
         }
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        // SAFETY: `rule` is as long as a struct merge, and there are as many struct merge_block as is
-        // said, both of words that are only ever accessed atomically and may change through a shared
+        // SAFETY: `index` is one of the struct merge that there are, and there are as many struct
+        // merge_block as is said, both of words that are only ever accessed atomically and may change through a shared
         // reference; the C code checks each block's number against that, masks `line`, and reads
         // `length` bytes of the payload at most.
         let verdict = unsafe {
             mcr_merge_judge(
-                rule.as_ptr().cast_mut().cast(),
+                self.rules.all().as_ptr().cast_mut().cast(),
+                index,
                 self.blocks.all().as_ptr().cast_mut().cast(),
                 self.blocks.len(),
                 line,
@@ -171,11 +174,11 @@ mod tests {
             MergeFormat { by, number_offset, number_bytes, little_endian, session_offset,
                 session_bytes, count_bytes, count_offset }
             MergePart { first, last, mark }
-            MergeStream { id, top, base, opened_ns, seen_ns, began_ns }
+            MergeStream { id, top, base, opened_ns, seen_ns, began_ns, again }
             MergeLine { counts, numbers, seen_ns, candidate, span, skew_ns_8, skew_max_ns,
-                since_ns, owner, part }
+                since_ns, owner, unnumbered, still, part }
             Merge { format, first_block, blocks_log, window_ns, newest, owner, span, firsts,
-                heartbeat_ns, unsettled, stream, line }
+                unnumbered, unsettled, stream, line }
             MergeBlock { word, stamp }
         };
         let native: Vec<usize> = native.iter().map(|&at| at as usize).collect();
@@ -225,11 +228,10 @@ mod tests {
         assert_eq!(judge(1, &mold(b"session  1", 4, 1)), Verdict::First);
         assert_eq!(judge(0, &mold(b"session  1", 4, 1)), Verdict::Duplicate);
         // A heartbeat, then the end of the session: no numbers.
-        assert_eq!(judge(1, &mold(b"session  1", 5, 0)), Verdict::First);
-        assert_eq!(
-            judge(0, &mold(b"session  1", 5, 0xffff)),
-            Verdict::Duplicate
-        );
+        for count in [0, 0xffff] {
+            assert_eq!(judge(1, &mold(b"session  1", 5, count)), Verdict::First);
+            assert_eq!(judge(0, &mold(b"session  1", 5, count)), Verdict::Duplicate);
+        }
         assert_eq!(judge(0, &mold(b"session  1", 5, 1)), Verdict::First);
         assert_eq!(judge(0, &mold(b"session  1", 5, 1)[..19]), Verdict::Stray);
         assert_eq!(windows.rules.read(0).firsts, 6);
@@ -244,15 +246,13 @@ mod tests {
             2
         );
 
-        windows.rules.write(1, &merge(rules::merge::By::Mdp3));
-        for number in [u32::MAX, 0, 0x0100_0000] {
-            let packet = [number.to_le_bytes(), [9; 4]].concat();
-            assert_eq!(
-                windows.judge((1, 0), (&packet, 0), MS),
-                Verdict::First,
-                "{number}"
-            );
-            assert_eq!(windows.judge((1, 1), (&packet, 0), MS), Verdict::Duplicate);
+        for (rule, numbers) in [(1, [u32::MAX, 0]), (2, [0x00ff_ffff, 0x0100_0000])] {
+            windows.rules.write(rule, &merge(rules::merge::By::Mdp3));
+            for number in numbers {
+                let packet = [number.to_le_bytes(), [9; 4]].concat();
+                let judged = [0, 1].map(|line| windows.judge((rule, line), (&packet, 0), MS));
+                assert_eq!(judged, [Verdict::First, Verdict::Duplicate], "{number}");
+            }
         }
     }
 
@@ -297,13 +297,45 @@ mod tests {
             assert_eq!(judge(1, &packet, 2, 1), Verdict::First, "{length}");
             assert_eq!(judge(1, &packet, 1, 2), Verdict::Duplicate);
         }
+        assert_eq!(windows.rules.read(0).unsettled, 0);
         // Of more than there is room for, what came last is known.
         for number in 0..100_000_u32 {
             let packet = number.to_be_bytes();
             assert_eq!(judge(0, &packet, 0, 500), Verdict::First, "{number}");
             assert_eq!(judge(0, &packet, 0, 500), Verdict::Duplicate, "{number}");
         }
-        assert_eq!(windows.rules.read(0).unsettled, 0);
+        assert!(
+            windows.rules.read(0).unsettled > 0,
+            "the others are forgotten"
+        );
+    }
+
+    #[test]
+    fn by_payload_as_many_are_remembered_as_is_said() {
+        for (by, packets) in [
+            (rules::merge::By::Payload, 2_048),
+            (rules::merge::By::Payload, 65_536),
+            (rules::merge::By::Once, 2_048),
+        ] {
+            let windows = windows();
+            let model = rules::merge::Merge {
+                by,
+                window: Duration::from_millis(50),
+                packets,
+            };
+            let mut rule = Merge::of(&model, 0);
+            rule.line[0].since_ns = 1;
+            rule.line[1].since_ns = 1;
+            windows.rules.write(0, &rule);
+            for (line, expected) in [(0, Verdict::First), (1, Verdict::Duplicate)] {
+                for number in 0..packets {
+                    let packet = number.to_be_bytes();
+                    let judged = windows.judge((0, line), (&packet, 0), MS);
+                    assert_eq!(judged, expected, "{by:?} {number} of {packets}");
+                }
+            }
+            assert_eq!(windows.rules.read(0).unsettled, 0);
+        }
     }
 
     #[test]

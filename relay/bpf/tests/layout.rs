@@ -281,6 +281,7 @@ fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
             opened_ns,
             seen_ns,
             began_ns,
+            again,
             pad
         }
     );
@@ -297,6 +298,8 @@ fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
             skew_max_ns,
             since_ns,
             owner,
+            unnumbered,
+            still,
             pad,
             part
         }
@@ -314,7 +317,7 @@ fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
             spare,
             span,
             firsts,
-            heartbeat_ns,
+            unnumbered,
             unsettled,
             pad,
             stream,

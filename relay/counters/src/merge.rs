@@ -12,6 +12,10 @@ pub struct MergeStats {
     pub lost: u64,
     /// Streams begun: each source or session, and each run of its numbers.
     pub streams: u64,
+    /// Packets that passed without being compared with others, and payloads forgotten too early: there was
+    /// no room for them, and their copies may have left too.
+    #[serde(default)]
+    pub unsettled: u64,
 }
 
 /// What one of them brought. The counts stand in the input itself.
@@ -32,6 +36,10 @@ pub struct LineStats {
     /// Packets that are not of the stream that the other inputs bring.
     #[schema(required = false)]
     pub stray: u64,
+    /// Of `first`, packets under a number that stands still: each payload passed once.
+    #[schema(required = false)]
+    #[serde(default)]
+    pub still: u64,
     /// Numbers that only other inputs brought.
     #[schema(required = false)]
     pub missed: u64,
@@ -49,6 +57,9 @@ counters! { MergeStats {
     streams: "mcr_merge_streams_total",
         "Streams begun by the rule's merged inputs: each source or session, and each run of its \
          numbers.", "{} stream{s} begun";
+    unsettled: "mcr_merge_unsettled_packets_total",
+        "Datagrams of the rule's merged inputs for which there was no room to remember them: their \
+         copies may have left too.", "{} not remembered";
 } }
 
 counters! { LineStats {
@@ -62,6 +73,8 @@ counters! { LineStats {
         "Datagrams further behind the other merged inputs than is remembered.", "{} late";
     stray: "mcr_merge_stray_packets_total",
         "Datagrams that are not of the stream that the other merged inputs bring.", "{} stray";
+    still: "mcr_merge_still_packets_total",
+        "Datagrams that passed under a number that stands still, each payload once.", "{} under one number";
     missed: "mcr_merge_missed_packets_total",
         "Numbers that only others of the merged inputs brought.", "{} missed";
     skew_seconds: "mcr_merge_skew_seconds",

@@ -273,6 +273,7 @@ impl MergeCounters {
                 repeated,
                 late,
                 stray,
+                still: line.still,
                 missed: line.missed,
                 skew_seconds: Seconds::from_ns(line.skew_ns),
                 skew_max_seconds: Seconds::from_ns(line.skew_max_ns),
@@ -283,6 +284,7 @@ impl MergeCounters {
             together: MergeStats {
                 lost: counts.lost,
                 streams: counts.streams,
+                unsettled: counts.unsettled,
             },
             lines: lines.filter_map(of_place).collect(),
         }

@@ -12,10 +12,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use bpf::merge::{BLOCKS, Reading, counts};
+use bpf::merge::{Reading, counts};
 use bpf::merge_layout::{
     BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeBlock, MergeFormat,
-    WORD_NUMBERS, WORDS,
+    RINGS, TABLE, WORD_NUMBERS, WORDS,
 };
 use rules::merge::{LINES_MAX, PACKETS_MAX};
 use sys::memory::Array;
@@ -28,7 +28,7 @@ use crate::owners::name::Hash;
 pub(crate) use words::lines;
 
 /// Blocks of a stream that remembers the most packets, by payload.
-const BLOCKS_LOG_MAX: u32 = (PACKETS_MAX / BLOCK_NUMBERS).ilog2() + 1;
+const BLOCKS_LOG_MAX: u32 = (PACKETS_MAX / BLOCK_NUMBERS).ilog2() + 4;
 const BLOCK_NUMBERS: u32 = (WORDS * WORD_NUMBERS) as u32;
 
 /// The memory of numbers, by blocks.
@@ -123,8 +123,15 @@ impl MergeParams {
 }
 
 impl ActiveMerge {
+    /// Where its streams are remembered.
     fn blocks(&self) -> Range<u32> {
         self.first_block..self.first_block + self.params.blocks()
+    }
+
+    /// Where what has no number is.
+    fn table(&self) -> Range<u32> {
+        let first = RINGS + self.index * TABLE;
+        first..first + TABLE
     }
 }
 
@@ -136,7 +143,7 @@ impl<B: BlockMemory> Merges<B> {
             words,
             blocks,
             clock,
-            space: Blocks::new(BLOCKS),
+            space: Blocks::new(RINGS),
             active: BTreeMap::new(),
             readings: Mutex::default(),
             prepared: HashMap::new(),
@@ -189,7 +196,10 @@ impl<B: BlockMemory> Merges<B> {
 
     /// Blocks of all that are active.
     pub(crate) fn block_numbers(&self) -> BTreeSet<u32> {
-        self.active.values().flat_map(ActiveMerge::blocks).collect()
+        let active = self.active.values();
+        active
+            .flat_map(|merge| merge.blocks().chain(merge.table()))
+            .collect()
     }
 
     /// Says whether something waits until no packet looks at it any more.
@@ -226,6 +236,7 @@ impl<B: BlockMemory> Merges<B> {
         };
         self.prepared.insert(hash, merge);
         self.blocks.take(merge.blocks())?;
+        self.blocks.take(merge.table())?;
         Ok(true)
     }
 
@@ -337,6 +348,7 @@ impl<B: BlockMemory> Merges<B> {
     /// Gives back what no packet sees, with its blocks.
     fn give_back(&mut self, merge: ActiveMerge) -> Result<(), B::Error> {
         self.blocks.give_back(merge.blocks())?;
+        self.blocks.give_back(merge.table())?;
         let blocks = merge.params.blocks();
         self.space.put_back(merge.first_block, blocks);
         self.indices.release(merge.index);

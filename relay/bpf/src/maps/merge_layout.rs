@@ -7,8 +7,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub const STREAMS: usize = 4;
 /// Words of a block, each of [`WORD_NUMBERS`].
 pub const WORDS: usize = 256;
+/// Names of blocks that rules get; behind them come those of what has no number.
+pub const RINGS: u32 = 262_144;
+/// Blocks of what has no number, of each merge.
+pub const TABLE: u32 = 4;
 /// Numbers of a word.
 pub const WORD_NUMBERS: usize = 8;
+/// Numbers that a packet may take up for as many packets to be remembered as is said, their logarithm.
+pub const NUMBERS_LOG: u32 = 5;
+/// The most blocks of a stream whose packets take up several numbers, their logarithm.
+const COUNTED_LOG_MAX: u32 = 5;
 /// Bits of a number; above them stands the generation.
 pub const NUMBER_BITS: u32 = 48;
 
@@ -128,8 +136,10 @@ pub struct MergeStream {
     pub seen_ns: u64,
     /// When it got its first number.
     pub began_ns: u64,
+    /// The program's: how often in a row each line repeated itself, and where.
+    pub again: u64,
     /// Zero.
-    pub pad: [u64; 2],
+    pub pad: u64,
 }
 
 /// What the packets of one line write.
@@ -154,8 +164,12 @@ pub struct MergeLine {
     pub since_ns: u64,
     /// User space's: its input's counter plus one.
     pub owner: u64,
+    /// First and duplicate packets that have no number.
+    pub unnumbered: u64,
+    /// First packets under a number that stood still.
+    pub still: u64,
     /// Zero.
-    pub pad: [u64; 7],
+    pub pad: [u64; 5],
     /// What it brought of each stream.
     pub part: [MergePart; STREAMS],
 }
@@ -166,7 +180,7 @@ pub struct MergeLine {
 pub struct Merge {
     /// What packets are called by.
     pub format: MergeFormat,
-    /// First of its `STREAMS << blocks_log` blocks.
+    /// First of its [`Self::blocks`].
     pub first_block: u32,
     /// Blocks of a stream, their logarithm.
     pub blocks_log: u32,
@@ -182,9 +196,9 @@ pub struct Merge {
     pub span: u64,
     /// Numbers that left and stand in no line's counts.
     pub firsts: u64,
-    /// When a heartbeat passed last.
-    pub heartbeat_ns: u64,
-    /// Packets that passed without a decision.
+    /// Packets that left and have no number.
+    pub unnumbered: u64,
+    /// Packets, or payloads that are remembered, for which there was no room.
     pub unsettled: u64,
     /// Zero.
     pub pad: [u64; 4],
@@ -214,8 +228,9 @@ impl Merge {
         (STREAMS as u32) << blocks_log
     }
 
-    /// `blocks_log` of a merge that remembers as many packets as it says. A payload takes up a word,
-    /// and its bucket is full before the others are: hence the double.
+    /// `blocks_log` of a merge that remembers as many packets as it says. A payload takes up a word, and
+    /// has a place in one bucket of eight alone: with one word taken of eight none overflows. Where
+    /// packets take up several numbers, each may take up so many.
     #[must_use]
     pub fn blocks_log(merge: &Model) -> u32 {
         let block = (WORDS * WORD_NUMBERS) as u32;
@@ -225,10 +240,13 @@ impl Merge {
             .max(1)
             .next_power_of_two()
             .ilog2();
-        log + u32::from(matches!(
-            merge.by,
-            By::Payload | By::Once | By::OnceFromEach
-        ))
+        match merge.by {
+            By::Payload | By::Once | By::OnceFromEach => log + 4,
+            By::MoldUdp64 | By::Sequence(Sequence { count: Some(_), .. }) => {
+                (log + NUMBERS_LOG).min(COUNTED_LOG_MAX)
+            }
+            _ => log,
+        }
     }
 }
 

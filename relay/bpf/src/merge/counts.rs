@@ -28,6 +28,8 @@ pub struct Counts {
     pub lost: u64,
     /// Streams begun since this process reads them, and those that were there before.
     pub streams: u64,
+    /// Packets that passed unjudged and payloads that were forgotten too early, for want of room.
+    pub unsettled: u64,
     /// By place.
     pub lines: [Line; LINES_MAX],
 }
@@ -37,6 +39,8 @@ pub struct Counts {
 pub struct Line {
     /// Packets by [`Verdict::index`].
     pub packets: [u64; 5],
+    /// Packets of `First` under a number that stood still.
+    pub still: u64,
     /// Numbers that only other lines brought.
     pub missed: u64,
     /// How much later than the first its copies come by now; a mean.
@@ -140,6 +144,7 @@ pub fn counts(
     for ((line, words), reading) in lines.iter_mut().zip(&words.line).zip(&reading.lines) {
         *line = Line {
             packets: words.counts,
+            still: words.still,
             missed: reading.missed,
             skew_ns: words.skew_ns_8 / 8,
             skew_max_ns: words.skew_max_ns,
@@ -149,6 +154,7 @@ pub fn counts(
     Counts {
         lost: reading.lost,
         streams: reading.streams,
+        unsettled: words.unsettled,
         lines,
     }
 }
@@ -275,14 +281,12 @@ impl Reading {
 
 /// Numbers that passed.
 fn firsts(words: &Merge) -> u64 {
+    if words.format.count_bytes != 0 {
+        return words.firsts;
+    }
     let lines = words.line.iter();
     let counted: u64 = lines.map(|line| line.counts[Verdict::First.index()]).sum();
-    words.firsts
-        + if words.format.count_bytes == 0 {
-            counted
-        } else {
-            0
-        }
+    (words.firsts + counted).saturating_sub(words.unnumbered)
 }
 
 /// Numbers that a line brought, each once, in time or late.
@@ -290,10 +294,11 @@ fn brought(line: &MergeLine, takes_several: bool) -> u64 {
     if takes_several {
         return line.numbers;
     }
-    [Verdict::First, Verdict::Duplicate, Verdict::Late]
+    let counted = [Verdict::First, Verdict::Duplicate, Verdict::Late];
+    let counted = counted
         .map(|verdict| line.counts[verdict.index()])
-        .iter()
-        .sum()
+        .into_iter();
+    counted.sum::<u64>().saturating_sub(line.unnumbered)
 }
 
 /// The oldest and the newest number of a stream that has any.

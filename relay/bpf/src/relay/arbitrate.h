@@ -38,8 +38,24 @@ static __always_inline const void *merge_head(struct merge_source source, void *
 	return bpf_skb_load_bytes(source.skb, source.offset, room, length) ? 0 : room;
 }
 
+VERIFIED_ONCE int merge_make_block(__u32 number)
+{
+	struct cut *cut = cut_here();
+
+	if (!cut)
+		return 0;
+	for (__u32 i = 0; i < sizeof(struct merge_block) / 8; i++)
+		((volatile __u64 *)cut->bytes)[i] = 0;
+	return bpf_map_update_elem(&merge_blocks, &number, cut->bytes, BPF_NOEXIST);
+}
+
 static __always_inline struct merge_block *merge_block_at(__u32 number)
 {
+	struct merge_block *block = bpf_map_lookup_elem(&merge_blocks, &number);
+
+	if (likely(block))
+		return block;
+	merge_make_block(number);
 	return bpf_map_lookup_elem(&merge_blocks, &number);
 }
 
@@ -120,6 +136,7 @@ static __always_inline __u32 merge_datagram(struct __sk_buff *skb, struct cut *c
 	struct merge_packet *p = (struct merge_packet *)cut->packet;
 	__u32 index = (arbiter >> ARBITER_MERGE_SHIFT) - 1;
 	struct merge *m = bpf_map_lookup_elem(&merges, &index);
+	__u32 verdict;
 
 	if (!m)
 		return MERGE_FIRST;
@@ -131,9 +148,14 @@ static __always_inline __u32 merge_datagram(struct __sk_buff *skb, struct cut *c
 			p->number = merge_digest_of_sender(p->number, cut->sender);
 		return merge_judge_payload(m, p);
 	}
+	p->merge = index;
+	p->still = p->once = 0;
 	if (unlikely(!merge_name(skb, m, p, offset, length)))
 		return merge_stray(m, p->line);
-	return merge_judge(m, p);
+	verdict = merge_judge(m, p);
+	if (unlikely(verdict == MERGE_UNNUMBERED))
+		verdict = merge_judge_unnumbered(m, p, merge_hash(skb, offset, length));
+	return merge_count(m, p, verdict);
 }
 
 VERIFIED_ONCE int merge_one(struct __sk_buff *skb, const struct packet *p, __u32 arbiter)

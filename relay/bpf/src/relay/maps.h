@@ -186,7 +186,7 @@ struct {
 	__type(value, struct merge);
 } merges SEC(".maps");
 
-/* Only those of rules that are merged are there; they are made before the rule's first packet. */
+/* Only those that packets needed are there: a packet makes them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);

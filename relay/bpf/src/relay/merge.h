@@ -92,6 +92,51 @@ unsettled:
 	return MERGE_FIRST;
 }
 
+/* Whether a line that repeats itself has begun anew: by the eighth packet in a row that goes on from those
+ * before it, while nobody brings anything else. Says in `still` where its number is the one before.
+ */
+merge_inline int merge_begins_anew(struct merge *m, struct merge_packet *p)
+{
+	struct merge_stream *s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
+	__u32 shift = (p->line & (MERGE_LINES - 1)) * 16, ahead, run;
+	__u64 again = MERGE_LOAD(s->again), lane = again >> shift & 0xffff;
+
+	ahead = (p->at - lane) & 0xfff;
+	run = lane >> 12;
+	if (run && !ahead) {
+		p->still = p->slot + 1;
+		return 0;
+	}
+	run = run && ahead < 0x800 ? run + 1 : 1;
+	if (run >= MERGE_RUN)
+		return 1;
+	lane = (lane ^ (run << 12 | (p->at & 0xfff))) << shift;
+	MERGE_CAS(s->again, again, again ^ lane);
+	return 0;
+}
+
+/* A line that brings something else has not begun anew. */
+merge_inline void merge_brings_other(struct merge *m, const struct merge_packet *p)
+{
+	struct merge_stream *s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
+	__u64 again = MERGE_LOAD(s->again), lane = 0xffffull << (p->line & (MERGE_LINES - 1)) * 16;
+
+	if (again & lane)
+		MERGE_CAS(s->again, again, again & ~lane);
+}
+
+/* Whether a number that stands still brings something new all the same, long enough on any line. */
+merge_inline int merge_goes_on_still(struct merge *m, const struct merge_packet *p)
+{
+	struct merge_stream *s = &m->stream[(p->still - 1) & (MERGE_STREAMS - 1)];
+	__u64 again = MERGE_LOAD(s->again);
+
+	if (again & 0x8000800080008000ull)	/* MERGE_RUN */
+		return 1;
+	MERGE_CAS(s->again, again, again + (0x1000ull << (p->line & (MERGE_LINES - 1)) * 16));
+	return 0;
+}
+
 /* Notes that a packet passed: the stream's newest number, and its oldest. */
 merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
 {
@@ -106,6 +151,8 @@ merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
 		    merge_ahead(to, top, MERGE_NUMBER_BITS) <= 0 || MERGE_CAS(s->top, top, to) == top)
 			break;
 	}
+	if (MERGE_LOAD(s->again))
+		MERGE_STORE(s->again, 0);
 	to = generation | p->at;
 	for (int i = 0; i < MERGE_SWAPS; i++) {
 		__u64 base = MERGE_LOAD(s->base);
@@ -149,56 +196,68 @@ MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 	return 0;
 }
 
-/* A heartbeat has no number of its own: one passes in a window, whichever line brings it. */
-merge_inline __u32 merge_heartbeat(struct merge *m, const struct merge_packet *p)
+/* One attempt: others may change what it goes by. */
+MERGE_CALL int merge_turn(struct merge *m, struct merge_packet *p)
 {
-	__u64 last = MERGE_LOAD(m->heartbeat_ns);
+	__u32 verdict;
 
-	if (last && !merge_is_over(last, p->now_ns, m->window_ns))
-		return MERGE_DUPLICATE;
-	return MERGE_CAS(m->heartbeat_ns, last, p->now_ns) == last ? MERGE_FIRST : MERGE_DUPLICATE;
-}
-
-merge_inline __u32 merge_decide(struct merge *m, struct merge_packet *p)
-{
-	__u32 verdict = MERGE_AGAIN;
-
-	for (int turn = 0; turn < MERGE_TURNS; turn++) {
-		verdict = merge_search(m, p);
-		if (verdict == MERGE_OPEN)
-			verdict = merge_open(m, p);
-		/* What belongs to nothing may belong to what has been opened meanwhile. */
-		if ((verdict == MERGE_STRAY || verdict == MERGE_LATE) && merge_has_opened(m, p))
-			verdict = MERGE_AGAIN;
-		if (verdict != MERGE_AGAIN)
-			break;
-	}
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	verdict = merge_search(m, p);
+	/* What belongs to nothing may belong to what has been opened meanwhile. */
+	if ((verdict == MERGE_STRAY || verdict == MERGE_LATE) && merge_has_opened(m, p))
+		return MERGE_AGAIN;
 	if (verdict == MERGE_CLAIM) {
 		verdict = merge_claim(m, p);
-		if (verdict == MERGE_FIRST)
+		if (verdict == MERGE_REPEATED && merge_has_opened(m, p))
+			return MERGE_AGAIN;
+		if (verdict == MERGE_REPEATED && merge_begins_anew(m, p))
+			verdict = MERGE_OPEN;
+		else if (verdict == MERGE_FIRST)
 			merge_pass(m, p);
-		merge_note(m, p);
-	} else if (verdict >= MERGE_VERDICTS) {	/* others changed it all the time: rather twice than never */
+		else if (verdict == MERGE_DUPLICATE)
+			merge_brings_other(m, p);
+		if (verdict < MERGE_VERDICTS)
+			merge_note(m, p);
+	}
+	return verdict == MERGE_OPEN ? merge_open(m, p) : verdict;
+}
+
+/* Judges a packet by its number. What has none, or one that stands still, is MERGE_UNNUMBERED. */
+merge_inline __u32 merge_judge(struct merge *m, struct merge_packet *p)
+{
+	__u32 verdict = p->count ? MERGE_AGAIN : MERGE_UNNUMBERED;
+
+	for (int turn = 0; turn < MERGE_TURNS && verdict == MERGE_AGAIN; turn++)
+		verdict = merge_turn(m, p);
+	if (verdict == MERGE_REPEATED && p->still)
+		verdict = MERGE_UNNUMBERED;
+	if (verdict == MERGE_AGAIN) {	/* others changed it all the time: rather twice than never */
 		MERGE_ADD(m->unsettled, 1);
 		verdict = MERGE_FIRST;
 	}
 	return verdict;
 }
 
-/* Judges and counts a packet that has a number. */
-merge_inline __u32 merge_judge(struct merge *m, struct merge_packet *p)
+/* Counts a packet. */
+merge_inline __u32 merge_count(struct merge *m, const struct merge_packet *p, __u32 verdict)
 {
-	__u32 verdict = p->count ? merge_decide(m, p) : merge_heartbeat(m, p);
 	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
+	int brought = verdict == MERGE_FIRST || verdict == MERGE_DUPLICATE;
 
 	MERGE_KEEP(verdict);
 	if (verdict >= MERGE_VERDICTS)
 		return MERGE_FIRST;
 	MERGE_ADD(line->counts[verdict], 1);
-	if (m->format.count_bytes && p->count) {
+	if (p->once) {
+		if (brought)
+			MERGE_ADD(line->unnumbered, 1);
+		if (verdict == MERGE_FIRST)
+			MERGE_ADD(m->unnumbered, 1);
+	} else if (m->format.count_bytes) {
 		if (verdict == MERGE_FIRST)
 			MERGE_ADD(m->firsts, p->count);
-		if (verdict == MERGE_FIRST || verdict == MERGE_DUPLICATE || verdict == MERGE_LATE)
+		if (brought || verdict == MERGE_LATE)
 			MERGE_ADD(line->numbers, p->count);
 	}
 	return verdict;

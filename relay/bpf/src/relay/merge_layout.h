@@ -14,6 +14,10 @@
 #define MERGE_WORDS (1 << MERGE_WORDS_LOG)	/* of a block, 8 numbers each */
 #define MERGE_BLOCK_NUMBERS (8 * MERGE_WORDS)	/* rules::merge::DEFAULT_PACKETS */
 #define MERGE_STAMPS (MERGE_WORDS / 4)
+#ifndef MERGE_RINGS
+#define MERGE_RINGS 262144	/* names of blocks that user space gives to rules */
+#endif
+#define MERGE_TABLE 4		/* blocks of what has no number, of each entry of `merges`; behind those */
 
 enum merge_by {
 	MERGE_BY_NOTHING = 0,	/* nothing is merged: each packet is the first */
@@ -54,7 +58,8 @@ struct merge_stream {
 	__u64 opened_ns;
 	__u64 seen_ns;
 	__u64 began_ns;	/* when it got its first number */
-	__u64 pad[2];
+	__u64 again;	/* of each line 16 bits: how often in a row it repeated itself, and where */
+	__u64 pad[1];
 };
 
 /* Whole cache lines for each line: what its packets write, and no other's. */
@@ -68,7 +73,9 @@ struct merge_line {
 	__u64 skew_max_ns;
 	__u64 since_ns;		/* written by user space: since when it is a line of this rule; 0: it is none */
 	__u64 owner;		/* likewise, for itself alone: its input's counter plus one */
-	__u64 pad[7];
+	__u64 unnumbered;	/* of `counts`, first and duplicate ones that have no number */
+	__u64 still;		/* of `counts`, first ones under a number that stands still */
+	__u64 pad[5];
 	struct merge_part part[MERGE_STREAMS];	/* of each stream */
 };
 
@@ -87,8 +94,8 @@ struct merge {
 	__u64 firsts;		/* numbers that left and stand in no line's counts: of lines that went, and
 				 * all where packets take up several
 				 */
-	__u64 heartbeat_ns;	/* when one passed last */
-	__u64 unsettled;	/* passed on without a decision; never seen */
+	__u64 unnumbered;	/* packets that passed and have no number */
+	__u64 unsettled;	/* passed on without a decision: the memory has no room for them */
 	__u64 pad[4];
 	struct merge_stream stream[MERGE_STREAMS];
 	struct merge_line line[MERGE_LINES];

@@ -115,9 +115,10 @@ merge_inline __u32 merge_lowest(__u64 bits)
 		(bits >> 5 & 1) + (bits >> 6 & 1)) & (MERGE_WAYS - 1);
 }
 
-/* One attempt. Of the packet: `number` is the hash, `key` the tick, `width` the window in ticks; `at` is
- * what it put in and has not confirmed yet, in way `slot`; `generation`: the other line's copy is about
- * to pass, as far as has been seen.
+/* One attempt. Of the packet: `number` is the hash, `newest` the table, its first block in the upper half
+ * and a mask of its buckets in the lower, `key` the tick, `width` the window in ticks; `at` is what it put
+ * in and has not confirmed yet, in way `slot`; `generation`: the other line's copy is about to pass, as
+ * far as has been seen.
  */
 MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 {
@@ -128,13 +129,13 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return MERGE_FIRST;
-	once = merge_is_once(m);
+	once = p->once;
 	digest = p->number >> MERGE_DIGEST_SHIFT;
 	tick = p->key & 0xffff;
 	window = p->width & 0x3fff;
 	sign = p->line & 1 ? -1 : 1;
-	n = p->number & (((__u32)MERGE_BUCKETS * MERGE_STREAMS << (m->blocks_log & 15)) - 1);
-	block = MERGE_BLOCK(m, m->first_block + n / MERGE_BUCKETS);
+	n = p->number & p->newest;
+	block = MERGE_BLOCK(m, (p->newest >> 32) + n / MERGE_BUCKETS);
 	if (!block)
 		return MERGE_FIRST;
 	bucket = &block->word[n % MERGE_BUCKETS * MERGE_WAYS];
@@ -198,20 +199,17 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	p->slot = way;
 	if (MERGE_CAS(bucket[way], old, p->at) != old)
 		p->at = 0;
+	else if (!room)
+		MERGE_ADD(m->unsettled, 1);	/* what was there is forgotten */
 	return MERGE_AGAIN;
 }
 
-/* Judges and counts a packet by the hash of its payload. */
-merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
+/* Judges a packet by the hash of its payload, in a table of as many blocks from there on. */
+merge_inline __u32 merge_judge_in_table(struct merge *m, struct merge_packet *p, __u32 first, __u32 blocks)
 {
-	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
-	__u32 verdict = MERGE_AGAIN, place = 0;
+	__u32 verdict = MERGE_AGAIN;
 
-	/* Of the two lines, which one it is: places may have gaps. */
-	for (__u32 i = 0; i < MERGE_LINES; i++)
-		if (i < (p->line & (MERGE_LINES - 1)) && MERGE_LOAD(m->line[i].since_ns))
-			place++;
-	p->line = place;
+	p->newest = (__u64)first << 32 | (MERGE_BUCKETS * blocks - 1);
 	p->key = p->now_ns >> MERGE_TICK_SHIFT & 0xffff;
 	p->width = (m->window_ns >> MERGE_TICK_SHIFT) + 1;
 	p->at = 0;
@@ -227,9 +225,41 @@ merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 		MERGE_ADD(m->unsettled, 1);
 		verdict = MERGE_FIRST;
 	}
+	return verdict;
+}
+
+/* Judges and counts a packet of a rule that goes by payload. */
+merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
+{
+	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
+	__u32 verdict, place = 0;
+
+	/* Of the two lines, which one it is: places may have gaps. */
+	for (__u32 i = 0; i < MERGE_LINES; i++)
+		if (i < (p->line & (MERGE_LINES - 1)) && MERGE_LOAD(m->line[i].since_ns))
+			place++;
+	p->line = place;
+	p->once = merge_is_once(m);
+	verdict = merge_judge_in_table(m, p, m->first_block, MERGE_STREAMS << (m->blocks_log & 15));
 	merge_see(&line->seen_ns, p->now_ns);
 	MERGE_ADD(line->counts[verdict], 1);
 	return verdict;
+}
+
+/* Judges what has no number, or one that stands still, by the hash of its payload. */
+merge_inline __u32 merge_judge_unnumbered(struct merge *m, struct merge_packet *p, __u64 hash)
+{
+	__u32 verdict;
+
+	p->number = hash;
+	p->once = 1;
+	verdict = merge_judge_in_table(m, p, MERGE_RINGS + p->merge * MERGE_TABLE, MERGE_TABLE);
+	if (!p->still)
+		return verdict;
+	if (verdict != MERGE_FIRST || !merge_goes_on_still(m, p))
+		return MERGE_REPEATED;
+	MERGE_ADD(m->line[p->line & (MERGE_LINES - 1)].still, 1);
+	return MERGE_FIRST;
 }
 
 #endif

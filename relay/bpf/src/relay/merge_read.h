@@ -49,7 +49,7 @@ merge_inline int merge_read_rtp(MERGE_SOURCE source, __u32 payload, struct merge
 	p->number = first & 0xffff;
 	p->key = merge_big32(head[2]);
 	p->width = 16;
-	p->count = 1;
+	p->count = !((first >> 16 & 0x60) == 0x40);	/* RTCP on the same port (RFC 5761 section 4) */
 	return 0;
 }
 
@@ -83,7 +83,7 @@ merge_inline int merge_read_sequence(const struct merge_format *f, MERGE_SOURCE 
 	if (f->count_bytes) {
 		if (merge_field(source, payload, f->count_offset, f->count_bytes, little, &value))
 			return 1;
-		/* MoldUDP64: 0 is a heartbeat, all ones the end of the session. */
+		/* MoldUDP64: 0 is a heartbeat, all ones the end of the session. Neither has a number. */
 		p->count = f->count_bytes == 2 && value == 0xffff ? 0 : value;
 	}
 	return 0;

@@ -23,6 +23,7 @@
 #define MERGE_TURNS 8
 #define MERGE_PATIENCE 3	/* windows after which a line is no longer with the others */
 #define MERGE_CONFIRM 16	/* numbers within which a second packet confirms a restart */
+#define MERGE_RUN 8		/* repeated packets of a line in a row that are a restart */
 #define MERGE_SKEW_SHIFT 34	/* 17 s */
 #define MERGE_NUMBER_BITS 48
 #define MERGE_NUMBER_MASK 0xffffffffffffull
@@ -40,6 +41,7 @@ enum merge_verdict {
 	MERGE_CLAIM = MERGE_VERDICTS,
 	MERGE_OPEN,
 	MERGE_AGAIN,
+	MERGE_UNNUMBERED,	/* judged by its payload, which passes once in a window */
 };
 
 struct merge_packet {
@@ -49,10 +51,13 @@ struct merge_packet {
 	__u64 newest;		/* of the merge, before its streams were looked at */
 	__u32 key;
 	__u32 line;
+	__u32 merge;		/* the entry of `merges` */
 	__u32 count;		/* numbers that it takes up; 0: a heartbeat */
 	__u32 width;		/* bits of a number: 16, 32, 48 */
 	__u32 slot;		/* of its stream; found */
 	__u32 generation;	/* the same */
+	__u32 still;		/* its line repeats this number: the stream's slot, plus one */
+	__u32 once;		/* of a payload: it passes once, whichever line brings it */
 	MERGE_PACKET_MORE
 };
 
@@ -182,6 +187,7 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 	if (MERGE_CAS(s->top, top, (__u64)generation << MERGE_NUMBER_BITS | to) != top)
 		return;
 	MERGE_STORE(s->began_ns, p->now_ns);
+	MERGE_STORE(s->again, 0);
 	if (!top || (base ^ top) >> MERGE_NUMBER_BITS)
 		return;
 	span = merge_span(base, top);
@@ -205,11 +211,11 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 struct merge_look {
 	__u64 own;		/* where its line was last */
 	__u64 seen;		/* of the newest stream of its key */
-	__u64 opened;
 	__s64 ahead;
 	__u64 found_own;	/* of the newest of these that it is within reach of */
 	__u64 found_seen;
 	__s64 found_ahead;
+	__u32 found_goes_on;	/* its line has been there until now */
 	__u32 newest;
 	__u32 newest_generation;
 	__u32 found;
@@ -222,7 +228,7 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 {
 	struct merge_stream *s;
 	__u64 id, top, stream_seen, mark;
-	__u32 generation;
+	__u32 generation, goes_on;
 	__s64 reach, by;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p) || MERGE_MISSING(l))
@@ -258,11 +264,16 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 		l->newest_generation = generation;
 		l->ahead = by;
 		l->seen = stream_seen;
-		l->opened = MERGE_LOAD(s->opened_ns);
 	}
-	if (by > -reach && by <= reach &&
-	    (l->found == MERGE_NONE || merge_is_later(generation, l->found_generation))) {
+	if (by <= -reach || by > reach)
+		return 0;
+	/* Where the numbers began anew within reach, a line that lags finishes what it is at. */
+	goes_on = merge_goes_on(p, mark, 1, MERGE_CONFIRM) &&
+		  !merge_is_over(stream_seen, p->now_ns, m->window_ns);
+	if (l->found == MERGE_NONE || (goes_on && !l->found_own) ||
+	    (!(l->found_goes_on && !mark) && merge_is_later(generation, l->found_generation))) {
 		l->found = i;
+		l->found_goes_on = goes_on;
 		l->found_generation = generation;
 		l->found_ahead = by;
 		l->found_seen = stream_seen;
@@ -298,6 +309,16 @@ MERGE_CALL int merge_is_member(struct merge *m, const struct merge_packet *p)
 	       !merge_is_over(MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].seen_ns), p->now_ns, patience);
 }
 
+/* Whether a packet's number comes before all of the stream that was found, if any was: 0 is that of what
+ * stands outside the sequence, unless the numbers have come round to it.
+ */
+merge_inline int merge_is_before(struct merge *m, const struct merge_packet *p, __u32 found)
+{
+	return found == MERGE_NONE ||
+	       merge_ahead(p->at, MERGE_LOAD(m->stream[found & (MERGE_STREAMS - 1)].base),
+			   MERGE_NUMBER_BITS) < 0;
+}
+
 /* Where a packet belongs, or what becomes of it. */
 MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 {
@@ -316,7 +337,7 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	p->newest = MERGE_LOAD(m->newest);
 	/* Mostly it is of the stream opened last, which goes before all others. */
 	merge_look(m, p, &l, p->newest);
-	if (l.found == MERGE_NONE || merge_is_over(l.found_seen, now, window))
+	if (l.found == MERGE_NONE || !l.found_own || merge_is_over(l.found_seen, now, window))
 		for (__u32 i = 1; i < MERGE_STREAMS; i++)
 			merge_look(m, p, &l, p->newest + i);
 	/* A stranger to what is there has nothing to say as long as that is brought. */
@@ -329,14 +350,11 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	/* Nothing of a generation before is in flight: the source has gone back to where it once was. */
 	if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))
 		l.found = MERGE_NONE;
+	if (!p->number && m->format.by == MERGE_BY_SEQUENCE && merge_is_before(m, p, l.found))
+		return MERGE_UNNUMBERED;
 	if (l.found != MERGE_NONE) {
 		if (!is_member && merge_is_over(l.found_seen, now, MERGE_PATIENCE * window))
 			return MERGE_STRAY;
-		/* A line that lags may finish the generation before; and that goes on while what seemed to
-		 * be a restart does not.
-		 */
-		if (l.found != l.newest && !silent && merge_is_over(l.opened, now, window))
-			return MERGE_LATE;
 		/* After a silence nothing old is in flight: a step back begins anew. */
 		if (l.found_ahead <= 0 && merge_is_over(l.found_seen, now, window) &&
 		    !merge_goes_on(p, l.found_own, 1, reach))
@@ -357,9 +375,8 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 			    (__u64)l.newest_generation << MERGE_NUMBER_BITS | (p->number & MERGE_NUMBER_MASK));
 		return l.ahead < 0 ? MERGE_LATE : MERGE_STRAY;
 	}
-	if (silent || l.ahead > 0)
-		return MERGE_OPEN;
-	return merge_confirmed(m, p) ? MERGE_OPEN : MERGE_STRAY;
+	/* RFC 3550 A.1: two packets in a row say that it goes on elsewhere. */
+	return silent || merge_confirmed(m, p) ? MERGE_OPEN : MERGE_STRAY;
 }
 
 /* Opens a stream for a packet that belongs to none. `newest` says which place is taken, so that those

@@ -49,20 +49,25 @@ static __u64 native_digest(const __u8 *payload, __u32 length)
 }
 
 /* Judges a packet of the rule whose words are `m`. */
-__u32 mcr_merge_judge(struct merge *m, struct merge_block *blocks, __u32 block_count, __u32 line,
+__u32 mcr_merge_judge(struct merge *merges, __u32 index, struct merge_block *blocks, __u32 block_count, __u32 line,
 		      const __u8 *payload, __u32 length, __u32 sender, __u64 now_ns)
 {
 	struct merge_packet packet = {
-		.line = line, .now_ns = now_ns, .blocks = blocks, .block_count = block_count,
+		.merge = index, .line = line, .now_ns = now_ns, .blocks = blocks, .block_count = block_count,
 	};
 	struct native_source source = { payload };
+	struct merge *m = &merges[index];
+	__u32 verdict;
 
 	switch (m->format.by) {
 	case MERGE_BY_RTP:
 	case MERGE_BY_SEQUENCE:
 		if (merge_read(m, source, length, &packet))
 			return merge_stray(m, line);
-		return merge_judge(m, &packet);
+		verdict = merge_judge(m, &packet);
+		if (verdict == MERGE_UNNUMBERED)
+			verdict = merge_judge_unnumbered(m, &packet, native_digest(payload, length));
+		return merge_count(m, &packet, verdict);
 	case MERGE_BY_PAYLOAD:
 		packet.number = native_digest(payload, length);
 		return merge_judge_payload(m, &packet);
@@ -86,13 +91,14 @@ const __u32 mcr_merge_layout[] = {
 	sizeof(struct merge_part), AT(merge_part, first), AT(merge_part, last),
 	AT(merge_part, mark),
 	sizeof(struct merge_stream), AT(merge_stream, id), AT(merge_stream, top), AT(merge_stream, base),
-	AT(merge_stream, opened_ns), AT(merge_stream, seen_ns), AT(merge_stream, began_ns),
+	AT(merge_stream, opened_ns), AT(merge_stream, seen_ns), AT(merge_stream, began_ns), AT(merge_stream, again),
 	sizeof(struct merge_line), AT(merge_line, counts), AT(merge_line, numbers), AT(merge_line, seen_ns),
 	AT(merge_line, candidate), AT(merge_line, span), AT(merge_line, skew_ns_8),
-	AT(merge_line, skew_max_ns), AT(merge_line, since_ns), AT(merge_line, owner), AT(merge_line, part),
+	AT(merge_line, skew_max_ns), AT(merge_line, since_ns), AT(merge_line, owner),
+	AT(merge_line, unnumbered), AT(merge_line, still), AT(merge_line, part),
 	sizeof(struct merge), AT(merge, format), AT(merge, first_block), AT(merge, blocks_log),
 	AT(merge, window_ns), AT(merge, newest), AT(merge, owner), AT(merge, span), AT(merge, firsts),
-	AT(merge, heartbeat_ns), AT(merge, unsettled), AT(merge, stream), AT(merge, line),
+	AT(merge, unnumbered), AT(merge, unsettled), AT(merge, stream), AT(merge, line),
 	sizeof(struct merge_block), AT(merge_block, word), AT(merge_block, stamp),
 };
 const __u32 mcr_merge_layout_length = sizeof(mcr_merge_layout) / sizeof(mcr_merge_layout[0]);

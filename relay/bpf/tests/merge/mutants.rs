@@ -71,17 +71,34 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "p->at = p->number;",
     ),
     mutant(
-        "l.found != l.newest && !silent && merge_is_over(l.opened, now, window)",
-        "l.found != l.newest && !silent",
+        "silent || merge_confirmed(m, p)",
+        "silent || l.ahead > 0 || merge_confirmed(m, p)",
     ),
+    mutant("run && ahead < 0x800 ? run + 1 : 1;", "1;"),
+    mutant("if (run >= MERGE_RUN)", "if (run >= MERGE_RUN - 2)"),
+    mutant(
+        "if (again & lane)\n\t\tMERGE_CAS(s->again, again, again & ~lane);",
+        "",
+    ),
+    mutant(
+        "if (MERGE_LOAD(s->again))\n\t\tMERGE_STORE(s->again, 0);",
+        "",
+    ),
+    mutant("if (run && !ahead) {", "if (0) {"),
+    mutant("if (again & 0x8000800080008000ull)", "if (1)"),
+    mutant("if (again & 0x8000800080008000ull)", "if (0)"),
+    mutant("goes_on && !l->found_own", "0"),
+    mutant("!l.found_own || merge_is_over(", "merge_is_over("),
+    mutant(
+        "m->format.by == MERGE_BY_SEQUENCE && merge_is_before(",
+        "0 && merge_is_before(",
+    ),
+    mutant("verdict == MERGE_REPEATED && p->still", "0"),
     mutant(
         "if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))",
         "if (0)",
     ),
-    mutant(
-        "return MERGE_CAS(m->heartbeat_ns, last, p->now_ns) == last ? MERGE_FIRST : MERGE_DUPLICATE;",
-        "MERGE_STORE(m->heartbeat_ns, p->now_ns);\n\treturn MERGE_FIRST;",
-    ),
+    mutant("p->count ? MERGE_AGAIN : MERGE_UNNUMBERED", "MERGE_AGAIN"),
     mutant(
         "__u64 to = generation | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);",
         "__u64 to = generation | p->at;",
@@ -111,7 +128,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "((last - first) & MERGE_NUMBER_MASK) + 1",
         "last - first + 1",
     ),
-    mutant("by > -reach && by <= reach &&", "by > -8 && by <= reach &&"),
+    mutant(
+        "if (by <= -reach || by > reach)",
+        "if (by <= -8 || by > reach)",
+    ),
     mutant(
         "return MERGE_CAS(bucket[way], old, old | MERGE_CONFIRMED) == old ? MERGE_FIRST : MERGE_AGAIN;",
         "MERGE_STORE(bucket[way], old | MERGE_CONFIRMED);\n\t\treturn MERGE_FIRST;",

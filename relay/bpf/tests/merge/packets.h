@@ -10,6 +10,7 @@
 #define MERGE_NS() (p->now_ns)
 #define MERGE_WORDS_LOG 3
 #define BLOCKS 64
+#define MERGE_RINGS 32
 #define MERGE_BLOCK(m, n) ((n) < BLOCKS ? &blocks[n] : NULL)
 
 #include "merge_layout.h"
@@ -24,6 +25,7 @@ struct packet {
 	__u32 line, key, count, width;
 	__u32 index;	/* which packet of the source it is a copy of */
 	__u32 verdict;
+	__u64 hash;	/* of its payload */
 };
 
 #define PACKETS 65536
@@ -51,7 +53,14 @@ static __u32 judge(const struct packet *from)
 		.count = from->count, .width = from->width,
 	};
 
-	return by_payload ? merge_judge_payload(&m, &p) : merge_judge(&m, &p);
+	__u32 verdict;
+
+	if (by_payload)
+		return merge_judge_payload(&m, &p);
+	verdict = merge_judge(&m, &p);
+	if (verdict == MERGE_UNNUMBERED)
+		verdict = merge_judge_unnumbered(&m, &p, from->hash);
+	return merge_count(&m, &p, verdict);
 }
 
 static void work(int self)
@@ -105,7 +114,7 @@ static __u64 span_of_all(void)
 
 static __u64 lost_on_all(void)
 {
-	__u64 passed = m.firsts;
+	__u64 passed = m.firsts - m.unnumbered;
 
 	for (int l = 0; l < MERGE_LINES && !m.format.count_bytes; l++)
 		passed += m.line[l].counts[MERGE_FIRST];
@@ -125,7 +134,7 @@ static __u64 missed_by(int l)
 	}
 	return span - lost_on_all() -
 	       (m.format.count_bytes ? m.line[l].numbers :
-		counts[MERGE_FIRST] + counts[MERGE_DUPLICATE] + counts[MERGE_LATE]);
+		counts[MERGE_FIRST] + counts[MERGE_DUPLICATE] + counts[MERGE_LATE] - m.line[l].unnumbered);
 }
 
 #endif

@@ -21,6 +21,7 @@ static bool leaves_where_told(void)
 }
 
 static __u32 width = 16;
+static __u64 first_generation;
 
 static struct packet copy(__u32 line, __u32 key, __u64 number, __u32 index, __u64 at)
 {
@@ -40,6 +41,7 @@ static void came(__u32 line, __u32 key, __u64 number, __u64 at)
 static void begin(int on_cpus, __u32 lines)
 {
 	prepare(on_cpus, lines, 0, WINDOW);
+	m.newest = first_generation;
 	by_payload = false;
 	width = 16;
 }
@@ -236,7 +238,7 @@ static void two_sources_of_one_line(void)
 			put(c, copy(0, 7 + c, 500 + i, 2 * i + c, 1000));
 }
 
-/* From the last generation a jump leads to the first; the line that does not follow is late. */
+/* From the last generation a jump leads to the first; what a line brings that does not follow passes too. */
 static void generations_begin_anew(void)
 {
 	begin(2, 2);
@@ -247,7 +249,7 @@ static void generations_begin_anew(void)
 	came(1, 7, 501, 1040);
 	came(0, 7, 20001, 1065);
 	put(0, copy(0, 7, 20002, 0, 1070));
-	put(1, copy(1, 7, 502, INDEXES, 1070));
+	put(1, copy(1, 7, 502, 1, 1070));
 }
 
 /* Where they are opened others were, long ago, of a line that is away. */
@@ -327,6 +329,132 @@ static void check_place(void)
 	check_scene();
 	if (lost_on_all())
 		fail("lost", lost_on_all(), 0);
+}
+
+/* So many packets in a row that both brought before; the eighth is a restart. */
+static void come_again(int count)
+{
+	begin(2, 2);
+	for (int i = 0; i < 20; i++)
+		for (int l = 0; l < 2; l++)
+			came(l, 7, 500 + i, 1000);
+	for (int i = 0; i < count; i++)
+		for (int l = 0; l < 2; l++)
+			came(l, 7, 500 + i, 1001);
+}
+
+static void it_begins_anew(void)
+{
+	come_again(7);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 507 + i, i, 1001));
+}
+
+static void a_tail_comes_again(void)
+{
+	come_again(5);
+	for (int l = 0; l < 2; l++) {
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 505 + i, INDEXES, 1001));
+		put(l, copy(l, 7, 520, 0, 1001));
+	}
+}
+
+static void a_tail_comes_again_in_parts(void)
+{
+	come_again(7);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 520, 1001);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 507 + i, INDEXES, 1001));
+}
+
+/* The generation after the last one is the first. */
+static void it_begins_anew_in_the_first_generation(void)
+{
+	first_generation = (0x10000 - MERGE_LINES) << 8;
+	come_again(7);
+	first_generation = 0;
+	for (int l = 0; l < 2; l++)
+		for (int i = l; i < 2 + l; i++)
+			put(l, copy(l, 7, 507 + i, i, 1001));
+}
+
+/* What the line that lags still brings of the numbers before has passed. */
+static void it_begins_anew_while_one_lags(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 20; i++)
+		for (int l = 0; l < (i < 12 ? 2 : 1); l++)
+			came(l, 7, 500 + i, 1000);
+	for (int i = 0; i < 7; i++)
+		came(0, 7, 500 + i, 1001);
+	put(0, copy(0, 7, 507, 0, 1001));
+	put(0, copy(0, 7, 508, 1, 1001));
+	put(1, copy(1, 7, 512, INDEXES, 1001));
+	put(1, copy(1, 7, 513, INDEXES, 1001));
+}
+
+/* One packet from elsewhere on one line: not even what follows it is told twice. */
+static void a_strange_packet(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	put(0, copy(0, 7, 30000, INDEXES, 1001));
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 501 + i, i, 1001));
+}
+
+/* Likewise from where the stream was long ago. */
+static void a_packet_from_where_it_once_was(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 20000, 1080);
+	put(0, copy(0, 7, 510, INDEXES, 1090));
+	for (int l = 0; l < 2; l++)
+		put(l, copy(l, 7, 20001, 0, 1090));
+}
+
+/* What stands outside the sequence passes once by its payload. */
+static void outside_the_sequence(void)
+{
+	struct packet p;
+
+	begin(2, 2);
+	m.format.by = MERGE_BY_SEQUENCE;
+	width = 32;
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 5000000, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 3; i++) {
+			p = copy(l, 7, i == 1 ? 5000001 : 0, i, 1001);
+			p.hash = HASH(77 + i);
+			put(l, p);
+		}
+}
+
+/* Eight differing payloads have come under one number, and the ninth and tenth do. */
+static void a_number_that_stands_still(void)
+{
+	struct packet p;
+
+	begin(2, 2);
+	for (int i = 0; i < 12; i++)
+		for (int l = 0; l < 2; l++) {
+			p = copy(l, 7, 500, i == 11 ? 1 : 0, i == 11 ? 1001 : 1000);
+			p.hash = HASH(i) ^ i;
+			if (i < 10)
+				judge(&p);
+			else
+				put(l, (p.index = i - 10, p));
+		}
 }
 
 static void a_stranger(void)
@@ -465,6 +593,15 @@ static void a_full_bucket(void)
 		put(i, content(0, 77, 0, 100));
 }
 
+/* What makes room for another is counted. */
+static void check_full(void)
+{
+	if (m.unsettled > 2)
+		fail("forgotten", m.unsettled, 1);
+	m.unsettled = !m.unsettled;
+	check_scene();
+}
+
 static void check_scene(void)
 {
 	__u32 passed[INDEXES] = { 0 }, sent[INDEXES] = { 0 };
@@ -557,6 +694,15 @@ static const struct scene {
 	{ "two sources at once", two_sources_at_once, check_scene },
 	{ "two sources of one line at once", two_sources_of_one_line, check_scene },
 	{ "generations begin anew", generations_begin_anew, check_scene },
+	{ "it begins anew within reach", it_begins_anew, check_scene },
+	{ "a tail comes again", a_tail_comes_again, check_scene },
+	{ "a tail comes again in parts", a_tail_comes_again_in_parts, check_scene },
+	{ "it begins anew in the first generation", it_begins_anew_in_the_first_generation, check_scene },
+	{ "a packet from where it once was", a_packet_from_where_it_once_was, check_scene },
+	{ "it begins anew while one line lags", it_begins_anew_while_one_lags, check_scene },
+	{ "a strange packet", a_strange_packet, check_scene },
+	{ "outside the sequence", outside_the_sequence, check_scene },
+	{ "a number that stands still", a_number_that_stands_still, check_scene },
 	{ "two sources of one line take over", two_sources_take_over_at_once, check_scene },
 	{ "two strangers at once", two_strangers_at_once, check_strangers },
 	{ "two more sources at once", two_more_sources_at_once, check_scene },
@@ -574,7 +720,7 @@ static const struct scene {
 	{ "reflected: the same", the_same_reflected, check_scene },
 	{ "reflected: crossed", crossed_reflected, check_scene },
 	{ "reflected: the same again and again", the_same_again_and_again, check_scene },
-	{ "reflected: a full bucket", a_full_bucket, check_scene },
+	{ "reflected: a full bucket", a_full_bucket, check_full },
 };
 
 /* Runs a scene; after each preemption the next CPU that has work goes on. How many points it had. */

@@ -87,7 +87,7 @@ static void forget_strangers(void)
 static void check_passed(void)
 {
 	__u64 missing = 0, strays = 0, counts[MERGE_LINES][MERGE_VERDICTS] = { 0 };
-	__u32 restarts = world.steps_back ? world.sources * world.segments : 0;
+	__u32 restarts = world.jumps ? world.sources * world.segments : 0;
 
 	for (int c = 0; c < cpus; c++)
 		for (int i = 0; i < queued[c]; i++) {
@@ -112,7 +112,7 @@ static void check_passed(void)
 				copies += sent->copies[l];
 			missing += copies && !sent->passed;
 		}
-	/* A step back is believed when it is told twice, and a line that was away when all others are silent. */
+	/* A jump is believed when it is told twice, and a line that was away when all others are silent. */
 	if (missing > strays || (!world.outage && missing > restarts * (2 + world.jitter + 2 * slack / UNIT)))
 		fail("came and did not pass", missing, 0);
 	sum_held += missing;
@@ -211,7 +211,7 @@ static void check_random(__u64 runs, __u64 from)
 		if (!world.outage)
 			forget_strangers();
 		check_passed();
-		if (!world.outage && !world.steps_back)
+		if (!world.outage && !world.jumps)
 			check_accounts();
 		if (m.unsettled)
 			fail("unsettled", m.unsettled, 0);

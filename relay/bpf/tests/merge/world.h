@@ -27,7 +27,7 @@ static struct {
 	__u64 reach, window, jitter, skew[MERGE_LINES], skew_most;
 	double loss[MERGE_LINES], repeat;
 	int dead;
-	bool steps_back, outage;
+	bool jumps, outage;
 	__u64 strangers[MERGE_LINES];	/* how many packets were held back as those of one */
 	struct segment segment[SOURCES][SEGMENTS];
 	struct sent sent[SOURCES][NUMBERS];
@@ -97,10 +97,10 @@ static void make_segments(__u32 source)
 			/* Far from where it was: 16 bits hold all segments that are remembered. */
 			__u64 by = 3 * world.reach + world.numbers * world.taken_up + below(2000);
 
+			world.jumps = true;
+			by += world.numbers * world.taken_up;
 			if (one_in(2))
-				by += world.numbers * world.taken_up;
-			else
-				world.steps_back = true, by = 0ull - by - world.numbers * world.taken_up;
+				by = 0ull - by;
 			number = masked(number + by);
 		}
 		world.segment[source][i] = (struct segment){ number, key };

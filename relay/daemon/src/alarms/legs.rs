@@ -216,6 +216,7 @@ impl Leg {
             silent_ns: silence(now_ns, self.last_ns, limits.silence_ns),
             late: grown(counts.late, before.late),
             stray: grown(counts.stray, before.stray),
+            still: grown(counts.still, before.still),
             ..limits
         };
         // All that a silent leg lacks is told by its silence.

@@ -169,6 +169,6 @@ impl Kernel {
         if !others.is_empty() {
             self.wait()?;
         }
-        legs::mend_blocks(&mut self.control, &others)
+        Ok(self.control.merges.blocks.remove(&others)?)
     }
 }

@@ -148,24 +148,12 @@ pub(super) fn other_blocks(control: &KernelControl) -> Result<Vec<u32>, Error> {
     Ok(there.filter(|number| !wanted.contains(number)).collect())
 }
 
-/// Makes the blocks that merges need, and takes back the others, which no packet sees any more.
-pub(super) fn mend_blocks(control: &mut KernelControl, others: &[u32]) -> Result<(), Error> {
-    let merges = &mut control.merges;
-    let there: HashSet<u32> = merges.blocks.keys()?.into_iter().collect();
-    let missing = merges.block_numbers().into_iter();
-    let missing: Vec<u32> = missing.filter(|number| !there.contains(number)).collect();
-    merges.blocks.remove(others)?;
-    let zero = vec![MergeBlock::default(); missing.len()];
-    Ok(merges.blocks.insert(&missing, &zero)?)
-}
-
 impl BlockMemory for map::HashMap<u32, MergeBlock> {
     type Error = Error;
 
-    fn take(&mut self, blocks: Range<u32>) -> Result<(), Error> {
-        let numbers: Vec<u32> = blocks.collect();
-        let zero = vec![MergeBlock::default(); numbers.len()];
-        Ok(self.insert(&numbers, &zero)?)
+    /// Packets make those that they need.
+    fn take(&mut self, _: Range<u32>) -> Result<(), Error> {
+        Ok(())
     }
 
     fn give_back(&mut self, blocks: Range<u32>) -> Result<(), Error> {

@@ -200,7 +200,7 @@ fn nonsense_is_not_adopted() {
     assert_eq!(harm(|merge| merge.format.by = BY_SEQUENCE), None, "where?");
     assert_eq!(harm(|merge| merge.format.session_bytes = 17), None);
     assert_eq!(harm(|merge| merge.format.count_bytes = 3), None);
-    assert_eq!(harm(|merge| merge.first_block = BLOCKS - 3), None);
+    assert_eq!(harm(|merge| merge.first_block = RINGS - 3), None);
     assert_eq!(harm(|merge| merge.first_block = u32::MAX), None);
     assert_eq!(harm(|merge| merge.blocks_log = 40), None);
     assert_eq!(harm(|merge| merge.owner = u64::MAX), None);

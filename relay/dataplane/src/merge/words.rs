@@ -4,8 +4,7 @@
 
 use std::mem::offset_of;
 
-use bpf::merge::BLOCKS;
-use bpf::merge_layout::{Merge, MergeLine, MergeStream};
+use bpf::merge_layout::{Merge, MergeLine, MergeStream, RINGS};
 use rules::merge::LINES_MAX;
 use sys::field;
 use sys::memory::{Array, Field};
@@ -103,7 +102,7 @@ pub(super) fn find(words: &Array<Merge>, index: u32, now_ns: u64) -> Option<(u32
         },
     };
     let is_sound = merge.params.is_sound();
-    if !is_sound || merge.first_block.checked_add(merge.params.blocks())? > BLOCKS {
+    if !is_sound || merge.first_block.checked_add(merge.params.blocks())? > RINGS {
         return None;
     }
     mend_lines(words, index, &left);
@@ -127,7 +126,6 @@ fn mend_times(words: &Array<Merge>, merge: u32, (left, now_ns): (&Merge, u64)) {
             words.store(merge, at, 0);
         }
     };
-    mend(field!(Merge, heartbeat_ns), left.heartbeat_ns);
     for (place, stream) in left.stream.iter().enumerate() {
         let of = |time| field!(Merge, stream).of_entry(place, time);
         mend(of(field!(MergeStream, opened_ns)), stream.opened_ns);

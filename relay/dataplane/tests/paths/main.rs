@@ -35,6 +35,7 @@ mod reflected;
 mod relayed;
 mod segments;
 mod together;
+mod unusual;
 mod userspace;
 
 use case::Case;

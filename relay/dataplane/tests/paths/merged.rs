@@ -19,6 +19,7 @@ use crate::fragments::{cut_ipv4, cut_ipv6};
 use crate::reference::Reference;
 use crate::relayed::{Relay, Sum};
 use crate::segments::{NO_SUPER_PACKETS, datagrams};
+use crate::unusual;
 
 use DropReason::{Duplicate, Late, Stray};
 
@@ -32,7 +33,7 @@ pub(crate) type Step = (usize, Vec<u8>, Option<DropReason>);
 
 /// Sends rows of packets, each to a rule of its own.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
-    for (name, by, steps) in rows() {
+    for (name, by, steps) in rows().into_iter().chain(unusual::rows()) {
         let table = table(name, by, 2, false);
         forward(relay, name, &table, &steps);
         relay.end(&[name]);
@@ -52,7 +53,7 @@ pub(crate) fn rtp(number: u16) -> Vec<u8> {
     of_source(number, 7)
 }
 
-fn of_source(number: u16, ssrc: u32) -> Vec<u8> {
+pub(crate) fn of_source(number: u16, ssrc: u32) -> Vec<u8> {
     let mut payload = vec![0x80, 33];
     payload.extend(number.to_be_bytes());
     payload.extend([0; 4]);
@@ -67,7 +68,7 @@ fn mdp3(number: u16) -> Vec<u8> {
     payload
 }
 
-fn mold(session: &str, number: u64, count: u16) -> Vec<u8> {
+pub(crate) fn mold(session: &str, number: u64, count: u16) -> Vec<u8> {
     let mut payload = format!("{session:<10}").into_bytes();
     payload.extend(number.to_be_bytes());
     payload.extend(count.to_be_bytes());
@@ -138,10 +139,11 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
             vec![
                 (0, rtp(1), None),
                 (1, rtp(1), Some(Duplicate)),
-                (0, rtp(5_000), None),
+                // A second packet, be it the other line's, confirms it.
+                (0, rtp(5_000), Some(Stray)),
                 (1, rtp(2), None),
                 (1, rtp(5_001), None),
-                (1, rtp(5_000), Some(Duplicate)),
+                (1, rtp(5_000), None),
                 (0, rtp(5_001), Some(Duplicate)),
             ],
         ),
@@ -178,7 +180,7 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
                 (1, mold("A", 1, 3), Some(Duplicate)),
                 (1, mold("A", 4, 1), None),
                 (0, mold("A", 4, 1), Some(Duplicate)),
-                // Heartbeats name the next message: one passes in a window, and the message too.
+                // Heartbeats name the next message, and have no number: each passes once.
                 (0, mold("A", 5, 0), None),
                 (1, mold("A", 5, 0), Some(Duplicate)),
                 (1, mold("A", 5, 2), None),

@@ -412,13 +412,13 @@ fn a_rule_without_room_is_refused_by_name() -> Result<()> {
         });
         rules.collect::<Vec<_>>()
     };
-    let (all, too_many) = (rules(512), rules(513));
+    let (all, too_many) = (rules(2_048), rules(2_049));
     bed.apply(all)?;
     let refused = bed.apply(too_many).unwrap_err().to_string();
     assert!(
-        refused.contains("\"r512\"") && refused.contains("packets"),
+        refused.contains("\"r2048\"") && refused.contains("packets"),
         "{refused}"
     );
-    assert_eq!(bed.rules().count(), 1_024);
+    assert_eq!(bed.rules().count(), 4_096);
     Ok(())
 }

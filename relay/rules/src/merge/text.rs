@@ -79,7 +79,7 @@ options! {
     /// `{ offset = 2, bytes = 8 }`.
     optional session: Option<Field> = session, form: Form::Bytes(&SESSION);
     /// Of `by = "sequence"`: how many numbers a packet takes up, in 1, 2 or 4 bytes of the payload;
-    /// a packet with 0 is a heartbeat, of which one passes. Without it each takes up one.
+    /// a packet with 0 is a heartbeat. Without it each takes up one.
     optional count: Option<Field> = count, form: Form::Bytes(&COUNT);
 
     impl {

@@ -17,6 +17,7 @@ pub(in crate::alarms) struct Reading {
     /// How many came since the reading before.
     pub(super) late: u64,
     pub(super) stray: u64,
+    pub(super) still: u64,
     /// How many it lacks of those that the legs brought together.
     pub(super) missed: u64,
     pub(super) of: u64,
@@ -80,6 +81,16 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         remedy: ": it is of another sender, or numbers its packets differently",
         ends: None,
         stands: Some(|_, standing| format!("brought {} of another stream", packets(standing.sum))),
+    },
+    Row {
+        faults: &["the numbers of a merged stream stand still"],
+        metrics: &["mcr_merge_still_packets_total"],
+        kind: LINE_DEGRADED,
+        condition: |leg| (leg.still, Alarm::growth()),
+        begins: |leg| format!("brings {} under one number", packets(leg.still)),
+        remedy: ": its sender does not count; each payload passes once",
+        ends: None,
+        stands: Some(|_, standing| format!("brought {} under one number", packets(standing.sum))),
     },
     Row {
         faults: LAGS,

@@ -298,6 +298,19 @@ fn late_and_stray_packets_are_told_of_once_until_they_stop() {
 }
 
 #[test]
+fn numbers_that_stand_still_are_told_of() {
+    let mut bed = Bed::new("");
+    let told = bed.goes_on(10, |bed| bed.leg(RED).still += 3);
+    let still = format!(
+        "input {RED} brings 3 packets under one number: its sender does not count; each payload \
+         passes once"
+    );
+    assert_eq!(told, [news(LINE_DEGRADED, &still)]);
+    let trouble = "brought 30 packets under one number".to_owned();
+    assert_eq!(bed.troubles(), [(RED.to_owned(), trouble)]);
+}
+
+#[test]
 fn a_line_that_lags_half_the_window_is_told_of_before_it_is_late() {
     let mut bed = Bed::new("");
     let skew = |us: u64| move |bed: &mut Bed| bed.leg(BLUE).skew_seconds.ns = us * 1_000;

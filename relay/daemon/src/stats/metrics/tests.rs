@@ -194,6 +194,7 @@ fn merged_inputs_have_samples_and_others_no_families() {
     rule.merge = Some(api::reply::MergeStats {
         lost: 3,
         streams: 2,
+        unsettled: 1,
     });
     for (input, first) in rule.inputs.iter_mut().zip([900, 60]) {
         input.line = Some(api::reply::LineStats {
@@ -202,6 +203,7 @@ fn merged_inputs_have_samples_and_others_no_families() {
             repeated: 6,
             late: 7,
             stray: 8,
+            still: 4,
             missed: 9,
             skew_seconds: Seconds::from_ns(12_500_000),
             skew_max_seconds: Seconds::from_ns(40_000_000),
@@ -215,12 +217,14 @@ fn merged_inputs_have_samples_and_others_no_families() {
     for line in [
         "mcr_merge_lost_packets_total{rule=\"cam1\"} 3".to_owned(),
         "mcr_merge_streams_total{rule=\"cam1\"} 2".to_owned(),
+        "mcr_merge_unsettled_packets_total{rule=\"cam1\"} 1".to_owned(),
         line("first_packets_total", a, "900"),
         line("first_packets_total", b, "60"),
         line("duplicate_packets_total", a, "5"),
         line("repeated_packets_total", a, "6"),
         line("late_packets_total", b, "7"),
         line("stray_packets_total", b, "8"),
+        line("still_packets_total", a, "4"),
         line("missed_packets_total", a, "9"),
         line("skew_seconds", a, "0.0125"),
         line("skew_max_seconds", b, "0.04"),

@@ -2,8 +2,7 @@
 
 use std::io;
 
-use bpf::merge::BLOCKS;
-use bpf::merge_layout::STREAMS;
+use bpf::merge_layout::{RINGS, STREAMS};
 use rules::merge::DEFAULT_PACKETS;
 
 use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
@@ -36,7 +35,7 @@ pub enum Error {
         "userspace path: rule {rule:?}: no room to remember {packets} packets of each of its streams \
          (all merged rules together may remember {}): lower `packets` of this rule or of others, or \
          merge fewer rules",
-        BLOCKS / STREAMS as u32 * DEFAULT_PACKETS
+        RINGS / STREAMS as u32 * DEFAULT_PACKETS
     )]
     MergeRoom {
         /// The rule.

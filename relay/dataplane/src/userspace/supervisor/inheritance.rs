@@ -113,7 +113,7 @@ impl Inheritance {
             }
             Label::Owners => self.owners = Some(open(fd)?),
             Label::State => self.state = Some(open(fd)?),
-            Label::Merges => self.merges = Some(open(fd)?),
+            Label::Merges => self.merges = Some(open(grown(fd)?)?),
             Label::Gates => self.gates = Some(open(fd)?),
             Label::Control(id, pid) => {
                 self.predecessor(id, pid).control = Some(UnixStream::from(fd));
@@ -254,7 +254,8 @@ impl FromStr for Label {
             ("state", &[words]) if words as usize == SharedState::WORDS => Ok(Self::State),
             ("gates", &[words]) if words as usize == SharedGates::WORDS => Ok(Self::Gates),
             ("merges", &[words, layout])
-                if words as usize == Windows::WORDS && layout == merges_layout() =>
+                if [Windows::WORDS, FORMER_WINDOWS].contains(&(words as usize))
+                    && layout == merges_layout() =>
             {
                 Ok(Self::Merges)
             }
@@ -265,10 +266,22 @@ impl FromStr for Label {
     }
 }
 
+/// Words of the merges before there were more blocks behind them.
+const FORMER_WINDOWS: usize = 44_040_192;
+
 /// Tells layouts of the merges apart that have the same length.
 fn merges_layout() -> u32 {
     let hash = u64::from_str_radix(bpf::layout::HASH, 16).unwrap_or_default();
     (hash ^ hash >> 32) as u32
+}
+
+/// The merges of the version before, with as many blocks as there are now.
+fn grown(fd: OwnedFd) -> io::Result<OwnedFd> {
+    let file = File::from(fd);
+    if file.metadata()?.len() == (FORMER_WINDOWS * size_of::<u64>()) as u64 {
+        file.set_len(Windows::BYTES as u64)?;
+    }
+    Ok(file.into())
 }
 
 /// Maps a region, whose length tells its layout.
@@ -314,7 +327,7 @@ mod tests {
             OwnerFile::WORDS,
             SharedState::WORDS,
             SharedGates::WORDS,
-            Windows::WORDS,
+            FORMER_WINDOWS,
         ];
         assert_eq!(
             words,

@@ -29,7 +29,7 @@ fn of_a_super_packet_what_is_new_leaves() -> Result<()> {
     stream.expect(8..48)?;
     // None is.
     stream.send(0, 8..48)?;
-    segmented(&mut stream, 8, 40)?;
+    segmented(&mut stream, 8, 7)?;
     segmented(&mut stream, 48, 20)?;
     stream.expect(48..68)?;
     // Each second one, of many.

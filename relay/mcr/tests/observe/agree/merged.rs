@@ -99,6 +99,7 @@ fn counted(stats: &Stats) -> Samples {
     let merge = rule.merge.unwrap();
     add("lost_packets_total", "", merge.lost as f64);
     add("streams_total", "", merge.streams as f64);
+    add("unsettled_packets_total", "", merge.unsettled as f64);
     for input in &rule.inputs {
         let labels = format!(",input=\"{}\"", input.at);
         let line = input.line.unwrap();
@@ -108,6 +109,7 @@ fn counted(stats: &Stats) -> Samples {
             ("repeated", line.repeated),
             ("late", line.late),
             ("stray", line.stray),
+            ("still", line.still),
             ("missed", line.missed),
         ] {
             add(&format!("{name}_packets_total"), &labels, count as f64);
