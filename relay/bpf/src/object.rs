@@ -6,7 +6,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::thread;
 
 use aya::maps::Map;
 use aya::programs::{ProgramError, SchedClassifier};
@@ -23,6 +22,8 @@ use crate::{Error, syscall};
 #[derive(Debug)]
 pub struct Object {
     ebpf: Ebpf,
+    /// What was taken out: programs that are verified later name maps by these descriptors.
+    taken: Vec<Map>,
 }
 
 impl Object {
@@ -34,7 +35,12 @@ impl Object {
     /// [`Error::Load`] with the verifier's last words.
     pub fn load(elf: &[u8], sizes: &[(&str, u32)], pins: Option<&Path>) -> Result<Self, Error> {
         let mut object = Self::make(elf, sizes, pins)?;
-        object.verify()?;
+        let names: Vec<String> = object
+            .ebpf
+            .programs()
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        names.iter().try_for_each(|name| object.verify(name))?;
         Ok(object)
     }
 
@@ -56,16 +62,19 @@ impl Object {
             }
         }
         let ebpf = loader.load(elf).map_err(load_error)?;
-        Ok(Self { ebpf })
+        let taken = Vec::new();
+        Ok(Self { ebpf, taken })
     }
 
-    /// Has the kernel verify all programs.
+    /// Has the kernel verify the program of that name, which the object must define.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] with the verifier's last words.
-    pub(crate) fn verify(&mut self) -> Result<(), Error> {
-        verify_all(&mut self.ebpf)
+    pub(crate) fn verify(&mut self, name: &str) -> Result<(), Error> {
+        let program = self.classifier(name)?;
+        let loaded = syscall::persist(was_interrupted, || program.load());
+        loaded.map_err(|error| refused(name, error))
     }
 
     /// The program of that name, which the object must define.
@@ -74,10 +83,13 @@ impl Object {
     ///
     /// When its descriptor cannot be duplicated.
     pub fn program(&mut self, name: &str) -> Result<OwnedFd, Error> {
-        let program = self.ebpf.program_mut(name).expect("the object defines it");
-        let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
-        let fd = program.fd().map_err(load_error)?.as_fd();
+        let fd = self.classifier(name)?.fd().map_err(load_error)?.as_fd();
         fd.try_clone_to_owned().map_err(load_error)
+    }
+
+    fn classifier(&mut self, name: &str) -> Result<&mut SchedClassifier, Error> {
+        let program = self.ebpf.program_mut(name).expect("the object defines it");
+        program.try_into().map_err(load_error)
     }
 
     /// Takes out a hash map or prefix trie.
@@ -119,16 +131,16 @@ impl Object {
 
     fn take<K, V>(&mut self, name: &'static str) -> Result<(OwnedFd, u32), Error> {
         let problem = |problem| Error::Map { name, problem };
-        let data = match self.ebpf.take_map(name) {
-            Some(
-                Map::Array(data)
-                | Map::HashMap(data)
-                | Map::LpmTrie(data)
-                | Map::PerCpuArray(data)
-                | Map::PerCpuLruHashMap(data),
-            ) => data,
-            Some(_) => return Err(problem("has another type")),
-            None => return Err(problem("is missing")),
+        let Some(map) = self.ebpf.take_map(name) else {
+            return Err(problem("is missing"));
+        };
+        let data = match &map {
+            Map::Array(data)
+            | Map::HashMap(data)
+            | Map::LpmTrie(data)
+            | Map::PerCpuArray(data)
+            | Map::PerCpuLruHashMap(data) => data,
+            _ => return Err(problem("has another type")),
         };
         let failed = |operation| {
             move |error: io::Error| Error::MapOperation {
@@ -137,30 +149,15 @@ impl Object {
                 error,
             }
         };
-        let map = data.fd().as_fd().try_clone_to_owned();
-        let map = map.map_err(failed("duplicate"))?;
-        let info = syscall::map_info(map.as_fd()).map_err(failed("info"))?;
+        let duplicate = data.fd().as_fd().try_clone_to_owned();
+        let duplicate = duplicate.map_err(failed("duplicate"))?;
+        self.taken.push(map);
+        let info = syscall::map_info(duplicate.as_fd()).map_err(failed("info"))?;
         if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
             return Err(problem("has entries of another size"));
         }
-        Ok((map, info.max_entries))
+        Ok((duplicate, info.max_entries))
     }
-}
-
-/// Hands the programs to the kernel side by side: its verifier takes some tenths of a second for each.
-fn verify_all(ebpf: &mut Ebpf) -> Result<(), Error> {
-    thread::scope(|scope| {
-        let mut verifying = Vec::new();
-        for (name, program) in ebpf.programs_mut() {
-            let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
-            verifying.push(scope.spawn(|| {
-                let loaded = syscall::persist(was_interrupted, || program.load());
-                loaded.map_err(|error| refused(name, error))
-            }));
-        }
-        let mut verified = verifying.into_iter().map(|one| one.join());
-        verified.try_for_each(|one| one.expect("the load of a program does not panic"))
-    })
 }
 
 fn was_interrupted(error: &ProgramError) -> bool {

@@ -79,7 +79,7 @@ impl Link {
     /// When the interface is gone.
     pub fn replace(&self, program: &Program) -> Result<(), Error> {
         let ifindex = self.ifindex();
-        let program = program.variant(ifindex);
+        let program = program.variant(ifindex)?;
         match &self.place {
             Place::Tcx(link) => syscall::update_link(link.as_fd(), program),
             Place::Clsact { filter, ifindex } => filter.attach(program, *ifindex),
@@ -158,9 +158,10 @@ pub fn attach_while_held(program: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedF
 }
 
 fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {
+    let variant = program.variant(ifindex)?;
     let deadline = Instant::now() + LET_GO;
     let link = loop {
-        match syscall::create_tcx_link(program.variant(ifindex), ifindex) {
+        match syscall::create_tcx_link(variant, ifindex) {
             Ok(link) => break link,
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists && Instant::now() < deadline =>
@@ -178,12 +179,13 @@ fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Err
 /// Writes down what will be there before it is, so that a process killed in between leaves nothing
 /// that the next one does not find.
 fn attach_clsact(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {
+    let variant = program.variant(ifindex)?;
     let filter = pins.filter();
     let attach = || {
         if Filter::add_qdisc(ifindex)? {
             pins.note_qdisc(ifindex)?;
         }
-        filter.attach(program.variant(ifindex), ifindex)
+        filter.attach(variant, ifindex)
     };
     pins.note_filter(ifindex)?;
     if let Err(error) = attach() {

@@ -1,7 +1,8 @@
 //! Loads the embedded object: the program and its maps, fresh or from pins.
 
+use std::cell::{OnceCell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::sign::Sign;
 use super::{interface, verified};
@@ -13,14 +14,21 @@ use crate::object::{Object, cpus};
 /// The compiled program, an ELF file.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
 
-/// The programs of the object: for interfaces with an Ethernet header, and for those without.
-pub(super) const NAMES: [&str; 2] = ["relay", "relay_bare"];
+/// The program of the object for interfaces with an Ethernet header.
+const ETHERNET: &str = "relay";
+/// The one for those without.
+const BARE: &str = "relay_bare";
+/// All of them.
+pub(super) const NAMES: [&str; 2] = [ETHERNET, BARE];
 
 /// The program, loaded, with its maps.
 #[derive(Debug)]
 pub struct Program {
     ethernet: OwnedFd,
-    bare: OwnedFd,
+    /// Verified when the first interface needs it: that takes some tenths of a second, and few hosts do.
+    bare: OnceCell<OwnedFd>,
+    object: RefCell<Object>,
+    pins: Option<PathBuf>,
     /// Its maps.
     pub maps: Maps,
     /// That somebody looks after it, where it is pinned.
@@ -45,10 +53,7 @@ impl Program {
             )));
         }
         let mut object = Object::make(OBJECT, &Maps::sizes(capacity, cpus()?), pins)?;
-        let [ethernet, bare] = match pins.and_then(verified::find) {
-            Some(programs) => programs,
-            None => verify(&mut object, pins)?,
-        };
+        let ethernet = verify(&mut object, pins, ETHERNET)?;
         let maps = Maps::take(&mut object)?;
         let sign = pins.map(Sign::show).transpose();
         let sign = sign.inspect_err(|error| {
@@ -56,19 +61,42 @@ impl Program {
         });
         Ok(Self {
             ethernet,
-            bare,
+            bare: OnceCell::new(),
+            object: RefCell::new(object),
+            pins: pins.map(Path::to_owned),
             maps,
             _sign: sign.ok().flatten(),
         })
     }
 
+    /// Has all variants verified, also those that no interface needs yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the verifier's last words.
+    pub fn verify_all(&self) -> Result<(), Error> {
+        self.bare().map(drop)
+    }
+
     /// The variant for an interface.
-    pub(crate) fn variant(&self, ifindex: u32) -> BorrowedFd<'_> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the verifier's last words, where no interface needed it before.
+    pub(crate) fn variant(&self, ifindex: u32) -> Result<BorrowedFd<'_>, Error> {
         if interface::has_link_header(ifindex) {
-            self.ethernet.as_fd()
+            Ok(self.ethernet.as_fd())
         } else {
-            self.bare.as_fd()
+            self.bare()
         }
+    }
+
+    fn bare(&self) -> Result<BorrowedFd<'_>, Error> {
+        if let Some(verified) = self.bare.get() {
+            return Ok(verified.as_fd());
+        }
+        let verified = verify(&mut self.object.borrow_mut(), self.pins.as_deref(), BARE)?;
+        Ok(self.bare.get_or_init(|| verified).as_fd())
     }
 
     #[cfg(feature = "test-support")]
@@ -77,15 +105,17 @@ impl Program {
     }
 }
 
-/// Has the programs verified, and keeps them for the next process.
-fn verify(object: &mut Object, pins: Option<&Path>) -> Result<[OwnedFd; NAMES.len()], Error> {
-    object.verify()?;
-    let [ethernet, bare] = NAMES.map(|name| object.program(name));
-    let programs = [ethernet?, bare?];
-    if let Some(maps) = pins
-        && let Err(error) = verified::keep(maps, &programs)
-    {
-        tracing::debug!(%error, "the next start has its programs verified");
+/// Takes the program of that name from an earlier process, or has it verified and keeps it for the next.
+fn verify(object: &mut Object, pins: Option<&Path>, name: &str) -> Result<OwnedFd, Error> {
+    if let Some(verified) = pins.and_then(|maps| verified::find(maps, name)) {
+        return Ok(verified);
     }
-    Ok(programs)
+    object.verify(name)?;
+    let program = object.program(name)?;
+    if let Some(maps) = pins
+        && let Err(error) = verified::keep(maps, name, &program)
+    {
+        tracing::debug!(%error, "the next start has its program verified");
+    }
+    Ok(program)
 }

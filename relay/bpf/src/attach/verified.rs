@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::pin;
-use super::program::NAMES;
 use crate::syscall;
 
 /// What names of directories with programs begin with.
@@ -20,8 +19,8 @@ const PROGRAMS: &str = "programs-";
 /// Hash of the compiled object.
 const HASH: &str = env!("MCR_OBJECT_HASH");
 
-/// The programs of this build, if they are there and use no maps but those in the directory `maps`.
-pub(super) fn find(maps: &Path) -> Option<[OwnedFd; NAMES.len()]> {
+/// The program of this build and name, if it is there and uses no maps but those in the directory `maps`.
+pub(super) fn find(maps: &Path, name: &str) -> Option<OwnedFd> {
     let pinned = fs::read_dir(maps).ok()?;
     let id = |path: &Path| {
         Some(
@@ -31,34 +30,34 @@ pub(super) fn find(maps: &Path) -> Option<[OwnedFd; NAMES.len()]> {
         )
     };
     let pinned: HashSet<u32> = pinned.filter_map(|entry| id(&entry.ok()?.path())).collect();
-    let directory = directory(maps)?;
-    let open = |name: &str| {
-        let program = syscall::open_pin(&directory.join(name)).ok()?;
-        let (called, used) = syscall::program_maps(program.as_fd()).ok()?;
-        let is_ours = called == name && used.iter().all(|map| pinned.contains(map));
-        is_ours.then_some(program)
-    };
-    let [ethernet, bare] = NAMES.map(open);
-    Some([ethernet?, bare?])
+    let program = syscall::open_pin(&directory(maps)?.join(name)).ok()?;
+    let (called, used) = syscall::program_maps(program.as_fd()).ok()?;
+    let is_ours = called == name && used.iter().all(|map| pinned.contains(map));
+    is_ours.then_some(program)
 }
 
-/// Keeps programs for the next process, in place of any others.
+/// Keeps a program for the next process, in place of those of other builds.
 ///
 /// # Errors
 ///
-/// When they cannot be pinned, or others not removed.
-pub(super) fn keep(maps: &Path, programs: &[OwnedFd; NAMES.len()]) -> io::Result<()> {
+/// When it cannot be pinned, or others not removed.
+pub(super) fn keep(maps: &Path, name: &str, program: &OwnedFd) -> io::Result<()> {
     let directory = directory(maps).ok_or(io::ErrorKind::NotFound)?;
     let instance = directory.parent().ok_or(io::ErrorKind::NotFound)?;
     for entry in fs::read_dir(instance)? {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(PROGRAMS) {
+        let is_program = entry.file_name().to_string_lossy().starts_with(PROGRAMS);
+        if is_program && entry.path() != directory {
             pin::remove_files(&entry.path())?;
         }
     }
-    fs::create_dir(&directory)?;
-    let mut named = NAMES.into_iter().zip(programs);
-    named.try_for_each(|(name, program)| syscall::pin(program.as_fd(), &directory.join(name)))
+    fs::create_dir_all(&directory)?;
+    let path = directory.join(name);
+    // One that runs on other maps.
+    if path.exists() {
+        fs::remove_file(&path)?;
+    }
+    syscall::pin(program.as_fd(), &path)
 }
 
 fn directory(maps: &Path) -> Option<PathBuf> {
