@@ -4,6 +4,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
@@ -13,6 +15,13 @@ use nix::unistd::geteuid;
 
 use crate::error::DaemonError;
 use crate::options::Options;
+
+/// How long a process that is dying may hold the lock; one that was killed just now need not show it.
+const DYING: Duration = Duration::from_secs(5);
+const JUST_NOW: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(10);
+/// In the flags of `/proc/PID/stat`, include/linux/sched.h.
+const PF_EXITING: u64 = 0x4;
 
 /// An instance, claimed for this process as long as the value lives.
 #[derive(Debug)]
@@ -110,6 +119,7 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
             source,
         }
     };
+    let begun = Instant::now();
     loop {
         // Nobody else may open it, so nobody else can lock it.
         let mut open = OpenOptions::new();
@@ -121,6 +131,11 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
             Err((mut file, _)) => {
                 let mut pid = String::new();
                 let _ = file.read_to_string(&mut pid);
+                let waited = begun.elapsed();
+                if waited < JUST_NOW || waited < DYING && is_dying(pid.trim()) {
+                    thread::sleep(PAUSE);
+                    continue;
+                }
                 return Err(DaemonError::AlreadyRunning {
                     name: name.to_owned(),
                     pid: pid.trim().to_owned(),
@@ -138,6 +153,26 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
             return Ok(lock);
         }
     }
+}
+
+/// Whether a process that has the lock lets go of it by itself: it has been killed, or is exiting.
+fn is_dying(pid: &str) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    // The name before may hold anything.
+    let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    let is_zombie = matches!(fields.next(), Some("Z" | "X"));
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| {
+        let mask = line
+            .strip_prefix("SigPnd:")
+            .or(line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    });
+    let is_killed = { pending }.any(|mask| mask & (1 << (libc::SIGKILL - 1)) != 0);
+    is_zombie || is_killed || flags.unwrap_or(0) & PF_EXITING != 0
 }
 
 fn make_directory(path: &Path, mode: u32) -> Result<(), DaemonError> {
@@ -226,6 +261,39 @@ mod tests {
         drop(first);
         let again = Instance::claim(&options).unwrap();
         assert_eq!(again.name(), "default");
+    }
+
+    #[test]
+    fn waits_for_a_process_that_is_dying() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        make_directory(&options.run_directory, 0o755).unwrap();
+        let lock = options.run_directory.join("default.lock");
+        for _ in 0..5 {
+            let mut holder = std::process::Command::new("sh")
+                .args([
+                    "-c",
+                    "exec 9>>\"$0\"; flock 9; echo $$ >\"$0\"; exec sleep 60",
+                ])
+                .arg(&lock)
+                .spawn()
+                .unwrap();
+            let is_held = || fs::read_to_string(&lock).is_ok_and(|pid| !pid.is_empty());
+            while !is_held() {
+                thread::sleep(PAUSE);
+            }
+            let claimed = thread::scope(|scope| {
+                let claimed = scope.spawn(|| {
+                    thread::sleep(JUST_NOW / 2);
+                    holder.kill().unwrap();
+                    holder
+                });
+                let instance = Instance::claim(&options);
+                claimed.join().unwrap().wait().unwrap();
+                instance
+            });
+            drop(claimed.unwrap());
+        }
     }
 
     #[test]
