@@ -8,8 +8,8 @@ mod values;
 use rules::rule::is_name;
 
 pub use values::{
-    Beat, BeatMonitor, Current, Drained, Error, FleetSettings, Move, Policy, RelayEntry,
-    SessionNumber, ShareEntry, VALUE_MAX, Value,
+    Beat, BeatMonitor, Current, Drained, Error, FleetSettings, HOLD_MAX_MS, Move, Policy,
+    RelayEntry, SessionNumber, ShareEntry, VALUE_MAX, Value,
 };
 
 /// Most digits of a chunk's number in its key.
@@ -124,6 +124,21 @@ impl Keys {
             "shares" => Ok(Key::Share(name)),
             _ => Err(refused("is of no known kind")),
         }
+    }
+}
+
+/// What to do about a key whose value makes no sense; `None`: one that makes none itself.
+pub(crate) fn remedy(key: Option<&Key>) -> &'static str {
+    match key {
+        Some(Key::Beat(_) | Key::Relay(_)) => {
+            "its relay writes it anew; where none does, delete it"
+        }
+        Some(Key::Share(_)) => {
+            "its holder writes it anew; where there is none, delete it once no relay forwards the share"
+        }
+        Some(Key::Rules) => "apply the rules again",
+        Some(Key::Settings) => "delete it, and a relay makes a new one",
+        _ => "delete it",
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Status {
     pub member: member::Status,
     /// etcd as this relay sees it.
     pub etcd: FleetEtcd,
+    /// Why the rules that etcd speaks of are not the ones in use, if they cannot be.
+    pub unused_rules: Option<String>,
     /// The rules of each share, by name.
     pub rules: Arc<BTreeMap<String, Vec<String>>>,
     /// How many shares this relay took over from one that was silent or fenced.

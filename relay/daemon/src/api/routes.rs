@@ -491,7 +491,7 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Says whether every input is joined.
+/// Says whether every input is joined, and the fleet, if there is one.
 #[utoipa::path(get, path = "/readyz", tag = "observe",
     responses((status = 200, body = String), (status = 503, body = ErrorReply)))]
 async fn readyz(State(service): State<Arc<Service>>) -> Answer<&'static str> {

@@ -243,6 +243,13 @@ impl Service {
         };
         let waiting = view.states.values().filter(|state| !joined(state));
         let waiting: Vec<&str> = waiting.map(|state| state.name()).collect();
+        if let Some(fleet) = self.fleet.as_ref().map(Fleet::status)
+            && !["joined", "leaving"].contains(&fleet.phase.as_str())
+        {
+            let why = fleet.problems.first().map_or("", String::as_str);
+            let message = format!("the fleet is not joined ({}): {why}", fleet.phase);
+            return Err(Refusal::new(Code::Unavailable, message));
+        }
         if waiting.is_empty() {
             return Ok(());
         }

@@ -20,7 +20,9 @@ const UNFIT_MAX: usize = 4096;
 /// Longest free text, in bytes.
 const TEXT_MAX: usize = 255;
 /// Shortest and longest `hold`, in milliseconds.
-const HOLD_MS: std::ops::RangeInclusive<u64> = 300..=5000;
+const HOLD_MS: std::ops::RangeInclusive<u64> = 300..=HOLD_MAX_MS;
+/// The longest `hold`, in milliseconds.
+pub const HOLD_MAX_MS: u64 = 5000;
 /// Largest weight of a relay.
 const WEIGHT_MAX: u32 = 10_000;
 /// Most chunks of a rule set.

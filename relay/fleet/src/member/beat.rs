@@ -61,6 +61,11 @@ impl OwnBeat {
         };
     }
 
+    /// This relay's own entry is to be written again: what stands there is not it.
+    pub(super) fn write_entry_anew(&mut self) {
+        self.entry = None;
+    }
+
     /// Counts the beat that was sent at `sent`.
     pub(super) fn confirmed(&mut self, sent: u64, counts_for: u64, now: u64) {
         if self.in_force.is_none() {
@@ -116,12 +121,16 @@ impl Member {
         let patience = hold * 7 / 12;
         let now = self.now;
         let in_flight = |sent: &Sent| sent.waiting && now < sent.at + patience;
-        let is_alive = self.alive.is_some_and(|alive| now <= alive + ALIVE_WITHIN);
-        if now < self.beat.next || !is_alive || self.beat.sent.iter().any(in_flight) {
+        if now < self.beat.next || !self.is_alive() || self.beat.sent.iter().any(in_flight) {
             return;
         }
         self.send_beat(patience);
         self.beat.next = now + hold / 6;
+    }
+
+    /// Whether the data plane gave a sign of life just now.
+    pub(super) fn is_alive(&self) -> bool {
+        { self.alive }.is_some_and(|alive| self.now <= alive + ALIVE_WITHIN)
     }
 
     fn send_beat(&mut self, patience: u64) {
@@ -208,6 +217,8 @@ impl Member {
 
     fn beat_stands(&mut self, sent: Sent, revision: u64) {
         self.beat.settle(revision, Some(sent.monitors));
+        let key = self.beat_key(&self.config.relay);
+        self.book.refused.remove(&key);
         let at = if faulty!(self, CountFromAnswer) {
             self.now
         } else {
@@ -241,12 +252,17 @@ impl Member {
         if stands.modified < self.beat.modified {
             return self.went_back();
         }
-        let Ok(beat) = Beat::read(&key, &stands.value) else {
-            return self.lost_session();
+        self.beat.next = self.now;
+        let beat = match Beat::read(&key, &stands.value) {
+            Ok(beat) => beat,
+            Err(error) => {
+                // The session lives on, whoever wrote that; the next beat mends it.
+                self.beat.settle(stands.modified, None);
+                return self.refuse(error);
+            }
         };
         let ours = beat.process == self.config.process;
         let is_it = |sent: &Sent| ours && sent.number == beat.number;
-        self.beat.next = self.now;
         match self.beat.sent.iter().position(is_it) {
             Some(index) => {
                 let sent = self.beat.sent.remove(index).expect("position is in it");

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::keys::{
-    Current, Drained, Key, Keys, Move, RelayEntry, SessionNumber, ShareEntry, Value,
+    self, Current, Drained, FleetSettings, Key, Keys, Move, RelayEntry, SessionNumber, ShareEntry,
+    Value,
 };
 use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome};
 
@@ -123,9 +124,26 @@ impl Book {
                     heard: at,
                 });
             }
-            Key::Settings | Key::Beat(_) | Key::Blob { .. } | Key::Counters(_) => return Ok(false),
+            Key::Settings => {
+                FleetSettings::read(key, value)?;
+                return Ok(false);
+            }
+            Key::Beat(_) | Key::Blob { .. } | Key::Counters(_) => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Takes in that a key holds what makes no sense: what it held counts on, and who writes it next does
+    /// so in the place of that.
+    fn spoil(&mut self, kv: &KeyValue) {
+        if let Ok(Key::Share(name)) = self.keys.parse(&kv.key)
+            && let Some(known) = self.shares.get_mut(&name)
+            && known.heard < kv.modified
+        {
+            known.modified = kv.modified;
+            known.heard = kv.modified;
+            self.share_changes += 1;
+        }
     }
 
     /// Forgets a key that is not there at `revision`. True if the rules have gone.
@@ -273,13 +291,35 @@ impl Member {
             }
             Err(error) => {
                 self.stale = true;
-                let crate::keys::Error { key, problem } = error;
-                let known = self.book.refused.insert(key.clone(), problem.clone());
-                if known.as_ref() != Some(&problem) {
-                    self.tell(FleetEvent::Refused { key, problem });
-                }
+                self.book.spoil(kv);
+                self.refuse(error);
             }
         }
+    }
+
+    /// Notes that a key is not believed, and tells it once.
+    pub(super) fn refuse(&mut self, error: keys::Error) {
+        self.news += 1;
+        let keys::Error { key, problem } = error;
+        let parsed = self.config.keys.parse(&key);
+        if parsed.as_ref() == Ok(&Key::Relay(self.config.relay.clone())) {
+            self.beat.write_entry_anew();
+        }
+        let problem = format!("{problem}; {}", keys::remedy(parsed.ok().as_ref()));
+        let known = self.book.refused.insert(key.clone(), problem.clone());
+        if known.as_ref() != Some(&problem) {
+            self.tell(FleetEvent::Refused { key, problem });
+        }
+    }
+
+    /// Shares of this relay whose keys make no sense.
+    pub(super) fn spoilt_shares(&self) -> impl Iterator<Item = String> + '_ {
+        let keys = { self.book.refused.keys() }.filter_map(|key| self.config.keys.parse(key).ok());
+        let shares = keys.filter_map(|key| match key {
+            Key::Share(share) => Some(share),
+            _ => None,
+        });
+        shares.filter(|share| self.holds(share).is_some())
     }
 
     /// Takes what a committed transaction of this relay wrote.

@@ -62,9 +62,9 @@ impl Member {
                 (share.clone(), (since, planned.rank))
             })
             .collect();
-        self.claims
-            .busy
-            .retain(|share, _| vacant.contains_key(share));
+        let spoilt: BTreeSet<String> = self.spoilt_shares().collect();
+        let may_claim = |share: &String| vacant.contains_key(share) || spoilt.contains(share);
+        self.claims.busy.retain(|share, _| may_claim(share));
         { &mut self.claims.held_before }.retain(|share| vacant.contains_key(share));
         self.claims.vacant = vacant;
     }
@@ -94,7 +94,10 @@ impl Member {
             due.then(|| share.clone())
         };
         let due = self.claims.vacant.iter().filter_map(due);
-        due.take(self.claims.batch).collect()
+        let busy = &self.claims.busy;
+        let is_free = |share: &String| busy.get(share).is_none_or(|at| self.now >= *at);
+        let spoilt = self.spoilt_shares().filter(is_free);
+        spoilt.chain(due).take(self.claims.batch).collect()
     }
 
     /// From when on the first in a share's line may take it, and how long each after it waits. There is no
@@ -134,6 +137,12 @@ impl Member {
             key.clone(),
             known.map_or(0, |known| known.modified),
         ));
+        if let Some(known) = known.filter(|_| self.holds(share).is_some()) {
+            // Its own: what stands there makes no sense.
+            txn.puts.push((key.clone(), known.value.write()));
+            txn.reads.push(key);
+            return known.value.clone();
+        }
         let why = known.map_or("nobody held it".to_owned(), |known| {
             let old = &known.value;
             let ended = not_created(self.beat_key(&old.relay), old.session);

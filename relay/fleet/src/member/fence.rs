@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::keys::{Beat, BeatMonitor, Key, Policy, RelayEntry, SessionNumber, Value};
+use crate::keys::{Beat, BeatMonitor, HOLD_MAX_MS, Key, Policy, RelayEntry, SessionNumber, Value};
 use crate::member::{
     Command, FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Txn, faulty, modified,
 };
@@ -14,7 +14,10 @@ pub(super) struct Watched {
     modified: u64,
     /// When this beat was first heard of here.
     pub(super) seen: u64,
+    /// The last one that made sense.
     beat: Beat,
+    /// Whether what stands there makes none.
+    garbled: bool,
     /// Whether more than one beat was seen: none of them can be one that a former process of this
     /// relay has tried to delete.
     moving: bool,
@@ -64,6 +67,11 @@ impl Fencing {
         (watched.moving && !fencing).then_some(watched)
     }
 
+    /// Whether a relay's beat key is known to hold what makes no sense.
+    pub(super) fn is_garbled(&self, relay: &str) -> bool {
+        self.watched(relay).is_some_and(|watched| watched.garbled)
+    }
+
     pub(super) fn watched(&self, relay: &str) -> Option<&Watched> {
         self.watched.get(relay)?.as_ref()?.as_ref()
     }
@@ -87,6 +95,17 @@ impl Fencing {
     }
 }
 
+/// What may stand behind a beat that makes no sense: the longest hold, and anybody may end it.
+fn unknown_beat() -> Beat {
+    Beat {
+        number: 0,
+        process: 0,
+        hold_ms: HOLD_MAX_MS,
+        policy: Policy::Stop,
+        monitors: Vec::new(),
+    }
+}
+
 impl Member {
     /// Takes what a watch of a beat key tells.
     pub(super) fn beat_seen(&mut self, relay: &str, revision: u64, beat: Option<KeyValue>) {
@@ -101,31 +120,50 @@ impl Member {
         }
         *heard = revision;
         let before = told.take().flatten();
+        let was_garbled = before.as_ref().is_some_and(|watched| watched.garbled);
         let Some(kv) = beat else {
             *told = Some(None);
+            self.stale |= was_garbled;
+            self.book.refused.remove(&self.beat_key(relay));
             // Whatever session there was up to this revision is over.
             return self.fencing.end(relay, revision, now);
         };
-        let Ok(value) = Beat::read(&kv.key, &kv.value) else {
-            *told = before.map(Some);
-            return;
-        };
+        let read = Beat::read(&kv.key, &kv.value);
         let same = before.as_ref().filter(|w| w.modified == kv.modified);
-        let beats = before.is_some() && same.is_none() && value.process != self.config.process;
+        let is_new = before.is_some() && same.is_none();
         let (seen, moving) = same.map_or((now, before.is_some()), |w| (w.seen, w.moving));
+        let garbled = read.is_err();
+        let of_session = before.filter(|before| before.session == kv.created);
+        let last = of_session.map_or_else(unknown_beat, |before| before.beat);
+        let beat = read.as_ref().map_or(last, Beat::clone);
+        let beats = is_new && !garbled && beat.process != self.config.process;
         *told = Some(Some(Watched {
             session: kv.created,
             modified: kv.modified,
             seen,
-            beat: value,
+            beat,
+            garbled,
             moving,
         }));
+        self.stale |= garbled != was_garbled;
         // A key created at this revision is the first after all earlier sessions.
         self.fencing.end(relay, kv.created.saturating_sub(1), now);
-        if beats && relay == self.config.relay && !self.session.name_taken {
-            self.session.name_taken = true;
+        match read {
+            Ok(_) => drop(self.book.refused.remove(&kv.key)),
+            Err(error) => self.refuse(error),
+        }
+        if beats && relay == self.config.relay {
+            self.note_rival();
+        }
+    }
+
+    /// Notes that another process takes part, or wants to, under this relay's name.
+    pub(super) fn note_rival(&mut self) {
+        if !self.has_rival(self.now) {
+            self.news += 1;
             self.tell(FleetEvent::NameTaken);
         }
+        self.session.rival = Some(self.now);
     }
 
     /// Watches the beats of those that this relay may have to fence.

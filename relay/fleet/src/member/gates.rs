@@ -9,6 +9,9 @@ use crate::member::{Command, FleetEvent, Member, PhaseName, faulty};
 #[derive(Debug)]
 pub(super) struct Gates {
     until: BTreeMap<String, u64>,
+    /// Shares that people were told to be open, and when the first of them may have run out.
+    open: BTreeSet<String>,
+    runs_out: u64,
     /// What the data plane was told to prepare.
     pub(super) installing: Option<BTreeSet<String>>,
     /// What the deadlines were derived from last.
@@ -29,6 +32,8 @@ struct Basis {
 impl Gates {
     pub(super) fn new(until: BTreeMap<String, u64>) -> Self {
         Self {
+            open: until.keys().cloned().collect(),
+            runs_out: 0,
             until,
             installing: None,
             basis: None,
@@ -49,6 +54,7 @@ impl Member {
     /// Tells the data plane what has changed. Within a session a deadline never goes back: whoever
     /// may end the session waits from a later time on.
     pub(super) fn set_gates(&mut self) {
+        self.note_run_out();
         if self.session.phase == PhaseName::Starting {
             return;
         }
@@ -119,27 +125,55 @@ impl Member {
         if (before > self.now) != (until > self.now) {
             self.news += 1;
         }
-        if before <= self.now && until > self.now {
-            self.tell(FleetEvent::ShareOpened { share });
-        } else if before > self.now && until <= self.now {
-            let why = self.why_shut(&share).to_owned();
-            self.tell(FleetEvent::ShareShut { share, why });
+        if until > self.now {
+            self.gates.runs_out = self.gates.runs_out.min(until);
+            if self.gates.open.insert(share.clone()) {
+                self.tell(FleetEvent::ShareOpened { share });
+            }
+        } else if self.gates.open.remove(&share) {
+            self.tell_shut(share);
         }
     }
 
-    pub(super) fn why_shut(&self, share: &str) -> &'static str {
-        if !self.session.has_begun() {
-            return "this relay has no session";
+    /// Tells of gates that nobody shut and whose deadline has passed.
+    fn note_run_out(&mut self) {
+        if self.now < self.gates.runs_out {
+            return;
         }
-        if self.handover.is_handing(share) {
-            return "it is given away";
-        }
-        if self.holds(share).is_none() {
-            return "another relay holds it";
-        }
-        if !self.rules.installed.contains(share) {
-            return "its rules are not in the data plane";
-        }
-        "neither etcd nor the monitors answer"
+        let open = std::mem::take(&mut self.gates.open);
+        let (open, shut) = open
+            .into_iter()
+            .partition(|share| self.gates.until(share) > self.now);
+        self.gates.open = open;
+        let ends = self.gates.open.iter().map(|share| self.gates.until(share));
+        self.gates.runs_out = ends.min().unwrap_or(u64::MAX);
+        let shut: BTreeSet<String> = shut;
+        self.news += shut.len() as u64;
+        shut.into_iter().for_each(|share| self.tell_shut(share));
+    }
+
+    fn tell_shut(&mut self, share: String) {
+        let why = self.why_shut(&share);
+        self.tell(FleetEvent::ShareShut { share, why });
+    }
+
+    pub(super) fn why_shut(&self, share: &str) -> String {
+        let why = if !self.session.has_begun() {
+            "this relay has no session"
+        } else if self.handover.is_handing(share) {
+            "it is given away"
+        } else if self.holds(share).is_none() {
+            "another relay holds it"
+        } else if !self.rules.installed.contains(share) {
+            "its rules are not in the data plane"
+        } else if !self.is_alive() {
+            "its data plane does not answer"
+        } else {
+            return match self.silent_monitors() {
+                silent if silent.is_empty() => "etcd does not answer".to_owned(),
+                silent => format!("neither etcd answers nor {}", silent.join(" nor ")),
+            };
+        };
+        why.to_owned()
     }
 }

@@ -1,6 +1,6 @@
 //! Monitors: whom this relay lists, what they have promised it, and what it promises others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keys::{BeatMonitor, Policy, SessionNumber};
 use crate::member::{Answer, Command, Member, PhaseName, Question, faulty};
@@ -151,6 +151,9 @@ impl Member {
     /// Asks the monitors as long as etcd is late to answer, and at rest now and then, to know whether
     /// they would. Who may not forward any more asks for nothing: others are to fence it.
     pub(super) fn ask_monitors(&mut self) {
+        if self.has_rival(self.now) {
+            self.tell_rival();
+        }
         let hold = self.config.hold_ns;
         let late = { self.beat.acked() }.is_some_and(|acked| self.now >= acked + hold / 3);
         let wanted = self.config.policy == Policy::Peers && self.session.phase == PhaseName::Joined;
@@ -232,8 +235,39 @@ impl Member {
         (silent >= DEAF_AFTER).then_some(silent / 1_000_000)
     }
 
+    /// Monitors whose promises have run out, where those are asked for.
+    pub(super) fn silent_monitors(&self) -> Vec<&str> {
+        let monitors = self.beat.lists().into_iter().flatten();
+        let monitors = monitors.filter(|_| self.config.policy == Policy::Peers);
+        let margin = self.margin();
+        let is_silent = |monitor: &&BeatMonitor| {
+            let promised = self.monitors.promised.get(*monitor);
+            promised.is_none_or(|promise| promise.until - margin <= self.now)
+        };
+        let silent: BTreeSet<&str> = monitors.filter(is_silent).map(|m| &*m.relay).collect();
+        silent.into_iter().collect()
+    }
+
+    /// Tells the process that has this relay's name of this one.
+    fn tell_rival(&mut self) {
+        if self.session.has_begun() || self.now < self.monitors.next_at_rest {
+            return;
+        }
+        self.monitors.next_at_rest = self.now + REST;
+        let relay = self.config.relay.clone();
+        if let Some(session) = self.book.relay(&relay).map(|entry| entry.session) {
+            self.ask(BeatMonitor { relay, session });
+        }
+    }
+
     /// Answers a question, if the promise can be kept.
     pub(super) fn answer(&mut self, question: &Question) {
+        if question.from == self.config.relay && question.to == self.config.relay {
+            if self.session.has_begun() {
+                self.note_rival();
+            }
+            return;
+        }
         let own = question.to == self.config.relay
             && self.session.has_begun()
             && question.to_session == self.session.number

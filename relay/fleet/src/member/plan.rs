@@ -262,7 +262,8 @@ impl Member {
         for (name, weight) in &self.plan.relays {
             let entry = self.book.relay(name).filter(|entry| !entry.fenced);
             let entry = entry.map(|entry| if **name == *me { own } else { entry });
-            let takes = entry.is_some() && !self.book.is_drained(name);
+            let garbled = self.fencing.is_garbled(name);
+            let takes = entry.is_some() && !garbled && !self.book.is_drained(name);
             relays.entries.push(entry);
             relays.weights.push(if takes { *weight } else { 0 });
         }

@@ -5,6 +5,9 @@ use crate::member::{
     FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Session, Txn, created, modified,
 };
 
+/// How long a process with this relay's name is told of after it was seen last, in ns.
+const RIVAL_FOR: u64 = 10_000_000_000;
+
 /// Where this relay stands with its session.
 #[derive(Debug)]
 pub(super) struct State {
@@ -19,8 +22,8 @@ pub(super) struct State {
     adopted: Option<Session>,
     /// The last word was sent: nothing opens again.
     pub(super) going: bool,
-    /// Whether people know that another process has the name.
-    pub(super) name_taken: bool,
+    /// When another process that has the name was seen last.
+    pub(super) rival: Option<u64>,
     /// Not before this time is anything asked of etcd again.
     retry: u64,
     busy: bool,
@@ -35,7 +38,7 @@ impl State {
             cluster: adopted.as_ref().map(|kept| kept.cluster),
             leaving: false,
             going: false,
-            name_taken: false,
+            rival: None,
             adopted,
             retry: 0,
             busy: false,
@@ -68,6 +71,11 @@ impl Member {
             self.handover
                 .settle_inherited(&self.gates, &self.book, &self.config.relay, number);
         }
+    }
+
+    /// Whether another process has this relay's name, as far as was seen of late.
+    pub(super) fn has_rival(&self, now: u64) -> bool {
+        { self.session.rival }.is_some_and(|seen| now < seen + RIVAL_FOR)
     }
 
     /// Does what the phase asks for.

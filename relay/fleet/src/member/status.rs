@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use api::reply::FleetShareState;
 use serde::{Deserialize, Serialize};
 
-use crate::keys::{Policy, RelayEntry, SessionNumber};
+use crate::keys::{Key, Policy, RelayEntry, SessionNumber};
 use crate::member::Member;
 use crate::member::plan::Planned;
 
@@ -37,6 +37,8 @@ pub struct Status {
     pub shares: BTreeMap<String, ShareStatus>,
     /// Keys of etcd that are not believed, and why.
     pub refused: BTreeMap<String, String>,
+    /// What else is wrong.
+    pub wrong: Vec<String>,
 }
 
 /// Where a relay stands with its session.
@@ -138,7 +140,24 @@ impl Member {
             relays: self.book.relays().map(relay).collect(),
             shares: self.plan.shares.iter().map(share).collect(),
             refused: self.book.refused.clone(),
+            wrong: self.wrong(now),
         }
+    }
+
+    /// What is wrong that is of no relay and no share.
+    fn wrong(&self, now: u64) -> Vec<String> {
+        let me = &self.config.relay;
+        let rival = self.has_rival(now).then(|| {
+            format!("another process takes part under the name {me}; give one of them another name")
+        });
+        let is_known = !matches!(self.session.phase, PhaseName::Starting | PhaseName::Resting);
+        let has_gone = is_known && self.rules.generation > 0 && self.book.current.is_none();
+        let rules = self.config.keys.text(&Key::Rules);
+        let has_gone = has_gone && !self.book.refused.contains_key(&rules);
+        let gone = has_gone.then(|| {
+            format!("etcd key {rules} has gone, the rules stay as they are; apply them again")
+        });
+        rival.into_iter().chain(gone).collect()
     }
 
     /// Why a share changed hands last; cheap, as it is asked for of each one that opens.
@@ -253,7 +272,10 @@ impl Member {
             .moved_to(name)
             .is_some_and(|known| known.modified > held);
         match state {
-            FleetShareState::Shut => Some(self.why_shut(name).to_owned()),
+            _ if self.session.phase == PhaseName::Starting => {
+                Some("who holds it is not known before etcd answers".to_owned())
+            }
+            FleetShareState::Shut => Some(self.why_shut(name)),
             FleetShareState::Open if own.is_some() => own.cloned(),
             _ if lacks.is_some() => lacks.map(|(holder, what)| format!("{holder} {what}")),
             FleetShareState::Vacant if planned.standby.is_none() => {

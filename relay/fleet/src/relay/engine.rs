@@ -81,8 +81,6 @@ pub(super) struct Engine {
     pub(super) reading: Option<crate::keys::Current>,
     /// The same, if they could not be read, and at which look they are asked for again.
     pub(super) unread: Option<(crate::keys::Current, u32)>,
-    /// The rules that were refused last, and why: told once.
-    pub(super) refused: Option<(String, String)>,
     /// The member's news that were published last.
     pub(super) told: u64,
     /// How often was looked.
@@ -158,7 +156,8 @@ impl Engine {
     fn note_away(&mut self, error: &etcd::Error) {
         let why = status::away(error);
         let has_session = self.member.phase() == PhaseName::Joined;
-        if !has_session && self.outage.is_news(&why, Instant::now()) {
+        let is_away = !has_session || self.outage.is_told();
+        if is_away && self.outage.is_news(&why, Instant::now()) {
             self.host.tell(Event::EtcdAway { why: why.clone() });
         }
         self.tally.away(why);
@@ -373,9 +372,16 @@ impl Engine {
                 let why = self.member.why_held(&share).to_owned();
                 Some(Event::ShareOpened { share, why })
             }
-            FleetEvent::EtcdAway => Some(Event::EtcdAway {
-                why: self.tally.why_unheard(),
-            }),
+            FleetEvent::EtcdAway => {
+                let reason = self.tally.reason().unwrap_or_default();
+                self.outage.was_told(reason, Instant::now());
+                let why = self.tally.why_unheard();
+                Some(Event::EtcdAway { why })
+            }
+            FleetEvent::EtcdBack => {
+                self.outage.is_over();
+                Some(Event::EtcdBack)
+            }
             other => status::event(other, own),
         };
         if let Some(event) = event {

@@ -14,7 +14,7 @@ use super::rules_reader::beside;
 use super::status::listed;
 use super::{Config, Status};
 use crate::error::Error;
-use crate::keys::{Beat, Current, Drained, Key, Keys, Move, RelayEntry, Value};
+use crate::keys::{Beat, Current, Drained, HOLD_MAX_MS, Key, Keys, Move, RelayEntry, Value};
 use crate::member::RelayStatus;
 use crate::placement::{Candidate, Loads, order};
 use crate::rules::{Rules, Text};
@@ -24,8 +24,6 @@ use crate::store::Store;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Keys that one transaction writes; etcd takes 128.
 const BATCH: usize = 100;
-/// The longest hold that there is, in milliseconds.
-const HOLD_MAX_MS: u64 = 5000;
 
 type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
@@ -121,7 +119,11 @@ impl Operator {
 
     async fn stored(&self) -> Result<FleetRules, Error> {
         let Some(current) = self.store().current().await?.current else {
-            return Ok(FleetRules::default());
+            // Where the key has gone, those that are in force here.
+            return Ok(FleetRules {
+                generation: self.rules.generation,
+                rules: self.rules.documents.clone(),
+            });
         };
         Ok(FleetRules {
             generation: current.generation,

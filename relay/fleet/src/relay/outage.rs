@@ -1,14 +1,15 @@
 //! That etcd is of no use to a relay that has no session, told to people: at first, when the reason
-//! becomes another one, and now and then. Of one that has a session its beats tell.
+//! becomes another one, and now and then. Of one that has a session its beats tell first.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// It may come and go at the start, as with a host that boots.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// At most so often, as reasons may alternate.
-const OTHER: Duration = Duration::from_secs(30);
+/// So many reasons are told, as their texts may vary.
+const REASONS: usize = 8;
 /// So often where nothing changes.
 const SAME: Duration = Duration::from_secs(3600);
 
@@ -16,28 +17,37 @@ const SAME: Duration = Duration::from_secs(3600);
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     since: Option<Instant>,
-    told: Option<(String, Instant)>,
+    told: BTreeMap<String, Instant>,
 }
 
 impl Outage {
-    /// Whether people are to be told of it now.
+    /// Whether people are to be told of it now. Each reason is: the first may hide the one that matters.
     pub(super) fn is_news(&mut self, why: &str, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        let is_news = match &self.told {
-            None => now >= since + PATIENCE,
-            Some((told, at)) if told == why => now >= *at + SAME,
-            Some((_, at)) => now >= *at + OTHER,
-        };
-        if is_news {
-            self.told = Some((why.to_owned(), now));
+        self.told.retain(|_, at| now < *at + SAME);
+        let is_known = self.told.contains_key(why) || self.told.len() >= REASONS;
+        if is_known || now < since + PATIENCE && self.told.is_empty() {
+            return false;
         }
-        is_news
+        self.was_told(why, now);
+        true
+    }
+
+    /// Notes that people know of it already.
+    pub(super) fn was_told(&mut self, why: &str, now: Instant) {
+        self.since.get_or_insert(now);
+        self.told.insert(why.to_owned(), now);
+    }
+
+    /// Whether people were told, and it is not over.
+    pub(super) fn is_told(&self) -> bool {
+        !self.told.is_empty()
     }
 
     /// It is over; says whether people were told of it.
     pub(super) fn is_over(&mut self) -> bool {
         self.since = None;
-        self.told.take().is_some()
+        !std::mem::take(&mut self.told).is_empty()
     }
 }
 
@@ -61,7 +71,7 @@ mod tests {
                 told.push((at.as_secs(), why));
             }
         }
-        let expected = [(1, "refused"), (60, "cut off"), (90, "silent")];
+        let expected = [(1, "refused"), (60, "cut off"), (60, "silent")];
         assert_eq!(told, expected);
         assert!(outage.is_over());
         assert!(!outage.is_over());

@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 use super::engine::Engine;
 use super::own_address::Taken;
 use super::tasks::spawn;
-use crate::host::Event;
 use crate::keys::{FleetSettings, Key, Value};
 use crate::member::{Input, KeyValue};
 use crate::peers::{Message, Peers, Secret};
@@ -96,15 +95,9 @@ impl Engine {
 
     /// Takes the fleet's secret.
     pub(super) fn take_settings(&mut self, found: &KeyValue) {
-        match FleetSettings::read(&found.key, &found.value) {
-            Ok(settings) => self.peers.take(settings),
-            Err(refused) => self.host.tell(Event::RulesRefused {
-                what: refused.key,
-                why: format!(
-                    "{}; delete the key, and a relay makes a new one",
-                    refused.problem
-                ),
-            }),
+        // The member tells of one that makes no sense.
+        if let Ok(settings) = FleetSettings::read(&found.key, &found.value) {
+            self.peers.take(settings);
         }
     }
 

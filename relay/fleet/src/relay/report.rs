@@ -124,11 +124,13 @@ fn problems(told: &Status, relays: &[FleetRelay], shares: &[FleetShare]) -> Vec<
             ))
         })
     };
-    problems.extend(of_shares(true));
     if !told.member.etcd_reachable {
         let why = told.etcd.reason.as_deref().unwrap_or("no answer");
         problems.push(format!("etcd: {why}"));
     }
+    problems.extend(told.member.wrong.clone());
+    problems.extend(told.unused_rules.clone());
+    problems.extend(of_shares(true));
     problems.extend(relays.iter().flat_map(|relay| relay_problems(relay, told)));
     problems.extend(of_shares(false));
     let refused = told.member.refused.iter();
@@ -243,7 +245,9 @@ mod tests {
                     (text("news"), share(None, FleetShareState::Vacant)),
                 ]),
                 refused: BTreeMap::new(),
+                wrong: Vec::new(),
             },
+            unused_rules: None,
             etcd: api::reply::FleetEtcd::default(),
             rules: BTreeMap::from([(text("cam"), vec![text("cam1"), text("cam2")])]).into(),
             takeovers: 0,

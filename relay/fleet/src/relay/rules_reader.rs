@@ -39,6 +39,7 @@ impl Engine {
         }
         self.unread = None;
         self.reading = None;
+        self.tally.unused_rules = None;
         if self
             .current
             .as_ref()
@@ -80,19 +81,19 @@ impl Engine {
         match rules {
             Ok((rules, text)) => {
                 self.reading = None;
-                self.refused = None;
+                self.tally.unused_rules = None;
                 self.kept.keep_rules(&current, &text);
                 self.use_rules(current, rules);
             }
             Err(Error::Unavailable(_)) => self.unread = Some((current, self.looks + SOON)),
             Err(error) => {
-                let refused = (current.hash.clone(), error.to_string());
-                if self.refused.as_ref() != Some(&refused) {
-                    self.host.tell(Event::RulesRefused {
-                        what: format!("generation {}", current.generation),
-                        why: refused.1.clone(),
-                    });
-                    self.refused = Some(refused);
+                let (what, why) = (
+                    format!("generation {}", current.generation),
+                    error.to_string(),
+                );
+                let unused = format!("rules of {what}: not used: {why}");
+                if self.tally.unused_rules.replace(unused.clone()) != Some(unused) {
+                    self.host.tell(Event::RulesRefused { what, why });
                 }
                 self.unread = Some((current, self.looks + LATER));
             }

@@ -119,7 +119,6 @@ fn engine_of(
         current: None,
         reading: None,
         unread: None,
-        refused: None,
         told: 0,
         looks: 0,
         heard,

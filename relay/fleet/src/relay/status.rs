@@ -21,6 +21,8 @@ pub(super) struct Tally {
     answer: Option<Duration>,
     /// Why etcd does not answer, if it does not.
     away: Option<String>,
+    /// Why the rules that etcd speaks of are not used, if so.
+    pub(super) unused_rules: Option<String>,
 }
 
 impl Tally {
@@ -32,6 +34,10 @@ impl Tally {
     pub(super) fn why_unheard(&self) -> String {
         let unheard = "no beat was acknowledged for a hold";
         { self.away.as_ref() }.map_or(unheard.to_owned(), |why| format!("{unheard}: {why}"))
+    }
+
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.away.as_deref()
     }
 
     pub(super) fn back(&mut self) {
@@ -60,6 +66,7 @@ pub(super) fn of(member: member::Status, rules: &Rules, tally: &Tally) -> Status
             ..FleetEtcd::default()
         },
         member,
+        unused_rules: tally.unused_rules.clone(),
         rules: rules.names(),
         takeovers: tally.takeovers,
         counters: BTreeMap::new(),
@@ -99,7 +106,6 @@ pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
             share,
             why: String::new(),
         },
-        FleetEvent::EtcdBack => Event::EtcdBack,
         FleetEvent::Refused { key, problem } => Event::RulesRefused {
             what: key,
             why: problem,
@@ -115,6 +121,7 @@ pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
         // The status tells of it for as long as it is so.
         FleetEvent::Sole { .. }
         | FleetEvent::EtcdAway
+        | FleetEvent::EtcdBack
         | FleetEvent::Joined { .. }
         | FleetEvent::Left => return None,
     })

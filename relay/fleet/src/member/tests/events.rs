@@ -117,6 +117,123 @@ fn hostile_values_are_refused_by_name_and_change_nothing() {
     );
 }
 
+/// Its session lives on: the key is what it was, but for its value.
+#[test]
+fn a_relay_mends_its_own_keys_and_loses_nothing() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let before = sessions(&sim);
+        for key in [
+            "beats/relay-0",
+            "relays/relay-1",
+            "shares/cam0",
+            "beats/relay-2",
+        ] {
+            let key = format!("/mcr/plant/{key}");
+            sim.etcd.operator_put(&key, b"garbage".to_vec());
+            stays(&mut sim, 2000);
+            let refused = |event: &FleetEvent| matches!(event, FleetEvent::Refused { key: refused, problem } if *refused == key && problem.contains("anew"));
+            assert!(was_told(&sim, refused), "{key}");
+            assert_ne!(sim.etcd.keys[&key].value, b"garbage", "{key}");
+        }
+        for host in 0..3 {
+            let status = sim.hosts[host]
+                .member
+                .as_ref()
+                .unwrap()
+                .status(sim.local(host));
+            assert!(status.refused.is_empty(), "{:?}", status.refused);
+        }
+        assert_eq!(sessions(&sim), before);
+    }
+}
+
+#[test]
+fn a_dead_relay_whose_keys_make_no_sense_is_followed() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let dead = holders(&sim).unwrap()[0];
+        sim.kill(dead, true, 60_000 * MS);
+        sim.etcd
+            .operator_put("/mcr/plant/shares/cam0", b"garbage".to_vec());
+        let key = format!("/mcr/plant/beats/relay-{dead}");
+        sim.etcd.operator_put(&key, b"garbage".to_vec());
+        sim.run_until(sim.now + 2 * HOLD);
+        let after = holders(&sim).unwrap();
+        assert!(!after.contains(&dead), "seed {seed}");
+        assert_eq!(sim.violation, None);
+    }
+}
+
+/// A key that nobody has seen make sense keeps its relay out for the longest hold.
+#[test]
+fn a_relay_joins_over_a_key_that_never_made_sense() {
+    let mut sim = fleet(3);
+    sim.kill(1, true, 500 * MS);
+    sim.run_until(sim.now + 100 * MS);
+    sim.etcd.operator_delete("/mcr/plant/beats/relay-1");
+    sim.etcd
+        .operator_put("/mcr/plant/beats/relay-1", b"garbage".to_vec());
+    sim.run_until(sim.now + 8000 * MS);
+    assert!(sessions(&sim)[1] > 0);
+    stays(&mut sim, 3000);
+}
+
+/// The very case in which nobody forwards.
+#[test]
+fn a_gate_that_runs_out_is_told_and_told_again_when_it_opens() {
+    for policy in [Policy::Peers, Policy::Stop] {
+        let mut sim = Sim::new(2, settings(policy));
+        sim.run_until(4000 * MS);
+        for _ in 0..3 {
+            sim.etcd_down_until = sim.now + 3000 * MS;
+            (0..3).for_each(|host| sim.hosts[host].peers_cut_until = sim.now + 3000 * MS);
+            sim.run_until(sim.now + 3 * HOLD);
+            sim.run_until(sim.now + 3 * HOLD);
+        }
+        let mut open: BTreeMap<(usize, String), bool> = BTreeMap::new();
+        let mut ran_out = 0;
+        for (_, host, event) in &sim.told {
+            let (share, is_open) = match event {
+                FleetEvent::ShareOpened { share } => (share, true),
+                FleetEvent::ShareShut { share, why } => {
+                    let named = policy == Policy::Stop || why.contains("nor relay-");
+                    ran_out += usize::from(why.contains("etcd") && named);
+                    (share, false)
+                }
+                _ => continue,
+            };
+            let before = open.insert((*host, share.clone()), is_open);
+            assert_ne!(before.unwrap_or(false), is_open, "{event:?}");
+        }
+        assert_eq!(ran_out, 15, "each of five shares, three times");
+    }
+}
+
+#[test]
+fn two_processes_of_a_name_are_told_of_by_both_for_as_long_as_they_are_there() {
+    let mut sim = fleet(4);
+    let wrong = |sim: &Sim, host: usize| {
+        let status = sim.hosts[host]
+            .member
+            .as_ref()
+            .unwrap()
+            .status(sim.local(host));
+        status
+            .wrong
+            .iter()
+            .any(|wrong| wrong.contains("another process"))
+    };
+    sim.kill(2, true, 100 * MS);
+    sim.name(2, "relay-1");
+    sim.run_until(sim.now + 8000 * MS);
+    assert_eq!([0, 1, 2].map(|host| wrong(&sim, host)), [false, true, true]);
+    sim.kill(2, true, 60_000 * MS);
+    sim.run_until(sim.now + 11_000 * MS);
+    assert!(!wrong(&sim, 1));
+    assert_eq!(sim.violation, None);
+}
+
 #[test]
 fn an_emptied_prefix_takes_no_rules_away() {
     let mut sim = fleet(4);
@@ -130,6 +247,12 @@ fn an_emptied_prefix_takes_no_rules_away() {
     sim.run_until(sim.now + 1000 * MS);
     assert_eq!(holders(&sim), Ok(before));
     assert_eq!(sim.violation, None);
+    let status = sim.hosts[0].member.as_ref().unwrap().status(sim.local(0));
+    let told = status
+        .wrong
+        .iter()
+        .any(|wrong| wrong.contains("rules/current has gone"));
+    assert!(told, "{:?}", status.wrong);
 }
 
 #[test]

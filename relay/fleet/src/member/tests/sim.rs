@@ -325,7 +325,9 @@ impl Sim {
         while let Some(command) = self.hosts[host].stuck.pop_front() {
             self.carry_out(host, command);
         }
-        while let Some(input) = self.hosts[host].inbox.pop_front() {
+        while !self.is_stopped(host)
+            && let Some(input) = self.hosts[host].inbox.pop_front()
+        {
             self.input(host, input);
         }
         self.input(host, Input::Alive);
@@ -393,6 +395,10 @@ impl Sim {
             it.saved = None;
             it.offset /= 2;
         }
+    }
+
+    pub(super) fn name(&mut self, host: usize, name: &str) {
+        name.clone_into(&mut self.hosts[host].name);
     }
 
     pub(super) fn is_open(&self, host: usize, share: &str) -> bool {
