@@ -31,6 +31,8 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
         no_ipv6: false,
         shared_with: Vec::new(),
         broadcasts: vec![[10, 0, index, 255].into()],
+        vrf: None,
+        lent: None,
     };
     let links = [
         link(2, "eth0"),

@@ -40,6 +40,7 @@ mod reflect;
 mod reload;
 mod restart;
 mod rewrite;
+mod routes;
 mod rpf;
 mod scale;
 mod security;

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use rules::net::Mac;
 use rules::rule::{OutputSpec, Rule, SourceChoice};
+use rules::ruleset::listed;
 
 use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query, tunnel};
-use crate::host::{Host, Interface, LOOPBACK, Named, NextHop};
+use crate::host::{Detour, Host, Interface, LOOPBACK, Named, NextHop};
 use crate::ipsec::{Flow, Judgement};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
 
@@ -24,14 +25,14 @@ pub(super) fn outputs(
         let named = spec.name.as_ref().and_then(|name| host.names.get(name));
         let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
         let ready = resolved(spec, named, address).and_then(|spec| {
-            let (link, receiver) = next_hop(&spec, host, links)?;
+            let (link, receiver, source) = next_hop(&spec, host, links)?;
             leaves_by = Some(link.index);
-            let egress = egress(&spec, link, receiver, (host, links), &mut routed)?;
-            if let (Some(why), Some(bar)) =
+            let egress = egress(&spec, link, (receiver, source), (host, links), &mut routed)?;
+            if let (Some((reason, why)), Some(bar)) =
                 (routed.take_if(|_| sockets_barred.is_some()), sockets_barred)
             {
                 let text = format!("{why}, so only a socket may send its copies, but {bar}");
-                return Err(down(DownReason::IpsecPolicy, text));
+                return Err(down(reason, text));
             }
             let answers = rule.reflect.is_some() && egress.source.is_some() && routed.is_none();
             Ok(Egress { answers, ..egress })
@@ -47,7 +48,7 @@ pub(super) fn outputs(
             name_error: named.and_then(|named| named.problem.clone()),
             link: leaves_by,
             down,
-            routed,
+            routed: routed.map(|(_, why)| why),
             wanted: spec.demand.map(|_| 0),
         };
         let output = Output {
@@ -104,12 +105,14 @@ fn resolved<'a>(
 
 /// Who is to receive a copy; on a link, once it is known, by the address of the link-layer header.
 enum Receiver {
-    /// Sockets of this host, and the address that one of them would send from.
-    Here(Option<IpAddr>),
+    /// Sockets of this host.
+    Here,
     Group,
     At(Option<Mac>),
     /// Not known, and whether it was asked in vain.
     Unknown(IpAddr, bool),
+    /// Whom this host's stack finds.
+    Routed(Detour),
 }
 
 /// Finds the interface an output leaves by, and who is to receive it there.
@@ -117,7 +120,7 @@ fn next_hop<'a>(
     spec: &OutputSpec,
     host: &'a Host,
     links: &Links<'a>,
-) -> Result<(&'a Interface, Receiver), Down> {
+) -> Result<(&'a Interface, Receiver, Option<IpAddr>), Down> {
     let named = spec.to.interface.as_deref();
     if let Some(name) = named {
         let link = links.named(name);
@@ -127,15 +130,15 @@ fn next_hop<'a>(
                 return Err(down);
             }
             let receiver = match link.name.as_str() {
-                LOOPBACK => Receiver::Here(None),
+                LOOPBACK => Receiver::Here,
                 _ => Receiver::Group,
             };
-            return Ok((link, receiver));
+            return Ok((link, receiver, None));
         }
     }
     let destination = spec.to.destination.address;
     let no_route = |text| Err(down(DownReason::NoRoute, text));
-    let (index, receiver) = match host.next_hops.get(&next_hop_query(spec)) {
+    let (index, receiver, source) = match host.next_hops.get(&next_hop_query(spec)) {
         None => return no_route(format!("the route to {destination} is being looked up")),
         Some(NextHop::NoRoute) if spec.to.is_multicast() => {
             return no_route(not_local(destination));
@@ -143,26 +146,46 @@ fn next_hop<'a>(
         Some(NextHop::NoRoute) => {
             let through = named.map(|name| format!(" through {name}"));
             let through = through.unwrap_or_default();
+            let vrfs = host.interfaces.values().filter(|link| link.is_vrf());
+            let vrfs: Vec<String> = vrfs.map(|link| link.name.clone()).collect();
+            let vrfs = match (named, vrfs.first()) {
+                (None, Some(vrf)) => format!(
+                    ", or name the VRF whose routes lead there, as in {destination}%{vrf} (have: {})",
+                    listed(&vrfs)
+                ),
+                _ => String::new(),
+            };
             return no_route(format!(
-                "no route to {destination}{through}; add one, `ip route get {destination}` shows it"
+                "no route to {destination}{through}; add one, `ip route get {destination}` shows it{vrfs}"
             ));
         }
-        Some(NextHop::Here { interface, source }) => (interface, Receiver::Here(*source)),
+        Some(NextHop::Here { interface, source }) => (interface, Receiver::Here, *source),
         Some(NextHop::Unresolved {
             interface,
             via,
             silent,
-        }) => (interface, Receiver::Unknown(*via, *silent)),
-        Some(NextHop::Resolved { interface, mac, .. }) => (interface, Receiver::At(*mac)),
+            source,
+        }) => (interface, Receiver::Unknown(*via, *silent), *source),
+        Some(NextHop::Routed {
+            interface,
+            source,
+            why,
+        }) => (interface, Receiver::Routed(*why), *source),
+        Some(NextHop::Resolved {
+            interface,
+            mac,
+            source,
+            ..
+        }) => (interface, Receiver::At(*mac), *source),
     };
     match host.interfaces.get(index) {
         Some(link) => match (&receiver, link.name == LOOPBACK) {
-            (Receiver::Here(_), false) => no_route(format!(
+            (Receiver::Here, false) => no_route(format!(
                 "{destination} is an address of this host, but within {}; outputs reach sockets \
                  outside of VRFs only",
                 link.name
             )),
-            (Receiver::Here(_), true) | (_, false) => Ok((link, receiver)),
+            (Receiver::Here, true) | (_, false) => Ok((link, receiver, source)),
             (_, true) => no_route(not_local(destination)),
         },
         None => Err(down(
@@ -185,14 +208,14 @@ fn not_local(destination: IpAddr) -> String {
 fn egress(
     spec: &OutputSpec,
     link: &Interface,
-    receiver: Receiver,
+    (receiver, preferred): (Receiver, Option<IpAddr>),
     (host, links): (&Host, &Links<'_>),
-    routed: &mut Option<String>,
+    routed: &mut Option<(DownReason, String)>,
 ) -> Result<Egress, Down> {
     if !link.up {
         return Err(down(DownReason::InterfaceDown, link_down(link)));
     }
-    let source = source(spec, link, &receiver, host)?;
+    let source = source(spec, link, preferred, host)?;
     *routed = detour(spec, link, (&receiver, source), host)?;
     let by = spec.to.interface.as_deref();
     let (link_header, mtu) = match routed {
@@ -230,8 +253,8 @@ fn detour(
     link: &Interface,
     (receiver, source): (&Receiver, Option<IpAddr>),
     host: &Host,
-) -> Result<Option<String>, Down> {
-    if matches!(receiver, Receiver::Here(_)) {
+) -> Result<Option<(DownReason, String)>, Down> {
+    if matches!(receiver, Receiver::Here) {
         return Ok(None);
     }
     let flow = Flow {
@@ -243,11 +266,14 @@ fn detour(
     };
     let refused = |text| Err(down(DownReason::IpsecPolicy, text));
     match host.policies.judge(&flow) {
-        Judgement::Free => Ok(None),
-        Judgement::Judged(policy) => Ok(Some(format!(
-            "the IPsec policy {} may be for it",
-            policy.text
-        ))),
+        Judgement::Free => match receiver {
+            Receiver::Routed(why) => Ok(Some((DownReason::NoRoute, why.to_string()))),
+            _ => Ok(None),
+        },
+        Judgement::Judged(policy) => {
+            let why = format!("the IPsec policy {} may be for it", policy.text);
+            Ok(Some((DownReason::IpsecPolicy, why)))
+        }
         Judgement::Blocked(policy) => refused(format!(
             "the IPsec policy {} lets none of it out",
             policy.text
@@ -263,7 +289,7 @@ fn detour(
 fn source(
     spec: &OutputSpec,
     link: &Interface,
-    receiver: &Receiver,
+    preferred: Option<IpAddr>,
     host: &Host,
 ) -> Result<Option<IpAddr>, Down> {
     match spec.source {
@@ -273,10 +299,7 @@ fn source(
         SourceChoice::Address(address) => Ok(Some(address)),
         SourceChoice::Auto => {
             let of_link = || link.primary_address(spec.to.destination.address);
-            let primary = match receiver {
-                Receiver::Here(source) => source.or_else(of_link),
-                _ => of_link(),
-            };
+            let primary = preferred.or_else(of_link);
             let family = if spec.to.is_ipv4() { "IPv4" } else { "IPv6" };
             primary.map(Some).ok_or_else(|| {
                 let name = &link.name;
@@ -292,7 +315,7 @@ fn source(
 
 fn header(link: &Interface, receiver: Receiver) -> Result<LinkHeader, Down> {
     match (link.mac, receiver) {
-        (_, Receiver::Here(_)) => Ok(LinkHeader::Host),
+        (_, Receiver::Here) => Ok(LinkHeader::Host),
         (_, Receiver::Unknown(via, silent)) => {
             let asked = if via.is_ipv4() {
                 "ARP"
@@ -312,7 +335,7 @@ fn header(link: &Interface, receiver: Receiver) -> Result<LinkHeader, Down> {
             source,
             destination,
         }),
-        (None, _) | (_, Receiver::At(None)) => Ok(LinkHeader::None),
+        (None, _) | (_, Receiver::At(None) | Receiver::Routed(_)) => Ok(LinkHeader::None),
     }
 }
 

@@ -1,12 +1,14 @@
 //! What the daemon knows of the host: links, addresses, routes and neighbours, as plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use config::Tunnel;
 use rules::host_name::HostName;
-use rules::net::{Ifindex, Mac};
+use rules::net::{Ifindex, Mac, Ports};
+use rules::rule::SourceChoice;
 use serde::{Deserialize, Serialize};
 
 pub use rules::host_name::Destination;
@@ -96,12 +98,24 @@ pub struct Interface {
     /// Who else gets the packets that come in: the device that it is a port of, macvlans upon it.
     #[serde(default)]
     pub shared_with: Vec<String>,
+    /// The VRF that it is a port of; of a VRF, that one itself.
+    #[serde(default)]
+    pub vrf: Option<Ifindex>,
+    /// The address of another interface that it sends IPv4 from, where it has none of its own.
+    #[serde(default)]
+    pub lent: Option<Ipv4Addr>,
 }
 
 impl Interface {
+    /// Says whether it is a VRF.
+    #[must_use]
+    pub fn is_vrf(&self) -> bool {
+        self.vrf == Some(self.index)
+    }
+
     /// The address that `source=auto` uses: the first one of the same family as `peer`; for IPv6, a
     /// link-local one towards a destination of the link's scope or below, and only there
-    /// (RFC 6724 section 5, rule 2).
+    /// (RFC 6724 section 5, rule 2). IPv4 takes that of another interface where it has none.
     #[must_use]
     pub fn primary_address(&self, peer: IpAddr) -> Option<IpAddr> {
         let same_family = |address: &&IpAddr| address.is_ipv4() == peer.is_ipv4();
@@ -112,6 +126,7 @@ impl Interface {
             .find(suits)
             .or_else(|| candidates.clone().next())
             .copied()
+            .or_else(|| self.lent.filter(|_| peer.is_ipv4()).map(IpAddr::V4))
     }
 }
 
@@ -133,6 +148,42 @@ pub struct NextHopQuery {
     pub destination: Destination,
     /// Interface the output names, `None` if the routing table decides.
     pub interface: Option<String>,
+    /// What else routing may go by.
+    pub packet: PacketQuery,
+}
+
+/// What packets show beside their destination, as far as it is known before they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PacketQuery {
+    /// Source.
+    pub source: SourceChoice,
+    /// Source port; `None` where each packet's is kept.
+    pub source_port: Option<u16>,
+    /// Destination ports; `None` where they are not known.
+    pub ports: Option<Ports>,
+    /// DSCP; `None` where each packet's is kept.
+    pub dscp: Option<u8>,
+}
+
+/// What a route has beside a device and a neighbour, which the host's own stack alone can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detour {
+    /// It encapsulates (MPLS, segment routing).
+    Encapsulated,
+    /// It leads into a VRF.
+    Vrf,
+    /// Which one it is depends on what is kept of each packet.
+    ByPacket,
+}
+
+impl fmt::Display for Detour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Encapsulated => "its route encapsulates",
+            Self::Vrf => "its route leads into a VRF",
+            Self::ByPacket => "`ip rule` goes by what it keeps of each packet",
+        })
+    }
 }
 
 /// What the resolver says of a name: of each family the address in use, which stays as long as the answers
@@ -178,6 +229,17 @@ pub enum NextHop {
         via: IpAddr,
         /// The kernel asked as often as it does and got no answer; otherwise it still asks.
         silent: bool,
+        /// The address that a socket would send from.
+        source: Option<IpAddr>,
+    },
+    /// A route leads through `interface`, and more is to be done than to send there.
+    Routed {
+        /// Interface of the route.
+        interface: Ifindex,
+        /// The address that a socket would send from.
+        source: Option<IpAddr>,
+        /// What is to be done.
+        why: Detour,
     },
     /// Ready: `mac` is `None` on devices without a link-layer header.
     Resolved {
@@ -187,5 +249,7 @@ pub enum NextHop {
         via: IpAddr,
         /// The next hop's Ethernet address.
         mac: Option<Mac>,
+        /// The address that a socket would send from.
+        source: Option<IpAddr>,
     },
 }

@@ -70,7 +70,7 @@ use rules::ruleset::{Place, RuleChanges, RuleSet};
 use rules::shared_map::SharedMap;
 
 use crate::diff::TableDiff;
-use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
+use crate::host::{Host, Interface, LOOPBACK, NextHopQuery, PacketQuery};
 use crate::placement::{Ends, PathChoices, Placement, Support, place, sockets_barred};
 use crate::table::{
     DownReason, FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey, Table,
@@ -404,10 +404,18 @@ fn is_routed(to: &Endpoint) -> bool {
     !to.is_multicast() || !to.is_ipv4() && to.interface.as_deref() == Some(LOOPBACK)
 }
 
-fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
+/// What the routing table is asked for, for an output.
+#[must_use]
+pub fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
     NextHopQuery {
         destination: output.destination(),
         interface: output.to.interface.clone(),
+        packet: PacketQuery {
+            source: output.source,
+            source_port: output.source_port,
+            ports: Some(output.to.ports),
+            dscp: output.dscp,
+        },
     }
 }
 

@@ -26,6 +26,8 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         no_ipv6: false,
         shared_with: Vec::new(),
         broadcasts: Vec::new(),
+        vrf: None,
+        lent: None,
     }
 }
 
@@ -440,16 +442,28 @@ fn keeps_other_outputs_up_when_one_is_down() {
     assert_eq!((route.outputs[0].index, route.outputs[1].index), (0, 1));
 }
 
+fn to_port(port: u16) -> PacketQuery {
+    PacketQuery {
+        ports: Some(Ports::single(port)),
+        ..PacketQuery::default()
+    }
+}
+
 #[test]
 fn sends_unicast_to_the_resolved_next_hop() {
     let destination: IpAddr = "10.9.9.9".parse().unwrap();
     let query = NextHopQuery {
         destination: Destination::Address(destination),
         interface: None,
+        packet: to_port(7000),
     };
     let outputs: &[&str] = &["10.9.9.9:7000", "10.9.9.9:7001", OUTPUT];
     let queries = next_hop_queries(&rules(&[("a", &[INPUT], outputs)]));
-    assert_eq!(queries, BTreeSet::from([query.clone()]));
+    let other = NextHopQuery {
+        packet: to_port(7001),
+        ..query.clone()
+    };
+    assert_eq!(queries, BTreeSet::from([query.clone(), other]));
     let gateway: IpAddr = "10.0.1.254".parse().unwrap();
     let at = |next_hop| {
         let mut host = usual();
@@ -461,6 +475,7 @@ fn sends_unicast_to_the_resolved_next_hop() {
         interface: Ifindex(3),
         via: gateway,
         mac: Some(mac),
+        source: None,
     });
     let egress = egress(&resolved);
     assert_eq!(
@@ -482,6 +497,7 @@ fn sends_unicast_to_the_resolved_next_hop() {
         interface: Ifindex(3),
         via: gateway,
         silent: false,
+        source: None,
     }));
     assert_eq!(reason, DownReason::NoNeighbour);
     assert_eq!(
@@ -492,6 +508,7 @@ fn sends_unicast_to_the_resolved_next_hop() {
         interface: Ifindex(3),
         via: gateway,
         silent: true,
+        source: None,
     }));
     assert_eq!(reason, DownReason::NoNeighbour);
     assert_eq!(
@@ -513,6 +530,7 @@ fn sends_to_what_a_name_stands_for_in_the_family_of_the_input() {
             ipv4,
         },
         interface: None,
+        packet: to_port(7000),
     };
     assert_eq!(queries(INPUT), BTreeSet::from([of(true)]));
     assert_eq!(queries("[ff3e::1%eth0]:5001"), BTreeSet::from([of(false)]));
@@ -547,6 +565,7 @@ fn sends_to_what_a_name_stands_for_in_the_family_of_the_input() {
             interface: Ifindex(2),
             via: "10.0.1.254".parse().unwrap(),
             mac: Some(Mac([2, 0, 0, 0, 0, 9])),
+            source: None,
         },
     );
     let compiled = one(INPUT, output, &host);
@@ -566,6 +585,7 @@ fn delivers_what_is_for_this_host_to_its_sockets_by_the_userspace_path() {
     let query = NextHopQuery {
         destination: Destination::Address(own),
         interface: None,
+        packet: to_port(7000),
     };
     let here = |interface, source| {
         let mut host = usual();

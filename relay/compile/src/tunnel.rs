@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use config::Tunnel;
 
 use super::{Down, link_down};
-use crate::host::{Destination, Host, HostTunnel, Interface, LOOPBACK, NextHop, NextHopQuery};
+use crate::host::{
+    Destination, Host, HostTunnel, Interface, LOOPBACK, NextHop, NextHopQuery, PacketQuery,
+};
 use crate::table::DownReason;
 
 /// What the routing table is asked for, for a tunnel.
@@ -15,6 +17,7 @@ pub fn tunnel_query(tunnel: &Tunnel) -> NextHopQuery {
     NextHopQuery {
         destination: Destination::Address(tunnel.remote),
         interface: None,
+        packet: PacketQuery::default(),
     }
 }
 
@@ -25,6 +28,7 @@ pub fn below<'a>(tunnel: &Tunnel, host: &'a Host) -> Option<&'a Interface> {
         NextHop::NoRoute => return None,
         NextHop::Here { interface, .. }
         | NextHop::Unresolved { interface, .. }
+        | NextHop::Routed { interface, .. }
         | NextHop::Resolved { interface, .. } => interface,
     };
     host.interfaces.get(index)
@@ -96,17 +100,19 @@ fn obstacle(tunnel: &Tunnel, name: &str, host: &Host) -> Option<Down> {
             );
             down(DownReason::NoNeighbour, text)
         }
-        Some(NextHop::Unresolved { .. } | NextHop::Resolved { .. }) => match below(tunnel, host) {
-            Some(link) if link.name == name || link.name == LOOPBACK => no_route(format!(
-                "the route to {remote}, the other end of tunnel {name}, leads through {}; add one that \
+        Some(NextHop::Unresolved { .. } | NextHop::Resolved { .. } | NextHop::Routed { .. }) => {
+            match below(tunnel, host) {
+                Some(link) if link.name == name || link.name == LOOPBACK => no_route(format!(
+                    "the route to {remote}, the other end of tunnel {name}, leads through {}; add one that \
                  leads there",
-                link.name
-            )),
-            Some(_) => None,
-            None => no_route(format!(
-                "the route to {remote}, the other end of tunnel {name}, leads through an interface that is gone"
-            )),
-        },
+                    link.name
+                )),
+                Some(_) => None,
+                None => no_route(format!(
+                    "the route to {remote}, the other end of tunnel {name}, leads through an interface that is gone"
+                )),
+            }
+        }
     }
 }
 
@@ -134,6 +140,8 @@ mod tests {
             no_ipv6: false,
             shared_with: Vec::new(),
             broadcasts: Vec::new(),
+            vrf: None,
+            lent: None,
         }
     }
 
@@ -173,6 +181,7 @@ mod tests {
             interface,
             via,
             silent,
+            source: None,
         })
     }
 
@@ -226,6 +235,7 @@ mod tests {
             interface: Ifindex(3),
             via: "10.0.0.254".parse().unwrap(),
             silent: true,
+            source: None,
         };
         let here = NextHop::Here {
             interface: Ifindex(1),

@@ -16,6 +16,7 @@ mod next_hop;
 pub mod offload;
 mod other_users;
 mod route;
+mod routing_policy;
 mod sockets;
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
 pub use other_users::ingress_qdiscs;
 pub use route::{Via, query_route};
+pub use routing_policy::RoutingPolicy;
 pub use sockets::{UdpSocket, name_owners, udp_sockets};
 
 use next_hop::NextHops;

@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use compile::host::Interface;
 use futures::TryStreamExt;
 use rtnetlink::Handle;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use rtnetlink::packet_route::address::{
+    AddressAttribute, AddressFlags, AddressMessage, AddressScope,
+};
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, InfoKind, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo,
     LinkLayerType, LinkMessage,
@@ -36,6 +38,7 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let addresses = handle.address().get().execute();
     let messages: Vec<AddressMessage> = addresses.try_collect().await.map_err(dump("addresses"))?;
     let mut ranked: Vec<(Rank, Ifindex, IpAddr)> = messages.iter().filter_map(address).collect();
+    let primary = ranked.iter().filter_map(lendable).collect::<Vec<_>>();
     // Stable: within a rank the kernel's order stays.
     ranked.sort_by_key(|(rank, ..)| *rank);
     let mut addresses: BTreeMap<Ifindex, Vec<IpAddr>> = BTreeMap::new();
@@ -51,7 +54,41 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
         interface.addresses = addresses.remove(&interface.index).unwrap_or_default();
         interface.broadcasts = broadcasts.remove(&interface.index).unwrap_or_default();
     }
+    lend(&mut links, &primary);
     Ok(links)
+}
+
+/// An address that interfaces without one may send from: primary, and of a scope beyond the link.
+fn lendable((rank, index, address): &(Rank, Ifindex, IpAddr)) -> Option<(Ifindex, Ipv4Addr)> {
+    match (rank, address) {
+        ((scope, _, false), IpAddr::V4(address)) if *scope < u8::from(AddressScope::Link) => {
+            Some((*index, *address))
+        }
+        _ => None,
+    }
+}
+
+/// Gives interfaces without an IPv4 address the one that the kernel sends from there: the VRF's, else
+/// the first of another interface in the same VRF, `lo` being the first (`inet_select_addr`).
+fn lend(links: &mut [Link], lendable: &[(Ifindex, Ipv4Addr)]) {
+    let mut first: BTreeMap<Option<Ifindex>, (bool, Ipv4Addr)> = BTreeMap::new();
+    for Link { interface, .. } in links.iter() {
+        let own = lendable.iter().find(|(index, _)| *index == interface.index);
+        let Some((_, address)) = own else {
+            continue;
+        };
+        let of_vrf = interface.is_vrf();
+        match first.get(&interface.vrf) {
+            Some((true, _)) => {}
+            Some((false, _)) if !of_vrf => {}
+            _ => drop(first.insert(interface.vrf, (of_vrf, *address))),
+        }
+    }
+    for Link { interface, .. } in links {
+        if !interface.addresses.iter().any(IpAddr::is_ipv4) {
+            interface.lent = first.get(&interface.vrf).map(|(_, address)| *address);
+        }
+    }
 }
 
 fn link(message: LinkMessage) -> Link {
@@ -68,6 +105,8 @@ fn link(message: LinkMessage) -> Link {
         no_ipv6: false,
         shared_with: Vec::new(),
         broadcasts: Vec::new(),
+        vrf: None,
+        lent: None,
     };
     let has_header = matches!(
         header.link_layer_type,
@@ -103,6 +142,7 @@ fn has_no_ipv6(families: &[AfSpecUnspec]) -> bool {
 /// macvlans upon it (`rx_handler`). One that was moved to another namespace is not seen from here.
 fn share(links: &mut [Link]) {
     let mut shared: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
+    let mut vrfs = BTreeMap::new();
     let names: BTreeMap<u32, String> = links
         .iter()
         .map(|link| (link.interface.index.0, link.interface.name.clone()))
@@ -138,7 +178,13 @@ fn share(links: &mut [Link]) {
                     }
                 }
                 // A VRF takes nothing away: sockets and routing within it get the packets.
-                LinkInfo::PortKind(kind) if *kind != InfoPortKind::Vrf => {
+                LinkInfo::Kind(InfoKind::Vrf) => {
+                    vrfs.insert(interface.index, interface.index);
+                }
+                LinkInfo::PortKind(InfoPortKind::Vrf) => {
+                    vrfs.extend(controller(message).map(|vrf| (interface.index, Ifindex(vrf))));
+                }
+                LinkInfo::PortKind(kind) => {
                     if let Some(name) = controller(message).and_then(|index| names.get(&index)) {
                         let text = format!("{kind} {name}");
                         shared.entry(interface.index).or_default().push(text);
@@ -150,6 +196,7 @@ fn share(links: &mut [Link]) {
     }
     for Link { interface, .. } in links {
         interface.shared_with = shared.remove(&interface.index).unwrap_or_default();
+        interface.vrf = vrfs.get(&interface.index).copied();
     }
 }
 

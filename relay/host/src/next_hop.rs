@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::names::Names;
 use super::route::{Via, query_route};
+use super::routing_policy::RoutingPolicy;
 use super::{Error, Notification};
 
 /// How long neighbours that were just asked have to answer before the rest goes on without them.
@@ -34,6 +35,8 @@ pub(super) struct NextHops {
     queries: BTreeSet<NextHopQuery>,
     /// Answers of the routing table, by query.
     routes: BTreeMap<NextHopQuery, Option<Via>>,
+    /// What routes are chosen by; `None`: not known.
+    policy: Option<RoutingPolicy>,
     /// What the neighbour table holds of the next hops; `None`: not known.
     neighbours: Option<BTreeMap<Via, Neighbour>>,
     /// Those that the kernel asked in vain, until they answer.
@@ -53,6 +56,7 @@ impl NextHops {
             names: Names::new(),
             queries: BTreeSet::new(),
             routes: BTreeMap::new(),
+            policy: None,
             neighbours: None,
             silent: BTreeSet::new(),
         }
@@ -73,6 +77,7 @@ impl NextHops {
 
     pub(super) fn forget_routes(&mut self) {
         self.routes.clear();
+        self.policy = None;
     }
 
     /// A name that has no address yet has no next hop.
@@ -106,12 +111,27 @@ impl NextHops {
     ) -> Result<BTreeMap<NextHopQuery, NextHop>, Error> {
         let missing = self.queries.iter().filter(|q| !self.routes.contains_key(q));
         let missing: Vec<NextHopQuery> = missing.cloned().collect();
+        if !missing.is_empty() && self.policy.is_none() {
+            self.policy = Some(RoutingPolicy::read(&self.handle).await);
+        }
+        let policy = self.policy.clone().unwrap_or_default();
+        // Of a thousand outputs to one host each has a port of its own; most tables do not mind.
+        let mut asked = BTreeMap::new();
         for query in missing {
             let Some(address) = self.address(&query.destination) else {
                 continue;
             };
+            let packet = policy.relevant(query.packet);
             let by = query.interface.as_deref();
-            let via = query_route(&self.handle, address, by, interfaces).await;
+            let via = match asked.get(&(address, query.interface.clone(), packet)) {
+                Some(via) => *via,
+                None => {
+                    let table = (&self.handle, &policy);
+                    let via = query_route(table, address, (by, packet), interfaces).await;
+                    asked.insert((address, query.interface.clone(), packet), via);
+                    via
+                }
+            };
             self.routes.insert(query, via);
         }
         self.read_neighbours(interfaces).await?;
@@ -131,7 +151,7 @@ impl NextHops {
         };
         let is_doubtful = |entry: Option<&Neighbour>| entry.is_none_or(Neighbour::is_doubtful);
         let vias = self.routes.values().flatten();
-        let doubtful = vias.filter(|via| !via.local && is_doubtful(known.get(via)));
+        let doubtful = vias.filter(|via| via.has_neighbour() && is_doubtful(known.get(via)));
         let doubtful: BTreeSet<Via> = doubtful.copied().collect();
         if doubtful.is_empty() {
             return false;
@@ -152,11 +172,20 @@ impl NextHops {
 
     fn next_hop(&self, via: Via, interfaces: &BTreeMap<Ifindex, Interface>) -> NextHop {
         let Via {
-            interface, address, ..
+            interface,
+            address,
+            source,
+            ..
         } = via;
         if via.local {
-            let source = via.source;
             return NextHop::Here { interface, source };
+        }
+        if let Some(why) = via.detour {
+            return NextHop::Routed {
+                interface,
+                source,
+                why,
+            };
         }
         let own = interfaces.get(&interface).and_then(|link| link.mac);
         let neighbour = self.neighbours.as_ref().and_then(|known| known.get(&via));
@@ -164,6 +193,7 @@ impl NextHops {
             interface,
             via: address,
             mac,
+            source,
         };
         match (own, neighbour.and_then(Neighbour::valid_mac)) {
             (None, _) => resolved(None),
@@ -172,6 +202,7 @@ impl NextHops {
                 interface,
                 via: address,
                 silent: self.silent.contains(&via),
+                source,
             },
         }
     }
@@ -196,7 +227,8 @@ impl NextHops {
         let mut asked = BTreeSet::new();
         for via in &vias {
             let has_header = |link: &Interface| link.mac.is_some();
-            let can_ask = !via.local && interfaces.get(&via.interface).is_some_and(has_header);
+            let can_ask =
+                via.has_neighbour() && interfaces.get(&via.interface).is_some_and(has_header);
             if can_ask && !table.contains_key(&key(via)) && self.ask(*via).await {
                 asked.insert(key(via));
             }

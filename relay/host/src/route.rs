@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use compile::host::Interface;
+use compile::host::{Detour, Interface, PacketQuery};
 use futures::TryStreamExt;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
 };
 use rtnetlink::{Handle, RouteMessageBuilder};
 use rules::net::Ifindex;
+use rules::rule::SourceChoice;
+
+use super::routing_policy::{RoutingPolicy, is_own};
 
 /// A next hop: interface and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,28 +23,64 @@ pub struct Via {
     pub address: IpAddr,
     /// The destination is this host: one of its own addresses, or what a route says is local.
     pub local: bool,
-    /// The address that a socket would send from, where the table says.
+    /// The address that a socket would send from.
     pub source: Option<IpAddr>,
+    /// What else is to be done on the way.
+    pub detour: Option<Detour>,
 }
 
-/// Asks the routing table for the way to `destination`, by `interface` if one is named; `None` if no route
-/// leads there.
+impl Via {
+    /// Says whether it is for MCR to find who is next.
+    pub(crate) const fn has_neighbour(&self) -> bool {
+        !self.local && self.detour.is_none()
+    }
+}
+
+/// Asks the routing table for the way to `destination`, by `interface` if one is named, of what `packet`
+/// shows; `None` if no route leads there.
 pub async fn query_route(
-    handle: &Handle,
+    (handle, policy): (&Handle, &RoutingPolicy),
     destination: IpAddr,
-    interface: Option<&str>,
+    (interface, packet): (Option<&str>, PacketQuery),
     interfaces: &BTreeMap<Ifindex, Interface>,
 ) -> Option<Via> {
+    let packet = policy.relevant(packet);
     let mut message = request(destination);
+    let mut ask = |attribute| message.attributes.push(attribute);
     if let Some(name) = interface {
         let link = interfaces.values().find(|link| link.name == name)?;
-        message.attributes.push(RouteAttribute::Oif(link.index.0));
+        ask(RouteAttribute::Oif(link.index.0));
     }
+    // The table refuses to say anything about another host's.
+    if let SourceChoice::Address(source) = packet.source
+        && is_own(source, interfaces)
+    {
+        ask(RouteAttribute::Source(source.into()));
+    }
+    if packet.ports.is_some() || packet.source_port.is_some() {
+        ask(RouteAttribute::IpProto(UDP));
+    }
+    if let Some(ports) = packet.ports {
+        ask(RouteAttribute::Dport(ports.first));
+    }
+    if let Some(port) = packet.source_port {
+        ask(RouteAttribute::Sport(port));
+    }
+    message.header.tos = packet.dscp.unwrap_or_default() << 2;
     // An error is the kernel's way to say that there is no route.
     let mut answers = Box::pin(handle.route().get(message).execute());
     let answer = answers.try_next().await.ok().flatten()?;
-    via(destination, &answer)
+    let mut via = via(destination, &answer)?;
+    let link = interfaces.get(&via.interface);
+    if policy.tells_apart(destination, interface, &packet, interfaces) {
+        via.detour = Some(Detour::ByPacket);
+    } else if link.is_some_and(Interface::is_vrf) {
+        via.detour = via.detour.or(Some(Detour::Vrf));
+    }
+    Some(via)
 }
+
+const UDP: u8 = 17;
 
 fn request(destination: IpAddr) -> RouteMessage {
     match destination {
@@ -60,7 +99,7 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
         RouteType::Unicast | RouteType::Broadcast | RouteType::Anycast => false,
         _ => return None,
     };
-    let (mut interface, mut source) = (None, None);
+    let (mut interface, mut source, mut detour) = (None, None, None);
     let mut address = destination;
     for attribute in &answer.attributes {
         match attribute {
@@ -71,6 +110,9 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
             | RouteAttribute::Via(RouteVia::Inet6(gateway)) => address = (*gateway).into(),
             RouteAttribute::PrefSource(RouteAddress::Inet(own)) => source = Some((*own).into()),
             RouteAttribute::PrefSource(RouteAddress::Inet6(own)) => source = Some((*own).into()),
+            RouteAttribute::EncapType(_) | RouteAttribute::Encap(_) => {
+                detour = Some(Detour::Encapsulated);
+            }
             _ => {}
         }
     }
@@ -78,6 +120,7 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
         interface: interface?,
         address,
         local,
-        source: source.filter(|_| local),
+        source,
+        detour,
     })
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use compile::host::{Destination, NextHop};
+use compile::host::{Destination, NextHop, PacketQuery};
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use rules::net::Mac;
 use sys::netns::Namespace;
@@ -60,6 +60,7 @@ fn query(destination: &str, interface: Option<&str>) -> NextHopQuery {
     NextHopQuery {
         destination: Destination::Address(destination.parse().unwrap()),
         interface: interface.map(str::to_owned),
+        packet: PacketQuery::default(),
     }
 }
 

@@ -187,6 +187,8 @@ fn host() -> Host {
         no_ipv6: false,
         shared_with: Vec::new(),
         broadcasts: Vec::new(),
+        vrf: None,
+        lent: None,
     };
     let links = [link(2, "eth0"), link(3, "eth1")];
     Host {

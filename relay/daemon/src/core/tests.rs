@@ -35,6 +35,8 @@ fn link(index: u32, name: &str) -> Interface {
         no_ipv6: false,
         shared_with: Vec::new(),
         broadcasts: Vec::new(),
+        vrf: None,
+        lent: None,
     }
 }
 
@@ -325,6 +327,7 @@ fn a_next_hop_that_answers_brings_the_output_up() {
         interface,
         via,
         silent: true,
+        source: None,
     });
     let first = step(&core, asked, &silent);
     let down =
@@ -336,6 +339,7 @@ fn a_next_hop_that_answers_brings_the_output_up() {
         interface,
         via,
         mac,
+        source: None,
     });
     let step = follow(&core, found, &BTreeSet::new());
     assert!(!down(&step.diff().set[0].1));
@@ -415,6 +419,7 @@ fn a_change_of_few_rules_shares_the_budget_as_a_whole_look_does() {
         interface,
         via,
         mac,
+        source: None,
     };
     host.next_hops.insert(query, next_hop);
     let host = Arc::new(host);

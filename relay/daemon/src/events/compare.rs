@@ -1,5 +1,7 @@
 //! Events found by comparing how things are with how they were.
 
+use std::collections::BTreeSet;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -149,7 +151,8 @@ fn of_names(old: &Host, new: &Host) -> Vec<Event> {
 
 /// Destinations that are reached in another way than before.
 fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
-    let mut events = Vec::new();
+    // Of several outputs to one destination it is told once.
+    let mut told = BTreeSet::new();
     for (query, now) in &new.next_hops {
         if old.next_hops.get(query).is_none_or(|before| before == now) {
             continue;
@@ -160,6 +163,7 @@ fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
                 interface,
                 via,
                 mac,
+                ..
             } => {
                 let link = new.interfaces.get(interface);
                 let link = link.map_or_else(|| interface.0.to_string(), |link| link.name.clone());
@@ -167,11 +171,17 @@ fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
                 format!("{destination} is now reached by {link} via {via}{at}")
             }
             NextHop::Here { .. } => format!("{destination} is now this host"),
+            NextHop::Routed { why, .. } => {
+                format!("{destination} is now reached by a socket: {why}")
+            }
             NextHop::NoRoute | NextHop::Unresolved { .. } => continue,
         };
-        events.push(event(NEXT_HOP_CHANGED, &destination, message));
+        told.insert((destination, message));
     }
+    let events = told.into_iter();
     events
+        .map(|(destination, message)| event(NEXT_HOP_CHANGED, &destination, message))
+        .collect()
 }
 
 fn difference(before: &Interface, now: &Interface) -> String {

@@ -23,6 +23,8 @@ fn host() -> Host {
             mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
             addresses: vec![format!("10.0.{index}.1").parse().unwrap()],
             broadcasts: Vec::new(),
+            vrf: None,
+            lent: None,
             gro_list: false,
             no_ipv6: false,
             shared_with: Vec::new(),

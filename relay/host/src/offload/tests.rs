@@ -116,6 +116,8 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
         no_ipv6: false,
         shared_with: Vec::new(),
         broadcasts: Vec::new(),
+        vrf: None,
+        lent: None,
     };
     host.interfaces.insert(INGRESS, link);
     let mut table = Table::default();

@@ -144,6 +144,8 @@ mod tests {
             mac: Some(Mac([2, 0, 0, 0, 0, 1])),
             addresses: Vec::new(),
             broadcasts: Vec::new(),
+            vrf: None,
+            lent: None,
             gro_list: false,
             no_ipv6: false,
             shared_with: Vec::new(),

@@ -15,7 +15,7 @@ use bpf::stray;
 use compile::host::{Host, HostTunnel, NextHop, NextHopQuery};
 use compile::placement::{PathChoices, Support};
 use compile::table::Path;
-use compile::{Compiled, RuleView, compile, next_hop_queries, tunnel_query};
+use compile::{Compiled, RuleView, compile, next_hop_queries, next_hop_query, tunnel_query};
 use config::Settings;
 use dataplane::features::{Feature, Features};
 use host::udp_sockets;
@@ -174,14 +174,13 @@ impl Snapshot {
                 via,
             });
         }
-        let query = NextHopQuery {
-            destination: spec.destination(),
-            interface: named.map(str::to_owned),
-        };
+        let query = next_hop_query(spec);
         let address = self.host.address(&query.destination)?;
         let (Ifindex(index), via) = match self.host.next_hops.get(&query)? {
             NextHop::NoRoute => return None,
-            NextHop::Here { interface, .. } => (*interface, address),
+            NextHop::Here { interface, .. } | NextHop::Routed { interface, .. } => {
+                (*interface, address)
+            }
             NextHop::Unresolved { interface, via, .. }
             | NextHop::Resolved { interface, via, .. } => (*interface, *via),
         };

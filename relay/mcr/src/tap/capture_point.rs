@@ -161,7 +161,9 @@ fn route_to<'a>(
 ) -> Option<&'a InterfaceStatus> {
     let via = control.block_on(async {
         let handle = host::connect().ok()?;
-        host::query_route(&handle, destination, None, &BTreeMap::new()).await
+        let policy = host::RoutingPolicy::default();
+        let asked = (None, compile::host::PacketQuery::default());
+        host::query_route((&handle, &policy), destination, asked, &BTreeMap::new()).await
     })?;
     all.iter().find(|link| link.index == via.interface.0)
 }

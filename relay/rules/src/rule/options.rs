@@ -41,7 +41,7 @@ pub enum Ttl {
 }
 
 /// Source address of a copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SourceChoice {
     /// The egress interface's primary address, followed as it changes.
     #[default]

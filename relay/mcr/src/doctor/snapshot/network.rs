@@ -2,7 +2,7 @@
 
 use compile::host::{Destination, Host, NextHop, NextHopQuery};
 use host::{
-    Error, Ipsec, Via, connect, ingress_qdiscs, look_up, query_route, read_links,
+    Error, Ipsec, RoutingPolicy, Via, connect, ingress_qdiscs, look_up, query_route, read_links,
     read_multicast_routes,
 };
 use rules::net::Ifindex;
@@ -27,6 +27,7 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
     };
     host.policies = Ipsec::follow().policies().await;
     host.multicast_routes = read_multicast_routes(host.interfaces.values());
+    let policy = RoutingPolicy::read(&handle).await;
     for query in queries {
         if let Destination::Name { name, .. } = &query.destination
             && !host.names.contains_key(name)
@@ -36,8 +37,8 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
         let Some(destination) = host.address(&query.destination) else {
             continue;
         };
-        let by = query.interface.as_deref();
-        let via = query_route(&handle, destination, by, &host.interfaces).await;
+        let asked = (query.interface.as_deref(), query.packet);
+        let via = query_route((&handle, &policy), destination, asked, &host.interfaces).await;
         host.next_hops
             .insert(query, via.map_or(NextHop::NoRoute, reached));
     }
@@ -51,9 +52,17 @@ const fn reached(via: Via) -> NextHop {
             source: via.source,
         };
     }
+    if let Some(why) = via.detour {
+        return NextHop::Routed {
+            interface: via.interface,
+            source: via.source,
+            why,
+        };
+    }
     NextHop::Resolved {
         interface: via.interface,
         via: via.address,
         mac: None,
+        source: via.source,
     }
 }

@@ -1,0 +1,277 @@
+//! The host's routing policy (`ip rule`), as far as the routing table cannot be asked for all that it
+//! goes by: what an output keeps of each packet is not known beforehand.
+
+use compile::host::{Interface, PacketQuery};
+use compile::ipsec::{Holds, within};
+use futures::TryStreamExt;
+use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage, RulePortRange};
+use rtnetlink::{Handle, IpVersion};
+use rules::net::{Ports, Prefix};
+use rules::rule::SourceChoice;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use rules::net::Ifindex;
+
+/// The rules that go by more than the destination.
+#[derive(Clone, Debug, Default)]
+pub struct RoutingPolicy(Vec<Rule>);
+
+/// What a rule goes by.
+#[derive(Clone, Debug, Default)]
+struct Rule {
+    is_inverted: bool,
+    source: Option<Prefix>,
+    destination: Option<Prefix>,
+    source_ports: Option<Ports>,
+    ports: Option<Ports>,
+    tos: u8,
+    by: Option<String>,
+    /// Something that no packet of a socket of this host shows, without mark.
+    is_for_others: bool,
+}
+
+const UDP: u8 = 17;
+
+impl RoutingPolicy {
+    /// Reads both families' rules; those of one that the kernel has not are none.
+    pub async fn read(handle: &Handle) -> Self {
+        let mut rules = Vec::new();
+        for (family, any) in [
+            (IpVersion::V4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            (IpVersion::V6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+        ] {
+            let listed = handle.rule().get(family).execute();
+            let listed: Vec<RuleMessage> = listed.try_collect().await.unwrap_or_default();
+            rules.extend(listed.iter().map(|message| rule(message, any)));
+        }
+        rules.retain(|rule| {
+            rule.source.is_some()
+                || rule.source_ports.is_some()
+                || rule.ports.is_some()
+                || rule.tos != 0
+        });
+        Self(rules)
+    }
+
+    /// What of `packet` can make a difference.
+    pub(crate) fn relevant(&self, packet: PacketQuery) -> PacketQuery {
+        let by_ports =
+            { self.0.iter() }.any(|rule| rule.ports.is_some() || rule.source_ports.is_some());
+        let by_source = self.0.iter().any(|rule| rule.source.is_some());
+        PacketQuery {
+            source: match packet.source {
+                SourceChoice::Keep if !by_source => SourceChoice::Auto,
+                source => source,
+            },
+            source_port: packet.source_port.filter(|_| by_ports),
+            ports: packet.ports.filter(|_| by_ports),
+            dscp: packet.dscp,
+        }
+    }
+
+    /// Says whether a rule is for some of the packets only, or goes by a source that the routing table
+    /// cannot be asked about, as it is of another host.
+    pub(crate) fn tells_apart(
+        &self,
+        destination: IpAddr,
+        interface: Option<&str>,
+        packet: &PacketQuery,
+        interfaces: &BTreeMap<Ifindex, Interface>,
+    ) -> bool {
+        let mut rules = self.0.iter();
+        rules.any(|rule| {
+            let holds = rule.holds(destination, interface, packet);
+            let asks_in_vain = match packet.source {
+                SourceChoice::Address(source) => {
+                    rule.source.is_some() && !is_own(source, interfaces)
+                }
+                SourceChoice::Auto | SourceChoice::Keep => false,
+            };
+            holds == Holds::Sometimes || holds == Holds::Always && asks_in_vain
+        })
+    }
+}
+
+/// Says whether an address is one of this host's.
+pub(crate) fn is_own(address: IpAddr, interfaces: &BTreeMap<Ifindex, Interface>) -> bool {
+    let mut links = interfaces.values();
+    links.any(|link| link.addresses.contains(&address))
+}
+
+fn rule(message: &RuleMessage, any: IpAddr) -> Rule {
+    let header = &message.header;
+    let mut rule = Rule {
+        is_inverted: header.flags.contains(RuleFlags::Invert),
+        // None but one of the same family has its rules.
+        destination: Some(Prefix::new(any, 0)),
+        tos: header.tos,
+        ..Rule::default()
+    };
+    let (mut mark, mut mask) = (0, u32::MAX);
+    let ports = |range: &RulePortRange| Ports {
+        first: range.start,
+        last: range.end,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Source(source) => {
+                rule.source = Some(Prefix::new(*source, header.src_len))
+            }
+            RuleAttribute::Destination(to) => {
+                rule.destination = Some(Prefix::new(*to, header.dst_len));
+            }
+            RuleAttribute::SourcePortRange(range) => rule.source_ports = Some(ports(range)),
+            RuleAttribute::DestinationPortRange(range) => rule.ports = Some(ports(range)),
+            RuleAttribute::Oifname(name) => rule.by = Some(name.clone()),
+            RuleAttribute::Iifname(name) => rule.is_for_others |= name != compile::host::LOOPBACK,
+            RuleAttribute::IpProtocol(protocol) => {
+                rule.is_for_others |= i32::from(*protocol) != i32::from(UDP)
+            }
+            RuleAttribute::UidRange(range) => rule.is_for_others |= range.start > 0,
+            RuleAttribute::L3MDev(is_set) => rule.is_for_others |= is_set,
+            RuleAttribute::TunId(id) => rule.is_for_others |= *id != 0,
+            RuleAttribute::FwMark(value) => mark = *value,
+            RuleAttribute::FwMask(value) => mask = *value,
+            _ => {}
+        }
+    }
+    rule.is_for_others |= mark & mask != 0;
+    rule
+}
+
+impl Rule {
+    /// Of which packets it holds.
+    fn holds(&self, destination: IpAddr, interface: Option<&str>, packet: &PacketQuery) -> Holds {
+        let source = match (self.source, packet.source) {
+            (None, _) => Holds::Always,
+            (Some(_), SourceChoice::Keep) => Holds::Sometimes,
+            // It is chosen once the route is known.
+            (Some(prefix), SourceChoice::Auto) => (prefix.length == 0).into(),
+            (Some(prefix), SourceChoice::Address(source)) => prefix.contains(source).into(),
+        };
+        let tos = match packet.dscp {
+            _ if self.tos == 0 => Holds::Always,
+            Some(dscp) => (dscp << 2 == self.tos).into(),
+            None => Holds::Sometimes,
+        };
+        let to = Prefix::host(destination);
+        let held = {
+            self.destination
+                .map_or(Holds::Always, |prefix| within(prefix, to))
+        }
+        .min(source)
+        .min(tos)
+        .min(among(self.ports, packet.ports))
+        .min(among(
+            self.source_ports,
+            packet.source_port.map(Ports::single),
+        ))
+        .min(
+            { self.by.as_deref() }
+                .is_none_or(|by| Some(by) == interface)
+                .into(),
+        )
+        .min((!self.is_for_others).into());
+        match (held, self.is_inverted) {
+            (Holds::Never, true) => Holds::Always,
+            (Holds::Always, true) => Holds::Never,
+            (held, _) => held,
+        }
+    }
+}
+
+/// Of which ports it holds that they are among those of a rule.
+fn among(rule: Option<Ports>, ports: Option<Ports>) -> Holds {
+    match (rule, ports) {
+        (None, _) => Holds::Always,
+        (Some(rule), Some(ports)) if rule.contains(ports.first) && rule.contains(ports.last) => {
+            Holds::Always
+        }
+        (Some(rule), Some(ports)) if !rule.overlaps(ports) => Holds::Never,
+        (Some(_), _) => Holds::Sometimes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn told(rule: Rule, packet: PacketQuery) -> bool {
+        let own = BTreeMap::new();
+        RoutingPolicy(vec![rule]).tells_apart(ip("10.9.9.9"), Some("eth1"), &packet, &own)
+    }
+
+    fn from(source: &str) -> Rule {
+        Rule {
+            source: Some(Prefix::new(ip(source), 24)),
+            ..Rule::default()
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_each_packet_cannot_be_asked_about() {
+        let auto = PacketQuery {
+            ports: Some(Ports::single(7000)),
+            ..PacketQuery::default()
+        };
+        let source = |source| PacketQuery { source, ..auto };
+        assert!(told(from("10.1.1.0"), source(SourceChoice::Keep)));
+        assert!(!told(from("10.1.1.0"), auto));
+        assert!(!told(
+            from("10.1.1.0"),
+            source(SourceChoice::Address(ip("10.2.2.2")))
+        ));
+        // Of another host.
+        assert!(told(
+            from("10.1.1.0"),
+            source(SourceChoice::Address(ip("10.1.1.9")))
+        ));
+        let port = |first, last| Rule {
+            ports: Some(Ports { first, last }),
+            ..Rule::default()
+        };
+        assert!(!told(port(7000, 7001), auto));
+        assert!(!told(port(8000, 8001), auto));
+        let range = PacketQuery {
+            ports: Some(Ports {
+                first: 7000,
+                last: 7009,
+            }),
+            ..auto
+        };
+        assert!(told(port(7000, 7001), range));
+        let by_source_port = || Rule {
+            source_ports: Some(Ports::single(5001)),
+            ..Rule::default()
+        };
+        assert!(told(by_source_port(), auto));
+        assert!(!told(
+            by_source_port(),
+            PacketQuery {
+                source_port: Some(1),
+                ..auto
+            }
+        ));
+        for others in [
+            Rule {
+                is_for_others: true,
+                ..from("10.1.1.0")
+            },
+            Rule {
+                by: Some("eth2".to_owned()),
+                ..from("10.1.1.0")
+            },
+            Rule {
+                destination: Some(Prefix::host(ip("10.9.9.8"))),
+                ..from("10.1.1.0")
+            },
+        ] {
+            assert!(!told(others, source(SourceChoice::Keep)));
+        }
+    }
+}
