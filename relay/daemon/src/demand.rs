@@ -9,18 +9,18 @@ mod record;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use compile::host::{Host, Interface};
-use igmp::codec::Version;
-use igmp::router::{Querier, Router, Setting};
-use rules::demand::{Listening, SourceFilter};
+use igmp::listeners::Listeners;
+use igmp::router::Setting;
+use observe::events::Events;
+use rules::demand::Listening;
 use rules::net::{Ifindex, Prefix};
 use tokio::sync::watch;
 
 use crate::abort_on_panic;
-use crate::events::Events;
 use driver::Driver;
 use record::Record;
 
@@ -87,123 +87,6 @@ impl Link {
                 .collect(),
         }
     }
-}
-
-/// Both families' routers of an interface.
-#[derive(Debug)]
-struct Routers {
-    name: String,
-    ipv4: Router,
-    ipv6: Router,
-    /// Why it is not listened there.
-    problem: Option<String>,
-}
-
-type Shared = Arc<Mutex<BTreeMap<Ifindex, Routers>>>;
-
-/// Who listens, for whoever shows it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Listeners(Shared);
-
-/// A host that listens to a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) group: IpAddr,
-    pub(crate) host: IpAddr,
-    pub(crate) version: Version,
-    pub(crate) filter: SourceFilter,
-    /// Since when, and since when it has said nothing more.
-    pub(crate) since: Duration,
-    pub(crate) silent: Duration,
-}
-
-/// How an interface stands, for one family.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LinkStanding {
-    pub(crate) interface: String,
-    pub(crate) ipv4: bool,
-    pub(crate) querier: Querier,
-    pub(crate) groups: usize,
-    pub(crate) reports: u64,
-    pub(crate) refused: u64,
-    pub(crate) problem: Option<String>,
-}
-
-impl Listeners {
-    /// The hosts that listen to groups of a range on an interface, at most so many.
-    pub(crate) fn members(&self, link: Ifindex, range: Prefix, most: usize) -> Vec<Member> {
-        let now = Instant::now();
-        let routers = lock(&self.0);
-        let Some(routers) = routers.get(&link) else {
-            return Vec::new();
-        };
-        let groups = routers.of(range.address.is_ipv4()).hosts(range);
-        let members = groups.flat_map(|(group, hosts)| {
-            hosts.iter().map(move |(address, host)| Member {
-                group,
-                host: *address,
-                version: host.version,
-                filter: host.filter.clone(),
-                since: now.saturating_duration_since(host.since),
-                silent: now.saturating_duration_since(host.seen),
-            })
-        });
-        members.take(most).collect()
-    }
-
-    /// How many hosts listen to groups of a range on an interface.
-    pub(crate) fn count(&self, link: Ifindex, range: Prefix) -> u64 {
-        let routers = lock(&self.0);
-        let Some(routers) = routers.get(&link) else {
-            return 0;
-        };
-        let groups = routers.of(range.address.is_ipv4()).hosts(range);
-        let hosts: BTreeSet<IpAddr> = groups
-            .flat_map(|(_, hosts)| hosts.keys())
-            .copied()
-            .collect();
-        hosts.len() as u64
-    }
-
-    /// How all interfaces with outputs on demand stand.
-    pub(crate) fn standing(&self) -> Vec<LinkStanding> {
-        let routers = lock(&self.0);
-        let families = routers.values().flat_map(|routers| {
-            [(true, &routers.ipv4), (false, &routers.ipv6)].map(|family| (routers, family))
-        });
-        let standing = families.filter(|(_, (_, router))| router.is_used());
-        standing
-            .map(|(routers, (ipv4, router))| LinkStanding {
-                interface: routers.name.clone(),
-                ipv4,
-                querier: router.querier(),
-                groups: router.wanted().len(),
-                reports: router.reports(),
-                refused: router.refused(),
-                problem: routers.problem.clone(),
-            })
-            .collect()
-    }
-}
-
-impl Routers {
-    const fn of(&self, ipv4: bool) -> &Router {
-        match ipv4 {
-            true => &self.ipv4,
-            false => &self.ipv6,
-        }
-    }
-
-    const fn of_mut(&mut self, ipv4: bool) -> &mut Router {
-        match ipv4 {
-            true => &mut self.ipv4,
-            false => &mut self.ipv6,
-        }
-    }
-}
-
-fn lock(shared: &Shared) -> MutexGuard<'_, BTreeMap<Ifindex, Routers>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Forgets what a daemon that is gone has written down.
@@ -281,7 +164,7 @@ impl Demand {
 
     /// Writes down what is listened to, for the next daemon.
     pub(crate) fn save(&self) {
-        self.record.write(&lock(&self.listeners.0));
+        self.record.write(&self.listeners.lock());
     }
 
     /// Forgets what is written down.

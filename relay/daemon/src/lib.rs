@@ -5,17 +5,14 @@
 //! and shows the outcome as a view, which the API and the sampler read.
 
 mod abort_on_panic;
-mod alarms;
 mod api;
 mod beginning;
-mod chunks;
 pub mod config_files;
 mod core;
 mod dataplane_thread;
 mod demand;
 mod descriptor_store;
 mod error;
-mod events;
 mod fleet;
 mod instance;
 #[cfg(feature = "rehearsal")]
@@ -23,13 +20,13 @@ pub mod left_behind;
 pub mod leftovers;
 mod memberships;
 mod options;
+mod sampling;
 mod service_manager;
 mod signals;
 mod start;
 mod state;
-mod stats;
+mod states;
 mod supervisor;
-mod view;
 
 use std::time::Duration;
 

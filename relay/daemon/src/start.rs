@@ -14,6 +14,9 @@ use dataplane::features::Feature;
 use host::backlog::{self, Backlog};
 use host::offload::Offload;
 use host::tunnels::Tunnels;
+use observe::events::{self, Events, webhook};
+use observe::stats::{Identity, Sampler};
+use observe::view::View;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
@@ -28,18 +31,15 @@ use crate::dataplane_thread::DataplaneThread;
 use crate::demand::Demand;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
-use crate::events::{self, Events, webhook};
 use crate::fleet::{Fleet, Lent};
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
 use crate::signals::Signals;
 use crate::state::running::RunningStore;
-use crate::stats::{Identity, Sampler};
 use crate::supervisor::Supervisor;
 use crate::supervisor::occupied::occupied;
-use crate::view::View;
-use crate::{abort_on_panic, config_files, service_manager};
+use crate::{abort_on_panic, config_files, sampling, service_manager};
 
 /// Changes that may wait for the supervisor.
 const QUEUE: usize = 64;
@@ -108,7 +108,7 @@ async fn start(
             .as_ref()
             .map(|fleet| fleet.name.clone()),
     };
-    let events = Events::new();
+    let events = Events::default();
     let mut joined = Joined::default();
     let descriptor_store = block_in_place(|| {
         DescriptorStore::open(
@@ -182,11 +182,12 @@ async fn start(
         supervisor.events.publish(events::not_used(&error));
     }
     let sampler = Sampler::default();
-    abort_on_panic::spawn(
-        sampler
-            .clone()
-            .run(dataplane.clone(), view.clone(), events.clone()),
-    );
+    abort_on_panic::spawn(sampling::run(
+        sampler.clone(),
+        dataplane.clone(),
+        view.clone(),
+        events.clone(),
+    ));
     abort_on_panic::spawn(webhook::run(
         events.clone(),
         view.clone(),

@@ -111,15 +111,15 @@ fn every_fault_names_a_test_that_exists_and_who_tells() {
         let texts = files.map(|file| fs::read_to_string(file).unwrap());
         texts.collect::<String>()
     };
-    let events = sources("relay/daemon/src/events");
+    let events = sources("relay/observe/src/events");
     let metrics = [
         "relay/api/src/reply",
         "relay/counters/src",
-        "relay/daemon/src/stats",
+        "relay/observe/src/stats",
     ]
     .map(sources)
     .concat()
-        + &sources("relay/daemon/src/stats/metrics");
+        + &sources("relay/observe/src/stats/metrics");
     let checks = read("relay/mcr/src/doctor.rs");
     let mut rows = 0;
     for row in faults.lines().filter(|line| line.contains(".rs`")) {

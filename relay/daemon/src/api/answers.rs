@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use api::query::{RulesQuery, StatsQuery};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use observe::chunks::Piece;
+use observe::stats::metrics::Format;
+use observe::view::View;
 
 use super::connections::Connection;
 use super::refusal::Answer;
-use crate::chunks::Piece;
-use crate::stats::metrics::Format;
-use crate::view::View;
 
 /// Bytes of all texts together, packed as they are; a single one may be larger.
 const ROOM: usize = 16 << 20;

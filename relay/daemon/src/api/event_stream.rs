@@ -11,13 +11,13 @@ use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, stream};
+use observe::events::{Begin, Delivery, KEPT, Numbered, Subscriber};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::connections::{Connection, Held};
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
-use crate::events::{Begin, Delivery, KEPT, Numbered, Subscriber};
 
 /// How often a comment is sent while nothing happens, so that a vanished client is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

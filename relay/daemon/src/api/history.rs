@@ -6,6 +6,7 @@ use api::reply::{ErrorReply, History};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
+use observe::stats::history::{STEP_SECONDS, STEPS};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -14,7 +15,6 @@ use super::refusal::{Answer, Code, Refusal};
 use super::routes::{Client, text};
 use super::selection;
 use super::service::Service;
-use crate::stats::history::{STEP_SECONDS, STEPS};
 
 /// How much of the past, and of which rules.
 #[derive(Debug, Deserialize, IntoParams)]

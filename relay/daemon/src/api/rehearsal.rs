@@ -13,6 +13,10 @@ use axum::Router;
 use compile::host::{Host, Interface};
 use compile::placement::{PathChoice, Support};
 use config::{Config, Settings};
+use igmp::listeners::Listeners;
+use observe::events::Events;
+use observe::stats::{Identity, Sampler};
+use observe::view::View;
 use rules::net::{Ifindex, Mac};
 use rules::ruleset::{Policy, RuleSet};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,12 +29,9 @@ use super::server::serve_connection;
 use super::service::Service;
 use crate::core::Core;
 use crate::dataplane_thread::Unthreaded;
-use crate::demand::Listeners;
-use crate::events::Events;
 use crate::memberships::Joined;
-use crate::stats::{Identity, Sampler};
+use crate::states;
 use crate::supervisor::command::{Command, Order};
-use crate::view::{self, View};
 
 /// A daemon of its own whose host has `eth0` and `eth1`.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Default for Rehearsal {
             view,
             support: support(),
             features: dataplane::features::Features::default(),
-            events: Events::new(),
+            events: Events::default(),
             sampler: Sampler::default(),
             listeners: Listeners::default(),
             fleet: None,
@@ -150,14 +151,14 @@ impl Rehearsal {
             generation: self.core.generation(),
             rules: Arc::clone(self.core.rules()),
             settings: Arc::clone(self.core.settings()),
-            states: view::states(
+            states: states::states(
                 self.core.views(),
                 &Joined::default(),
                 &BTreeMap::new(),
                 None,
             ),
             host: Arc::clone(self.core.host()),
-            joins: view::joins(self.core.joined(), &Joined::default()),
+            joins: states::joins(self.core.joined(), &Joined::default()),
             unsaved: None,
         }));
         change

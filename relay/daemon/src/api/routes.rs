@@ -19,6 +19,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use observe::stats::metrics::Format;
 use rules::document::RuleDocument;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
@@ -39,7 +40,6 @@ use super::selection;
 use super::service::Service;
 use super::web;
 use crate::core::Request as ChangeRequest;
-use crate::stats::metrics::Format;
 use crate::supervisor::command::Order;
 
 /// How long a request may take from its head to its answer.

@@ -10,6 +10,14 @@ use api::reply::{
     PathStatus, RulePart, State, Status, TunnelStatus,
 };
 use api::request::{ActiveInput, RuleList};
+use igmp::listeners::Listeners;
+use observe::chunks::Chunks;
+use observe::events::Events;
+use observe::stats::metrics::{self, Format, Scrape};
+use observe::stats::process::Process;
+use observe::stats::writing::Streamed;
+use observe::stats::{self, Identity, Readings, Sampler};
+use observe::view::{InputState, RuleState, View};
 
 use compile::host::{Host, Interface};
 use compile::placement::Support;
@@ -27,18 +35,10 @@ use tokio::time::{Instant, timeout_at};
 use super::answers::{Answers, Made, Reading, Subject};
 use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
-use crate::chunks::Chunks;
 use crate::dataplane_thread::{self, DataplaneThread};
-use crate::demand::Listeners;
-use crate::events::Events;
 use crate::fleet::Fleet;
 use crate::options::LogControl;
-use crate::stats::metrics::{self, Format, Scrape};
-use crate::stats::process::Process;
-use crate::stats::writing::Streamed;
-use crate::stats::{self, Identity, Readings, Sampler};
 use crate::supervisor::command::{Command, Order, Turn};
-use crate::view::{InputState, RuleState, View};
 
 /// What runs is permitted, whatever it is.
 const LINK_LOCAL: Policy = Policy {

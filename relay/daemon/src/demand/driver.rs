@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use igmp::codec::{self, Heard, RouterMessage};
+use igmp::listeners::{Listeners, Routers};
 use igmp::router::{Querier, Router};
+use observe::events::{self, Events};
 use rules::demand::{Groups, Listening};
 use rules::net::Ifindex;
 use sys::group_socket::GroupSocket;
@@ -19,8 +21,7 @@ use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use tokio::time::sleep_until;
 
 use super::record::Record;
-use super::{Link, Links, Listeners, Routers, Told, lock};
-use crate::events::{self, Events};
+use super::{Link, Links, Told};
 
 /// Packets that are read of a socket before others get their turn.
 const BURST: usize = 64;
@@ -134,7 +135,7 @@ impl Driver {
     }
 
     fn due(&self) -> Option<Instant> {
-        let routers = lock(&self.listeners.0);
+        let routers = self.listeners.lock();
         let routers = routers
             .values()
             .flat_map(|routers| [&routers.ipv4, &routers.ipv6]);
@@ -161,7 +162,7 @@ impl Driver {
         if self.save_at.is_some_and(|at| at <= now) {
             self.save_at = (!self.links.is_empty()).then_some(now + SAVE_AGAIN);
             let (record, listeners) = (self.record.clone(), self.listeners.clone());
-            spawn_blocking(move || record.write(&lock(&listeners.0)));
+            spawn_blocking(move || record.write(&listeners.lock()));
         }
     }
 
@@ -171,7 +172,7 @@ impl Driver {
         let mut has_changed = false;
         let mut refused = 0;
         {
-            let mut all = lock(&self.listeners.0);
+            let mut all = self.listeners.lock();
             for (index, routers) in all.iter_mut() {
                 for ipv4 in [true, false] {
                     let router = routers.of_mut(ipv4);
@@ -244,7 +245,7 @@ impl Driver {
     }
 
     fn publish(&self) {
-        let all = lock(&self.listeners.0);
+        let all = self.listeners.lock();
         let before = self.listening.borrow().clone();
         let links = all.iter().map(|(index, routers)| {
             let (ipv4, ipv6) = (routers.ipv4.wanted(), routers.ipv6.wanted());
@@ -283,7 +284,7 @@ impl Driver {
             Ok(heard) => {
                 let own = self.links.get(&place.0).map(|link| &link.addresses);
                 let is_own = |heard: &Heard| own.is_some_and(|own| own.contains(&heard.from));
-                if let Some(routers) = lock(&self.listeners.0).get_mut(&place.0) {
+                if let Some(routers) = self.listeners.lock().get_mut(&place.0) {
                     let router = routers.of_mut(place.1);
                     heard
                         .iter()
@@ -303,7 +304,7 @@ impl Driver {
     fn set_links(&mut self, links: Links, recorded: &Listening) {
         let now = Instant::now();
         {
-            let mut all = lock(&self.listeners.0);
+            let mut all = self.listeners.lock();
             all.retain(|index, _| links.0.contains_key(index));
             for (index, link) in &links.0 {
                 let routers = all.entry(*index).or_insert_with(|| Routers {
@@ -363,7 +364,7 @@ impl Driver {
             if problem.is_some() {
                 self.retry_at.get_or_insert(now + RETRY);
             }
-            if let Some(routers) = lock(&self.listeners.0).get_mut(&place.0) {
+            if let Some(routers) = self.listeners.lock().get_mut(&place.0) {
                 if problem.is_none() {
                     // Whatever was missed meanwhile is asked for.
                     routers.of_mut(place.1).renew(now);

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use compile::host::Host;
+use igmp::listeners::Routers;
 use igmp::timers::Timers;
 use rules::demand::{Groups, Listening, SourceFilter};
 use rules::net::Ifindex;
 use serde::{Deserialize, Serialize};
-
-use super::Routers;
 
 /// Version of the file's format.
 const VERSION: u32 = 1;

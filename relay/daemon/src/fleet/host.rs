@@ -7,16 +7,16 @@ use std::time::Duration;
 use api::reply::FleetCounters;
 use dataplane::counters::{Counters, DropReason, RuleCounters};
 use fleet::host::{BoxFuture, Event, Fitness, Host};
+use observe::events::{self, Events};
+use observe::silence;
+use observe::stats::Sampler;
+use observe::view::{RuleState, View};
 use rules::document::RuleDocument;
 use rules::printable::plural;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::alarms::silence;
 use crate::dataplane_thread::DataplaneThread;
-use crate::events::{self, Events};
-use crate::stats::Sampler;
 use crate::supervisor::command::{Command, FleetRules, Order, Turn};
-use crate::view::{RuleState, View};
 
 /// How long a stream that has paused for long is one that does so, and gets so many times as long
 /// before it is silent.

@@ -9,6 +9,9 @@ use compile::host::Host;
 use config::{Config, Settings};
 use host::Snapshot;
 use host::backlog::{self, Outcome};
+use observe::events::kind::{BACKLOG_RAISED, BACKLOG_SHORT};
+use observe::events::{self, event};
+use observe::view::{RuleState, View};
 use rules::demand::Listening;
 use rules::net::Ifindex;
 use rules::ruleset::{Place, RuleChanges, RuleSet};
@@ -20,9 +23,7 @@ use super::occupied::occupied;
 use super::{Supervisor, with_warnings};
 use crate::core::{Refused, Request, Step, joins};
 use crate::dataplane_thread;
-use crate::events::kind::{BACKLOG_RAISED, BACKLOG_SHORT};
-use crate::events::{self, event};
-use crate::view::{self, View};
+use crate::states;
 
 /// Who asks for a change: the fleet is not refused over what one of its hosts does besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,7 +299,7 @@ impl Supervisor {
     fn update_view(&mut self, changes: Option<&RuleChanges>, events: Vec<Event>) {
         let before = self.view.borrow().clone();
         let known = changes.map(|changes| (&before.states, changes));
-        let states = view::states(self.core.views(), &self.joined, &self.merging, known);
+        let states = states::states(self.core.views(), &self.joined, &self.merging, known);
         self.replace_view(states, events);
     }
 
@@ -340,14 +341,14 @@ impl Supervisor {
     }
 
     /// Replaces the view; then publishes `events`, which led to it, and how it differs from before.
-    fn replace_view(&self, states: SharedMap<Place, Arc<view::RuleState>>, mut events: Vec<Event>) {
+    fn replace_view(&self, states: SharedMap<Place, Arc<RuleState>>, mut events: Vec<Event>) {
         let view = Arc::new(View {
             generation: self.core.generation(),
             rules: self.core.rules().clone(),
             settings: self.core.settings().clone(),
             states,
             host: self.core.host().clone(),
-            joins: view::joins(self.core.joined(), &self.joined),
+            joins: states::joins(self.core.joined(), &self.joined),
             unsaved: self.unsaved.clone(),
         });
         let before = self.view.send_replace(Arc::clone(&view));

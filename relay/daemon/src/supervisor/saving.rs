@@ -5,10 +5,10 @@ use std::io;
 
 use api::reply::Event;
 use config::{Config, OnFull};
+use observe::events;
 
 use super::Supervisor;
 use crate::core::{Refused, Step};
-use crate::events;
 use crate::state::journal::Prepared;
 use crate::state::running::Running;
 

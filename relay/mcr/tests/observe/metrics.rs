@@ -127,10 +127,10 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
     let text = std::fs::read_to_string(dist().join("grafana/mcr.json")).unwrap();
     let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
     let source = [
-        include_str!("../../../daemon/src/stats/metrics.rs"),
-        include_str!("../../../daemon/src/stats/metrics/drops.rs"),
-        include_str!("../../../daemon/src/stats/metrics/streams.rs"),
-        include_str!("../../../daemon/src/stats/metrics/latency.rs"),
+        include_str!("../../../observe/src/stats/metrics.rs"),
+        include_str!("../../../observe/src/stats/metrics/drops.rs"),
+        include_str!("../../../observe/src/stats/metrics/streams.rs"),
+        include_str!("../../../observe/src/stats/metrics/latency.rs"),
         include_str!("../../../api/src/reply/rule.rs"),
         include_str!("../../../api/src/reply/health.rs"),
         include_str!("../../../counters/src/merge.rs"),

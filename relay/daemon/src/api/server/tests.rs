@@ -6,6 +6,9 @@ use std::time::Instant;
 use api::client::{Client, Error};
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::Part;
+use observe::events::Events;
+use observe::stats::{Identity, Sampler};
+use observe::view::View;
 use rules::document::RuleDocument;
 use rules::ruleset::{Policy, RuleSet};
 use tokio::sync::{mpsc, watch};
@@ -15,10 +18,7 @@ use super::super::host_name;
 use super::super::refusal::{Code, Refusal};
 use super::*;
 use crate::dataplane_thread::{DataplaneThread, without_paths};
-use crate::events::Events;
-use crate::stats::{Identity, Sampler};
 use crate::supervisor::command::{Command, Order};
-use crate::view::View;
 
 struct Served {
     _directory: tempfile::TempDir,
@@ -73,9 +73,9 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         view: watch::channel(Arc::new(view)).1,
         support,
         features,
-        events: Events::new(),
+        events: Events::default(),
         sampler: Sampler::default(),
-        listeners: crate::demand::Listeners::default(),
+        listeners: igmp::listeners::Listeners::default(),
         fleet: None,
         log: None,
         answers: Arc::default(),

@@ -6,20 +6,26 @@ use nix::unistd::{SysconfVar, sysconf};
 
 /// One reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Process {
-    pub(crate) cpu_seconds: f64,
-    pub(crate) resident_bytes: u64,
-    pub(crate) virtual_bytes: u64,
-    pub(crate) open_fds: u64,
-    pub(crate) max_fds: u64,
-    pub(crate) threads: u64,
+pub struct Process {
+    /// Processor time.
+    pub cpu_seconds: f64,
+    /// Memory that it has.
+    pub resident_bytes: u64,
+    /// Memory that it could have.
+    pub virtual_bytes: u64,
+    /// Descriptors that are open.
+    pub open_fds: u64,
+    /// Descriptors that may be.
+    pub max_fds: u64,
+    /// Threads.
+    pub threads: u64,
     /// Seconds since the epoch.
-    pub(crate) started: f64,
+    pub started: f64,
 }
 
 impl Process {
     /// Reads; what cannot be read is zero.
-    pub(crate) fn read() -> Self {
+    pub fn read() -> Self {
         let constant = |name| sysconf(name).ok().flatten().unwrap_or(1).max(1) as u64;
         let (ticks, page) = (
             constant(SysconfVar::CLK_TCK),

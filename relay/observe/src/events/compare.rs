@@ -14,7 +14,7 @@ use super::kind::*;
 use crate::view::{RuleState, View};
 
 /// The events of a change of rules and settings.
-pub(crate) fn of_change(change: &Change) -> Vec<Event> {
+pub fn of_change(change: &Change) -> Vec<Event> {
     let kinds = [
         (RULE_REMOVED, &change.removed, "removed"),
         (RULE_ADDED, &change.added, "added"),
@@ -32,7 +32,7 @@ pub(crate) fn of_change(change: &Change) -> Vec<Event> {
 }
 
 /// The events that lead from one view to the next.
-pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
+pub fn between(old: &View, new: &View) -> Vec<Event> {
     let mut events = of_links(&old.host, &new.host);
     events.extend(of_names(&old.host, &new.host));
     events.extend(of_next_hops(&old.host, &new.host));

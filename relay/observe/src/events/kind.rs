@@ -2,7 +2,7 @@
 
 /// How much an event of a kind matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weight {
+pub enum Weight {
     /// Something went wrong.
     Trouble,
     /// Something changed.
@@ -14,7 +14,7 @@ pub(crate) enum Weight {
 /// Declares the kinds and [`KINDS`], the table of them.
 macro_rules! kinds {
     ($($name:ident = $text:literal, $weight:ident;)*) => {
-        $(pub(crate) const $name: &str = $text;)*
+        $(#[doc = concat!("`", $text, "`.")] pub const $name: &str = $text;)*
 
         /// Each kind and its weight.
         const KINDS: &[(&str, Weight)] = &[$(($name, Weight::$weight),)*];
@@ -72,7 +72,7 @@ kinds! {
 }
 
 /// The weight of events of a kind.
-pub(crate) fn weight(kind: &str) -> Weight {
+pub fn weight(kind: &str) -> Weight {
     let known = KINDS.iter().find(|(name, _)| *name == kind);
     known.map_or(Weight::News, |(_, weight)| *weight)
 }

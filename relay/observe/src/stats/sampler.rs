@@ -1,60 +1,54 @@
-//! Samples the counters twice a second, those alone that may have changed: from them come the rates of every rule, the state of each
-//! stream that is watched, and what is told of drops, the same for every view.
+//! Samples of the counters, of those alone that may have changed: from them come the rates of every
+//! rule, the state of each stream that is watched, and what is told of drops, the same for every view.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
 use compile::host::Host;
-use dataplane::Seen;
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
 use host::tick;
 use rules::rule::Rule;
 use rules::ruleset::RuleSet;
-use tokio::sync::watch;
-use tokio::task::block_in_place;
 
 use super::egress::Egress;
 use super::history::{self, Amount, Past, Span};
 use super::stream::Stream;
 use super::streams::Streams;
 use crate::alarms::{DropNews, Legs};
-use crate::dataplane_thread::DataplaneThread;
-use crate::events::{self, Events};
+use crate::events;
 use crate::view::View;
 
 /// Time between two samples.
-const INTERVAL: Duration = tick::HALF_SECOND;
+pub const INTERVAL: Duration = tick::HALF_SECOND;
 /// The same while no packet comes and nothing is due.
 const IDLE_INTERVAL: Duration = tick::SECOND;
 
-/// Rules whose reading takes so long that others are not to wait for it.
-const MANY: usize = 1024;
-
 /// The streams of all rules.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sampler {
+pub struct Sampler {
     streams: Arc<Mutex<Streams>>,
     egress: Egress,
 }
 
 /// What the samples say of a rule.
 #[derive(Debug, Default)]
-pub(crate) struct Sample {
-    pub(crate) rates: Rates,
+pub struct Sample {
+    /// What comes per second.
+    pub rates: Rates,
     /// Of its stream, if it is watched.
-    pub(crate) health: Option<HealthStats>,
+    pub health: Option<HealthStats>,
     /// Its outputs that drop everything, and why.
-    pub(crate) starved: Vec<(u32, DropReason)>,
+    pub starved: Vec<(u32, DropReason)>,
     /// What is wrong with which of its legs, where its inputs stand by for each other or are merged.
-    pub(crate) leg_troubles: Vec<(String, String)>,
+    pub leg_troubles: Vec<(String, String)>,
     /// Whether its legs are merged and all silent.
-    pub(crate) none_delivers: bool,
+    pub none_delivers: bool,
 }
 
 /// What follows from a reading.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub struct News {
     /// Of streams that are watched.
     pub(super) streams: Vec<Event>,
     /// Of drops, each with its rule.
@@ -62,7 +56,7 @@ pub(super) struct News {
     /// Of legs.
     legs: Vec<Event>,
     /// Rules whose relayed leg is to be left, and for which.
-    leaves: Vec<(String, String)>,
+    pub leaves: Vec<(String, String)>,
 }
 
 /// When a sample is taken, and whether it is the first.
@@ -74,6 +68,18 @@ struct At {
 }
 
 impl News {
+    /// The events that all of it comes to, as rules stand in a view.
+    #[must_use]
+    pub fn events(self, view: &View) -> Vec<Event> {
+        let drops = self.drops.into_iter().flat_map(|(rule, news)| {
+            let place = view.rules.place(&rule);
+            let state = place.and_then(|place| view.states.get(&place));
+            state.map_or_else(Vec::new, |state| news.events(state, &view.host))
+        });
+        let all = self.legs.into_iter().chain(self.streams).chain(drops);
+        all.collect()
+    }
+
     /// Takes in what was read of one rule; gives what came.
     fn take(&mut self, at: At, rule: &Rule, stream: &mut Stream, counted: &Received) -> Amount {
         let At {
@@ -108,78 +114,21 @@ impl News {
 }
 
 impl Sampler {
-    /// Samples for as long as the daemon runs.
-    pub(crate) async fn run(
-        self,
-        dataplane: DataplaneThread,
-        view: watch::Receiver<Arc<View>>,
-        events: Events,
-    ) {
-        let mut seen = Seen::default();
-        // The first at once: what is counted until then is no news.
-        let mut interval = None;
-        loop {
-            if let Some(interval) = interval.replace(INTERVAL) {
-                tick::after(interval).await;
-            }
-            events.log_held_back();
-            let view = Arc::clone(&view.borrow());
-            let now_ns = sys::clock::monotonic_ns();
-            let attended = self.attended(now_ns, &view.rules);
-            let is_quiet = attended.is_empty() && dataplane.activity().is_quiet(&seen);
-            self.egress.connect();
-            events.publish_all(self.egress.sample(now_ns, &view, is_quiet).await);
-            let arrived = match is_quiet {
-                true => Arrived::default(),
-                false => match dataplane.arrived(std::mem::take(&mut seen), attended).await {
-                    Ok((arrived, now_seen)) => {
-                        seen = now_seen;
-                        arrived
-                    }
-                    // It has its own ways to complain; what was seen is seen anew.
-                    Err(_) => continue,
-                },
-            };
-            let now_ns = sys::clock::monotonic_ns();
-            let sample = || self.sample(now_ns, &view.rules, &arrived);
-            let news = match arrived.len() > MANY {
-                true => block_in_place(sample),
-                false => sample(),
-            };
-            interval = Some(self.pause(now_ns));
-            self.tell(news, &view, (&dataplane, &events)).await;
-        }
-    }
-
     /// Reads what devices dropped, unless that was read within the last second; returns the events that
     /// follow from it.
-    pub(crate) async fn read_egress(&self, view: &Arc<View>) -> Vec<Event> {
+    pub async fn read_egress(&self, view: &Arc<View>) -> Vec<Event> {
         let now_ns = sys::clock::monotonic_ns();
         self.egress.sample(now_ns, view, false).await
     }
 
-    /// Tells what follows from a sample, and does it.
-    async fn tell(
-        &self,
-        news: News,
-        view: &View,
-        (dataplane, events): (&DataplaneThread, &Events),
-    ) {
-        let drops = news.drops.into_iter().flat_map(|(rule, news)| {
-            let place = view.rules.place(&rule);
-            let state = place.and_then(|place| view.states.get(&place));
-            state.map_or_else(Vec::new, |state| news.events(state, &view.host))
-        });
-        let all = news.legs.into_iter().chain(news.streams).chain(drops);
-        events.publish_all(all.collect());
-        for (rule, leg) in news.leaves {
-            // Where the leg has gone meanwhile the next reading says so.
-            let _ = dataplane.switch(rule, leg).await;
-        }
+    /// The same while the relay samples, which is quiet while nothing comes.
+    pub async fn devices(&self, now_ns: u64, view: &Arc<View>, is_quiet: bool) -> Vec<Event> {
+        self.egress.connect();
+        self.egress.sample(now_ns, view, is_quiet).await
     }
 
     /// The names of those rules that are to be read whether packets came for them or not.
-    pub(super) fn attended(&self, now_ns: u64, rules: &Arc<RuleSet>) -> Vec<Arc<str>> {
+    pub fn attended(&self, now_ns: u64, rules: &Arc<RuleSet>) -> Vec<Arc<str>> {
         let mut streams = self.lock();
         streams.follow(rules);
         let attended = streams.ask(now_ns).into_iter();
@@ -189,7 +138,8 @@ impl Sampler {
     }
 
     /// How long until the next sample: longer while all streams are at rest.
-    fn pause(&self, now_ns: u64) -> Duration {
+    #[must_use]
+    pub fn pause(&self, now_ns: u64) -> Duration {
         let streams = self.lock();
         let is_near = |due_ns: u64| due_ns < now_ns + IDLE_INTERVAL.as_nanos() as u64;
         match streams.is_any_awake() || streams.next_due_ns().is_some_and(is_near) {
@@ -199,7 +149,7 @@ impl Sampler {
     }
 
     /// Takes in one reading; returns what follows from it.
-    pub(super) fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
+    pub fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
         let mut streams = self.lock();
         streams.follow(rules);
         let adopted = streams.read_ns.is_none();
@@ -227,7 +177,7 @@ impl Sampler {
 
     /// What all rules together, and each of these, received and dropped in the last `seconds`; of a
     /// rule that is not known nothing.
-    pub(crate) fn history(&self, rules: &[String], seconds: u32) -> History {
+    pub fn history(&self, rules: &[String], seconds: u32) -> History {
         let now_ns = sys::clock::monotonic_ns();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let streams = self.lock();
@@ -253,7 +203,7 @@ impl Sampler {
 
     /// What the samples say of a rule. `inspected` counts what was found in its packets by now, so
     /// that these numbers are as new as the other counters.
-    pub(crate) fn of(&self, rule: &str, inspected: &HealthCounters) -> Sample {
+    pub fn of(&self, rule: &str, inspected: &HealthCounters) -> Sample {
         let now_ns = sys::clock::monotonic_ns();
         let streams = self.lock();
         let Some((rule, Some(stream))) = streams.of(rule) else {
@@ -271,7 +221,7 @@ impl Sampler {
     }
 
     /// What a rule receives per second.
-    pub(crate) fn rates(&self, rule: &str) -> Rates {
+    pub fn rates(&self, rule: &str) -> Rates {
         let streams = self.lock();
         let stream = streams.of(rule).and_then(|(_, stream)| stream);
         stream.map_or_else(Rates::default, Stream::rates)
@@ -279,7 +229,7 @@ impl Sampler {
 
     /// When was last read what came, and when the last packet of a rule had come by then, in
     /// nanoseconds of `CLOCK_MONOTONIC`; 0: none.
-    pub(crate) fn last_packet(&self, rule: &str) -> (u64, u64) {
+    pub fn last_packet(&self, rule: &str) -> (u64, u64) {
         let streams = self.lock();
         let read_ns = streams.read_ns.map_or(0, |(_, read_ns)| read_ns);
         let counted = { streams.of(rule) }.and_then(|(_, stream)| stream?.counted());
@@ -287,7 +237,7 @@ impl Sampler {
     }
 
     /// What the devices that outputs leave by dropped.
-    pub(crate) fn egress(&self, host: &Host) -> Vec<EgressStats> {
+    pub fn egress(&self, host: &Host) -> Vec<EgressStats> {
         self.egress.stats(host)
     }
 

@@ -2,11 +2,11 @@
 
 use api::reply::{DemandStats, ListenerStats, OutputStats};
 use igmp::codec::Version;
+use igmp::listeners::{LinkStanding, Listeners, Member};
 use igmp::router::Querier;
 use rules::demand::SourceFilter;
 use rules::rule::Rule;
 
-use crate::demand::{LinkStanding, Listeners, Member};
 use crate::view::RuleState;
 
 /// The most hosts that are told of one rule.
@@ -53,7 +53,7 @@ pub(super) fn count_members(
 }
 
 /// The hosts that listen to a rule's outputs, output by output.
-pub(crate) fn members(rule: &Rule, state: &RuleState, listeners: &Listeners) -> Vec<ListenerStats> {
+pub fn members(rule: &Rule, state: &RuleState, listeners: &Listeners) -> Vec<ListenerStats> {
     let mut told = Vec::new();
     for (spec, view) in rule.outputs.iter().zip(&state.rule.outputs) {
         let Some(link) = view.link.filter(|_| spec.demand.is_some()) else {

@@ -10,7 +10,7 @@ use super::batch::{Batch, Numbered};
 
 /// The receiving end of a subscription.
 #[derive(Debug)]
-pub(crate) struct Subscriber {
+pub struct Subscriber {
     missed: u64,
     kept: VecDeque<Numbered>,
     /// What came together last, and how much of it was delivered.
@@ -23,7 +23,8 @@ pub(crate) struct Subscriber {
 
 /// What a subscriber gets next.
 #[derive(Debug)]
-pub(crate) enum Delivery {
+pub enum Delivery {
+    /// An event.
     Event(Numbered),
     /// So many events are lost to the subscriber.
     Missed(u64),
@@ -47,7 +48,7 @@ impl Subscriber {
     }
 
     /// Waits for what is next; `None` when there is no publisher any more.
-    pub(crate) async fn next(&mut self) -> Option<Delivery> {
+    pub async fn next(&mut self) -> Option<Delivery> {
         loop {
             if self.missed > 0 {
                 return Some(Delivery::Missed(std::mem::take(&mut self.missed)));

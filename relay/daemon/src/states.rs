@@ -1,76 +1,16 @@
-//! What everybody may see of the daemon: one value, made anew with every change, so that no reader
-//! waits for the supervisor.
+//! How rules and inputs do on this host, from what they come to and what is joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::reply::State;
-use compile::host::Host;
 use compile::{InputView, RuleView};
-use config::Settings;
+use observe::view::{InputState, RuleState};
 use rules::net::Ifindex;
-use rules::ruleset::{Place, RuleChanges, RuleSet};
+use rules::ruleset::{Place, RuleChanges};
 use rules::shared_map::SharedMap;
 
 use crate::memberships::{Joined, of_join};
-
-/// The running rules and how each of them does.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct View {
-    pub(crate) generation: u64,
-    pub(crate) rules: Arc<RuleSet>,
-    pub(crate) settings: Arc<Settings>,
-    /// In the order of the rules.
-    pub(crate) states: SharedMap<Place, Arc<RuleState>>,
-    pub(crate) host: Arc<Host>,
-    /// How what is joined whatever the rules say does, in the order of the settings.
-    pub(crate) joins: Arc<[InputState]>,
-    /// Why what runs is not written down, while it is not.
-    pub(crate) unsaved: Option<Arc<str>>,
-}
-
-/// How a rule does, without its counters. There may be ten thousand, so what the core knows is not
-/// copied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RuleState {
-    /// What it comes to on this host.
-    pub(crate) rule: Arc<RuleView>,
-    pub(crate) state: State,
-    pub(crate) reason: Option<Box<str>>,
-    /// In the order of the rule's.
-    inputs: Box<[InputState]>,
-}
-
-/// How an input does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct InputState {
-    pub(crate) joined: bool,
-    /// Why it is not, or why nothing arrives all the same.
-    pub(crate) reason: Option<Box<str>>,
-    /// What its interfaces do about merging.
-    pub(crate) merging: Option<Box<str>>,
-}
-
-impl RuleState {
-    pub(crate) fn name(&self) -> &str {
-        &self.rule.name
-    }
-
-    /// Its inputs in their order, each with where it listens.
-    pub(crate) fn inputs(&self) -> impl ExactSizeIterator<Item = (&str, &InputState)> {
-        let inputs = self.rule.inputs.iter().zip(&self.inputs);
-        inputs.map(|(input, state)| (input.at.as_str(), state))
-    }
-
-    /// Its outputs in their order: where each sends, and why it is down, if it is.
-    pub(crate) fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&str>)> {
-        let outputs = self.rule.outputs.iter();
-        outputs.map(|output| {
-            let down = output.down.as_ref().map(|down| down.text.as_str());
-            (output.to.as_str(), down)
-        })
-    }
-}
 
 /// Computes the state of each rule. Rules that are not among the changes since the states `known` keep
 /// theirs; where nothing is known all are computed anew.
@@ -156,13 +96,6 @@ fn input(
         reason: reason.map(Into::into),
         merging: merges(view, merging),
     }
-}
-
-/// Who besides sockets gets the original of what an input takes.
-pub(crate) fn passed_to(view: &InputView) -> Option<String> {
-    let texts: BTreeSet<&str> = view.shared.iter().map(|(_, text)| text.as_str()).collect();
-    let texts: Vec<&str> = texts.into_iter().collect();
-    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 /// What the interfaces of an input do about merging, those that do the same together.

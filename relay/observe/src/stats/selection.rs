@@ -7,10 +7,11 @@ use api::reply::{Condition, Rates, RuleStats, Selection};
 
 /// What a query selects.
 #[derive(Debug, Default)]
-pub(crate) struct Selected {
-    pub(crate) selection: Selection,
+pub struct Selected {
+    /// What was selected, of how many.
+    pub selection: Selection,
     /// Places of the rules that are told, in the order in which they are.
-    pub(crate) places: Vec<usize>,
+    pub places: Vec<usize>,
 }
 
 /// What a rule is put in order by, the least first, and its place among all.
@@ -18,7 +19,7 @@ type Key = (u64, Box<str>, usize);
 
 impl Selected {
     /// `rules`: all, in the configuration's order, each with the packets that it lost.
-    pub(crate) fn of(query: &StatsQuery, rules: impl Iterator<Item = (RuleStats, u64)>) -> Self {
+    pub fn of(query: &StatsQuery, rules: impl Iterator<Item = (RuleStats, u64)>) -> Self {
         let filter = query.filter.to_lowercase();
         let mut selection = Selection {
             states: Condition::ALL

@@ -174,7 +174,7 @@ impl<K: Ord + Copy> Alarms<K> {
 }
 
 /// For how long nothing has come, if that is longer than `longest_ns`: whatever is silent is so by this.
-pub(crate) fn silence(now_ns: u64, last_ns: u64, longest_ns: u64) -> Option<u64> {
+pub fn silence(now_ns: u64, last_ns: u64, longest_ns: u64) -> Option<u64> {
     Some(now_ns.saturating_sub(last_ns)).filter(|silent_ns| *silent_ns > longest_ns)
 }
 

@@ -6,14 +6,14 @@ use api::reply::{RuleStats, Stats};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// Is written as [`Stats`] is, once; its rules are made while it is.
-pub(crate) struct Streamed<R> {
+pub struct Streamed<R> {
     rest: Stats,
     rules: Cell<Option<R>>,
 }
 
 impl<R: Iterator<Item = RuleStats>> Streamed<R> {
     /// `rest`: all but the rules.
-    pub(crate) const fn new(rest: Stats, rules: R) -> Self {
+    pub const fn new(rest: Stats, rules: R) -> Self {
         Self {
             rest,
             rules: Cell::new(Some(rules)),

@@ -12,27 +12,28 @@ const PIECE: usize = 16 << 10;
 
 /// A text that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Chunks {
+pub struct Chunks {
     whole: Vec<Piece>,
     last: Vec<u8>,
 }
 
 /// A part of a text.
 #[derive(Clone, Debug)]
-pub(crate) enum Piece {
+pub enum Piece {
     /// As it is: it is short.
     Plain(Bytes),
     /// As an LZ4 block.
     Packed {
         /// Bytes of text.
         length: usize,
+        /// The text, packed.
         block: Box<[u8]>,
     },
 }
 
 impl Piece {
     /// Bytes of text.
-    pub(crate) fn length(&self) -> usize {
+    pub fn length(&self) -> usize {
         match self {
             Self::Plain(text) => text.len(),
             Self::Packed { length, .. } => *length,
@@ -40,7 +41,7 @@ impl Piece {
     }
 
     /// Bytes of memory.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         match self {
             Self::Plain(text) => text.len(),
             Self::Packed { block, .. } => block.len(),
@@ -48,7 +49,7 @@ impl Piece {
     }
 
     /// The text.
-    pub(crate) fn text(&self) -> Bytes {
+    pub fn text(&self) -> Bytes {
         match self {
             Self::Plain(text) => text.clone(),
             Self::Packed { length, block } => {
@@ -61,7 +62,7 @@ impl Piece {
 
 impl Chunks {
     /// The text.
-    pub(crate) fn finish(mut self) -> Vec<Piece> {
+    pub fn finish(mut self) -> Vec<Piece> {
         if self.whole.is_empty() {
             self.last.shrink_to_fit();
             return vec![Piece::Plain(self.last.into())];

@@ -5,10 +5,10 @@ mod coalesce;
 mod compare;
 mod event;
 mod event_log;
-pub(crate) mod kind;
+pub mod kind;
 mod subscriber;
 mod throttle;
-pub(crate) mod webhook;
+pub mod webhook;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -16,20 +16,20 @@ use std::time::Instant;
 use api::reply::{Event, Reload};
 use tracing::Level;
 
-pub(crate) use batch::Numbered;
+pub use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
-pub(crate) use compare::{between, of_change};
-pub(crate) use event::{event, not_saved, not_used, saved, stream, worker_restarted};
+pub use compare::{between, of_change};
+pub use event::{event, not_saved, not_used, saved, stream, worker_restarted};
 use event_log::EventLog;
-pub(crate) use event_log::{Begin, KEPT};
+pub use event_log::{Begin, KEPT};
 use kind::{RELOAD_FAILED, RELOADED, Weight, weight};
-pub(crate) use subscriber::{Delivery, Subscriber};
+pub use subscriber::{Delivery, Subscriber};
 use throttle::{HeldBack, Line, Throttle};
 use webhook::Posted;
 
 /// Where events go: to every subscriber, and into the log.
-#[derive(Clone, Debug)]
-pub(crate) struct Events {
+#[derive(Clone, Debug, Default)]
+pub struct Events {
     event_log: EventLog,
     last_reload: Arc<Mutex<Option<Reload>>>,
     throttle: Arc<Mutex<Throttle>>,
@@ -37,32 +37,24 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn new() -> Self {
-        Self {
-            event_log: EventLog::new(),
-            last_reload: Arc::default(),
-            throttle: Arc::default(),
-            posted: Arc::default(),
-        }
-    }
-
     /// What became of events that were posted.
-    pub(crate) const fn posted(&self) -> &Arc<Posted> {
+    pub const fn posted(&self) -> &Arc<Posted> {
         &self.posted
     }
 
     /// What became of the last reload.
-    pub(crate) fn last_reload(&self) -> Option<Reload> {
+    pub fn last_reload(&self) -> Option<Reload> {
         let last = self.last_reload.lock();
         last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Begins to listen: to each event, or to many that come together as one.
-    pub(crate) fn subscribe(&self, begin: Begin, coalesced: bool) -> Subscriber {
+    pub fn subscribe(&self, begin: Begin, coalesced: bool) -> Subscriber {
         self.event_log.subscribe(begin, coalesced)
     }
 
-    pub(crate) fn publish(&self, event: Event) {
+    /// Publishes one.
+    pub fn publish(&self, event: Event) {
         if let RELOADED | RELOAD_FAILED = event.kind.as_str() {
             let last = self.last_reload.lock();
             *last.unwrap_or_else(PoisonError::into_inner) = Some(Reload {
@@ -75,7 +67,7 @@ impl Events {
 
     /// Publishes events that came together: each to every subscriber, coalesced to the log and to
     /// those who subscribe later.
-    pub(crate) fn publish_all(&self, events: Vec<Event>) {
+    pub fn publish_all(&self, events: Vec<Event>) {
         let coalesced = coalesce(&events);
         coalesced.iter().for_each(|event| self.log(event));
         self.event_log.append(events, coalesced);
@@ -101,7 +93,7 @@ impl Events {
 
     /// Logs what was held back of subjects whose minute is over. To be called now and then: when all
     /// is quiet again the log must not end with what was true a minute ago.
-    pub(crate) fn log_held_back(&self) {
+    pub fn log_held_back(&self) {
         let held_back = self.throttle().take_held_back(Instant::now());
         for HeldBack {
             subject,
@@ -159,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_last_reload_is_remembered() {
-        let events = Events::new();
+        let events = Events::default();
         assert_eq!(events.last_reload(), None);
         for (kind, succeeded) in [(RELOADED, true), (RELOAD_FAILED, false)] {
             events.publish(event(kind, "configuration", String::new()));

@@ -17,7 +17,7 @@ fn up(n: usize) -> Event {
 
 /// A log of so many events, appended one after the other.
 fn log(events: usize) -> EventLog {
-    let log = EventLog::new();
+    let log = EventLog::default();
     (0..events).for_each(|n| log.append_together(vec![up(n)]));
     log
 }

@@ -19,13 +19,13 @@ const BACKLOG: usize = 1024;
 /// Events that may wait for slow readers in all; a batch that finds none waiting may be larger.
 const WAITING: usize = 65_536;
 /// Events that are kept.
-pub(crate) const KEPT: usize = 200;
+pub const KEPT: usize = 200;
 /// The newest of them, whatever they say; of the others those that tell of trouble stay longest.
 const NEWEST: usize = 100;
 
 /// Where a subscriber begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Begin {
+pub enum Begin {
     /// So many events ago.
     Recent(usize),
     /// Behind the event of this number.
@@ -54,10 +54,10 @@ struct KeptEvent {
     count: u64,
 }
 
-impl EventLog {
+impl Default for EventLog {
     /// Numbers begin with the time in milliseconds, so that they are above those of the daemon
     /// before, which a reader may still know.
-    pub(super) fn new() -> Self {
+    fn default() -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let first = now.map_or(0, |now| now.as_millis() as u64);
         let kept = Kept {
@@ -71,7 +71,9 @@ impl EventLog {
             kept: Arc::new(Mutex::new(kept)),
         }
     }
+}
 
+impl EventLog {
     /// Appends events that came together; `coalesced` are the same.
     pub(super) fn append(&self, events: Vec<Event>, coalesced: Vec<Coalesced>) {
         // Held until they are sent: who subscribes meanwhile gets them once.

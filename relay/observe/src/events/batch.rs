@@ -7,9 +7,11 @@ use api::reply::Event;
 
 /// An event and its number, one more than that of the event before.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbered {
-    pub(crate) number: u64,
-    pub(crate) event: Event,
+pub struct Numbered {
+    /// Its number.
+    pub number: u64,
+    /// The event.
+    pub event: Event,
 }
 
 /// Events that came together.

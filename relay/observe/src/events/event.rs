@@ -10,7 +10,7 @@ use rules::printable::{plural, printable};
 use super::kind::*;
 
 /// Something that happened just now.
-pub(crate) fn event(kind: &str, subject: &str, message: String) -> Event {
+pub fn event(kind: &str, subject: &str, message: String) -> Event {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Event {
         at_ms: now.map_or(0, |now| now.as_millis() as u64),
@@ -21,24 +21,24 @@ pub(crate) fn event(kind: &str, subject: &str, message: String) -> Event {
 }
 
 /// The configuration is there and cannot be used.
-pub(crate) fn not_used(why: &dyn Display) -> Event {
+pub fn not_used(why: &dyn Display) -> Event {
     let message = format!("configuration not used, the rules stay: {why}");
     event(RELOAD_FAILED, "configuration", message)
 }
 
 /// What runs is not written down.
-pub(crate) fn not_saved(why: &str) -> Event {
+pub fn not_saved(why: &str) -> Event {
     event(NOT_SAVED, "daemon", why.to_owned())
 }
 
 /// What runs is written down again.
-pub(crate) fn saved() -> Event {
+pub fn saved() -> Event {
     let message = "the running rules are written down again".to_owned();
     event(SAVED, "daemon", message)
 }
 
 /// A worker was started again.
-pub(crate) fn worker_restarted(worker: &WorkerStats) -> Event {
+pub fn worker_restarted(worker: &WorkerStats) -> Event {
     let (id, restarts) = (worker.id, worker.restarts);
     let times = plural(restarts);
     let message = format!("worker {id} ended and was started again, {restarts} time{times} so far");
@@ -46,7 +46,7 @@ pub(crate) fn worker_restarted(worker: &WorkerStats) -> Event {
 }
 
 /// A watched stream is in another state.
-pub(crate) fn stream(rule: &str, state: State, reason: Option<&str>) -> Event {
+pub fn stream(rule: &str, state: State, reason: Option<&str>) -> Event {
     let kind = match state {
         State::Up | State::Disabled => STREAM_UP,
         State::Degraded => STREAM_DEGRADED,

@@ -9,10 +9,10 @@ use dataplane::counters::{Lost, Received, Traffic};
 use crate::alarms;
 
 /// Length of a step.
-pub(crate) const STEP_SECONDS: u32 = 10;
+pub const STEP_SECONDS: u32 = 10;
 const STEP_NS: u64 = STEP_SECONDS as u64 * 1_000_000_000;
 /// Steps that can be asked for: an hour of them.
-pub(crate) const STEPS: u32 = 360;
+pub const STEPS: u32 = 360;
 /// Those, and the one that goes on.
 const KEPT: usize = STEPS as usize + 1;
 

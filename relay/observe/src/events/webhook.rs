@@ -34,9 +34,11 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 
 /// What became of events.
 #[derive(Debug, Default)]
-pub(crate) struct Posted {
-    pub(crate) sent: AtomicU64,
-    pub(crate) dropped: AtomicU64,
+pub struct Posted {
+    /// Those that were taken.
+    pub sent: AtomicU64,
+    /// Those that did not fit.
+    pub dropped: AtomicU64,
 }
 
 /// What is posted.
@@ -51,7 +53,7 @@ type Attempt = Pin<Box<dyn Future<Output = Result<StatusCode, Failed>> + Send>>;
 type Failed = Box<dyn Error + Send + Sync>;
 
 /// Posts events for as long as the daemon runs, to where the settings of the moment say.
-pub(crate) async fn run(events: Events, mut view: watch::Receiver<Arc<View>>, instance: String) {
+pub async fn run(events: Events, mut view: watch::Receiver<Arc<View>>, instance: String) {
     let posted = Arc::clone(events.posted());
     let mut subscriber = events.subscribe(Begin::Recent(0), true);
     let mut outbox = Outbox::default();

@@ -1,17 +1,17 @@
 //! Counters and states put together into what `mcr stats` shows.
 
-pub(crate) mod demand;
+pub mod demand;
 mod drop_reasons;
 mod egress;
-pub(crate) mod history;
+pub mod history;
 mod latency;
-pub(crate) mod metrics;
-pub(crate) mod process;
-pub(crate) mod sampler;
-pub(crate) mod selection;
+pub mod metrics;
+pub mod process;
+pub mod sampler;
+pub mod selection;
 mod stream;
 mod streams;
-pub(crate) mod writing;
+pub mod writing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use compile::OutputView;
 use compile::host::{Host, Interface};
 use compile::table::Path;
 use dataplane::counters::{Counters, Drops, InputCounters, OutputCounters, RuleCounters};
+use igmp::listeners::Listeners;
 use rules::reflect::MODE;
 use rules::rule::Rule;
 
-pub(crate) use drop_reasons::{PossibleDrops, Reasons};
+pub use drop_reasons::{PossibleDrops, Reasons};
 #[cfg(test)]
 pub(crate) use egress::DROPS as EGRESS_DROPS;
-pub(crate) use sampler::Sampler;
+pub use sampler::Sampler;
 
 use self::selection::Selected;
 use crate::alarms;
-use crate::demand::Listeners;
 use crate::view::{self, InputState, RuleState, View};
 
 /// The reason that is shown even before it occurred.
@@ -42,29 +42,36 @@ const SILENCE_NS: u64 = 1_200_000_000;
 
 /// Who counts.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    pub(crate) instance: String,
-    pub(crate) started: std::time::Instant,
+pub struct Identity {
+    /// The instance's name.
+    pub instance: String,
+    /// When it was started.
+    pub started: std::time::Instant,
     /// The main file of the configuration.
-    pub(crate) config: std::path::PathBuf,
+    pub config: std::path::PathBuf,
     /// The fleet that it is a relay of.
-    pub(crate) fleet: Option<String>,
+    pub fleet: Option<String>,
 }
 
 /// All that statistics are made of. They are made a rule at a time, as they are written: those of all
 /// rules at once would take many times the room of what was counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Readings<'a> {
-    pub(crate) identity: &'a Identity,
-    pub(crate) view: &'a View,
-    pub(crate) counters: &'a Counters,
-    pub(crate) sampler: &'a Sampler,
-    pub(crate) listeners: &'a Listeners,
+pub struct Readings<'a> {
+    /// Who counts.
+    pub identity: &'a Identity,
+    /// What runs.
+    pub view: &'a View,
+    /// What was counted.
+    pub counters: &'a Counters,
+    /// What was sampled.
+    pub sampler: &'a Sampler,
+    /// Who listens.
+    pub listeners: &'a Listeners,
 }
 
 impl<'a> Readings<'a> {
     /// The statistics without those of rules.
-    pub(crate) fn without_rules(&self) -> Stats {
+    pub fn without_rules(&self) -> Stats {
         Stats {
             instance: self.identity.instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -79,13 +86,13 @@ impl<'a> Readings<'a> {
     }
 
     /// Those of the rules, in their order.
-    pub(crate) fn rules(self) -> impl Iterator<Item = RuleStats> + 'a {
+    pub fn rules(self) -> impl Iterator<Item = RuleStats> + 'a {
         let rules = self.written();
         rules.map(move |(written, state)| self.of(written, state))
     }
 
     /// Those of the rules, each with what it can drop packets for.
-    pub(crate) fn rules_and_drops(self) -> impl Iterator<Item = (RuleStats, PossibleDrops)> + 'a {
+    pub fn rules_and_drops(self) -> impl Iterator<Item = (RuleStats, PossibleDrops)> + 'a {
         let possible = drop_reasons::Reckoning::of(self.view);
         let rules = self.written();
         rules.map(move |(written, state)| {
@@ -95,10 +102,7 @@ impl<'a> Readings<'a> {
     }
 
     /// The statistics without those of rules, and those of the rules that a query selects.
-    pub(crate) fn selected(
-        self,
-        query: &StatsQuery,
-    ) -> (Stats, impl Iterator<Item = RuleStats> + 'a) {
+    pub fn selected(self, query: &StatsQuery) -> (Stats, impl Iterator<Item = RuleStats> + 'a) {
         let rules: Vec<_> = self.written().collect();
         let looked_at = rules.iter().map(|(written, state)| {
             let counted = self.counters.rules.get(state.name());
@@ -137,7 +141,7 @@ impl<'a> Readings<'a> {
 }
 
 /// Writes final statistics into the log.
-pub(crate) fn log(readings: Readings<'_>) {
+pub fn log(readings: Readings<'_>) {
     for rule in readings.rules() {
         let dropped: u64 = rule.dropped.values().sum();
         tracing::info!(
@@ -268,7 +272,7 @@ fn judge(
 }
 
 /// The path's name in JSON and metrics.
-pub(crate) const fn path_name(path: Path) -> &'static str {
+pub const fn path_name(path: Path) -> &'static str {
     match path {
         Path::Kernel => "kernel",
         Path::Userspace => "userspace",

@@ -26,27 +26,32 @@ use crate::events::webhook::Posted;
 
 /// What the metrics are a view of beside the rules: the same replies that others get, of one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Scrape {
-    pub(crate) status: Status,
-    pub(crate) stats: Stats,
+pub struct Scrape {
+    /// What `mcr status` says.
+    pub status: Status,
+    /// The statistics, without those of rules.
+    pub stats: Stats,
     /// Lines of the log that nobody took.
-    pub(crate) lost_lines: u64,
-    pub(crate) posted: Arc<Posted>,
+    pub lost_lines: u64,
+    /// What became of events that were posted.
+    pub posted: Arc<Posted>,
     /// What the relay knows of its fleet, if it is in one.
-    pub(crate) fleet: Option<FleetStatus>,
+    pub fleet: Option<FleetStatus>,
 }
 
 /// How the text is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Format {
+pub enum Format {
+    /// Prometheus text, version 0.0.4.
     #[default]
     Prometheus,
+    /// OpenMetrics.
     OpenMetrics,
 }
 
 impl Format {
     /// The format that a client's `Accept` header asks for.
-    pub(crate) fn accepted(accept: &str) -> Self {
+    pub fn accepted(accept: &str) -> Self {
         match accept.contains("application/openmetrics-text") {
             true => Self::OpenMetrics,
             false => Self::Prometheus,
@@ -54,7 +59,7 @@ impl Format {
     }
 
     /// What the text is, for the content type header.
-    pub(crate) const fn content_type(self) -> &'static str {
+    pub const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -64,7 +69,7 @@ impl Format {
 
 /// Writes every metric. The rules come one at a time, each with the reasons that it can drop packets
 /// for.
-pub(crate) fn text(
+pub fn text(
     format: Format,
     scrape: &Scrape,
     rules: impl Iterator<Item = (RuleStats, PossibleDrops)>,

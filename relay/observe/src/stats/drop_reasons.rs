@@ -15,19 +15,21 @@ use crate::view::{RuleState, View};
 
 /// Reasons for which a rule and each of its outputs can drop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PossibleDrops {
-    pub(crate) rule: Reasons,
-    pub(crate) outputs: Vec<Reasons>,
+pub struct PossibleDrops {
+    /// The rule itself.
+    pub rule: Reasons,
+    /// Each of its outputs.
+    pub outputs: Vec<Reasons>,
 }
 
 /// A set of reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reasons(u32);
+pub struct Reasons(u32);
 
 impl Reasons {
     /// Of these.
     #[cfg(test)]
-    pub(crate) fn of(reasons: &[DropReason]) -> Self {
+    pub fn of(reasons: &[DropReason]) -> Self {
         let none = Self::default();
         reasons.iter().fold(none, |all, reason| all.with(*reason))
     }
@@ -41,7 +43,7 @@ impl Reasons {
     }
 
     /// Their names.
-    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
         let all = DropReason::ALL.into_iter();
         let own = all.filter(move |reason| self.0 & 1 << *reason as u32 != 0);
         own.map(DropReason::as_str)

@@ -1,0 +1,66 @@
+//! Samples the counters twice a second, those alone that may have changed, publishes what follows, and
+//! leaves inputs that another is to stand in for.
+
+use std::sync::Arc;
+
+use dataplane::Seen;
+use dataplane::counters::Arrived;
+use host::tick;
+use observe::events::Events;
+use observe::stats::Sampler;
+use observe::stats::sampler::INTERVAL;
+use observe::view::View;
+use tokio::sync::watch;
+use tokio::task::block_in_place;
+
+use crate::dataplane_thread::DataplaneThread;
+
+/// Rules whose reading takes so long that others are not to wait for it.
+const MANY: usize = 1024;
+
+/// Samples for as long as the daemon runs.
+pub(crate) async fn run(
+    sampler: Sampler,
+    dataplane: DataplaneThread,
+    view: watch::Receiver<Arc<View>>,
+    events: Events,
+) {
+    let mut seen = Seen::default();
+    // The first at once: what is counted until then is no news.
+    let mut interval = None;
+    loop {
+        if let Some(interval) = interval.replace(INTERVAL) {
+            tick::after(interval).await;
+        }
+        events.log_held_back();
+        let view = Arc::clone(&view.borrow());
+        let now_ns = sys::clock::monotonic_ns();
+        let attended = sampler.attended(now_ns, &view.rules);
+        let is_quiet = attended.is_empty() && dataplane.activity().is_quiet(&seen);
+        events.publish_all(sampler.devices(now_ns, &view, is_quiet).await);
+        let arrived = match is_quiet {
+            true => Arrived::default(),
+            false => match dataplane.arrived(std::mem::take(&mut seen), attended).await {
+                Ok((arrived, now_seen)) => {
+                    seen = now_seen;
+                    arrived
+                }
+                // It has its own ways to complain; what was seen is seen anew.
+                Err(_) => continue,
+            },
+        };
+        let now_ns = sys::clock::monotonic_ns();
+        let sample = || sampler.sample(now_ns, &view.rules, &arrived);
+        let mut news = match arrived.len() > MANY {
+            true => block_in_place(sample),
+            false => sample(),
+        };
+        interval = Some(sampler.pause(now_ns));
+        let leaves = std::mem::take(&mut news.leaves);
+        events.publish_all(news.events(&view));
+        for (rule, leg) in leaves {
+            // Where the leg has gone meanwhile the next reading says so.
+            let _ = dataplane.switch(rule, leg).await;
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What everybody may see of the daemon: one value, made anew with every change, so that no reader
+//! waits for the supervisor.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::reply::State;
+use compile::host::Host;
+use compile::{InputView, RuleView};
+use config::Settings;
+use rules::ruleset::{Place, RuleSet};
+use rules::shared_map::SharedMap;
+
+/// The running rules and how each of them does.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Another number with every change of the rules.
+    pub generation: u64,
+    /// The rules that run.
+    pub rules: Arc<RuleSet>,
+    /// The settings.
+    pub settings: Arc<Settings>,
+    /// In the order of the rules.
+    pub states: SharedMap<Place, Arc<RuleState>>,
+    /// The host that they were compiled for.
+    pub host: Arc<Host>,
+    /// How what is joined whatever the rules say does, in the order of the settings.
+    pub joins: Arc<[InputState]>,
+    /// Why what runs is not written down, while it is not.
+    pub unsaved: Option<Arc<str>>,
+}
+
+/// How a rule does, without its counters. There may be ten thousand, so what the core knows is not
+/// copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleState {
+    /// What it comes to on this host.
+    pub rule: Arc<RuleView>,
+    /// Whether it works.
+    pub state: State,
+    /// Why it does not, or only in part.
+    pub reason: Option<Box<str>>,
+    /// In the order of the rule's.
+    pub inputs: Box<[InputState]>,
+}
+
+/// How an input does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputState {
+    /// Whether it is joined, or needs no membership.
+    pub joined: bool,
+    /// Why it is not, or why nothing arrives all the same.
+    pub reason: Option<Box<str>>,
+    /// What its interfaces do about merging.
+    pub merging: Option<Box<str>>,
+}
+
+impl RuleState {
+    /// The rule's name.
+    pub fn name(&self) -> &str {
+        &self.rule.name
+    }
+
+    /// Its inputs in their order, each with where it listens.
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = (&str, &InputState)> {
+        let inputs = self.rule.inputs.iter().zip(&self.inputs);
+        inputs.map(|(input, state)| (input.at.as_str(), state))
+    }
+
+    /// Its outputs in their order: where each sends, and why it is down, if it is.
+    pub fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&str>)> {
+        let outputs = self.rule.outputs.iter();
+        outputs.map(|output| {
+            let down = output.down.as_ref().map(|down| down.text.as_str());
+            (output.to.as_str(), down)
+        })
+    }
+}
+
+/// Who besides sockets gets the original of what an input takes.
+pub fn passed_to(view: &InputView) -> Option<String> {
+    let texts: BTreeSet<&str> = view.shared.iter().map(|(_, text)| text.as_str()).collect();
+    let texts: Vec<&str> = texts.into_iter().collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
