@@ -3,7 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
+use std::process::Stdio;
 use std::time::Duration;
 
 use api::reply::{RuleStats, State};
@@ -143,6 +145,20 @@ fn what_is_to_be_encrypted_waits_for_an_association(path: &str) {
     assert_eq!(
         capture.finish().unwrap().count("udp.port == 7000").unwrap(),
         0
+    );
+    // A key manager is asked, though nothing is sent.
+    let mut monitor = chain.relay.command("ip");
+    monitor.args(["xfrm", "monitor", "acquire"]);
+    let mut monitor = monitor.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines();
+    let asked = lines.find(|line| line.as_ref().unwrap().contains("dport 7000"));
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    assert!(
+        asked
+            .unwrap()
+            .unwrap()
+            .contains("dst 10.0.1.2/32 proto udp")
     );
 }
 

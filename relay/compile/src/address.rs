@@ -22,6 +22,7 @@ pub(super) fn input(endpoint: &Endpoint, links: &Links<'_>, matching: &[&Interfa
     let pending = match (matching.first(), down) {
         (None, _) => Some(format!("{}; waits for it", links.missing(name))),
         (_, Some(link)) => Some(link_down(link)),
+        (Some(link), None) if link.is_vrf() => Some(links.receives_nothing(link)),
         (Some(link), None) if addresses.is_empty() => Some(lacks(endpoint, link, links)),
         _ => None,
     };

@@ -129,6 +129,13 @@ fn next_hop<'a>(
             if let Some(down) = tunnel::obstacle_of(name, host) {
                 return Err(down);
             }
+            if link.is_vrf() {
+                let text = format!(
+                    "{name} is a VRF: groups leave by its interfaces; write one of them{}",
+                    links.ports(link)
+                );
+                return Err(down(DownReason::NoRoute, text));
+            }
             let receiver = match link.name.as_str() {
                 LOOPBACK => Receiver::Here,
                 _ => Receiver::Group,

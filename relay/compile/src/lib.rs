@@ -268,7 +268,7 @@ impl Compiled {
         removed.retain(|key| known.contains_key(key) && !routes.contains_key(key));
         routes.retain(|key, route| known.get(key) != Some(route));
         let (own_removed, own_added) =
-            self.own_addresses_changed((&egress, &sources), changes, host);
+            self.own_addresses_changed((&egress, &sources), (changes, &rules), host);
         let diff = TableDiff {
             removed: removed.into_iter().collect(),
             set: routes.into_iter().collect(),
@@ -300,16 +300,23 @@ impl Compiled {
     fn own_addresses_changed(
         &self,
         (egress, sources): (&BTreeMap<Ifindex, usize>, &BTreeMap<IpAddr, usize>),
-        changes: &RuleChanges,
+        (changes, rules): (&RuleChanges, &SharedMap<Place, Arc<RuleView>>),
         host: &Host,
     ) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let are_same = is_same_use(&self.egress, egress) && is_same_use(&self.sources, sources);
-        if changes.removed.len() < self.rules.len() && are_same {
+        let has_vrfs = host.interfaces.values().any(|link| link.vrf.is_some());
+        if changes.removed.len() < self.rules.len() && are_same && !has_vrfs {
             return (Vec::new(), Vec::new());
         }
         let links = in_use(&self.egress, egress);
         let links = links.filter_map(|link| host.interfaces.get(link));
         let links = links.filter(|link| link.name != LOOPBACK);
+        // In another VRF the same address is another host's.
+        let vrfs: BTreeSet<Option<Ifindex>> = match has_vrfs {
+            true => input_vrfs(rules, host).collect(),
+            false => [None].into(),
+        };
+        let links = links.filter(|link| vrfs.contains(&link.vrf));
         let own = links.flat_map(|link| &link.addresses);
         let own = own.chain(in_use(&self.sources, sources));
         let own: BTreeSet<IpAddr> = own.copied().collect();
@@ -319,6 +326,16 @@ impl Compiled {
             own.difference(before).copied().collect(),
         )
     }
+}
+
+/// The VRFs that rules' inputs are in.
+fn input_vrfs<'a>(
+    rules: &'a SharedMap<Place, Arc<RuleView>>,
+    host: &'a Host,
+) -> impl Iterator<Item = Option<Ifindex>> + 'a {
+    let inputs = rules.values().flat_map(|rule| &rule.inputs);
+    let links = inputs.flat_map(|input| &input.interfaces);
+    links.filter_map(|link| Some(host.interfaces.get(link)?.vrf))
 }
 
 /// Compiles one rule; its route, if it has one, stands under every key of its inputs.
@@ -447,9 +464,10 @@ fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
             .map(|source| source.address)
             .collect(),
     };
+    let vrf = matching.iter().find(|link| link.is_vrf());
     let joins = match too_many {
-        None => matching.iter().map(join).collect(),
-        Some(_) => Vec::new(),
+        None if vrf.is_none() => matching.iter().map(join).collect(),
+        _ => Vec::new(),
     };
     let down = matching.iter().find(|link| !link.up);
     let no_ipv6 = matching.iter().find(|link| link.no_ipv6);
@@ -458,7 +476,7 @@ fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
         (true, ..) => Some(format!("{}; waits for it", links.missing(name))),
         (_, Some(link), _) => Some(link_down(link)),
         (.., Some(link)) => Some(ipv6_is_off(link)),
-        _ => too_many,
+        _ => vrf.map(|vrf| links.receives_nothing(vrf)).or(too_many),
     };
     let shared = matching.iter().filter_map(|link| {
         let takers = takers(endpoint, link, host);

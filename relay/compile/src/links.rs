@@ -36,8 +36,8 @@ impl<'a> Links<'a> {
 
     pub(crate) fn matching(&self, pattern: &str) -> Vec<&'a Interface> {
         let links = self.by_name.values().copied();
-        let meant =
-            |link: &&Interface| link.name != LOOPBACK && wildcard::matches(pattern, &link.name);
+        let receives = |link: &&Interface| link.name != LOOPBACK && !link.is_vrf();
+        let meant = |link: &&Interface| receives(link) && wildcard::matches(pattern, &link.name);
         links.filter(meant).collect()
     }
 
@@ -59,6 +59,25 @@ impl<'a> Links<'a> {
             }
         }
         listening
+    }
+
+    /// Says that a VRF is no interface that anything comes in by, and by which it does.
+    pub(crate) fn receives_nothing(&self, vrf: &Interface) -> String {
+        let (name, ports) = (&vrf.name, self.ports(vrf));
+        format!(
+            "{name} is a VRF: nothing comes in by it but by its interfaces; write one of them{ports}"
+        )
+    }
+
+    /// The interfaces of a VRF, in words.
+    pub(crate) fn ports(&self, vrf: &Interface) -> String {
+        let ports = self.by_name.values();
+        let ports = ports.filter(|link| link.vrf == vrf.vrf && !link.is_vrf());
+        let ports: Vec<String> = ports.map(|link| link.name.clone()).collect();
+        match ports.as_slice() {
+            [] => String::new(),
+            ports => format!(" ({})", listed(ports)),
+        }
     }
 
     /// The interfaces that an input's interface stands for.

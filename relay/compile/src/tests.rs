@@ -903,3 +903,56 @@ fn two_rules_do_not_reflect_the_same_group_on_one_interface() {
     assert_eq!(refused(&chain).unwrap().lines().count(), 3);
     assert_eq!(refused(&[&["eth0", "eth1"], &["eth2", "eth3"]]), None);
 }
+
+/// eth0 is in VRF red, eth1 in VRF blue.
+fn with_vrfs() -> Host {
+    let within = |vrf, link: Interface| Interface {
+        vrf: Some(Ifindex(vrf)),
+        ..link
+    };
+    host(&[
+        link(1, "lo", "127.0.0.1"),
+        within(5, link(2, "eth0", "10.0.0.1")),
+        within(6, link(3, "eth1", "10.0.1.1")),
+        within(5, link(5, "red", "")),
+        within(6, link(6, "blue", "")),
+    ])
+}
+
+#[test]
+fn an_address_of_another_vrf_betrays_no_loop() {
+    let there = one(INPUT, OUTPUT, &with_vrfs()).table;
+    assert_eq!(there.own_addresses, BTreeSet::new());
+    let back: &[&str] = &["239.2.2.2%eth0:6001"];
+    let both = rules(&[("a", &[INPUT], back)]);
+    let host = with_vrfs();
+    let both = compile(&both, &host, &support(), &PathChoices::default());
+    let own: BTreeSet<IpAddr> = ["10.0.0.1".parse().unwrap()].into();
+    assert_eq!(both.table.own_addresses, own);
+}
+
+#[test]
+fn a_vrf_is_no_interface_that_packets_come_and_go_by() {
+    let host = with_vrfs();
+    let compiled = one("239.1.1.1%red:5001", OUTPUT, &host);
+    let input = &first(&compiled).inputs[0];
+    let why = input.pending.as_deref().unwrap();
+    assert!(why.contains("write one of them (eth0)"), "{why}");
+    assert_eq!(input.joins, []);
+    let (reason, text) = down(&one(INPUT, "239.10.1.1%blue:6001", &host));
+    assert_eq!(reason, DownReason::NoRoute);
+    assert!(text.contains("write one of them (eth1)"), "{text}");
+    let (_, text) = down(&one(INPUT, "10.9.9.9:7000", &{
+        let mut host = with_vrfs();
+        let all = next_hop_queries(&rules(&[("a", &[INPUT], &["10.9.9.9:7000"])]));
+        host.next_hops = all
+            .into_iter()
+            .map(|query| (query, NextHop::NoRoute))
+            .collect();
+        host
+    }));
+    assert!(
+        text.ends_with("as in 10.9.9.9%red (have: red, blue)"),
+        "{text}"
+    );
+}

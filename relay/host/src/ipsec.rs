@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 
-use compile::ipsec::{Action, Policies, Policy, Selector, Template};
+use compile::host::{Host, NextHop};
+use compile::ipsec::{Action, Flow, Judgement, Policies, Policy, Selector, Template};
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
 use netlink_packet_xfrm::{
@@ -25,6 +26,7 @@ use rtnetlink::proto::{ConnectionHandle, new_connection_with_socket};
 use rtnetlink::sys::protocols::NETLINK_XFRM;
 use rtnetlink::sys::{AsyncSocket, SocketAddr};
 use rules::net::{Ifindex, Prefix};
+use rules::rule::SourceChoice;
 
 /// XFRMNLGRP_EXPIRE, _SA, _POLICY and _MIGRATE of linux/xfrm.h.
 const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6;
@@ -144,6 +146,51 @@ async fn read(handle: &ConnectionHandle<Message>) -> Policies {
     Policies::new(policies)
 }
 
+/// Has the kernel ask key managers for what outputs wait for, as a program's first packet would: by a
+/// socket that is connected and sends nothing.
+pub(crate) fn ask_for_associations(host: &Host) {
+    for (query, next_hop) in &host.next_hops {
+        let (interface, source) = match next_hop {
+            NextHop::Resolved {
+                interface, source, ..
+            }
+            | NextHop::Unresolved {
+                interface, source, ..
+            }
+            | NextHop::Routed {
+                interface, source, ..
+            } => (*interface, *source),
+            NextHop::NoRoute | NextHop::Here { .. } => continue,
+        };
+        let (packet, destination) = (query.packet, host.address(&query.destination));
+        let (Some(destination), Some(ports)) = (destination, packet.ports) else {
+            continue;
+        };
+        let flow = Flow {
+            source: match packet.source {
+                SourceChoice::Auto => source,
+                SourceChoice::Keep => None,
+                SourceChoice::Address(address) => Some(address),
+            },
+            destination: Prefix::host(destination),
+            source_port: packet.source_port,
+            ports,
+            interface,
+        };
+        if let Judgement::Waits(policy) = host.policies.judge(&flow) {
+            let from = flow.source.or(source).unwrap_or(any(destination.is_ipv4()));
+            let socket = UdpSocket::bind((from, packet.source_port.unwrap_or(0)));
+            let socket = socket.or_else(|_| UdpSocket::bind((from, 0)));
+            let asked = socket.and_then(|socket| socket.connect((destination, ports.first)));
+            tracing::debug!(
+                ?asked,
+                policy = policy.text,
+                "asked for a security association"
+            );
+        }
+    }
+}
+
 /// The bodies of all answers; none where the kernel refuses.
 async fn list(
     handle: &ConnectionHandle<Message>,
@@ -254,10 +301,7 @@ fn policy(found: &Listed, ready: &BTreeMap<(u8, u8, u32), Vec<IpAddr>>) -> Polic
 }
 
 fn blocked_by_default(is_ipv4: bool) -> Policy {
-    let any = match is_ipv4 {
-        true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        false => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
+    let any = any(is_ipv4);
     Policy {
         selector: Selector {
             source: Prefix::new(any, 0),
@@ -270,6 +314,13 @@ fn blocked_by_default(is_ipv4: bool) -> Policy {
         priority: u32::MAX,
         action: Action::Block,
         text: "that is the default for what none is for (`ip xfrm policy getdefault`)".to_owned(),
+    }
+}
+
+const fn any(is_ipv4: bool) -> IpAddr {
+    match is_ipv4 {
+        true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        false => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }
 

@@ -250,6 +250,7 @@ impl Follower {
                 }
                 () = sleep_until(probe) => {
                     probe = tick::next(PROBE);
+                    ipsec::ask_for_associations(&self.host);
                     if self.next_hops.probe().await
                         || gro_list::differs(&self.host)
                         || multicast_route::differs(&self.host)

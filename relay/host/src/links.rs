@@ -182,7 +182,15 @@ fn share(links: &mut [Link]) {
                     vrfs.insert(interface.index, interface.index);
                 }
                 LinkInfo::PortKind(InfoPortKind::Vrf) => {
-                    vrfs.extend(controller(message).map(|vrf| (interface.index, Ifindex(vrf))));
+                    let vrf = controller(message);
+                    vrfs.extend(vrf.map(|vrf| (interface.index, Ifindex(vrf))));
+                    // Sockets that are bound to it are not found by the interface that packets come by.
+                    if let Some(name) = vrf.and_then(|vrf| names.get(&vrf)) {
+                        shared
+                            .entry(interface.index)
+                            .or_default()
+                            .push(format!("vrf {name}"));
+                    }
                 }
                 LinkInfo::PortKind(kind) => {
                     if let Some(name) = controller(message).and_then(|index| names.get(&index)) {
