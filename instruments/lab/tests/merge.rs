@@ -114,7 +114,11 @@ fn a_stream_goes_on_after_more_than_is_remembered(path: &str) {
 }
 
 fn each_of_fifty_outputs_gets_each_number_once(path: &str) {
-    let bed = Bed::fan_out(path, 50, r#"{ by = "rtp", window = "500ms" }"#);
+    let bed = Bed::fan_out(
+        path,
+        50,
+        r#"{ by = "rtp", window = "500ms", packets = 8192 }"#,
+    );
     let run = bed.run(
         "rtp",
         300,
@@ -128,7 +132,10 @@ fn each_of_fifty_outputs_gets_each_number_once(path: &str) {
 }
 
 fn segments_of_super_packets_are_judged_one_by_one(path: &str) {
-    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "500ms" }"#));
+    let bed = Bed::new(
+        path,
+        &rule(2, r#"{ by = "rtp", window = "500ms", packets = 8192 }"#),
+    );
     let faults = ["lose=5%", "lose=5%,delay=5ms"];
     let more = ["--burst", "8", "--method", "gso"];
     let run = bed.run("rtp", 2000, "2", &faults, &more);
@@ -138,7 +145,10 @@ fn segments_of_super_packets_are_judged_one_by_one(path: &str) {
 
 /// By sockets that fragment, beyond the MTU.
 fn fragments_follow_their_first(path: &str) {
-    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "500ms" }"#));
+    let bed = Bed::new(
+        path,
+        &rule(2, r#"{ by = "rtp", window = "500ms", packets = 8192 }"#),
+    );
     let faults = ["lose=5%", "lose=5%,delay=5ms"];
     let more = ["--size", "4000", "--method", "sockets"];
     let run = bed.run("rtp", 500, "2", &faults, &more);
@@ -232,7 +242,10 @@ fn lines_of_different_senders_are_told(path: &str) {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     daemon
-        .apply(&rule(2, r#"{ by = "rtp", window = "500ms" }"#))
+        .apply(&rule(
+            2,
+            r#"{ by = "rtp", window = "500ms", packets = 8192 }"#,
+        ))
         .unwrap();
     let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
     let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();

@@ -22,8 +22,6 @@ use crate::{Error, syscall};
 #[derive(Debug)]
 pub struct Object {
     ebpf: Ebpf,
-    /// What was taken out: programs that are verified later name maps by these descriptors.
-    taken: Vec<Map>,
 }
 
 impl Object {
@@ -62,8 +60,7 @@ impl Object {
             }
         }
         let ebpf = loader.load(elf).map_err(load_error)?;
-        let taken = Vec::new();
-        Ok(Self { ebpf, taken })
+        Ok(Self { ebpf })
     }
 
     /// Has the kernel verify the program of that name, which the object must define.
@@ -151,7 +148,6 @@ impl Object {
         };
         let duplicate = data.fd().as_fd().try_clone_to_owned();
         let duplicate = duplicate.map_err(failed("duplicate"))?;
-        self.taken.push(map);
         let info = syscall::map_info(duplicate.as_fd()).map_err(failed("info"))?;
         if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
             return Err(problem("has entries of another size"));

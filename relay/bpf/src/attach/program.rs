@@ -1,6 +1,6 @@
 //! Loads the embedded object: the program and its maps, fresh or from pins.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub struct Program {
     ethernet: OwnedFd,
     /// Verified when the first interface needs it: that takes some tenths of a second, and few hosts do.
     bare: OnceCell<OwnedFd>,
-    object: RefCell<Object>,
+    capacity: Capacity,
     pins: Option<PathBuf>,
     /// Its maps.
     pub maps: Maps,
@@ -54,6 +54,11 @@ impl Program {
         }
         let mut object = Object::make(OBJECT, &Maps::sizes(capacity, cpus()?), pins)?;
         let ethernet = verify(&mut object, pins, ETHERNET)?;
+        let bare = OnceCell::new();
+        if pins.is_none() {
+            // Its maps cannot be found again.
+            let _ = bare.set(verify(&mut object, None, BARE)?);
+        }
         let maps = Maps::take(&mut object)?;
         let sign = pins.map(Sign::show).transpose();
         let sign = sign.inspect_err(|error| {
@@ -61,21 +66,12 @@ impl Program {
         });
         Ok(Self {
             ethernet,
-            bare: OnceCell::new(),
-            object: RefCell::new(object),
+            bare,
+            capacity,
             pins: pins.map(Path::to_owned),
             maps,
             _sign: sign.ok().flatten(),
         })
-    }
-
-    /// Has all variants verified, also those that no interface needs yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Refused`] with the verifier's last words.
-    pub fn verify_all(&self) -> Result<(), Error> {
-        self.bare().map(drop)
     }
 
     /// The variant for an interface.
@@ -95,7 +91,9 @@ impl Program {
         if let Some(verified) = self.bare.get() {
             return Ok(verified.as_fd());
         }
-        let verified = verify(&mut self.object.borrow_mut(), self.pins.as_deref(), BARE)?;
+        let pins = self.pins.as_deref();
+        let mut object = Object::make(OBJECT, &Maps::sizes(self.capacity, cpus()?), pins)?;
+        let verified = verify(&mut object, pins, BARE)?;
         Ok(self.bare.get_or_init(|| verified).as_fd())
     }
 
