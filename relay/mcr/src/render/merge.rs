@@ -128,7 +128,10 @@ mod tests {
                     .to_owned()
             )
         );
-        assert_eq!(lines[1].1, "5 lost on all lines, 1 stream begun");
+        assert_eq!(
+            lines[1].1,
+            "5 lost on all lines, 1 stream begun, 0 not remembered"
+        );
         assert_eq!(words(&lines[2].1), HEADER);
         assert_eq!(
             words(&lines[3].1),

@@ -131,7 +131,8 @@ fn said(rule: &RuleStats) -> Vec<String> {
     for input in &rule.inputs {
         let [first, duplicate, repeated, late, stray, missed] = counts(input);
         said.push(format!(
-            "{first} first, {duplicate} duplicate, {repeated} repeated, {late} late, {stray} stray, {missed} missed"
+            "{first} first, {duplicate} duplicate, {repeated} repeated, {late} late, {stray} stray, \
+             0 under one number, {missed} missed"
         ));
     }
     for (reason, count) in &rule.dropped {
