@@ -166,6 +166,12 @@ enum Fault {
     UnknownIsRefused,
     /// A beat counts from its answer.
     CountFromAnswer,
+    /// Promises are asked for by one whose gates have shut.
+    AskOn,
+    /// etcd's history is not compared with what is known.
+    NoHistory,
+    /// A share whose input is silent goes to one that never heard it.
+    NeverHeardIsFit,
 }
 
 impl Member {

@@ -6,7 +6,7 @@ use crate::keys::{
     self, Current, Drained, FleetSettings, Key, Keys, Move, RelayEntry, SessionNumber, ShareEntry,
     Value,
 };
-use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome};
+use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome, faulty};
 
 /// A value with the revision of its last change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,6 +231,9 @@ impl Member {
             Outcome::Unknown | Outcome::NotSent => return,
         };
         let contradicts = |kv| self.book.contradicts(kv, revision);
+        if faulty!(self, NoHistory) {
+            return;
+        }
         if revision < least || found.iter().any(contradicts) {
             self.went_back();
         }

@@ -162,7 +162,8 @@ impl Member {
         } else {
             self.monitors.next_at_rest
         };
-        if !wanted || self.now < due || self.now >= self.deadline() {
+        let is_shut = self.now >= self.deadline() && !faulty!(self, AskOn);
+        if !wanted || self.now < due || is_shut {
             return;
         }
         self.monitors.next = self.now + hold / 6;

@@ -1,6 +1,7 @@
 //! Whole fleets in virtual time: whatever is delayed, lost, stopped or killed, no share is open at
 //! two relays at once, and all are open again when the faults are over.
 
+mod chance;
 mod etcd;
 mod events;
 mod sim;

@@ -4,6 +4,7 @@
 //! stop between two commands of one step.
 
 mod driver;
+mod faults;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -74,6 +75,9 @@ pub(super) struct Host {
     listed: bool,
     watch_at: u64,
     beats: BTreeMap<String, Option<u64>>,
+    /// Until when nothing comes by its input.
+    input_dead_until: u64,
+    ear: faults::Ear,
     inbox: VecDeque<Input>,
     /// Commands that a stop has caught on their way.
     stuck: VecDeque<Command>,
@@ -117,6 +121,14 @@ pub(super) struct Sim {
     pub(super) random: Random,
     pub(super) etcd: Etcd,
     pub(super) etcd_down_until: u64,
+    pub(super) etcd_full_until: u64,
+    pub(super) etcd_slow_until: u64,
+    /// When it lost what it held.
+    etcd_changed: u64,
+    backup: Option<Etcd>,
+    source_off_until: u64,
+    /// Whether relays tell what they hear.
+    listens: bool,
     pub(super) hosts: Vec<Host>,
     keys: Keys,
     events: BinaryHeap<Reverse<(u64, u64)>>,
@@ -153,6 +165,8 @@ impl Sim {
             listed: false,
             watch_at: 0,
             beats: BTreeMap::new(),
+            input_dead_until: 0,
+            ear: faults::Ear::default(),
             inbox: VecDeque::new(),
             stuck: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -166,6 +180,12 @@ impl Sim {
             random,
             etcd: Etcd::default(),
             etcd_down_until: 0,
+            etcd_full_until: 0,
+            etcd_slow_until: 0,
+            etcd_changed: 0,
+            backup: None,
+            source_off_until: 0,
+            listens: false,
             hosts,
             keys: Keys::new("plant").unwrap(),
             events: BinaryHeap::new(),
@@ -331,10 +351,12 @@ impl Sim {
             self.input(host, input);
         }
         self.input(host, Input::Alive);
+        self.read_counters(host);
         self.input(host, Input::Tick);
     }
 
     fn start(&mut self, host: usize) {
+        self.forget_ear(host);
         self.hosts[host].process = self.random.next();
         let config = Config {
             keys: self.keys.clone(),

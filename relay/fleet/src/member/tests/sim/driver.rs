@@ -187,7 +187,20 @@ impl Sim {
         if !reaches && !late || self.lossy && self.random.chance(10) {
             return;
         }
-        let delay = if late {
+        if self.now < self.etcd_full_until {
+            let at = self.now + self.delay();
+            let outcome = Some(Outcome::NotSent);
+            let refused = Event::Answered {
+                host,
+                process,
+                id,
+                outcome,
+            };
+            return self.at(at, refused);
+        }
+        let delay = if self.now < self.etcd_slow_until {
+            self.random.range(100, 1500) * MS
+        } else if late {
             self.random.range(MS, 4000 * MS)
         } else {
             self.delay()

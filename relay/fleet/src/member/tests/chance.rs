@@ -1,0 +1,169 @@
+//! Fleets and faults by chance: silence, one way, an etcd that is empty, restored, full or slow, garbage
+//! in any key, clocks that jump, relays that never hear, sources that pause. At every instant a share is
+//! open at one relay at most; and whenever a majority of etcd answers somebody who hears, or all peers
+//! answer each other, each share is forwarded by one that hears, two holds after the last change.
+
+use super::sim::{MS, Settings, Sim};
+use super::{Fault, settings};
+use crate::keys::Policy;
+
+/// A silence is told after half of `input_silence` and half a second at most, and is waited for the other half.
+const SILENCE: u64 = 2600 * MS;
+/// What a transaction or two and a tick take, and clocks' drift.
+const SLACK: u64 = 500 * MS;
+
+/// Draws a fleet.
+fn drawn(seed: u64, fault: Option<Fault>) -> Sim {
+    let mut random = super::sim::Random(seed ^ 0x5eed);
+    let relays = random.range(3, 10) as usize;
+    let policy = [Policy::Peers, Policy::Peers, Policy::Stop][random.range(0, 3) as usize];
+    let hold = [1200, 1200, 2000, 700][random.range(0, 4) as usize] * MS;
+    let shares = random.range(1, 6) as usize;
+    let settings = Settings {
+        relays,
+        shares,
+        policy,
+        hold,
+        loss: 0,
+        fault,
+        ..settings(policy)
+    };
+    let mut sim = Sim::new(seed, settings);
+    sim.listen();
+    sim
+}
+
+/// Lets something happen. How long until all is as it should be, were it the last.
+fn harm(sim: &mut Sim) -> u64 {
+    let hold = sim.settings.hold;
+    let host = sim.random.range(0, sim.hosts.len() as u64) as usize;
+    let time = match sim.random.range(0, 3) {
+        0 => sim.random.range(10, 400) * MS,
+        1 => sim.random.range(400, 3000) * MS,
+        _ => sim.random.range(3, 12) * hold,
+    };
+    let until = sim.now + time;
+    match sim.random.range(0, 16) {
+        0 => sim.hosts[host].etcd_cut_until = until,
+        1 => {
+            sim.hosts[host].etcd_cut_until = until;
+            sim.hosts[host].peers_cut_until = until;
+        }
+        2 => sim.hosts[host].peers_cut_until = until,
+        3 => sim.etcd_down_until = until,
+        4 => sim.hosts[host].stopped_until = until,
+        5 => {
+            let host_dies = sim.random.chance(700);
+            sim.kill(host, host_dies, time);
+        }
+        6 => sim.hosts[host].deaf_until = until,
+        7 => return sim.wipe(),
+        8 => return sim.restore(),
+        9 => sim.etcd_full_until = until,
+        10 => sim.etcd_slow_until = until,
+        11 => sim.garble(),
+        12 => sim.jump(host, time),
+        13 => sim.deafen(host, until),
+        14 => sim.pause_source(until),
+        _ => {
+            // One that is silent for longer is begun anew.
+            sim.hosts[host].watch_stalled_until = until.min(sim.now + 3000 * MS);
+        }
+    }
+    until
+}
+
+/// Runs a round of faults. What went wrong, if anything did.
+fn round(seed: u64, fault: Option<Fault>) -> Result<u64, String> {
+    let mut sim = drawn(seed, fault);
+    sim.run_until(4000 * MS + 2 * sim.settings.hold);
+    sim.lossy = sim.random.chance(300);
+    let end = sim.now + 40_000 * MS;
+    let settles = 2 * sim.settings.hold + SILENCE + SLACK;
+    let mut checked = 0;
+    let mut changed = sim.now;
+    let mut ends = Vec::new();
+    let mut next = sim.now + 1000 * MS;
+    // Whether etcd alone is away, and all was well before.
+    let mut stays = false;
+    while sim.now < end {
+        sim.run_until(sim.now + 50 * MS);
+        if let Some(violation) = sim.violation.take() {
+            return Err(violation);
+        }
+        if sim.now >= next {
+            let was_well = sim.now >= changed + settles && sim.etcd_works() && sim.hosts_are_well();
+            ends.push(harm(&mut sim));
+            changed = sim.now;
+            stays = was_well && !sim.lossy && !sim.etcd_works() && sim.hosts_are_well();
+            stays &= sim.settings.policy == Policy::Peers && !sim.is_another_etcd();
+            let quiet = sim.random.chance(500);
+            let pause = match quiet {
+                true => sim.random.range(4, 8) * sim.settings.hold,
+                false => sim.random.range(20, 900) * MS,
+            };
+            next = sim.now + pause;
+        }
+        if stays {
+            sim.is_open_somewhere()?;
+            stays &= !sim.etcd_works();
+        }
+        // What ends is a change, too.
+        let now = sim.now;
+        let over = ends.iter().filter(|end| **end <= now).max().copied();
+        changed = changed.max(over.unwrap_or(0));
+        if !sim.lossy && now >= changed + settles {
+            checked += u64::from(sim.is_served()?);
+        }
+    }
+    Ok(checked)
+}
+
+fn rounds(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        round(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+#[test]
+fn faults_by_chance_double_nothing_and_end() {
+    rounds(0..60);
+}
+
+#[test]
+#[ignore = "long: make long-fleet-chance"]
+fn faults_by_chance_for_long() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("MCR_CHANCE_FROM").unwrap_or(0);
+    let count: u64 = number("MCR_CHANCE_ROUNDS").unwrap_or(100_000);
+    let (mut failed, mut checked) = (Vec::new(), 0);
+    for seed in first..first + count {
+        let outcome = std::panic::catch_unwind(|| round(seed, None));
+        match outcome.unwrap_or_else(|_| Err("panicked".to_owned())) {
+            Ok(looks) => checked += looks,
+            Err(wrong) => {
+                println!("seed {seed}: {wrong}");
+                failed.push(seed);
+            }
+        }
+        if (seed + 1).is_multiple_of(100) {
+            let rounds = seed + 1 - first;
+            println!("{rounds} rounds, {checked} looks, failed: {failed:?}");
+        }
+    }
+    assert!(failed.is_empty());
+}
+
+/// The rounds find what is wrong with a member that has one of the faults that they were made for.
+#[test]
+#[ignore = "long: some hundred rounds"]
+fn rounds_notice_a_broken_guard() {
+    for fault in [Fault::AskOn, Fault::NoHistory, Fault::NeverHeardIsFit] {
+        let seed = (0..400).find(|seed| round(*seed, Some(fault)).is_err());
+        println!("{fault:?}: seed {seed:?}");
+        assert!(
+            seed.is_some_and(|seed| round(seed, None).is_ok()),
+            "{fault:?}"
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! What can happen to a fleet beyond what hosts and links do: to etcd's data, to the source and to what
+//! relays hear of it.
+
+use super::*;
+
+/// How often a daemon reads its counters, and after how long without a packet it tells of silence.
+const READ: u64 = 500 * MS;
+const SILENT: u64 = 1000 * MS;
+
+/// What a daemon knows of a relay's input.
+#[derive(Default)]
+pub(super) struct Ear {
+    next_read: u64,
+    last_packet: u64,
+    /// Since when each share is installed.
+    since: BTreeMap<String, u64>,
+    told: Fitness,
+}
+
+impl Sim {
+    /// Has every relay tell what it hears from now on.
+    pub(in crate::member) fn listen(&mut self) {
+        self.listens = true;
+    }
+
+    fn hears(&self, host: usize) -> bool {
+        self.now >= self.source_off_until && self.now >= self.hosts[host].input_dead_until
+    }
+
+    /// What a daemon does twice a second.
+    pub(super) fn read_counters(&mut self, host: usize) {
+        if !self.listens || self.now < self.hosts[host].ear.next_read {
+            return;
+        }
+        let (now, hears) = (self.now, self.hears(host));
+        let it = &mut self.hosts[host];
+        it.ear.next_read = now + READ;
+        if hears {
+            it.ear.last_packet = now;
+        }
+        let installed = it.install.clone();
+        it.ear.since.retain(|share, _| installed.contains(share));
+        let mut fitness = Fitness::default();
+        for share in installed {
+            let since = *it.ear.since.entry(share.clone()).or_insert(now);
+            if it.ear.last_packet < since && now < since + 2 * SILENT {
+                continue;
+            }
+            let is_silent = now > it.ear.last_packet + SILENT;
+            fitness.heard.insert(share.clone(), u32::from(!is_silent));
+            if is_silent && it.ear.last_packet > 0 {
+                fitness.silent.insert(share, "nothing comes".to_owned());
+            }
+        }
+        if fitness != it.ear.told {
+            it.ear.told = fitness.clone();
+            self.input(host, Input::Fitness(fitness));
+        }
+    }
+
+    pub(super) fn forget_ear(&mut self, host: usize) {
+        self.hosts[host].ear = Ear::default();
+        self.hosts[host].install.clear();
+    }
+
+    /// etcd ends, and comes back with nothing.
+    pub(in crate::member) fn wipe(&mut self) -> u64 {
+        self.etcd = Etcd::default();
+        self.restart_etcd()
+    }
+
+    /// etcd ends, and comes back with what it had a while ago.
+    pub(in crate::member) fn restore(&mut self) -> u64 {
+        match self.backup.take() {
+            Some(backup) => self.etcd = backup,
+            None => {
+                self.backup = Some(self.etcd.clone());
+                return self.now;
+            }
+        }
+        self.restart_etcd()
+    }
+
+    fn restart_etcd(&mut self) -> u64 {
+        self.etcd_changed = self.now;
+        self.etcd_down_until = self.now + self.random.range(1, 3000) * MS;
+        self.etcd_down_until
+    }
+
+    /// Writes what makes no sense into any key.
+    pub(in crate::member) fn garble(&mut self) {
+        let keys: Vec<String> = self.etcd.keys.keys().cloned().collect();
+        if keys.is_empty() {
+            return;
+        }
+        let key = &keys[self.random.range(0, keys.len() as u64) as usize];
+        let half = self.etcd.keys[key].value.len() / 2;
+        let half = self.etcd.keys[key].value[..half].to_vec();
+        let garbage = [half, b"garbage".to_vec(), b"{}".to_vec()];
+        let which = self.random.range(0, 3) as usize;
+        self.etcd.operator_put(key, garbage[which].clone());
+    }
+
+    /// A host's clock goes on by so much at once.
+    pub(in crate::member) fn jump(&mut self, host: usize, time: u64) {
+        self.hosts[host].offset += time;
+    }
+
+    /// Nothing comes to a host until then; to some that have just been started, ever.
+    pub(in crate::member) fn deafen(&mut self, host: usize, until: u64) {
+        self.hosts[host].input_dead_until = until;
+        if self.random.chance(500) {
+            self.kill(host, true, 100 * MS);
+        }
+    }
+
+    pub(in crate::member) fn pause_source(&mut self, until: u64) {
+        self.source_off_until = until;
+    }
+
+    /// Whether etcd takes writes in time.
+    pub(in crate::member) fn etcd_works(&self) -> bool {
+        self.now >= self.etcd_down_until
+            && self.now >= self.etcd_full_until
+            && self.now >= self.etcd_slow_until
+    }
+
+    /// Whether etcd lost what it held just now.
+    pub(in crate::member) fn is_another_etcd(&self) -> bool {
+        self.now < self.etcd_changed + 50 * MS
+    }
+
+    /// Whether nothing is wrong with anybody but etcd.
+    pub(in crate::member) fn hosts_are_well(&self) -> bool {
+        (0..self.hosts.len())
+            .all(|host| self.is_well(host) && self.now >= self.hosts[host].peers_cut_until)
+    }
+
+    fn is_well(&self, host: usize) -> bool {
+        let it = &self.hosts[host];
+        let runs = it.member.is_some() && !self.is_stopped(host);
+        let speaks = self.now >= it.etcd_cut_until && !self.is_deaf(host);
+        runs && speaks && self.now >= it.watch_stalled_until && self.hears(host)
+    }
+
+    /// Says which share is not forwarded by one that hears, if one could; whether one could at all.
+    pub(in crate::member) fn is_served(&self) -> Result<bool, String> {
+        let is_stalled = |host: &Host| self.now < host.watch_stalled_until;
+        let well = (0..self.hosts.len()).any(|host| self.is_well(host));
+        if !self.etcd_works() || !well || self.hosts.iter().any(is_stalled) {
+            return Ok(false);
+        }
+        for share in self.shares() {
+            let open = self.open(&share);
+            let has_etcd = |host: usize| self.reaches_etcd(host) && !self.is_deaf(host);
+            let serves = |host: usize| self.hears(host) || !has_etcd(host);
+            if !matches!(open[..], [host] if serves(host)) {
+                return Err(self.told_of(&share, &open));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Says which share is not open.
+    pub(in crate::member) fn is_open_somewhere(&self) -> Result<(), String> {
+        let shut = self
+            .shares()
+            .into_iter()
+            .find(|share| self.open(share).len() != 1);
+        shut.map_or(
+            Ok(()),
+            |share| Err(self.told_of(&share, &self.open(&share))),
+        )
+    }
+
+    fn told_of(&self, share: &str, open: &[usize]) -> String {
+        let view = |host: usize| {
+            let it = &self.hosts[host];
+            let member = it.member.as_ref()?.status(self.local(host));
+            let beat = self
+                .etcd
+                .keys
+                .get(&format!("/mcr/plant/beats/{}", it.name))
+                .map(|kv| (kv.created, kv.modified));
+            Some(format!(
+                "{}: {:?} session {} deadline {} hears {} well {} beat {beat:?} {:?} refused {:?}\n",
+                it.name,
+                member.phase,
+                member.session,
+                member.deadline_ms,
+                self.hears(host),
+                self.is_well(host),
+                member.shares.get(share),
+                member.refused
+            ))
+        };
+        let views: Vec<_> = (0..self.hosts.len())
+            .map(|host| view(host).unwrap_or_default())
+            .collect();
+        format!(
+            "{share} is open at {open:?} at {} ms\n{}",
+            self.now / MS,
+            views.concat()
+        )
+    }
+}
