@@ -2,7 +2,7 @@
 # them by what stands behind ##. DURATION and FAULT_SECONDS are seconds; MCR_TEST_SEED repeats a run of
 # chance.
 
-LONG := adversary agreement bench-fleet change-cost demand fleet gaps hitless kernels many-rules \
+LONG := adversary agreement bench-fleet change-cost demand fleet fleet-chance gaps hitless kernels many-rules \
     merge-check merge-table reload sanitize soak tunnel upgrade world
 
 .PHONY: $(LONG) $(LONG:%=long-%) reliability
@@ -39,6 +39,9 @@ long-demand: build
 	$(IN_LAB) demand::side_by_side -- --ignored --nocapture
 
 # MCR_TEST_ONLY and MCR_TEST_FAULT play a part of them.
+long-fleet-chance: ## simulated fleets and faults by chance (MCR_CHANCE_ROUNDS=100000 from seed MCR_CHANCE_FROM=0)
+	$(CARGO) test --release --locked --package fleet --lib chance:: -- $(ALONE)
+
 long-fleet: ## every fault that a fleet must bear, FAULT_ROUNDS=10, then faults of chance (FAULT_SECONDS=3600)
 long-fleet: FAULT_ROUNDS = 10
 long-fleet: FAULT_SECONDS = 3600
