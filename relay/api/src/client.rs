@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 pub use self::events::{Events, StreamItem};
 use crate::query::{RulesQuery, StatsQuery};
 use crate::reply::{
-    Change, ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus, FlowStats, History,
-    InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
+    Change, ErrorReply, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus, FlowStats,
+    History, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
 };
 use crate::request::{
     ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction,
@@ -240,6 +240,16 @@ impl Client {
     /// not answer.
     pub async fn fleet_rules(&self) -> Result<FleetRules, Error> {
         self.read(Method::GET, "/v1/fleet/rules", None::<&()>).await
+    }
+
+    /// Reads what the daemon's part of the fleet was told in the last seconds.
+    ///
+    /// # Errors
+    ///
+    /// As every request; `not_found` where the daemon is in no fleet.
+    pub async fn fleet_record(&self, seconds: u32) -> Result<FleetRecord, Error> {
+        let path = format!("/v1/fleet/record?seconds={seconds}");
+        self.read(Method::GET, &path, None::<&()>).await
     }
 
     /// Makes these the fleet's rules, or only says what that would change.

@@ -17,8 +17,8 @@ pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerSta
 pub use demand::{DemandStats, ListenerStats};
 pub use egress::EgressStats;
 pub use fleet::{
-    FleetChange, FleetCounters, FleetDone, FleetEtcd, FleetRelay, FleetRelayState, FleetRules,
-    FleetShare, FleetShareState, FleetStatus,
+    FleetChange, FleetCounters, FleetDone, FleetEtcd, FleetRecord, FleetRelay, FleetRelayState,
+    FleetRules, FleetShare, FleetShareState, FleetStatus,
 };
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use history::{History, RuleHistory, Steps};

@@ -8,7 +8,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::reply::{FleetChange, FleetDone, FleetRelay, FleetRelayState, FleetRules, FleetStatus};
+use api::reply::{
+    FleetChange, FleetDone, FleetRecord, FleetRelay, FleetRelayState, FleetRules, FleetStatus,
+};
 use api::request::{FleetMove, FleetRuleList};
 use config::FleetSettings;
 use fleet::error::Error;
@@ -97,6 +99,16 @@ impl Fleet {
     /// The fleet's rules.
     pub(crate) async fn rules(&self) -> Answer<FleetRules> {
         self.relay.rules().await.map_err(refusal)
+    }
+
+    /// What the relay was told in the last seconds.
+    pub(crate) async fn record(&self, seconds: u32) -> Answer<FleetRecord> {
+        let record = self.relay.record(Duration::from_secs(seconds.into())).await;
+        let hex = |byte: u8| format!("{byte:02x}");
+        Ok(FleetRecord {
+            relay: self.status().relay,
+            data: record.map_err(refusal)?.into_iter().map(hex).collect(),
+        })
     }
 
     /// Makes these the fleet's rules, or says what that would change.

@@ -11,6 +11,7 @@ pub mod keys;
 pub mod member;
 pub mod peers;
 pub mod placement;
+pub mod record;
 pub mod relay;
 pub mod rules;
 pub mod store;

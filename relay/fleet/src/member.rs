@@ -43,7 +43,7 @@ macro_rules! faulty {
 use faulty;
 
 /// What a member is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Config {
     /// The fleet's keys.
     pub keys: Keys,
@@ -75,7 +75,7 @@ pub struct Config {
 }
 
 /// How long a share is served badly before it is given away, in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Patience {
     /// An output is down, or an input is not joined.
     pub down: u64,
@@ -84,11 +84,14 @@ pub struct Patience {
 }
 
 /// A relay's part in the fleet.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub struct Member {
     config: Config,
     /// Time of the input that is handled.
     now: u64,
+    /// How long this relay has waited for others, in ns: as time passes, but by no more than a margin at
+    /// once. A clock that jumps, or a process that was stopped, has waited for nobody.
+    waited: u64,
     /// When the first input came; promises of former processes are older.
     started: Option<u64>,
     session: session::State,
@@ -115,14 +118,18 @@ pub struct Member {
     pending: BTreeMap<TxnId, (Purpose, Option<u64>)>,
     last_id: u64,
     /// What goes out first, and the transactions that may go only after the gates.
+    /// Nothing, once it has decided.
+    #[serde(skip)]
     out: Vec<Command>,
+    #[serde(skip)]
     transactions: Vec<Command>,
     #[cfg(test)]
+    #[serde(skip)]
     fault: Option<Fault>,
 }
 
 /// What this relay knows of the rules, and of itself.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 struct Rules {
     generation: u64,
     /// How often these were told, or what of them is installed.
@@ -137,7 +144,7 @@ struct Rules {
 }
 
 /// Why a transaction was sent.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 enum Purpose {
     Beat,
     Join,
@@ -166,20 +173,9 @@ enum Fault {
     UnknownIsRefused,
     /// A beat counts from its answer.
     CountFromAnswer,
-    /// Promises are asked for by one whose gates have shut.
-    AskOn,
-    /// etcd's history is not compared with what is known.
-    NoHistory,
-    /// A share whose input is silent goes to one that never heard it.
-    NeverHeardIsFit,
 }
 
 impl Member {
-    /// Says where peers reach this relay, before it is told what stands in etcd.
-    pub fn reached_at(&mut self, peer: SocketAddr) {
-        self.config.peer = peer;
-    }
-
     /// A member that has heard nothing yet. `adopted` is what a former process of this boot
     /// left; where that is `None`, the driver has shut all gates before.
     #[must_use]
@@ -191,6 +187,7 @@ impl Member {
         let adopted = adopted.filter(ours);
         Self {
             now: 0,
+            waited: 0,
             started: None,
             session: session::State::new(adopted.map(|kept| kept.session)),
             beat: beat::OwnBeat::default(),
@@ -219,17 +216,24 @@ impl Member {
 
     /// Takes what happened. `now` is the time of this call or a little earlier, never later.
     pub fn take(&mut self, now: u64, input: Input) {
-        self.now = self.now.max(now);
+        self.goes_on(now);
         self.started.get_or_insert(self.now);
         self.note(input);
     }
 
     /// Says what is to be done now that all that was taken is known, in this order. `now` as above.
     pub fn decide(&mut self, now: u64) -> Vec<Command> {
-        self.now = self.now.max(now);
+        self.goes_on(now);
         self.step();
         self.out.append(&mut self.transactions);
         std::mem::take(&mut self.out)
+    }
+
+    fn goes_on(&mut self, now: u64) {
+        let passed = now.saturating_sub(self.now);
+        self.now += passed;
+        // As much too early at most as a gate shuts too early.
+        self.waited += passed.min(self.margin_ns());
     }
 
     fn note(&mut self, input: Input) {
@@ -271,6 +275,7 @@ impl Member {
                 self.stale = true;
                 self.plan.rests_until = 0;
             }
+            Input::Own(peer) => self.config.peer = peer,
             Input::Alive => self.alive = Some(self.now),
             Input::EtcdReachable(reachable) => {
                 self.news += u64::from(self.etcd_reachable != reachable);
@@ -359,6 +364,10 @@ impl Member {
         if faulty!(self, NoMargin) {
             return 0;
         }
+        self.margin_ns()
+    }
+
+    fn margin_ns(&self) -> u64 {
         (self.config.hold_ns / 24).max(30_000_000)
     }
 }

@@ -183,6 +183,16 @@ impl Relay {
         self.ask(|reply| Order::Fence(relay, reply)).await
     }
 
+    /// What the deciding part was told of late, for [`crate::record::replay`]: of so long and a minute
+    /// more at most, as far as it is kept. It has no secret in it.
+    ///
+    /// # Errors
+    ///
+    /// Where the relay has left.
+    pub async fn record(&self, last: Duration) -> Result<Vec<u8>, Error> {
+        self.ask(|reply| Order::Record(last, reply)).await
+    }
+
     /// Hands all shares over and leaves; takes no longer than `limit`.
     pub async fn leave(&self, limit: Duration) {
         let (done, left) = oneshot::channel();

@@ -8,7 +8,8 @@ use std::time::Duration;
 use api::client::{Client, Error, Events, StreamItem};
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
-    Change, FleetChange, FleetDone, FleetRules, FleetStatus, History, Log, RulePart, Stats,
+    Change, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus, History, Log, RulePart,
+    Stats,
 };
 use api::request::{ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction};
 use config::Config;
@@ -86,6 +87,10 @@ impl Control {
 
     pub(crate) fn fleet(&self) -> Result<FleetStatus, Failure> {
         self.wait(self.client.fleet())
+    }
+
+    pub(crate) fn fleet_record(&self, seconds: u32) -> Result<FleetRecord, Failure> {
+        self.wait(self.client.fleet_record(seconds))
     }
 
     pub(crate) fn fleet_rules(&self) -> Result<FleetRules, Failure> {

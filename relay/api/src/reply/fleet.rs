@@ -204,6 +204,15 @@ pub struct FleetRules {
     pub rules: Vec<RuleDocument>,
 }
 
+/// What a relay was told of late, as `mcr fleet record` writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FleetRecord {
+    /// The relay.
+    pub relay: String,
+    /// The record, in hexadecimal digits.
+    pub data: String,
+}
+
 /// What applying rules to a fleet changed, or would change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FleetChange {

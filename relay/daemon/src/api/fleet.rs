@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::reply::{ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus};
+use api::reply::{ErrorReply, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus};
 use api::request::{FleetMove, FleetRelayName, FleetRuleList};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -27,6 +27,26 @@ pub(super) async fn status(State(service): State<Arc<Service>>) -> Answer<Json<F
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
 pub(super) async fn rules(State(service): State<Arc<Service>>) -> Answer<Json<FleetRules>> {
     service.fleet()?.rules().await.map(Json)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordOptions {
+    /// Of how long.
+    seconds: u32,
+}
+
+/// What this relay's part of the fleet was told of late, to be done again.
+#[utoipa::path(get, path = "/v1/fleet/record", tag = "fleet", operation_id = "fleet_record", params(RecordOptions),
+    responses((status = 200, body = FleetRecord), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 503, body = ErrorReply)))]
+pub(super) async fn record(
+    State(service): State<Arc<Service>>,
+    options: Result<Query<RecordOptions>, QueryRejection>,
+) -> Answer<Json<FleetRecord>> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    service.fleet()?.record(options.seconds).await.map(Json)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

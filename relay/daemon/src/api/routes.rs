@@ -95,6 +95,7 @@ fn changing() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(reload))
         .routes(routes!(set_log))
         .routes(routes!(fleet::rules, fleet::apply))
+        .routes(routes!(fleet::record))
         .routes(routes!(fleet::drain))
         .routes(routes!(fleet::undrain))
         .routes(routes!(fleet::move_to))

@@ -17,7 +17,7 @@ const ALIVE_WITHIN: u64 = 500_000_000;
 const SENT_MAX: usize = 16;
 
 /// The beats of a session.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct OwnBeat {
     /// Revision of the last beat that is known to be written.
     modified: u64,
@@ -40,7 +40,7 @@ pub(super) struct OwnBeat {
     entry_next: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 struct Sent {
     id: TxnId,
     number: u64,

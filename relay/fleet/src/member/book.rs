@@ -6,10 +6,10 @@ use crate::keys::{
     self, Current, Drained, FleetSettings, Key, Keys, Move, RelayEntry, SessionNumber, ShareEntry,
     Value,
 };
-use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome, faulty};
+use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome};
 
 /// A value with the revision of its last change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub(super) struct Known<T> {
     /// The value; the last one, if its key was deleted.
     pub(super) value: T,
@@ -20,7 +20,7 @@ pub(super) struct Known<T> {
 }
 
 /// The watched keys.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Book {
     pub(super) keys: Keys,
     /// Newest revision that lists and watches have told.
@@ -231,9 +231,6 @@ impl Member {
             Outcome::Unknown | Outcome::NotSent => return,
         };
         let contradicts = |kv| self.book.contradicts(kv, revision);
-        if faulty!(self, NoHistory) {
-            return;
-        }
         if revision < least || found.iter().any(contradicts) {
             self.went_back();
         }

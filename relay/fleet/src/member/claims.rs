@@ -17,7 +17,7 @@ const FIRST_DELAY_HOLDS: u64 = 4;
 const IN_FLIGHT_MAX: usize = 4;
 
 /// Claims.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Claims {
     /// Since when it is known here that nobody holds a share, and this relay's rank for it.
     vacant: BTreeMap<String, (u64, Option<u64>)>,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::keys::SessionNumber;
 
 /// Something that happened in the fleet, as seen by this relay.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum FleetEvent {
     /// This relay has a session and takes part.

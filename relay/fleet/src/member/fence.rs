@@ -8,12 +8,13 @@ use crate::member::{
 };
 
 /// A relay's beats, as watched.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Watched {
     pub(super) session: SessionNumber,
     modified: u64,
-    /// When this beat was first heard of here.
+    /// When this beat was first heard of here, and [`Member::waited`] then.
     pub(super) seen: u64,
+    waited: u64,
     /// The last one that made sense.
     beat: Beat,
     /// Whether what stands there makes none.
@@ -34,13 +35,13 @@ impl Watched {
 }
 
 /// What this relay knows of others' beats.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Fencing {
     /// Whose beats are watched. `None`: nothing told yet; `Some(None)`: there is no beat.
     watched: BTreeMap<String, Option<Option<Watched>>>,
     /// Up to which revision that is known.
     heard: BTreeMap<String, u64>,
-    /// When it became known here that a session has ended.
+    /// When it became known here that a session has ended, by [`Member::waited`].
     ended: BTreeMap<String, (SessionNumber, u64)>,
     /// Fences that were sent: the revision that each would delete. No promise from then on.
     begun: BTreeMap<String, u64>,
@@ -109,7 +110,7 @@ fn unknown_beat() -> Beat {
 impl Member {
     /// Takes what a watch of a beat key tells.
     pub(super) fn beat_seen(&mut self, relay: &str, revision: u64, beat: Option<KeyValue>) {
-        let now = self.now;
+        let (now, waited) = (self.now, self.waited);
         self.heard_up_to(revision);
         let heard = self.fencing.heard.entry(relay.to_owned()).or_default();
         let Some(told) = self.fencing.watched.get_mut(relay) else {
@@ -126,12 +127,13 @@ impl Member {
             self.stale |= was_garbled;
             self.book.refused.remove(&self.beat_key(relay));
             // Whatever session there was up to this revision is over.
-            return self.fencing.end(relay, revision, now);
+            return self.fencing.end(relay, revision, waited);
         };
         let read = Beat::read(&kv.key, &kv.value);
         let same = before.as_ref().filter(|w| w.modified == kv.modified);
         let is_new = before.is_some() && same.is_none();
-        let (seen, moving) = same.map_or((now, before.is_some()), |w| (w.seen, w.moving));
+        let new = (now, waited, before.is_some());
+        let (seen, waited, moving) = same.map_or(new, |w| (w.seen, w.waited, w.moving));
         let garbled = read.is_err();
         let of_session = before.filter(|before| before.session == kv.created);
         let last = of_session.map_or_else(unknown_beat, |before| before.beat);
@@ -141,13 +143,15 @@ impl Member {
             session: kv.created,
             modified: kv.modified,
             seen,
+            waited,
             beat,
             garbled,
             moving,
         }));
         self.stale |= garbled != was_garbled;
         // A key created at this revision is the first after all earlier sessions.
-        self.fencing.end(relay, kv.created.saturating_sub(1), now);
+        let ended = kv.created.saturating_sub(1);
+        self.fencing.end(relay, ended, self.waited);
         match read {
             Ok(_) => drop(self.book.refused.remove(&kv.key)),
             Err(error) => self.refuse(error),
@@ -285,15 +289,15 @@ impl Member {
         let me = &self.config.relay;
         let own_session = relay == me && self.session.has_begun();
         let hold = watched.beat.hold_ms * 1_000_000;
-        let silent = self.now >= watched.seen + hold;
-        let promised = self.now < self.monitors.promised_until(relay);
+        let silent = self.waited >= watched.waited + hold;
+        let promised = self.waited < self.monitors.promised_until(relay);
         if own_session || !silent || promised {
             return false;
         }
         let monitors = &watched.beat.monitors;
         let anybody = watched.beat.policy != Policy::Peers;
         let listed = monitors.iter().any(|m| m.relay == *me);
-        let ended = |m: &BeatMonitor| self.fencing.ended_for(m, hold, self.now);
+        let ended = |m: &BeatMonitor| self.fencing.ended_for(m, hold, self.waited);
         anybody || listed || monitors.iter().all(ended)
     }
 

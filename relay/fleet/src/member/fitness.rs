@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::keys::RelayEntry;
 use crate::member::plan::Planned;
-use crate::member::{Fitness, Member, faulty};
+use crate::member::{Fitness, Member};
 
 /// How long a relay stays out of line for a share that it was not fit for and has no more, in ns. What
 /// it has not installed it cannot judge; then it is tried again.
@@ -14,7 +14,7 @@ const MARKED_FOR: u64 = 60_000_000_000;
 const REASON_MAX: usize = 60;
 
 /// What was known of a share when it was taken away.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Mark {
     until: u64,
     unfit: Option<String>,
@@ -96,8 +96,7 @@ impl Member {
             || planned.lacking.contains_key(self.config.relay.as_str());
         let patience = self.config.patience_ns;
         let down = (is_down && planned.is_fit).then_some(patience.down);
-        let hears_more = planned.hears_more || faulty!(self, NeverHeardIsFit);
-        let deaf = is_deaf && planned.is_fit && hears_more;
+        let deaf = is_deaf && planned.is_fit && planned.hears_more;
         down.or(deaf.then_some(patience.silent))
     }
 }

@@ -6,7 +6,7 @@ use crate::keys::SessionNumber;
 use crate::member::{Command, FleetEvent, Member, PhaseName, faulty};
 
 /// The gates as the data plane was told.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Gates {
     until: BTreeMap<String, u64>,
     /// Shares that people were told to be open, and when the first of them may have run out.
@@ -19,7 +19,7 @@ pub(super) struct Gates {
 }
 
 /// All that a gate depends on: without a change of it, none changes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Clone, serde::Deserialize, serde::Serialize)]
 struct Basis {
     deadline: u64,
     session: SessionNumber,

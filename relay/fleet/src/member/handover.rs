@@ -10,7 +10,7 @@ use crate::member::plan::Planned;
 use crate::member::{Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified};
 
 /// Shares on their way to others.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct HandOver {
     /// Shares that stay shut until a committed write to their keys.
     handing: BTreeMap<String, Handing>,
@@ -23,7 +23,7 @@ pub(super) struct HandOver {
     retry: BTreeMap<String, u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 struct Handing {
     /// Revision of the key that is to change.
     modified: u64,

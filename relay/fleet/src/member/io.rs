@@ -11,11 +11,13 @@ use crate::keys::SessionNumber;
 use crate::member::event::FleetEvent;
 
 /// Names a transaction among those of one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize, serde::Serialize,
+)]
 pub struct TxnId(pub u64);
 
 /// A key with its value, as etcd tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct KeyValue {
     /// The key's text.
     pub key: String,
@@ -28,7 +30,7 @@ pub struct KeyValue {
 }
 
 /// A change of a watched key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Change {
     /// It was written.
     Put(KeyValue),
@@ -42,7 +44,7 @@ pub enum Change {
 }
 
 /// Which revision of a key a comparison is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Target {
     /// Of its creation; 0 where there is no such key.
     Created,
@@ -51,7 +53,7 @@ pub enum Target {
 }
 
 /// A condition of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Compare {
     /// The key's text.
     pub key: String,
@@ -64,7 +66,7 @@ pub struct Compare {
 }
 
 /// A transaction: if all of `compares` hold, `puts` and `deletes`, else nothing but `reads`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Txn {
     /// Conditions.
     pub compares: Vec<Compare>,
@@ -77,7 +79,7 @@ pub struct Txn {
 }
 
 /// What became of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Outcome {
     /// It is committed.
     Applied {
@@ -128,14 +130,14 @@ pub struct Answer {
 }
 
 /// What an operator (or a signal) wants of this relay itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Operator {
     /// Give everything away and go: [`FleetEvent::Left`] tells when.
     Leave,
 }
 
 /// What a member is told. Each comes with the time of its handling.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Input {
     /// All watched keys, as they stood at `revision`, and this relay's own beat key: after the
     /// start, and whenever the watch cannot go on where it broke.
@@ -195,6 +197,8 @@ pub enum Input {
     },
     /// How well this host serves the shares that are installed: the whole of it.
     Fitness(Fitness),
+    /// Where others reach this relay.
+    Own(SocketAddr),
     /// An operator's wish.
     Operator(Operator),
     /// The data plane is alive.
@@ -207,7 +211,7 @@ pub enum Input {
 
 /// How well a host serves the shares that are installed there. A share of which nothing has come yet
 /// is neither fit nor unfit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Fitness {
     /// Shares that it could not serve, and why: an output is down, an input is not joined.
     pub down: BTreeMap<String, String>,
@@ -283,7 +287,7 @@ pub struct Session {
 }
 
 /// What a former process of this relay left.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Adopted {
     /// Its session.
     pub session: Session,

@@ -23,7 +23,7 @@ const DEAF_AFTER: u64 = 8_000_000_000;
 const ASKED_MAX: usize = 256;
 
 /// Questions and promises.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Monitors {
     nonce: u64,
     /// Questions without an answer.
@@ -35,13 +35,13 @@ pub(super) struct Monitors {
     unanswered: BTreeMap<String, u64>,
     next: u64,
     next_at_rest: u64,
-    /// Until when this relay has promised others not to fence them.
+    /// Until when this relay has promised others not to fence them, by [`Member::waited`].
     pub(super) promises: BTreeMap<String, u64>,
     /// The session and the number of the newest question that each was promised something for.
     heeded: BTreeMap<String, (SessionNumber, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 struct Asked {
     monitor: BeatMonitor,
     at: u64,
@@ -49,7 +49,7 @@ struct Asked {
     hold: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize, serde::Serialize)]
 struct Promise {
     asked: u64,
     until: u64,
@@ -162,8 +162,7 @@ impl Member {
         } else {
             self.monitors.next_at_rest
         };
-        let is_shut = self.now >= self.deadline() && !faulty!(self, AskOn);
-        if !wanted || self.now < due || is_shut {
+        if !wanted || self.now < due || self.now >= self.deadline() {
             return;
         }
         self.monitors.next = self.now + hold / 6;
@@ -279,7 +278,7 @@ impl Member {
         }
         let asked = (question.session, question.nonce);
         self.monitors.heeded.insert(question.from.clone(), asked);
-        let until = self.now + question.hold_ms * 1_000_000;
+        let until = self.waited + question.hold_ms * 1_000_000;
         if !faulty!(self, ForgetPromise) {
             let promise = self
                 .monitors

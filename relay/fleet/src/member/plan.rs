@@ -16,7 +16,7 @@ const LINE_MAX: usize = 8;
 const REST: u64 = if cfg!(test) { 1_000_000 } else { 3_000 };
 
 /// The plan.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Plan {
     /// How often it was made.
     pub(super) made: u64,
@@ -41,7 +41,7 @@ pub(super) struct Plan {
 }
 
 /// What is planned for a share.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Planned {
     /// Who holds it, with a session that has not ended.
     pub(super) holder: Option<Arc<str>>,

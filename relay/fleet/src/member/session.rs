@@ -9,7 +9,7 @@ use crate::member::{
 const RIVAL_FOR: u64 = 10_000_000_000;
 
 /// Where this relay stands with its session.
-#[derive(Debug)]
+#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct State {
     pub(super) phase: PhaseName,
     /// The session; 0 is none.
@@ -26,6 +26,8 @@ pub(super) struct State {
     pub(super) rival: Option<u64>,
     /// Not before this time is anything asked of etcd again.
     retry: u64,
+    /// Until when it rests after a backup was restored, by [`Member::waited`].
+    rests_until: u64,
     busy: bool,
 }
 
@@ -41,6 +43,7 @@ impl State {
             rival: None,
             adopted,
             retry: 0,
+            rests_until: 0,
             busy: false,
         }
     }
@@ -84,6 +87,7 @@ impl Member {
             return;
         }
         match self.session.phase {
+            PhaseName::Resting if self.waited < self.session.rests_until => {}
             PhaseName::Resting => self.session.phase = PhaseName::Waiting,
             PhaseName::Waiting if self.session.leaving => self.has_left(),
             PhaseName::Waiting => self.join_or_discard(),
@@ -197,7 +201,7 @@ impl Member {
         self.end_session();
         self.session.phase = PhaseName::Resting;
         self.session.adopted = None;
-        self.session.retry = self.now + self.config.hold_ns;
+        self.session.rests_until = self.waited + self.config.hold_ns;
         self.book = self.book.emptied();
         self.newest = 0;
         for (_, known) in self.pending.values_mut() {

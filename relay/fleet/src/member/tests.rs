@@ -4,6 +4,8 @@
 mod chance;
 mod etcd;
 mod events;
+mod outages;
+mod records;
 mod sim;
 
 use std::collections::BTreeMap;

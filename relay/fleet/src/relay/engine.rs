@@ -27,6 +27,7 @@ use crate::host::{Event, Fitness, Host};
 use crate::keys::{Key, Keys};
 use crate::member::{self, Change, Command, FleetEvent, Input, KeyValue, Member, PhaseName};
 use crate::peers::Message;
+use crate::record::{Recorder, without_secret};
 use crate::rules::Rules;
 
 /// How often the member is told that time has passed.
@@ -73,6 +74,7 @@ pub(super) struct Engine {
     pub(super) client: Client,
     pub(super) keys: Keys,
     pub(super) member: Member,
+    pub(super) recorder: Recorder,
     pub(super) kept: Kept,
     pub(super) rules: Arc<Rules>,
     /// What said that those are the rules.
@@ -172,11 +174,16 @@ impl Engine {
 
     /// Tells the member, which is asked later.
     pub(super) fn take(&mut self, input: Input) {
-        self.member.take(boottime_ns(), input);
+        let (now, input) = (boottime_ns(), without_secret(&self.keys, input));
+        self.recorder.took(now, &input);
+        self.member.take(now, input);
     }
 
     fn act(&mut self) {
-        for command in self.member.decide(boottime_ns()) {
+        let now = boottime_ns();
+        let commands = self.member.decide(now);
+        self.recorder.decided(now, &commands);
+        for command in commands {
             self.carry_out(command);
         }
     }
@@ -269,6 +276,8 @@ impl Engine {
     fn look(&mut self) {
         let looks = self.looks;
         self.looks = looks.wrapping_add(1);
+        self.act();
+        self.recorder.checkpoint(boottime_ns(), &self.member);
         self.ask_whether_alive();
         let fitness = self.host.fitness();
         if fitness != self.fitness {
@@ -337,6 +346,11 @@ impl Engine {
             }
             self.leaving.push(done);
             self.tell(Input::Operator(member::Operator::Leave));
+            return;
+        }
+        if let Order::Record(last, done) = order {
+            let from = boottime_ns().saturating_sub(last.as_nanos() as u64);
+            let _ = done.send(Ok(self.recorder.file(from)));
             return;
         }
         self.publish();

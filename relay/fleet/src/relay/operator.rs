@@ -31,6 +31,8 @@ type Reply<T> = oneshot::Sender<Result<T, Error>>;
 #[derive(Debug)]
 pub(super) enum Order {
     Leave(oneshot::Sender<()>),
+    /// What the member was told, of so long.
+    Record(Duration, Reply<Vec<u8>>),
     Counters(oneshot::Sender<Status>),
     Rules(Reply<FleetRules>),
     Apply {
@@ -60,7 +62,8 @@ impl Operator {
     /// Whoever asked may have gone away; that changes nothing.
     pub(super) async fn carry_out(self, order: Order) {
         match order {
-            Order::Leave(done) => drop(done.send(())),
+            // The engine's own.
+            Order::Leave(_) | Order::Record(..) => {}
             Order::Counters(reply) => drop(reply.send(self.with_counters().await)),
             Order::Rules(reply) => drop(reply.send(self.stored().await)),
             Order::Apply {

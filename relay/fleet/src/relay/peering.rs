@@ -87,7 +87,7 @@ impl Engine {
             Err(error) => tracing::error!("the other relays are not heard: {error}"),
         }
         self.peers.listen();
-        self.member.reached_at(at);
+        self.take(Input::Own(at));
         if let Some(follower) = self.follower.take() {
             spawn(follower.run());
         }

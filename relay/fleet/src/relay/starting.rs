@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::keys::{Keys, Policy};
 use crate::member::{self, Adopted, Member, Patience, Session};
+use crate::record::Recorder;
 use crate::rules::Rules;
 
 /// Datagrams of other relays that wait for the engine.
@@ -90,7 +91,9 @@ fn engine_of(
 ) -> Engine {
     let kept = Kept::new(&config.run, &config.cache);
     let adopted = adopt(&config, &kept, &*host);
-    let member = Member::new(member_config(&config, keys.clone()), adopted);
+    let of_member = member_config(&config, keys.clone());
+    let recorder = Recorder::new(of_member.clone(), adopted.clone());
+    let member = Member::new(of_member, adopted);
     let (beats, orders) = mpsc::unbounded_channel();
     let (wanted, to_install) = watch::channel(Wanted::default());
     let interfaces = config.settings.interfaces.clone();
@@ -114,6 +117,7 @@ fn engine_of(
         client,
         keys,
         member,
+        recorder,
         kept,
         rules: Arc::default(),
         current: None,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::client::StreamItem;
 use api::reply::{Event, FleetChange, FleetDone};
 use api::request::{FleetMove, FleetRelayName, FleetRuleList};
+use rules::duration;
 use rules::printable::{plural, printable};
 
 use super::watch::Watch;
@@ -96,11 +97,31 @@ enum Command {
     #[command(after_help = "Examples:
   mcr fleet fence relay-a")]
     Fence(RelayArgs),
+    /// Write down what this daemon's part of the fleet was told of late, for a report
+    ///
+    /// Whatever it did then can be done again from that. The fleet's secret is not in it; names,
+    /// addresses and what stands in etcd are.
+    #[command(after_help = "Examples:
+  mcr fleet record --last 10m plant.record")]
+    Record(RecordArgs),
     /// Show what happened in the fleet, as this daemon saw it
     #[command(after_help = "Examples:
   mcr fleet events
   mcr fleet events --follow --json")]
     Events(EventsArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct RecordArgs {
+    /// Of how long at least, as in 10m; as far as it is kept
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = record_time)]
+    last: Duration,
+    /// The file to write
+    file: PathBuf,
+}
+
+fn record_time(text: &str) -> Result<Duration, String> {
+    duration::parse(text).ok_or_else(|| "give a time, as in 10m or 90s".to_owned())
 }
 
 #[derive(Debug, clap::Args)]
@@ -177,6 +198,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         }
         Command::Rebalance => done(&control.fleet_rebalance()?, "rebalancing", global)?,
         Command::Fence(args) => done(&control.fleet_fence(&name(args))?, "fenced", global)?,
+        Command::Record(args) => record(args, &control)?,
         Command::Events(args) => events(args, &control, global)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -254,6 +276,17 @@ fn replace(
         false => render::text(&render::fleet::change(&change))?,
     }
     Ok(change)
+}
+
+fn record(args: &RecordArgs, control: &Control) -> Result<(), Failure> {
+    let record = control.fleet_record(args.last.as_secs().try_into().unwrap_or(u32::MAX))?;
+    let digits = record.data.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Vec<u8> = digits.filter_map(byte).collect();
+    std::fs::write(&args.file, bytes).map_err(|error| {
+        let message = format!("{}: cannot be written: {error}", args.file.display());
+        Failure::new(Status::Refused, message)
+    })
 }
 
 fn done(done: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {

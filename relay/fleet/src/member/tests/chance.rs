@@ -3,8 +3,8 @@
 //! open at one relay at most; and whenever a majority of etcd answers somebody who hears, or all peers
 //! answer each other, each share is forwarded by one that hears, two holds after the last change.
 
+use super::settings;
 use super::sim::{MS, Settings, Sim};
-use super::{Fault, settings};
 use crate::keys::Policy;
 
 /// A silence is told after half of `input_silence` and half a second at most, and is waited for the other half.
@@ -13,7 +13,7 @@ const SILENCE: u64 = 2600 * MS;
 const SLACK: u64 = 500 * MS;
 
 /// Draws a fleet.
-fn drawn(seed: u64, fault: Option<Fault>) -> Sim {
+fn drawn(seed: u64) -> Sim {
     let mut random = super::sim::Random(seed ^ 0x5eed);
     let relays = random.range(3, 10) as usize;
     let policy = [Policy::Peers, Policy::Peers, Policy::Stop][random.range(0, 3) as usize];
@@ -25,7 +25,6 @@ fn drawn(seed: u64, fault: Option<Fault>) -> Sim {
         policy,
         hold,
         loss: 0,
-        fault,
         ..settings(policy)
     };
     let mut sim = Sim::new(seed, settings);
@@ -74,8 +73,8 @@ fn harm(sim: &mut Sim) -> u64 {
 }
 
 /// Runs a round of faults. What went wrong, if anything did.
-fn round(seed: u64, fault: Option<Fault>) -> Result<u64, String> {
-    let mut sim = drawn(seed, fault);
+fn round(seed: u64) -> Result<u64, String> {
+    let mut sim = drawn(seed);
     sim.run_until(4000 * MS + 2 * sim.settings.hold);
     sim.lossy = sim.random.chance(300);
     let end = sim.now + 40_000 * MS;
@@ -119,15 +118,18 @@ fn round(seed: u64, fault: Option<Fault>) -> Result<u64, String> {
     Ok(checked)
 }
 
-fn rounds(seeds: std::ops::Range<u64>) {
+/// Seeds that failed once: a clock that jumped let its relay fence one that beat.
+const FAILED: [u64; 7] = [132, 133, 189, 197, 264, 339, 418];
+
+fn rounds(seeds: impl IntoIterator<Item = u64>) {
     for seed in seeds {
-        round(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        round(seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
     }
 }
 
 #[test]
 fn faults_by_chance_double_nothing_and_end() {
-    rounds(0..60);
+    rounds((0..30).chain(FAILED));
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn faults_by_chance_for_long() {
     let count: u64 = number("MCR_CHANCE_ROUNDS").unwrap_or(100_000);
     let (mut failed, mut checked) = (Vec::new(), 0);
     for seed in first..first + count {
-        let outcome = std::panic::catch_unwind(|| round(seed, None));
+        let outcome = std::panic::catch_unwind(|| round(seed));
         match outcome.unwrap_or_else(|_| Err("panicked".to_owned())) {
             Ok(looks) => checked += looks,
             Err(wrong) => {
@@ -152,18 +154,4 @@ fn faults_by_chance_for_long() {
         }
     }
     assert!(failed.is_empty());
-}
-
-/// The rounds find what is wrong with a member that has one of the faults that they were made for.
-#[test]
-#[ignore = "long: some hundred rounds"]
-fn rounds_notice_a_broken_guard() {
-    for fault in [Fault::AskOn, Fault::NoHistory, Fault::NeverHeardIsFit] {
-        let seed = (0..400).find(|seed| round(*seed, Some(fault)).is_err());
-        println!("{fault:?}: seed {seed:?}");
-        assert!(
-            seed.is_some_and(|seed| round(seed, None).is_ok()),
-            "{fault:?}"
-        );
-    }
 }

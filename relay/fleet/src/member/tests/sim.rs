@@ -16,6 +16,8 @@ use crate::member::{
     Outcome, Patience, Question, Session, Txn, TxnId,
 };
 
+use crate::record::Recorder;
+
 pub(super) const MS: u64 = 1_000_000;
 const CLUSTER: u64 = 7;
 
@@ -78,6 +80,7 @@ pub(super) struct Host {
     /// Until when nothing comes by its input.
     input_dead_until: u64,
     ear: faults::Ear,
+    recorder: Option<Recorder>,
     inbox: VecDeque<Input>,
     /// Commands that a stop has caught on their way.
     stuck: VecDeque<Command>,
@@ -167,6 +170,7 @@ impl Sim {
             beats: BTreeMap::new(),
             input_dead_until: 0,
             ear: faults::Ear::default(),
+            recorder: None,
             inbox: VecDeque::new(),
             stuck: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -381,6 +385,7 @@ impl Sim {
             self.hosts[host].gates.clear();
         }
         let adopted = saved.map(|session| Adopted { session, gates });
+        self.hosts[host].recorder = Some(Recorder::new(config.clone(), adopted.clone()));
         let mut member = Member::new(config, adopted);
         member.fault = self.settings.fault;
         self.hosts[host].member = Some(member);

@@ -85,15 +85,18 @@ impl Sim {
         }
         self.steps += 1;
         let local = self.local(host);
-        let Some(member) = &mut self.hosts[host].member else {
+        let it = &mut self.hosts[host];
+        let (Some(member), Some(recorder)) = (&mut it.member, &mut it.recorder) else {
             return;
         };
+        recorder.took(local, &input);
         member.take(local, input);
         // A driver may take several before it asks what is to be done.
         if self.lossy && self.random.chance(8) {
             return;
         }
         let commands = member.decide(local);
+        recorder.decided(local, &commands);
         for command in commands {
             let caught = self.lossy && self.random.range(0, 4000) == 0;
             if caught {

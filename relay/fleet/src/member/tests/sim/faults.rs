@@ -18,6 +18,24 @@ pub(super) struct Ear {
 }
 
 impl Sim {
+    /// All that a host was told since its process began.
+    pub(in crate::member) fn record(&self, host: usize) -> Vec<u8> {
+        self.hosts[host].recorder.as_ref().unwrap().file(0)
+    }
+
+    /// The same since its last checkpoint.
+    pub(in crate::member) fn recent_record(&self, host: usize) -> Vec<u8> {
+        let now = self.local(host);
+        self.hosts[host].recorder.as_ref().unwrap().file(now)
+    }
+
+    pub(in crate::member) fn checkpoint(&mut self, host: usize) {
+        let now = self.local(host);
+        let it = &mut self.hosts[host];
+        let (member, recorder) = (it.member.as_ref().unwrap(), it.recorder.as_mut().unwrap());
+        recorder.checkpoint(now, member);
+    }
+
     /// Has every relay tell what it hears from now on.
     pub(in crate::member) fn listen(&mut self) {
         self.listens = true;

@@ -1,0 +1,238 @@
+//! What once stopped streams: relays that never heard, one way, an etcd that came back empty.
+
+use std::collections::BTreeMap;
+
+use super::events::{fleet, sessions, stays, was_told};
+use super::sim::{MS, Sim};
+use super::{HOLD, holders};
+use crate::member::{Fitness, FleetEvent, Input};
+
+/// cam0 comes, does no more, or has never come.
+fn hears(sim: &mut Sim, host: usize, what: Option<bool>) {
+    let cam0 = || "cam0".to_owned();
+    let silent = (what == Some(false)).then(|| (cam0(), "nothing comes any more".to_owned()));
+    let fitness = Fitness {
+        silent: silent.into_iter().collect(),
+        heard: BTreeMap::from([(cam0(), u32::from(what == Some(true)))]),
+        ..Fitness::default()
+    };
+    sim.input(host, Input::Fitness(fitness));
+}
+
+/// A relay whose input never delivers anything, on its own, is neither fit nor unfit: it gets nothing
+/// because the others fall silent with the source.
+#[test]
+fn a_relay_that_never_heard_gets_nothing_in_a_pause_of_the_source() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let set = |sim: &mut Sim, what| {
+            for host in 0..3 {
+                let what = if host == (holder + 1) % 3 {
+                    None
+                } else {
+                    Some(what)
+                };
+                hears(sim, host, what);
+            }
+        };
+        set(&mut sim, true);
+        sim.run_until(sim.now + 3000 * MS);
+        set(&mut sim, false);
+        stays(&mut sim, 5000);
+        set(&mut sim, true);
+        stays(&mut sim, 3000);
+        assert_eq!(holders(&sim).unwrap()[0], holder);
+    }
+}
+
+#[test]
+fn a_holder_that_never_heard_what_another_hears_gives_it_away_and_is_named() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let deaf = holders(&sim).unwrap()[0];
+        let status = sim.hosts[deaf]
+            .member
+            .as_ref()
+            .unwrap()
+            .status(sim.local(deaf));
+        let next = status.shares["cam0"].standby.clone().unwrap();
+        let next: usize = next.strip_prefix("relay-").unwrap().parse().unwrap();
+        hears(&mut sim, deaf, None);
+        sim.run_until(sim.now + 2000 * MS);
+        assert_eq!(holders(&sim).unwrap()[0], deaf, "nobody hears anything");
+        hears(&mut sim, next, Some(true));
+        sim.run_until(sim.now + 600 * MS);
+        for host in 0..3 {
+            let status = sim.hosts[host]
+                .member
+                .as_ref()
+                .unwrap()
+                .status(sim.local(host));
+            let wrong = status.shares["cam0"].wrong.clone().unwrap_or_default();
+            let named = format!("relay-{deaf} receives nothing of it, and relay-{next} does");
+            assert_eq!(wrong, named, "at relay-{host}");
+        }
+        assert_eq!(holders(&sim).unwrap()[0], deaf, "not yet");
+        sim.run_until(sim.now + 1000 * MS);
+        assert_eq!(holders(&sim).unwrap()[0], next);
+        // It is the last in line from then on, and known to be.
+        let third = 3 - deaf - next;
+        let status = sim.hosts[next]
+            .member
+            .as_ref()
+            .unwrap()
+            .status(sim.local(next));
+        assert_eq!(
+            status.shares["cam0"].standby,
+            Some(format!("relay-{third}"))
+        );
+        hears(&mut sim, third, Some(true));
+        sim.run_until(sim.now + 500 * MS);
+        sim.kill(next, true, 60_000 * MS);
+        sim.run_until(sim.now + 3 * HOLD);
+        assert_eq!(sim.open("cam0"), [third]);
+    }
+}
+
+/// Whoever hears a source first that starts again has no cause to be given anything.
+#[test]
+fn a_source_that_starts_again_moves_nothing() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        (0..3).for_each(|host| hears(&mut sim, host, Some(true)));
+        sim.run_until(sim.now + 2000 * MS);
+        (0..3).for_each(|host| hears(&mut sim, host, Some(false)));
+        stays(&mut sim, 10_000);
+        for host in (0..3).filter(|host| *host != holder) {
+            hears(&mut sim, host, Some(true));
+        }
+        stays(&mut sim, 800);
+        hears(&mut sim, holder, Some(true));
+        stays(&mut sim, 3000);
+    }
+}
+
+/// Whoever sees the other etcd rests for a hold, joins anew and takes what it had.
+/// What it sends arrives: it asks for promises that it never gets.
+#[test]
+fn a_relay_that_nothing_reaches_is_fenced_after_a_hold() {
+    for seed in 0..12 {
+        let mut sim = fleet(seed);
+        let deaf = holders(&sim).unwrap()[0];
+        sim.hosts[deaf].deaf_until = sim.now + 60_000 * MS;
+        let mut shut = None;
+        while sim.now < sim.hosts[deaf].deaf_until {
+            sim.run_until(sim.now + 5 * MS);
+            match sim.open("cam0")[..] {
+                [] => shut = shut.or(Some(sim.now)),
+                [host] if host != deaf => break,
+                _ => {}
+            }
+        }
+        let gap = sim.now - shut.unwrap_or(sim.now);
+        assert!(gap < HOLD / 2, "seed {seed}: {} ms", gap / MS);
+        assert_eq!(sim.violation, None);
+    }
+}
+
+#[test]
+fn a_relay_that_does_not_answer_is_named_before_it_is_needed() {
+    let mut sim = fleet(1);
+    let unanswered = |sim: &Sim, host: usize| {
+        let status = sim.hosts[host]
+            .member
+            .as_ref()
+            .unwrap()
+            .status(sim.local(host));
+        let relays = status.relays.into_iter();
+        let silent = relays.filter_map(|(name, relay)| relay.unanswered_ms.map(|_| name));
+        silent.collect::<Vec<_>>()
+    };
+    stays(&mut sim, 12_000);
+    assert!((0..3).all(|host| unanswered(&sim, host).is_empty()));
+    sim.hosts[2].peers_cut_until = sim.now + 30_000 * MS;
+    stays(&mut sim, 12_000);
+    assert_eq!(unanswered(&sim, 0), ["relay-2"]);
+    assert_eq!(unanswered(&sim, 1), ["relay-2"]);
+    assert_eq!(unanswered(&sim, 2), ["relay-0", "relay-1"]);
+    sim.hosts[2].peers_cut_until = 0;
+    stays(&mut sim, 4000);
+    assert!((0..3).all(|host| unanswered(&sim, host).is_empty()));
+}
+
+#[test]
+fn an_etcd_that_comes_back_empty_is_joined_anew() {
+    for seed in 0..12 {
+        let mut sim = fleet(seed);
+        let before = holders(&sim).unwrap();
+        sim.run_until(sim.now + seed * 3000 * MS);
+        sim.etcd_down_until = sim.now + seed * 300 * MS;
+        sim.run_until(sim.now + seed * 300 * MS);
+        sim.etcd = Default::default();
+        sim.run_until(sim.now + 2 * HOLD);
+        assert!(was_told(&sim, |event| *event == FleetEvent::Restored));
+        assert!(!was_told(&sim, |event| *event == FleetEvent::Fenced));
+        assert_eq!(sim.violation, None);
+        assert!(
+            sessions(&sim).iter().all(|session| *session > 0),
+            "seed {seed}"
+        );
+        assert_eq!(holders(&sim), Ok(before), "seed {seed}");
+        stays(&mut sim, 3000);
+    }
+}
+
+#[test]
+fn an_empty_etcd_that_has_overtaken_the_old_one_is_joined_anew() {
+    for seed in 0..12 {
+        let mut sim = fleet(seed);
+        let away = seed as usize % 3;
+        sim.hosts[away].etcd_cut_until = sim.now + 20_000 * MS;
+        sim.etcd = Default::default();
+        sim.run_until(sim.now + 4 * HOLD);
+        // A busy cluster.
+        sim.etcd.revision += 10_000;
+        sim.run_until(sim.now + 16_000 * MS);
+        sim.run_until(sim.now + 3 * HOLD);
+        holders(&sim).unwrap();
+        assert_eq!(sim.violation, None);
+        let views: Vec<_> = (0..3)
+            .map(|host| {
+                let status = sim.hosts[host]
+                    .member
+                    .as_ref()
+                    .unwrap()
+                    .status(sim.local(host));
+                let shares = status.shares.into_iter();
+                let holders = shares.map(|(name, share)| (name, share.holder, share.since));
+                (
+                    holders.collect::<Vec<_>>(),
+                    status
+                        .relays
+                        .into_iter()
+                        .map(|(n, r)| (n, r.session))
+                        .collect::<Vec<_>>(),
+                )
+            })
+            .collect();
+        assert_eq!(views[0], views[1], "seed {seed}");
+        assert_eq!(views[1], views[2], "seed {seed}");
+    }
+}
+
+#[test]
+fn an_etcd_that_is_emptied_again_and_again_is_joined_anew() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        for _ in 0..4 {
+            sim.etcd = Default::default();
+            let pause = sim.random.range(10, 2000);
+            sim.run_until(sim.now + pause * MS);
+        }
+        sim.run_until(sim.now + 5 * HOLD);
+        holders(&sim).unwrap();
+        assert_eq!(sim.violation, None);
+    }
+}
