@@ -3,13 +3,14 @@
 #
 #     fetch.sh [--newer] DIRECTORY VERSION...
 #
-# VERSION is the beginning of a version (6.1, 6.12) or newest; with -rt behind it, PREEMPT_RT. A kernel
+# VERSION is the beginning of a version (6.1, 6.12) or newest; with -rt behind it, PREEMPT_RT, with -all
+# the kernel that has all kinds of devices. A kernel
 # that is in DIRECTORY is taken as it is; --newer looks whether there is a later one. Prints a line for
 # each: VERSION found RELEASE, or VERSION missing and why. Kernel and modules of RELEASE then lie in
 # DIRECTORY/RELEASE/vmlinuz and DIRECTORY/RELEASE/lib/modules/RELEASE.
 #
 # apt is used with lists of its own, below DIRECTORY: the machine's stay as they are, and it needs no
-# root. Cloud kernels, as they are a third of the size and have all that a test uses.
+# root. Cloud kernels, as they are a third of the size and have all that most tests use.
 set -eu
 
 newer=
@@ -138,7 +139,7 @@ done
 suites=
 for version; do
     if [ -n "$newer" ] || [ ! -e "$directory/$version.release" ]; then
-        suites="$suites $(suite_of "${version%-rt}")"
+        suites="$suites $(suite_of "${version%-*}")"
     fi
 done
 if [ -n "$(echo "$suites" | tr -d ' ')" ]; then
@@ -154,12 +155,13 @@ for version; do
         echo "$version found $(cat "$known")"
         continue
     fi
-    if [ -z "$(suite_of "${version%-rt}")" ]; then
+    if [ -z "$(suite_of "${version%-*}")" ]; then
         echo "$version missing Debian has no such kernel"
         continue
     fi
     case $version in
     *-rt) image=$(image_of "${version%-rt}" rt-amd64) ;;
+    *-all) image=$(image_of "${version%-all}" amd64) ;;
     *) image=$(image_of "$version" cloud-amd64) ;;
     esac
     if [ -z "$image" ]; then
