@@ -12,7 +12,7 @@ use crate::udp;
 /// headers claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Where the IP header starts: 14 behind Ethernet, else 0.
+    /// Where the IP header starts: 14 behind Ethernet, 18 behind a priority tag, else 0.
     pub ip_offset: usize,
     /// How much of the datagram this is.
     pub part: Part,
@@ -150,6 +150,16 @@ impl Datagram {
                 u32::try_from(segments).unwrap_or(u32::MAX)
             }
             _ => 1,
+        }
+    }
+
+    /// Payload bytes of each datagram in it but the last, which may have fewer.
+    #[inline]
+    #[must_use]
+    pub fn segment_bytes(&self) -> usize {
+        match self.gso {
+            Some(Gso { size }) if size > 0 => size.into(),
+            _ => self.payload_bytes(),
         }
     }
 

@@ -12,6 +12,10 @@ pub const IPV6: u16 = 0x86dd;
 pub const VLAN: u16 = 0x8100;
 /// Ethertype of a service VLAN tag (802.1ad).
 pub const VLAN_SERVICE: u16 = 0x88a8;
+/// Bytes of a tag.
+pub const TAG: usize = 4;
+/// The bits of a tag that name its VLAN; 0: none.
+pub const VLAN_ID: u16 = 0xfff;
 
 /// Reads the ethertype of `frame`; `None` if the header is not wholly there.
 #[inline]

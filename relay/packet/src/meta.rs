@@ -13,7 +13,7 @@ pub enum Link {
 /// What the kernel says of a packet beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// A VLAN tag was taken off by the device and stands beside the packet.
+    /// A tag that names a VLAN was taken off by the device and stands beside the packet.
     pub vlan: bool,
     /// The frame is for another host's link-layer address (`PACKET_OTHERHOST`): the interface hears
     /// more than its own.

@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use crate::bytes::read_u16;
 use crate::datagram::{Datagram, Part};
 use crate::ethernet;
 use crate::fragment::{Fragment, FragmentKey};
@@ -45,7 +46,7 @@ fn try_parse(frame: &[u8], link: Link, meta: Meta) -> Result<Parsed, NotOurs> {
         Link::Ethernet => match ethernet::ethertype(frame).ok_or(NotOurs::Truncated)? {
             ethernet::IPV4 => parse_ipv4(frame, ethernet::HEADER, meta),
             ethernet::IPV6 => parse_ipv6(frame, ethernet::HEADER, meta),
-            ethernet::VLAN | ethernet::VLAN_SERVICE => Err(NotOurs::Vlan),
+            ethernet::VLAN | ethernet::VLAN_SERVICE => parse_tagged(frame, meta),
             _ => Err(NotOurs::Ethertype),
         },
         Link::None => match frame.first().ok_or(NotOurs::Truncated)? >> 4 {
@@ -53,6 +54,21 @@ fn try_parse(frame: &[u8], link: Link, meta: Meta) -> Result<Parsed, NotOurs> {
             6 => parse_ipv6(frame, 0, meta),
             _ => Err(NotOurs::Version),
         },
+    }
+}
+
+/// A tag that names no VLAN but a priority alone (IEEE 802.1Q) leaves a packet what it is.
+#[cold]
+fn parse_tagged(frame: &[u8], meta: Meta) -> Result<Parsed, NotOurs> {
+    let word = |at| read_u16(frame, at).ok_or(NotOurs::Truncated);
+    if word(ethernet::HEADER)? & ethernet::VLAN_ID != 0 {
+        return Err(NotOurs::Vlan);
+    }
+    let ip_offset = ethernet::HEADER + ethernet::TAG;
+    match word(ip_offset - 2)? {
+        ethernet::IPV4 => parse_ipv4(frame, ip_offset, meta),
+        ethernet::IPV6 => parse_ipv6(frame, ip_offset, meta),
+        _ => Err(NotOurs::Ethertype),
     }
 }
 

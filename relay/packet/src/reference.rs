@@ -141,6 +141,8 @@ pub struct Outcome {
     pub packets: u64,
     /// UDP payload bytes, as `received` and every `sent` count them.
     pub bytes: u64,
+    /// Datagrams of a forwarded super-packet that the rule's limit drops: its last ones.
+    pub limited: u64,
     /// The verdict of each output of the route, in order; empty unless the packet was forwarded.
     pub outputs: Vec<Verdict>,
     /// The copies that left, in order.
@@ -156,6 +158,12 @@ pub struct Copy {
     pub interface: u32,
     /// Its bytes, Ethernet padding included as it came.
     pub frame: Vec<u8>,
+    /// Datagrams in it that leave: its first ones.
+    pub packets: u64,
+    /// UDP payload bytes of those.
+    pub bytes: u64,
+    /// Why the others do not.
+    pub rest: Option<DropReason>,
 }
 
 impl Reference {
@@ -187,8 +195,14 @@ impl Reference {
             route: Some(index),
             packets: u64::from(datagram.packets()),
             bytes: datagram.payload_bytes() as u64,
+            limited: 0,
             outputs: Vec::new(),
             copies: Vec::new(),
+        };
+        let mut passed = outcome.packets;
+        let mut admits = |limit| {
+            passed = admitted(limit, &datagram, passed, now_ns);
+            passed > 0
         };
         let reason = if datagram.defect(frame).is_some() {
             Some(DropReason::Malformed)
@@ -198,7 +212,7 @@ impl Reference {
             Some(DropReason::FragmentUnknown)
         } else if route.stands_by || route.is_shut {
             Some(DropReason::Standby)
-        } else if !admits(&mut route.limit, &datagram, now_ns) {
+        } else if !admits(&mut route.limit) {
             Some(DropReason::RateLimited)
         } else {
             None
@@ -218,16 +232,14 @@ impl Reference {
             return outcome;
         }
         outcome.passed_up = is_for_host;
+        outcome.limited = outcome.packets - passed;
         let ranges = (route.groups, route.ports);
         for (output, to) in route.outputs.iter_mut().enumerate() {
-            match copy(frame, &datagram, ranges, to, &mut self.budget, now_ns) {
-                Ok((interface, frame)) => {
+            let state = (&mut self.budget, passed, now_ns);
+            match copy(frame, &datagram, ranges, to, state) {
+                Ok(copy) => {
                     outcome.outputs.push(Verdict::Forwarded);
-                    outcome.copies.push(Copy {
-                        output,
-                        interface,
-                        frame,
-                    });
+                    outcome.copies.push(Copy { output, ..copy });
                 }
                 Err(reason) => outcome.outputs.push(Verdict::Dropped(reason)),
             }
@@ -319,20 +331,36 @@ impl Outcome {
             route: None,
             packets: 0,
             bytes: 0,
+            limited: 0,
             outputs: Vec::new(),
             copies: Vec::new(),
         }
     }
 }
 
-fn admits(bucket: &mut Option<Bucket>, datagram: &Datagram, now_ns: u64) -> bool {
-    let Some(bucket) = bucket else { return true };
-    let tokens = if bucket.bits {
-        datagram.payload_bytes() as u64 * 8
-    } else {
-        u64::from(datagram.packets())
+/// Of the first `most` datagrams, those that pass: all, or as many as the bucket holds.
+fn admitted(
+    bucket: &mut Option<Bucket>,
+    datagram: &Datagram,
+    most: u64,
+    now_ns: u64,
+) -> u64 {
+    let Some(bucket) = bucket else { return most };
+    let payload = datagram.payload_bytes() as u64;
+    let size = datagram.segment_bytes() as u64;
+    let bits = |datagrams: u64| payload.min(datagrams * size) * 8;
+    let mut admit = |first: u64, count: u64| {
+        let tokens = if bucket.bits {
+            bits(first + count) - bits(first)
+        } else {
+            count
+        };
+        bucket.limit.admit(&mut bucket.due_ns, now_ns, tokens)
     };
-    bucket.limit.admit(&mut bucket.due_ns, now_ns, tokens)
+    if admit(0, most) {
+        return most;
+    }
+    (0..most).take_while(|first| admit(*first, 1)).count() as u64
 }
 
 fn copy(
@@ -340,9 +368,8 @@ fn copy(
     datagram: &Datagram,
     ranges: Ranges,
     output: &mut Output,
-    budget: &mut Option<Bucket>,
-    now_ns: u64,
-) -> Result<(u32, Vec<u8>), DropReason> {
+    (budget, all, now_ns): (&mut Option<Bucket>, u64, u64),
+) -> Result<Copy, DropReason> {
     let egress = match output {
         Output::Down(reason) => return Err(*reason),
         Output::Up(egress) => egress,
@@ -353,17 +380,33 @@ fn copy(
     if datagram.largest_packet() > egress.mtu as usize {
         return Err(DropReason::TooBig);
     }
-    if !admits(&mut egress.limit, datagram, now_ns) {
-        return Err(DropReason::RateLimited);
-    }
-    if !egress.destination.0.is_multicast() && !admits(budget, datagram, now_ns) {
-        return Err(DropReason::OverBudget);
+    let (mut packets, mut rest) = (all, None);
+    let unicast = !egress.destination.0.is_multicast();
+    let budget = Some(budget).filter(|_| unicast);
+    let limits = [
+        (Some(&mut egress.limit), DropReason::RateLimited),
+        (budget, DropReason::OverBudget),
+    ];
+    for (bucket, reason) in limits {
+        let before = packets;
+        packets = bucket.map_or(packets, |bucket| admitted(bucket, datagram, packets, now_ns));
+        if packets == 0 {
+            return Err(reason);
+        }
+        rest = if packets < before { Some(reason) } else { rest };
     }
     let change = change(datagram, ranges, egress);
     let mut copy = vec![0; LINK_HEADROOM];
     copy.extend(frame.get(datagram.ip_offset..).unwrap_or_default());
     let start = rewrite(&mut copy, &datagram.moved(LINK_HEADROOM), &change)?;
-    Ok((egress.interface, copy.split_off(start)))
+    Ok(Copy {
+        output: 0,
+        interface: egress.interface,
+        frame: copy.split_off(start),
+        packets,
+        bytes: (datagram.payload_bytes() as u64).min(packets * datagram.segment_bytes() as u64),
+        rest,
+    })
 }
 
 /// A route's groups and ports.

@@ -12,7 +12,7 @@ use aya_obj::generated::{
     BPF_F_MMAPABLE, BPF_PSEUDO_MAP_VALUE, bpf_insn, bpf_map_type, bpf_prog_type,
 };
 use packet::classic_bpf::{
-    AND, Instruction, JUMP, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, PACKET_TYPE, RETURN, WHOLE,
+    AND, Instruction, JUMP, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, NETWORK, PACKET_TYPE, RETURN, WHOLE,
 };
 
 use packet::{ipv6, udp};
@@ -109,7 +109,7 @@ impl HiddenDatagrams {
             instruction(0x61, (7, 6), GSO_SIZE, 0),
             instruction(0x15, (7, 0), 18, 0),
             // r0 = bytes of the headers
-            instruction(LOAD_BYTE as u8, (0, 0), 0, ip_offset),
+            instruction(LOAD_BYTE as u8, (0, 0), 0, NETWORK as i32),
             instruction(0xbf, (1, 0), 0, 0),
             instruction(0x77, (1, 0), 0, 4),
             instruction(0x55, (1, 0), 4, 4),

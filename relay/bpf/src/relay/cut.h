@@ -137,34 +137,98 @@ VERIFIED_ONCE int cut_to(struct __sk_buff *skb, struct packet *p, __u32 segment)
 	return head_segment(skb, p, cut, segment, bytes);
 }
 
+/* Makes the packet one of its segments if the rule's limit lets that pass; says why not. */
+VERIFIED_ONCE int take_segment(struct __sk_buff *skb, struct packet *p, __u32 segment, __u32 counter,
+			       __u32 flags)
+{
+	struct cut *cut = cut_here();
+	__u32 reason = NOT_DROPPED;
+
+	if (!p || !cut)
+		return NOT_DROPPED;
+	p->segments = 1;
+	p->payload = cut->payload - segment * cut->segment;
+	if (p->payload > cut->segment)
+		p->payload = cut->segment;
+	if (flags & MATCH_METERED && !admitted(skb, counter, p))
+		reason = DROP_RATE_LIMITED;
+	else if (!cut_to(skb, p, segment))
+		reason = DROP_EGRESS_ERROR;
+	if (likely(reason == NOT_DROPPED))
+		return NOT_DROPPED;
+	cut->kept[below(segment >> 6, CUT_SEGMENTS / 64)] &= ~(1ull << (segment & 63));
+	count_drop(counter, reason, p);
+	return reason;
+}
+
 /* Every segment to every output, in one loop: nested ones would have no room on the stack. */
 static long clone_segment(__u32 i, struct fanout *f)
 {
 	__u32 count = f->m.count, segment;
 	struct cut *cut = cut_here();
 
-	if (!cut || !count)
+	if (!cut)
 		return 1;
-	segment = i / count;
-	i %= count;
+	segment = count ? i / count : i;
+	i -= segment * count;
 	if (segment >= CUT_SEGMENTS || segment * cut->segment >= cut->payload)
 		return 1;
 	if (!is_kept(cut, segment))
 		return 0;
-	if (i == 0 && !cut_to(f->skb, &f->p, segment)) {
-		cut->kept[below(segment >> 6, CUT_SEGMENTS / 64)] &= ~(1ull << (segment & 63));
-		f->p.segments = 1;
-		count_drop(f->m.counter, DROP_EGRESS_ERROR, &f->p);
+	if (i == 0 && take_segment(f->skb, &f->p, segment, f->m.counter, f->m.flags) != NOT_DROPPED)
 		return 0;
-	}
-	return clone_one(i, f);
+	if (unlikely(!count))
+		return 0;
+	return clone_one(f->m.flags & MATCH_REST ? rest_of(cut)->slots[below(i, REST_MAX)] : f->m.first + i,
+			 f);
 }
 
 static __always_inline int send_segments(struct fanout *f)
 {
 	if (likely(learn_checksum(f->skb, &f->p)))
-		bpf_loop(CUT_SEGMENTS * f->m.count, clone_segment, f, 0);
+		bpf_loop(CUT_SEGMENTS * (f->m.count ?: 1), clone_segment, f, 0);
 	return TC_ACT_SHOT;
+}
+
+/* Begins a cut that all segments pass. */
+VERIFIED_ONCE int begin_whole(struct __sk_buff *skb, struct packet *p)
+{
+	struct cut *cut = cut_here();
+
+	if (!p || !cut || !begin_cut(skb, p, 0))
+		return false;
+	cut->kept[0] = cut->kept[1] = ~0ull;
+	return save_payload(skb, p);
+}
+
+/* Sends the segments one by one by the outputs that were put aside. */
+static __always_inline void send_rest(struct fanout *f)
+{
+	struct cut *cut = cut_here();
+
+	if (!cut || !begin_whole(f->skb, &f->p))
+		return;
+	f->m.count = rest_of(cut)->count;
+	bpf_loop(CUT_SEGMENTS * f->m.count, clone_segment, f, 0);
+}
+
+/* Asks the rule's limit. Where some segments pass, each is to be judged as it leaves (ARBITER_MIXED); what
+ * this host's own stack wants too is not cut.
+ */
+VERIFIED_ONCE int meter(struct __sk_buff *skb, const struct packet *p, struct tally *rule, __u32 counter,
+			__u32 flags)
+{
+	int fits;
+
+	if (!p || !rule)
+		return NOT_DROPPED;
+	fits = admitted(skb, counter, p);
+	if (fits == FITS_WHOLE)
+		return NOT_DROPPED;
+	if (fits == FITS_NOT || flags & ROUTE_LOCAL_YES ||
+	    (flags & ROUTE_LOCAL_AUTO && socket_listens(skb, p, rule)))
+		return DROP_RATE_LIMITED;
+	return ARBITER_MIXED;
 }
 
 /* Counts what does not pass of a super-packet; says why nothing does. What this host's own stack wants

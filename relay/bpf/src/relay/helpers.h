@@ -61,6 +61,7 @@ static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const vo
 static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
 				   __u64 flags) = (void *)11;
 static long (*bpf_clone_redirect)(struct __sk_buff *skb, __u32 ifindex, __u64 flags) = (void *)13;
+static long (*bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
 static long (*bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to,
 				  __u32 length) = (void *)26;
 static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
@@ -68,6 +69,8 @@ static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 length, __u64 fl
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
 static long (*bpf_csum_update)(struct __sk_buff *skb, __u32 csum) = (void *)40;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)43;
+static long (*bpf_skb_load_bytes_relative)(const struct __sk_buff *skb, __u32 offset, void *to,
+					   __u32 length, __u32 start) = (void *)68;
 static struct bpf_sock *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple,
 					     __u32 tuple_size, __u64 netns, __u64 flags) = (void *)85;
 static long (*bpf_sk_release)(void *sock) = (void *)86;

@@ -16,10 +16,12 @@ static __always_inline __u64 time_of(__u64 per_token, __u64 tokens)
 	       ((per_token & LIMIT_FRACTION) * tokens >> LIMIT_SCALE);
 }
 
-/* Says whether the packet passes, and books it if so. A packet that loses the race for the word too
- * often is refused: others passed in its place.
+enum fits { FITS_NOT, FITS_WHOLE, FITS_IN_PART };
+
+/* Says whether the packet passes, and books it if so; of a super-packet that does not, whether a segment
+ * would. A packet that loses the race for the word too often is refused: others passed in its place.
  */
-static __always_inline bool admit(struct limit *limit, const struct packet *p)
+static __always_inline enum fits admit(struct limit *limit, __u64 size, const struct packet *p)
 {
 	__u64 now = bpf_ktime_get_ns(), cost, due, end;
 
@@ -30,25 +32,26 @@ static __always_inline bool admit(struct limit *limit, const struct packet *p)
 			       limit->bits ? (__u64)p->payload * 8 : p->segments);
 		end = (due && due + cost > now ? due : now) + cost;
 		if (cost > limit->depth_ns || end > now + limit->depth_ns)
-			return false;
+			break;
 		if (__sync_val_compare_and_swap(&limit->due_ns, due, end) == due)
-			return true;
+			return FITS_WHOLE;
 	}
-	return false;
+	cost = time_of(limit->per_token, limit->bits ? size * 8 : 1);
+	return size && (due > now ? due : now) + cost <= now + limit->depth_ns ? FITS_IN_PART : FITS_NOT;
 }
 
-VERIFIED_ONCE int admitted(__u32 counter, const struct packet *p)
+VERIFIED_ONCE int admitted(struct __sk_buff *skb, __u32 counter, const struct packet *p)
 {
 	if (!p)
 		return 0;
 
 	struct limit *limit = bpf_map_lookup_elem(&limits, &counter);
 
-	return !limit || admit(limit, p);
+	return limit ? admit(limit, skb->gso_size, p) : FITS_WHOLE;
 }
 
 /* The same for the budget that all unicast outputs share. */
-VERIFIED_ONCE int within_budget(const struct packet *p)
+VERIFIED_ONCE int within_budget(struct __sk_buff *skb, const struct packet *p)
 {
 	if (!p)
 		return 0;
@@ -56,7 +59,7 @@ VERIFIED_ONCE int within_budget(const struct packet *p)
 	__u32 zero = 0;
 	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
 
-	return !s || !s->budget.per_token || admit(&s->budget, p);
+	return s && s->budget.per_token ? admit(&s->budget, skb->gso_size, p) : FITS_WHOLE;
 }
 
 #endif

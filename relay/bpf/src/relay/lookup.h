@@ -24,6 +24,9 @@ enum match_flags {
 	MATCH_RANGE = 1 << 6,		/* count it for its own group and port as well */
 	MATCH_CUT = 1 << 7,		/* only some of its segments leave */
 	MATCH_ANSWER = 1 << 8,		/* an answer, to the one output of its route that is left */
+	MATCH_METERED = 1 << 9,		/* its segments are judged by the rule's limit one by one */
+	MATCH_WHOLE = 1 << 10,		/* this host's stack gets it: it is not cut */
+	MATCH_REST = 1 << 11,		/* outputs are left that judge its segments one by one */
 };
 
 static __always_inline struct route *route_at(const __u32 *index)

@@ -15,6 +15,7 @@
 #include "maps.h"
 
 #define IP_OFFSET ETH_HLEN
+#define VLAN_ID 0xfff		/* 0: a priority alone, of no VLAN (IEEE 802.1Q) */
 #define MF_OR_OFFSET 0x3fff
 #define OFFSET 0x1fff
 #define L4_MASK 0x7fff		/* above the longest header chain; tells the verifier */
@@ -227,7 +228,7 @@ static __always_inline bool parse_ethernet(struct __sk_buff *skb, struct packet 
 	void *data, *end;
 	struct ethhdr *eth;
 
-	if (unlikely(skb->vlan_present))
+	if (unlikely(skb->vlan_present) && skb->vlan_tci & VLAN_ID)
 		return false;
 	if (!pull_at_most(skb, IP_OFFSET + sizeof(struct iphdr) + sizeof(struct udphdr)))
 		return false;
@@ -244,20 +245,44 @@ static __always_inline bool parse_ethernet(struct __sk_buff *skb, struct packet 
 	return false;
 }
 
-/* A packet of a device that carries bare IP: tun, some tunnels. */
-static __always_inline bool parse_bare(struct __sk_buff *skb, struct packet *p)
+/* Says whether the IP header starts there: its first bytes are where the kernel takes it to be. */
+static __always_inline bool starts_at(struct __sk_buff *skb, const __u32 *head, __u32 offset)
 {
-	if (!pull_at_most(skb, sizeof(struct iphdr) + sizeof(struct udphdr)))
-		return false;
-	if (skb->protocol == be16(ETH_P_IP))
-		return parse_ipv4(skb, p, 0);
-	if (skb->protocol == be16(ETH_P_IPV6))
-		return parse_ipv6(skb, p, 0);
-	return false;
+	__u32 *data = (void *)(long)skb->data + offset;
+
+	return (void *)(data + 5) <= (void *)(long)skb->data_end && data[0] == head[0] &&
+	       data[1] == head[1] && data[2] == head[2] && data[3] == head[3] && data[4] == head[4];
 }
 
-/* Puts an Ethernet header in front of a bare packet, so that all that follows finds one. The kernel
- * takes it off again (tcx_run, __bpf_redirect_no_mac) where it is not wanted.
+/* The bytes before the IP header on a device that is not Ethernet's. Mostly there are none (tun, tunnels,
+ * PPP); what IPsec decrypted still has the Ethernet header that it came with. All else is left to the
+ * userspace path.
+ */
+VERIFIED_ONCE int ip_offset(struct __sk_buff *skb)
+{
+	__u32 head[5];
+
+	if (!pull_at_most(skb, IP_OFFSET + sizeof(struct iphdr) + sizeof(struct udphdr)) ||
+	    bpf_skb_load_bytes_relative(skb, 0, head, sizeof(head), BPF_HDR_START_NET))
+		return -1;
+	if (starts_at(skb, head, 0))
+		return 0;
+	return starts_at(skb, head, IP_OFFSET) ? IP_OFFSET : -1;
+}
+
+static __always_inline bool parse_bare(struct __sk_buff *skb, struct packet *p, int offset)
+{
+	bool ipv4 = skb->protocol == be16(ETH_P_IP);
+
+	if (!offset)
+		return ipv4 ? parse_ipv4(skb, p, 0) : parse_ipv6(skb, p, 0);
+	if (offset != IP_OFFSET || bpf_skb_load_bytes(skb, 0, p->mac, sizeof(p->mac)))
+		return false;
+	return ipv4 ? parse_ipv4(skb, p, IP_OFFSET) : parse_ipv6(skb, p, IP_OFFSET);
+}
+
+/* Puts an Ethernet header in front of a packet that has none, so that all that follows finds one. The
+ * kernel takes it off again (tcx_run, __bpf_redirect_no_mac) where it is not wanted.
  */
 static __always_inline bool add_ethernet(struct __sk_buff *skb, struct packet *p)
 {
@@ -336,7 +361,7 @@ VERIFIED_ONCE int measure_fragment(struct __sk_buff *skb, struct packet *p)
 static __always_inline bool measure(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 header = (p->l4 & L4_MASK) - IP_OFFSET;
-	__u32 present = skb->len - IP_OFFSET;	/* padding included */
+	__u32 present = skb->len - IP_OFFSET;	/* padding and trailers included */
 	__u32 size = skb->gso_size;
 	bool whole;
 
@@ -352,6 +377,17 @@ static __always_inline bool measure(struct __sk_buff *skb, struct packet *p)
 			p->segments = (p->payload + size - 1) / size;
 	}
 	return whole && header_is_sound(skb, p);
+}
+
+/* Takes off what follows the IP packet, such as a switch's timestamp: where a device's MTU is judged, it
+ * counts. Ethernet's own padding does no harm.
+ */
+static __always_inline void trim(struct __sk_buff *skb, const struct packet *p)
+{
+	__u32 end = IP_OFFSET + p->length;
+
+	if (unlikely(skb->len > end) && skb->len > ETH_ZLEN && !skb->gso_size)
+		bpf_skb_change_tail(skb, end, 0);
 }
 
 #endif

@@ -50,9 +50,13 @@ static __always_inline enum verdict judge(struct fanout *f)
 	if (unlikely(reason > NOT_DROPPED))
 		reason = settle(f, input, reason);
 	shut = unlikely(f->m.gate) && reason == NOT_DROPPED && is_shut(f->m.gate);
-	if (likely(reason == NOT_DROPPED) && unlikely(f->m.flags & ROUTE_LIMITED) && !shut &&
-	    !admitted(f->m.counter, &f->p))
-		reason = DROP_RATE_LIMITED;
+	if (likely(reason == NOT_DROPPED) && unlikely(f->m.flags & ROUTE_LIMITED) && !shut) {
+		reason = meter(f->skb, &f->p, f->rule, f->m.counter, f->m.flags);
+		if (unlikely(reason == ARBITER_MIXED)) {
+			f->m.flags |= MATCH_METERED;
+			reason = NOT_DROPPED;
+		}
+	}
 	if (unlikely(f->m.health) && likely(!(f->m.flags & MATCH_CUT)) &&
 	    (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
 		inspect(f->skb, &f->p, f->m.health);
@@ -64,6 +68,12 @@ static __always_inline enum verdict judge(struct fanout *f)
 		count_drop(input, reason, &f->p);
 	if (unlikely(f->m.flags & MATCH_RANGE))
 		count_flow(f->m.counter, &f->p);
+	if (unlikely(f->m.flags & MATCH_METERED) && !(f->m.flags & MATCH_CUT)) {
+		if (begin_whole(f->skb, &f->p))
+			f->m.flags |= MATCH_CUT;
+		else
+			reason = DROP_RATE_LIMITED;
+	}
 	if (likely(reason == NOT_DROPPED))
 		return ACCEPTED;
 	count_drop(f->m.counter, reason, &f->p);
@@ -83,7 +93,10 @@ static __always_inline int carry_out(struct fanout *f)
 
 	switch (judge(f)) {
 	case ACCEPTED:
+		trim(f->skb, &f->p);
 		action = unlikely(f->m.flags & MATCH_CUT) ? send_segments(f) : replicate(f);
+		if (unlikely(f->m.flags & MATCH_REST))
+			send_rest(f);
 		if (unlikely(f->began))
 			note_latency(f->skb, f->m.counter, f->began);
 		return action;
@@ -105,16 +118,20 @@ int relay(struct __sk_buff *skb)
 
 	if (!parse_ethernet(skb, &f.p) || !find(&f))
 		return TC_ACT_UNSPEC;
+	/* A tag that names no VLAN is nobody's; copies would carry it. */
+	if (unlikely(skb->vlan_present) && bpf_skb_vlan_pop(skb))
+		return TC_ACT_UNSPEC;
 	return carry_out(&f);
 }
 
-/* The same for devices without a link-layer header. */
+/* The same for devices that are not Ethernet's. */
 SEC("classifier")
 int relay_bare(struct __sk_buff *skb)
 {
 	struct fanout f = { .skb = skb };
+	int offset = ip_offset(skb);
 
-	if (!parse_bare(skb, &f.p) || !find(&f) || !add_ethernet(skb, &f.p))
+	if (!parse_bare(skb, &f.p, offset) || !find(&f) || (!offset && !add_ethernet(skb, &f.p)))
 		return TC_ACT_UNSPEC;
 	return carry_out(&f);
 }

@@ -18,6 +18,63 @@ struct fanout {
 	struct tally *rule;
 };
 
+/* Or'd to the reason: it holds for the packet as a whole, some of its segments may pass. */
+#define ASIDE 0x100
+
+/* Asks an output's limit and the budget. */
+VERIFIED_ONCE int exceeds(struct __sk_buff *skb, const struct packet *p, const struct output *o)
+{
+	if (!p || !o)
+		return DROP_RATE_LIMITED;
+
+	int fits = o->flags & OUTPUT_LIMITED ? admitted(skb, o->counter, p) : FITS_WHOLE;
+
+	if (fits != FITS_WHOLE)
+		return fits == FITS_IN_PART ? DROP_RATE_LIMITED | ASIDE : DROP_RATE_LIMITED;
+	if (o->flags & OUTPUT_UNICAST)
+		fits = within_budget(skb, p);
+	if (fits == FITS_WHOLE)
+		return NOT_DROPPED;
+	/* What a limit has booked it does not book again. */
+	return fits == FITS_IN_PART && !(o->flags & OUTPUT_LIMITED) ? DROP_OVER_BUDGET | ASIDE :
+								      DROP_OVER_BUDGET;
+}
+
+/* Outputs that judge a super-packet's segments one by one, once all others have it whole. They lie behind
+ * what `cut` needs for a payload.
+ */
+#define REST_MAX 2048
+struct rest {
+	__u64 count;
+	__u32 slots[REST_MAX];
+};
+_Static_assert(sizeof(struct rest) <= CUT_SEGMENT_MAX, "it has room");
+
+static __always_inline struct rest *rest_of(struct cut *cut)
+{
+	return (struct rest *)(cut->bytes + CUT_PAYLOAD);
+}
+
+/* Counts what an output refuses, or puts the output aside. */
+VERIFIED_ONCE int refuse(const struct packet *p, __u32 slot, __u32 said, __u32 flags)
+{
+	struct output *o = bpf_map_lookup_elem(&outputs, &slot);
+	struct cut *cut = cut_here();
+	__u32 at = 0;
+
+	if (!p || !o || !cut)
+		return 0;
+	if (flags & MATCH_REST)
+		at = rest_of(cut)->count;
+	if (!(said & ASIDE) || flags & MATCH_WHOLE || at >= REST_MAX) {
+		count_drop(o->counter, said & ~ASIDE, p);
+		return 0;
+	}
+	rest_of(cut)->slots[below(at, REST_MAX)] = slot;
+	rest_of(cut)->count = at + 1;
+	return MATCH_REST;
+}
+
 /* The drop reason of this packet at this output, before anything is sent. */
 static __always_inline __u32 refused(struct __sk_buff *skb, const struct packet *p,
 				     const struct output *o)
@@ -32,10 +89,8 @@ static __always_inline __u32 refused(struct __sk_buff *skb, const struct packet 
 		size = (p->l4 & L4_MASK) - IP_OFFSET + sizeof(struct udphdr) + skb->gso_size;
 	if (unlikely(size > o->mtu))
 		return DROP_TOO_BIG;
-	if (unlikely(o->flags & OUTPUT_LIMITED) && !admitted(o->counter, p))
-		return DROP_RATE_LIMITED;
-	if (unlikely(o->flags & OUTPUT_UNICAST) && !within_budget(p))
-		return DROP_OVER_BUDGET;
+	if (unlikely(o->flags & (OUTPUT_LIMITED | OUTPUT_UNICAST)))
+		return exceeds(skb, p, o);
 	return NOT_DROPPED;
 }
 
@@ -54,9 +109,9 @@ static __always_inline __u32 send_clone(struct __sk_buff *skb, const struct pack
 		DROP_EGRESS_FULL : DROP_EGRESS_ERROR;
 }
 
-static __always_inline long clone_one(__u32 i, struct fanout *f)
+static __always_inline long clone_one(__u32 slot, struct fanout *f)
 {
-	__u32 slot = f->m.first + i, reason;
+	__u32 reason;
 	struct output *o = bpf_map_lookup_elem(&outputs, &slot);
 
 	if (!o)
@@ -70,13 +125,13 @@ static __always_inline long clone_one(__u32 i, struct fanout *f)
 	if (likely(reason == NOT_DROPPED))
 		count(o->counter, &f->p);
 	else
-		count_drop(o->counter, reason, &f->p);
+		f->m.flags |= refuse(&f->p, slot, reason, f->m.flags);
 	return 0;
 }
 
 static long clone_to(__u32 i, struct fanout *f)
 {
-	return clone_one(i, f);
+	return clone_one(f->m.first + i, f);
 }
 
 /* Sends the packet itself to the route's last output. */
@@ -97,7 +152,7 @@ static __always_inline int send_last(struct fanout *f)
 		}
 		reason = DROP_EGRESS_ERROR;
 	}
-	count_drop(o->counter, reason, &f->p);
+	f->m.flags |= refuse(&f->p, slot, reason, f->m.flags);
 	return TC_ACT_SHOT;
 }
 
@@ -106,19 +161,20 @@ VERIFIED_ONCE int send_answer(struct __sk_buff *skb, const struct packet *p, __u
 {
 	__u32 key = slot, reason;
 	struct output *found = bpf_map_lookup_elem(&outputs, &key);
-	struct cut *cut = cut_here();
+	struct cut *cut;
 
-	if (!p || !found || !cut)
+	if (!p || !found)
 		return TC_ACT_SHOT;
 	reason = refused(skb, p, found);
 	if (likely(reason == NOT_DROPPED)) {
-		if (plan_answer(skb, p, found) && rewrite(skb, p, (struct output *)cut->packet)) {
+		cut = cut_here();
+		if (cut && plan_answer(skb, p, found) && rewrite(skb, p, (struct output *)cut->packet)) {
 			count(found->counter, p);
 			return bpf_redirect(found->ifindex, 0);
 		}
 		reason = DROP_EGRESS_ERROR;
 	}
-	count_drop(found->counter, reason, p);
+	count_drop(found->counter, reason & ~ASIDE, p);
 	return TC_ACT_SHOT;
 }
 
@@ -157,6 +213,7 @@ static __always_inline int replicate(struct fanout *f)
 		return send_answer(f->skb, &f->p, f->m.first);
 	}
 	if (unlikely(delivers_locally(f))) {
+		f->m.flags |= MATCH_WHOLE;
 		bpf_loop(f->m.count, clone_to, f, 0);
 		restore(f->skb, &f->p);
 		return TC_ACT_UNSPEC;
@@ -165,7 +222,11 @@ static __always_inline int replicate(struct fanout *f)
 		return TC_ACT_SHOT;
 	if (f->m.count > 1)
 		bpf_loop(f->m.count - 1, clone_to, f, 0);
-	return send_last(f);
+	if (likely(!(f->m.flags & MATCH_REST)))
+		return send_last(f);
+	f->m.first += f->m.count - 1;
+	bpf_loop(1, clone_to, f, 0);
+	return TC_ACT_SHOT;
 }
 
 #endif

@@ -246,16 +246,18 @@ impl Worker {
         let mut counts = BatchCounts::default();
         while frames < tap.batch() {
             let packet = match tap.arrival(frames, &mut self.large) {
-                Arrival::Packet(place, meta, vnet) => Packet {
+                Arrival::Packet(place, (link, meta), vnet) => Packet {
                     frame: frames,
                     place,
+                    link,
                     meta,
                     vnet,
                     whole_length: None,
                 },
-                Arrival::Truncated(place, meta, length) => Packet {
+                Arrival::Truncated(place, (link, meta), length) => Packet {
                     frame: frames,
                     place,
+                    link,
                     meta,
                     vnet: VnetHeader::default(),
                     whole_length: Some(length),

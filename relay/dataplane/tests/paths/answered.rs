@@ -208,6 +208,7 @@ impl Scene {
             passed_up: true,
             packets: 0,
             bytes: 0,
+            limited: 0,
             outputs: [].into(),
         };
         let packet = Packet::from(packet.clone());
@@ -303,6 +304,7 @@ fn expect(
         passed_up: false,
         packets: 1,
         bytes: packet.payload.len() as u64,
+        limited: 0,
         outputs,
     }
 }

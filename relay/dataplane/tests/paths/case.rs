@@ -72,6 +72,8 @@ pub(crate) struct Expected {
     /// Counted as received: datagrams and payload bytes.
     pub packets: u64,
     pub bytes: u64,
+    /// Datagrams of a forwarded super-packet that the rule's limit drops.
+    pub limited: u64,
     /// Per output of the route, by its index.
     pub outputs: BTreeMap<u32, Outlet>,
 }
@@ -79,7 +81,19 @@ pub(crate) struct Expected {
 /// What one output did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outlet {
-    Sent { interface: Ifindex, frame: Vec<u8> },
+    Sent {
+        interface: Ifindex,
+        frame: Vec<u8>,
+    },
+    /// Of a super-packet, so many datagrams, the first; and the reason of the others, where it is the
+    /// output's.
+    First {
+        interface: Ifindex,
+        frame: Vec<u8>,
+        packets: u64,
+        bytes: u64,
+        rest: Option<DropReason>,
+    },
     Dropped(DropReason),
 }
 
@@ -99,6 +113,7 @@ impl Case {
             passed_up: false,
             packets: packet.datagrams(),
             bytes: packet.payload_bytes(),
+            limited: 0,
             outputs: (0..).zip(outlets).collect(),
         };
         Self {
@@ -126,6 +141,7 @@ impl Case {
             passed_up: true,
             packets: 0,
             bytes: 0,
+            limited: 0,
             outputs: BTreeMap::new(),
         };
         case
@@ -245,7 +261,7 @@ impl Expected {
     fn trimmed(&self) -> Self {
         let mut trimmed = self.clone();
         for outlet in trimmed.outputs.values_mut() {
-            if let Outlet::Sent { frame, .. } = outlet {
+            if let Outlet::Sent { frame, .. } | Outlet::First { frame, .. } = outlet {
                 trim(frame);
             }
         }

@@ -3,7 +3,7 @@
 use packet::craft::{Craft, fix_ipv4_checksum};
 use packet::verdict::DropReason;
 
-use crate::case::{Case, Packet, input, socket};
+use crate::case::{A, B, Case, Packet, input, plain, socket};
 
 /// Offset of the IPv4 header.
 const IP: usize = 14;
@@ -70,6 +70,8 @@ fn not_ours() -> Vec<Case> {
     };
     let mut tagged = input().frame();
     tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+    let mut priority = input().frame();
+    priority.splice(12..12, [0x81, 0x00, 0xa0, 0x00]);
     let mut service_tagged = input().frame();
     service_tagged.splice(12..12, [0x88, 0xa8, 0x00, 0x05]);
     let mut unicast = Craft {
@@ -81,6 +83,14 @@ fn not_ours() -> Vec<Case> {
     ip6_type[12..14].copy_from_slice(&[0x86, 0xdd]);
     vec![
         Case::passed("a VLAN tag", tagged),
+        Case {
+            packet: priority.into(),
+            ..Case::relayed(
+                "a tag that names no VLAN",
+                input(),
+                [plain(&input(), A), plain(&input(), B)],
+            )
+        },
         Case::passed("a service VLAN tag", service_tagged),
         Case::passed("IP version 5", change(IP, 0x55)),
         Case::passed("IHL below 5", change(IP, 0x44)),

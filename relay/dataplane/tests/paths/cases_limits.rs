@@ -25,11 +25,22 @@ pub(crate) fn cases() -> Vec<Case> {
             packets(10),
             true,
         ),
-        super_packet(
-            "a super-packet costs its segments and drops",
+        in_part(
+            "a super-packet passes a rule's limit as far as the burst goes",
             packets(9),
+            9,
+        ),
+        in_part(
+            "a super-packet passes a rule's limit in bits as far as the burst goes",
+            bits(8000 * 4 - 1),
+            3,
+        ),
+        super_packet(
+            "a super-packet whose segments are above the burst drops",
+            bits(7999),
             false,
         ),
+        in_part_by_an_output("a super-packet passes an output's limit in part", packets(4), 4),
         on_output(
             "an output's limit drops only its own copies",
             bits(bytes * 8 - 1),
@@ -70,6 +81,43 @@ fn super_packet(name: &'static str, limit: RateLimit, passes: bool) -> Case {
         limit,
         passes,
     )
+}
+
+/// A super-packet of ten, of which the first pass the rule's limit.
+fn in_part(name: &'static str, limit: RateLimit, passed: u64) -> Case {
+    let (craft, packet) = craft_super_packet();
+    let outputs = [plain(&craft, A), plain(&craft, B)];
+    let outputs = outputs.map(|(output, outlet)| (output, first(outlet, passed, None)));
+    let mut case = Case::relayed(name, packet, outputs);
+    case.routes[0].1.limit = Some(limit);
+    case.expected.limited = 10 - passed;
+    case
+}
+
+/// The same where the limit is that of the first output and of the last.
+fn in_part_by_an_output(name: &'static str, limit: RateLimit, passed: u64) -> Case {
+    let (craft, packet) = craft_super_packet();
+    let rest = Some(DropReason::RateLimited);
+    let [a, b, c] = [A, B, C].map(|interface| plain(&craft, interface));
+    let part = |(output, outlet)| (output, first(outlet, passed, rest));
+    let mut case = Case::relayed(name, packet, [part(a), b, part(c)]);
+    for output in [0, 2] {
+        case.routes[0].1.outputs[output].limit = Some(limit);
+    }
+    case
+}
+
+fn first(outlet: Outlet, packets: u64, rest: Option<DropReason>) -> Outlet {
+    match outlet {
+        Outlet::Sent { interface, frame } => Outlet::First {
+            interface,
+            frame,
+            packets,
+            bytes: packets * 1000,
+            rest,
+        },
+        other => other,
+    }
 }
 
 fn limited(mut case: Case, limit: RateLimit, passes: bool) -> Case {
@@ -114,7 +162,7 @@ fn budgets() -> Vec<Case> {
             false,
         ),
         with_budget("a budget in packets holds", packet, true),
-        against_super_packet("a budget in packets counts segments", packet),
+        against_super_packet("a budget below a segment", budget(RateUnit::Bits, 7999)),
     ]
 }
 

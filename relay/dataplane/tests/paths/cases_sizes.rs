@@ -9,7 +9,7 @@ use crate::case::{
 };
 
 pub(crate) fn cases() -> Vec<Case> {
-    [mtu(), super_packets()].concat()
+    [mtu(), trailers(), super_packets()].concat()
 }
 
 fn of_size(payload: usize) -> Craft {
@@ -50,6 +50,23 @@ fn mtu() -> Vec<Case> {
             },
             [too_big()],
         ),
+    ]
+}
+
+/// What switches append: it is not the packet's, whatever its length.
+fn trailers() -> Vec<Case> {
+    let trailed = |name, payload, padding| {
+        let craft = Craft {
+            padding,
+            ..of_size(payload)
+        };
+        let copy = of_size(payload);
+        Case::relayed(name, craft, [plain(&copy, A), plain(&copy, B)])
+    };
+    vec![
+        trailed("a trailer behind a packet of the MTU", 1472, 24),
+        trailed("a trailer that reaches above the MTU", 1471, 5),
+        trailed("a trailer behind a short packet", 100, 16),
     ]
 }
 

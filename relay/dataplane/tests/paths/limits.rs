@@ -2,6 +2,8 @@
 //! its whole burst. The rates are so low that time gives nothing back.
 
 use compile::table::{LinkHeader, RateLimit, RateUnit, Table};
+use packet::craft::{Craft, CraftChecksum};
+use packet::parse::Gso;
 use rules::net::{Mac, Ports, Prefix};
 
 use crate::case::{
@@ -17,7 +19,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         let lower = limited(RULE, 5);
         let mut reference = exceed(relay, &lower);
         // Applied again as it is: what was used up stays used up.
-        forward(relay, &lower, &mut reference, 1);
+        forward(relay, &lower, &mut reference, &Packet::from(input()), 1);
         exceed(relay, &limited(RULE, 6));
         // A rule that goes makes room for others.
         for next in ["next", RULE] {
@@ -31,19 +33,39 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
 /// Sends more than a fresh limit passes, and demands that its burst passes.
 fn exceed(relay: &mut Relay<'_>, table: &Table) -> Reference {
     let mut reference = Reference::of(table);
-    forward(relay, table, &mut reference, 60);
+    if relay.gets_super_packets() {
+        forward(relay, table, &mut reference, &super_packet(), 1);
+    }
+    forward(relay, table, &mut reference, &Packet::from(input()), 60);
     reference
 }
 
+/// Seven datagrams in one: more than some bursts.
+fn super_packet() -> Packet {
+    let size = input().payload.len() as u16;
+    let mut packet = Packet::from(Craft {
+        payload: vec![3; usize::from(size) * 7],
+        checksum: CraftChecksum::Partial,
+        ..input()
+    });
+    packet.meta.gso = Some(Gso { size });
+    packet
+}
+
 /// Forwards so many packets, and demands what the reference says.
-fn forward(relay: &mut Relay<'_>, table: &Table, reference: &mut Reference, packets: usize) {
-    let packet = Packet::from(input());
+fn forward(
+    relay: &mut Relay<'_>,
+    table: &Table,
+    reference: &mut Reference,
+    packet: &Packet,
+    packets: usize,
+) {
     let mut expected = Sum::default();
     for _ in 0..packets {
-        expected.expect(&packet, &reference.execute(INGRESS, &packet, |_| false));
+        expected.expect(packet, &reference.execute(INGRESS, packet, |_| false));
     }
     relay.apply(table);
-    let seen = relay.forward(std::iter::repeat_n(&packet, packets), &expected);
+    let seen = relay.forward(std::iter::repeat_n(packet, packets), &expected);
     assert_eq!(seen.counters, expected.counters, "{table:?}");
     assert!(seen == expected, "other copies than expected of {table:?}");
 }

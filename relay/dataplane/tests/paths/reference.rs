@@ -90,6 +90,15 @@ impl Reference {
             Verdict::Dropped(reason) => Outlet::Dropped(*reason),
             _ => {
                 let copy = copies.next().expect("a copy per forwarded output");
+                if copy.packets < outcome.packets {
+                    return Outlet::First {
+                        interface: Ifindex(copy.interface),
+                        frame: copy.frame,
+                        packets: copy.packets,
+                        bytes: copy.bytes,
+                        rest: copy.rest,
+                    };
+                }
                 Outlet::Sent {
                     interface: Ifindex(copy.interface),
                     frame: copy.frame,
@@ -107,6 +116,7 @@ impl Reference {
             passed_up: outcome.passed_up,
             packets: outcome.packets,
             bytes: outcome.bytes,
+            limited: outcome.limited,
             outputs,
         }
     }

@@ -156,6 +156,7 @@ impl<'a> Relay<'a> {
             std::thread::yield_now();
         };
         let mut sum = self.bed.collect();
+        sum.passed_up.iter_mut().for_each(trim);
         sum.counters = counters;
         self.level(&mut sum, expected);
         sum
@@ -178,6 +179,9 @@ impl<'a> Relay<'a> {
                 if let Some(expected) = expected.copies.get(interface) {
                     if !self.sends_super_packets() {
                         gather(copies, expected);
+                    } else if copies.len() < expected.len() {
+                        // Some of a super-packet's datagrams: they may leave as one, too.
+                        *copies = copies.iter().flat_map(datagrams).collect();
                     }
                     restore_order(copies, expected);
                 }
@@ -277,14 +281,26 @@ impl Sum {
     /// Adds what is expected of one more packet.
     pub(crate) fn expect(&mut self, packet: &Packet, expected: &Expected) {
         for outlet in expected.outputs.values() {
-            if let Outlet::Sent { interface, frame } = outlet {
-                let mut frame = frame.clone();
-                trim(&mut frame);
-                let copy = Packet {
+            let (interface, frame, first) = match outlet {
+                Outlet::Dropped(_) => continue,
+                Outlet::Sent { interface, frame } => (interface, frame, None),
+                Outlet::First {
+                    interface,
                     frame,
-                    meta: packet.meta,
-                };
-                self.copies.entry(*interface).or_default().push(copy);
+                    packets,
+                    ..
+                } => (interface, frame, Some(*packets as usize)),
+            };
+            let mut frame = frame.clone();
+            trim(&mut frame);
+            let copy = Packet {
+                frame,
+                meta: packet.meta,
+            };
+            let copies = self.copies.entry(*interface).or_default();
+            match first {
+                None => copies.push(copy),
+                Some(first) => copies.extend(datagrams(&copy).into_iter().take(first)),
             }
         }
         if expected.passed_up {
@@ -323,6 +339,7 @@ fn as_the_stack_sees(frame: &[u8]) -> Option<Vec<u8>> {
     if frame.len() >= 18 && matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
         frame.drain(12..16);
     }
+    trim(&mut frame);
     matches!(frame[12..14], [0x08, 0x00] | [0x86, 0xdd]).then_some(frame)
 }
 
@@ -347,11 +364,27 @@ fn count(counters: &mut RuleCounters, expected: &Expected) {
     if let Verdict::Dropped(reason) = expected.verdict {
         drop(&mut counters.dropped, reason);
     }
+    counters.dropped.0[DropReason::RateLimited as usize] += expected.limited;
     for (index, outlet) in &expected.outputs {
         let output = counters.outputs.entry(*index).or_default();
         match outlet {
             Outlet::Sent { .. } => receive(&mut output.sent),
-            Outlet::Dropped(reason) => drop(&mut output.dropped, *reason),
+            Outlet::First {
+                packets,
+                bytes,
+                rest,
+                ..
+            } => {
+                output.sent.packets += packets;
+                output.sent.bytes += bytes;
+                if let Some(reason) = rest {
+                    let passed = expected.packets - expected.limited;
+                    output.dropped.0[*reason as usize] += passed - packets;
+                }
+            }
+            Outlet::Dropped(reason) => {
+                output.dropped.0[*reason as usize] += packets - expected.limited;
+            }
         }
     }
 }

@@ -7,6 +7,8 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use packet::ethernet::VLAN_ID;
+
 use super::PacketSocket;
 use super::vnet::{VNET_HEADER, VnetHeader};
 
@@ -75,7 +77,9 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
     /// Bytes of the whole packet.
     pub length: usize,
-    /// A VLAN tag was taken off.
+    /// Where the IP header starts in `bytes`, as the kernel took it to be when the packet came.
+    pub network: usize,
+    /// A tag that names a VLAN was taken off.
     pub vlan: bool,
     /// The frame is for another host's link-layer address.
     pub other_host: bool,
@@ -157,11 +161,15 @@ const PACKET_TYPE: usize = 32 + std::mem::offset_of!(libc::sockaddr_ll, sll_pktt
 #[inline]
 fn decode_frame(frame: &[u8], status: u32) -> Frame<'_> {
     // struct tpacket2_hdr: status, len, snaplen (32 bit each), mac, net (16 bit each).
+    // Behind the time stamp: vlan_tci (16 bit).
     let word = |at: usize| frame.get(at..).and_then(|rest| rest.first_chunk::<4>());
     let length = word(4).map_or(0, |b| u32::from_ne_bytes(*b) as usize);
     let snapped = word(8).map_or(0, |b| u32::from_ne_bytes(*b));
-    let offset = word(12).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]));
-    let start = usize::from(offset);
+    let [mac, network] = word(12).map_or([0; 2], |[a, b, c, d]| {
+        [[*a, *b], [*c, *d]].map(|b| usize::from(u16::from_ne_bytes(b)))
+    });
+    let tag = word(24).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]));
+    let start = mac;
     let bytes = frame
         .get(start..start + snapped as usize)
         .unwrap_or_default();
@@ -173,7 +181,8 @@ fn decode_frame(frame: &[u8], status: u32) -> Frame<'_> {
         vnet: vnet.map_or_else(VnetHeader::default, |bytes| VnetHeader::decode(*bytes)),
         bytes,
         length,
-        vlan: status & libc::TP_STATUS_VLAN_VALID != 0,
+        network: network.saturating_sub(mac),
+        vlan: status & libc::TP_STATUS_VLAN_VALID != 0 && tag & VLAN_ID != 0,
         other_host: kind == libc::PACKET_OTHERHOST,
         queued: status & libc::TP_STATUS_COPY != 0,
         truncated: bytes.len() < length,

@@ -20,6 +20,16 @@ pub(crate) struct Cost {
     pub(crate) packets: u32,
     /// UDP payload bytes.
     pub(crate) bytes: u32,
+    /// Those of each datagram but the last, which may have fewer.
+    pub(crate) size: u32,
+}
+
+impl Cost {
+    /// What the first datagrams cost.
+    pub(crate) fn first(self, packets: u32) -> Self {
+        let bytes = self.bytes.min(self.size.saturating_mul(packets));
+        Self { packets, bytes, ..self }
+    }
 }
 
 impl SharedState {
@@ -30,15 +40,31 @@ impl SharedState {
         }
     }
 
-    /// Says whether a limit lets a packet pass, and books it if so.
+    /// Says how many of a packet's datagrams a limit lets pass, and books them: all, or of a super-packet
+    /// as many as the bucket holds.
     #[inline]
-    pub(crate) fn admit(&self, limiter: Limiter, limit: &Limit, now_ns: u64, cost: Cost) -> bool {
+    pub(crate) fn admit(&self, limiter: Limiter, limit: &Limit, now_ns: u64, cost: Cost) -> u32 {
+        let pass = |packets: u32, bytes: u32| {
+            let tokens = match limit.bits {
+                0 => u64::from(packets),
+                _ => u64::from(bytes) * 8,
+            };
+            self.pass(limiter, limit, now_ns, tokens)
+        };
+        if pass(cost.packets, cost.bytes) {
+            return cost.packets;
+        }
+        let mut passed = 0;
+        while passed + 1 < cost.packets && pass(1, cost.size) {
+            passed += 1;
+        }
+        passed
+    }
+
+    #[inline]
+    fn pass(&self, limiter: Limiter, limit: &Limit, now_ns: u64, tokens: u64) -> bool {
         let Some(word) = self.word(limiter) else {
             return true;
-        };
-        let tokens = match limit.bits {
-            0 => u64::from(cost.packets),
-            _ => u64::from(cost.bytes) * 8,
         };
         let schedule = limits::schedule(limit);
         for _ in 0..TRIES {
@@ -90,13 +116,14 @@ mod tests {
         let cost = Cost {
             packets: 1,
             bytes: 100,
+            size: 100,
         };
         let now = 1_000_000_000;
         let limiter = |slot| Limiter::Slot(Kind::Output, slot);
-        assert!(one.admit(limiter(7), &limit, now, cost));
-        assert!(other.admit(limiter(7), &limit, now, cost));
-        assert!(!one.admit(limiter(7), &limit, now, cost));
-        assert!(other.admit(limiter(8), &limit, now, cost));
-        assert!(one.admit(limiter(7), &limit, now + 100_000_000, cost));
+        assert_eq!(one.admit(limiter(7), &limit, now, cost), 1);
+        assert_eq!(other.admit(limiter(7), &limit, now, cost), 1);
+        assert_eq!(one.admit(limiter(7), &limit, now, cost), 0);
+        assert_eq!(other.admit(limiter(8), &limit, now, cost), 1);
+        assert_eq!(one.admit(limiter(7), &limit, now + 100_000_000, cost), 1);
     }
 }

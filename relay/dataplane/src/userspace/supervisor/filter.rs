@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use packet::classic_bpf::{
     Instruction, NETWORK, OTHER_HOST, OUTGOING, PACKET_TYPE, Program, WHOLE,
 };
-use packet::{ipv4, ipv6, udp};
+use packet::{ethernet, ipv4, ipv6, udp};
 use rules::net::Ports;
 
 use super::wanted::Listening;
@@ -38,9 +38,10 @@ pub(super) fn share() -> Vec<Instruction> {
     program.finish()
 }
 
-/// Builds the filter for packets whose IP header starts at `ip_offset`.
+/// Builds the filter, for packets behind an Ethernet header or behind whatever else there is.
 #[must_use]
-pub(super) fn filter(listening: &Listening, ip_offset: u32) -> Vec<Instruction> {
+pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> {
+    let ip_offset = if ethernet { ethernet::HEADER as u32 } else { NETWORK };
     let Listening { groups, addresses } = listening;
     let v4 = groups.iter().filter_map(|prefix| match prefix.address {
         IpAddr::V4(group) => Some((group.to_bits(), prefix.length)),
@@ -60,6 +61,9 @@ pub(super) fn filter(listening: &Listening, ip_offset: u32) -> Vec<Instruction> 
     // its sockets ask for (PACKET_FANOUT_FLAG_IGNORE_OUTGOING).
     program.load_byte(PACKET_TYPE);
     program.refuse_if(OUTGOING);
+    if ethernet {
+        take_tagged(&mut program);
+    }
     if v6_groups || !v6_addresses.is_empty() {
         program.load_byte(ip_offset);
         program.mask(0xf0);
@@ -95,6 +99,23 @@ pub(super) fn filter(listening: &Listening, ip_offset: u32) -> Vec<Instruction> 
     }
     take_ipv4(&mut program, &v4_addresses, ip_offset);
     program.finish()
+}
+
+/// Takes UDP behind a tag within the frame: there the kernel has IP on a VLAN interface with `reorder_hdr off`
+/// alone.
+fn take_tagged(program: &mut Program) {
+    program.load_word(12);
+    program.mask(0xffff_0000);
+    for tag in [ethernet::VLAN, ethernet::VLAN_SERVICE] {
+        program.when(u32::from(tag) << 16, |program| {
+            program.load_byte(NETWORK + ipv4::PROTOCOL as u32);
+            program.take_if(udp::PROTOCOL.into());
+            program.load_byte(NETWORK);
+            program.mask(0xf0);
+            program.take_if(0x60);
+            program.refuse();
+        });
+    }
 }
 
 type Wanted<'a, A> = [(A, &'a BTreeSet<Ports>)];
@@ -236,6 +257,6 @@ mod tests {
             addresses: (0..MAX_ADDRESSES as u32).flat_map(own).collect(),
         };
         // BPF_MAXINSNS in linux/bpf_common.h.
-        assert!(filter(&listening, 14).len() <= 4096);
+        assert!(filter(&listening, true).len() <= 4096);
     }
 }

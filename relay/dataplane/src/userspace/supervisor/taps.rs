@@ -96,9 +96,9 @@ impl TapHandle {
 
     /// Lets in what is listened to, and as little else as it can.
     fn open(&self, listening: &Listening) -> io::Result<()> {
-        let ip_offset = if self.ethernet { ethernet::HEADER } else { 0 };
-        let filter = filter(listening, ip_offset as u32);
+        let filter = filter(listening, self.ethernet);
         let counting = self.hidden.as_ref();
+        let ip_offset = if self.ethernet { ethernet::HEADER } else { 0 };
         match counting.map(|hidden| hidden.program(&filter, ip_offset as u32)) {
             Some(Ok(program)) => self.socket.attach_program(program.as_fd()),
             // A super-packet that is lost will count as one packet.

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 
 use packet::answer::is_question;
 use packet::datagram::{Datagram, Part};
-use packet::parse::Link;
 
 use super::coalesce::Matched;
 use super::context::Context;
@@ -62,9 +61,9 @@ impl ActiveTable {
 pub(super) fn note_question(route: &CompiledRoute, packet: &Matched<'_>, context: Context<'_>) {
     let datagram = packet.datagram;
     let tap = context.source.tap;
-    let mac = match tap.link() {
-        Link::Ethernet => { packet.bytes.get(6..12) }.and_then(|mac| mac.try_into().ok()),
-        Link::None => Some([0; 6]),
+    let mac = match datagram.ip_offset {
+        0 => Some([0; 6]),
+        _ => { packet.bytes.get(6..12) }.and_then(|mac| mac.try_into().ok()),
     };
     let Some(mac) = mac.filter(|mac| is_question(datagram, *mac)) else {
         return;

@@ -10,7 +10,7 @@ use compile::table::RouteKey;
 use packet::datagram::Datagram;
 use packet::fragment::{Attribution, Fragment};
 use packet::memory::Memory;
-use packet::parse::{Meta, Parsed, parse};
+use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
 use sys::packet_socket::VnetHeader;
 
@@ -21,7 +21,7 @@ use super::context::{Clock, Context};
 use super::health::Watches;
 use super::latency::Samples;
 use super::lookup::{Lookup, RouteIndex};
-use super::merge;
+use super::merge::{self, Segments};
 use super::receive::Place;
 use super::rewrite::{CompiledRoute, Counts};
 use super::send::Sender;
@@ -64,6 +64,8 @@ pub(super) struct Packet {
     pub(super) frame: u32,
     /// Where it lies.
     pub(super) place: Place,
+    /// What stands in front of its IP header.
+    pub(super) link: Link,
     /// What the kernel says of it.
     pub(super) meta: Meta,
     /// The same, as it says it.
@@ -137,7 +139,7 @@ impl ActiveTable {
         let Source { tap, large } = context.source;
         let bytes = tap.bytes(large, packet.place);
         let mut name = None;
-        let (mut datagram, found, is_unknown) = match parse(bytes, tap.link(), packet.meta) {
+        let (mut datagram, found, is_unknown) = match parse(bytes, packet.link, packet.meta) {
             Parsed::Udp(datagram) => (datagram, self.find(tap.interface, &datagram), false),
             Parsed::Fragment(fragment) => {
                 let attributed = self.attribute(&fragment, tap.interface, fragments);
@@ -192,13 +194,16 @@ impl ActiveTable {
         } else {
             Verdict::Forwarded
         };
+        let bytes_in = datagram.payload_bytes();
+        let size = datagram.segment_bytes();
         let cost = || Cost {
             packets: datagram.packets(),
-            bytes: datagram.payload_bytes() as u32,
+            bytes: bytes_in as u32,
+            size: size as u32,
         };
         let is_shut = verdict == Verdict::Forwarded
             && context.is_shut(route, packet.frame, &mut counts.clock);
-        let verdict = route.limited((verdict, is_shut), cost, context);
+        let (verdict, passed) = route.limited((verdict, is_shut), cost, context);
         if let Some(subject) = route.subject {
             let payload = merge::payload(&datagram, bytes);
             watches.observe(subject, (&datagram, payload), verdict, context.now_ns);
@@ -209,6 +214,16 @@ impl ActiveTable {
                     samples.pick(route.counts.rule, tap.received_ns(packet.frame));
                 }
                 let matched = self.matched((index, route), &packet, (&datagram, bytes));
+                if let Some(passed) = passed.filter(|_| answer.is_none()) {
+                    let all = Segments {
+                        count: datagram.packets(),
+                        bytes: bytes_in,
+                        ..Segments::default()
+                    };
+                    let (first, rest) = all.split(passed, size);
+                    drop_segments(context, route.counts, rest);
+                    return sender.stage_part(&matched, first, context);
+                }
                 match answer {
                     Some(answer) => sender.send_answer(&matched, &answer.output, context)?,
                     None => {
@@ -239,16 +254,16 @@ impl ActiveTable {
     ) -> io::Result<()> {
         let is_shut = context.is_shut(route, packet.frame, clock);
         let payload = merge::payload(datagram, bytes);
-        let size = datagram.gso.map_or(0, |gso| usize::from(gso.size));
-        let size = if size == 0 { payload.len() } else { size };
+        let size = datagram.segment_bytes();
         let matched = self.matched((index, route), packet, (datagram, bytes));
         line.each_run((datagram, payload, size), context, |part, verdict| {
             let cost = || Cost {
                 packets: part.count,
                 bytes: part.bytes as u32,
+                size: size as u32,
             };
             let is_shut = is_shut && verdict == Verdict::Forwarded;
-            let verdict = route.limited((verdict, is_shut), cost, context);
+            let (verdict, passed) = route.limited((verdict, is_shut), cost, context);
             if let Some(subject) = route.subject {
                 let payload = payload.get(part.offset..part.offset + part.bytes);
                 let payload = payload.unwrap_or_default();
@@ -262,6 +277,12 @@ impl ActiveTable {
             if samples.is_due() {
                 let received_ns = context.source.tap.received_ns(packet.frame);
                 samples.pick(route.counts.rule, received_ns);
+            }
+            let mut part = part;
+            if let Some(passed) = passed {
+                let (first, rest) = part.split(passed, size);
+                drop_segments(context, route.counts, rest);
+                part = first;
             }
             if part.count == datagram.packets() {
                 sender.stage(&matched, context);
@@ -412,22 +433,24 @@ impl CompiledRoute {
         !context.state.passes(line, failover, context.now_ns)
     }
 
-    /// What becomes of packets that the rule's limit has to let pass too, unless they pass no gate.
+    /// What becomes of packets that the rule's limit has to let pass too, unless they pass no gate; and how
+    /// many pass of a super-packet that does not pass whole.
     #[inline]
     fn limited(
         &self,
         (verdict, is_shut): (Verdict, bool),
         cost: impl FnOnce() -> Cost,
         context: Context<'_>,
-    ) -> Verdict {
+    ) -> (Verdict, Option<u32>) {
         let (Some(limit), Verdict::Forwarded, false) = (&self.limit, verdict, is_shut) else {
-            return verdict;
+            return (verdict, None);
         };
         let limiter = Limiter::Slot(Kind::Rule, self.counts.rule.0);
-        if { context.state }.admit(limiter, limit, context.now_ns, cost()) {
-            return verdict;
+        let cost = cost();
+        match { context.state }.admit(limiter, limit, context.now_ns, cost) {
+            0 => (Verdict::Dropped(DropReason::RateLimited), None),
+            passed => (verdict, (passed < cost.packets).then_some(passed)),
         }
-        Verdict::Dropped(DropReason::RateLimited)
     }
 }
 
@@ -450,6 +473,13 @@ fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) 
         let received = Traffic::new(datagram.packets().into(), bytes);
         counters.record_flow(owner, (group, port), received);
     }
+}
+
+/// Counts what a rule's limit does not let pass of a super-packet.
+#[cold]
+fn drop_segments(context: Context<'_>, counts: Counts, rest: Segments) {
+    let dropped = (rest.count.into(), rest.bytes as u64);
+    drop_packet(context, counts, DropReason::RateLimited, dropped);
 }
 
 pub(super) fn drop_packet(

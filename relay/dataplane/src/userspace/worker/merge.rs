@@ -111,6 +111,22 @@ impl MergeLeg {
 }
 
 impl Segments {
+    /// Parts the first so many from the others; `size` bytes are in each of the first.
+    pub(super) fn split(self, count: u32, size: usize) -> (Self, Self) {
+        let bytes = size.saturating_mul(count as usize).min(self.bytes);
+        let first = Self {
+            count,
+            bytes,
+            ..self
+        };
+        let rest = Self {
+            count: self.count.saturating_sub(count),
+            bytes: self.bytes - bytes,
+            ..first.following()
+        };
+        (first, rest)
+    }
+
     /// None yet, of what comes after these.
     const fn following(self) -> Self {
         Self {

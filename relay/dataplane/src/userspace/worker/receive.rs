@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use packet::parse::{ChecksumState, Gso, Link, Meta};
-use sys::packet_socket::{PacketSocket, Ring, RingSize, VNET_HEADER, VnetHeader};
+use sys::packet_socket::{Frame, PacketSocket, Ring, RingSize, VNET_HEADER, VnetHeader};
 
 /// Most packets of one batch: enough for many streams to find packets of theirs waiting together.
 pub(super) const BATCH: usize = 1024;
@@ -45,9 +45,9 @@ pub(super) enum Place {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrival {
     /// A packet, and what the kernel says of it.
-    Packet(Place, Meta, VnetHeader),
+    Packet(Place, (Link, Meta), VnetHeader),
     /// The beginning of a packet of so many bytes: there was no room for the rest.
-    Truncated(Place, Meta, usize),
+    Truncated(Place, (Link, Meta), usize),
     /// All large buffers are in use: send the batch first.
     Full,
     /// Nothing has arrived.
@@ -74,12 +74,6 @@ impl Tap {
             ring,
             batch: (size.frames / 4).clamp(1, BATCH) as u32,
         })
-    }
-
-    /// What stands in front of the IP header here.
-    #[must_use]
-    pub(super) const fn link(&self) -> Link {
-        self.link
     }
 
     /// Most frames that a batch may hold: while it is sent, the kernel has the rest of the ring.
@@ -117,17 +111,32 @@ impl Tap {
         let Some(frame) = self.ring.frame(index as usize) else {
             return Arrival::Nothing;
         };
-        let said = (frame.vlan, frame.other_host);
-        let meta = meta(frame.vnet, said);
+        let start = self.start(frame);
+        let link = match start {
+            0 => self.link,
+            _ => Link::None,
+        };
+        let about = (link, meta(frame.vnet, frame));
         let place = Place::Frame(index);
+        let length = frame.length.saturating_sub(start);
         if frame.queued {
-            let large = self.large_arrival(said, large);
-            return large.unwrap_or(Arrival::Truncated(place, meta, frame.length));
+            let large = self.large_arrival((link, frame, start), large);
+            return large.unwrap_or(Arrival::Truncated(place, about, length));
         }
         if frame.truncated {
-            return Arrival::Truncated(place, meta, frame.length);
+            return Arrival::Truncated(place, about, length);
         }
-        Arrival::Packet(place, meta, frame.vnet)
+        Arrival::Packet(place, about, frame.vnet)
+    }
+
+    /// Where a frame's bytes are read from: its Ethernet header, or where there is none of 14 bytes, its IP
+    /// header, whatever stands before it (an inner tag of a VLAN with `reorder_hdr off`, a tunnel's header).
+    #[inline]
+    const fn start(&self, frame: Frame<'_>) -> usize {
+        match (self.link, frame.network) {
+            (Link::Ethernet, packet::ethernet::HEADER) => 0,
+            (_, network) => network,
+        }
     }
 
     /// When the kernel received that frame, in nanoseconds of `CLOCK_REALTIME`.
@@ -137,16 +146,23 @@ impl Tap {
     }
 
     /// Reads the next packet of the socket's queue; `None` if it cannot be read.
-    fn large_arrival(&self, said: (bool, bool), large: &mut LargeBuffers) -> Option<Arrival> {
+    fn large_arrival(
+        &self,
+        (link, frame, start): (Link, Frame<'_>, usize),
+        large: &mut LargeBuffers,
+    ) -> Option<Arrival> {
         let index = large.used;
         let Some(buffer) = large.buffers.get_mut(index) else {
             return Some(Arrival::Full);
         };
         let read = self.socket.receive(buffer).ok()?;
         let vnet = VnetHeader::decode(*buffer.first_chunk::<VNET_HEADER>()?);
+        if start > 0 {
+            buffer.copy_within((VNET_HEADER + start).min(read)..read, VNET_HEADER);
+        }
         large.used += 1;
-        let place = Place::Large(index as u32, read as u32);
-        Some(Arrival::Packet(place, meta(vnet, said), vnet))
+        let place = Place::Large(index as u32, read.saturating_sub(start) as u32);
+        Some(Arrival::Packet(place, (link, meta(vnet, frame)), vnet))
     }
 
     /// Datagrams beyond the first in the packet that the frame `index` places behind the head brings
@@ -156,11 +172,8 @@ impl Tap {
         let Some(frame) = self.ring.frame(index as usize) else {
             return 0;
         };
-        let ip_offset = match self.link {
-            Link::Ethernet => packet::ethernet::HEADER,
-            Link::None => 0,
-        };
-        hidden_datagrams(frame.bytes, ip_offset, (frame.length, frame.vnet.gso_size))
+        let sizes = (frame.length, frame.vnet.gso_size);
+        hidden_datagrams(frame.bytes, frame.network, sizes)
     }
 
     /// The bytes of a packet, link header first.
@@ -171,7 +184,8 @@ impl Tap {
             Place::Frame(index) => self
                 .ring
                 .frame(index as usize)
-                .map_or(&[], |frame| frame.bytes),
+                .and_then(|frame| frame.bytes.get(self.start(frame)..))
+                .unwrap_or_default(),
             Place::Large(index, end) => large
                 .buffers
                 .get(index as usize)
@@ -212,18 +226,21 @@ fn hidden_datagrams(bytes: &[u8], ip_offset: usize, (length, size): (usize, u16)
 }
 
 #[inline]
-fn meta(vnet: VnetHeader, (vlan, other_host): (bool, bool)) -> Meta {
-    let gso = (vnet.gso_type != 0).then_some(Gso {
-        size: vnet.gso_size,
-    });
+const fn meta(vnet: VnetHeader, frame: Frame<'_>) -> Meta {
+    let gso = match vnet.gso_type {
+        0 => None,
+        _ => Some(Gso {
+            size: vnet.gso_size,
+        }),
+    };
     let checksum = if vnet.flags & VnetHeader::NEEDS_CHECKSUM == 0 {
         ChecksumState::Complete
     } else {
         ChecksumState::Partial
     };
     Meta {
-        vlan,
-        other_host,
+        vlan: frame.vlan,
+        other_host: frame.other_host,
         gso,
         checksum,
     }

@@ -52,12 +52,14 @@ impl Copies<'_, '_> {
     /// What the datagrams of `head` cost.
     fn cost(&self, head: &Headers) -> Cost {
         let datagram = &head.datagram;
+        let bytes = match datagram.part {
+            Part::Whole => datagram.udp_length.saturating_sub(UDP_HEADER).into(),
+            Part::First | Part::Later => self.bytes,
+        };
         Cost {
             packets: datagram.packets(),
-            bytes: match datagram.part {
-                Part::Whole => datagram.udp_length.saturating_sub(UDP_HEADER).into(),
-                Part::First | Part::Later => self.bytes,
-            },
+            bytes,
+            size: datagram.gso.map_or(bytes, |gso| gso.size.into()),
         }
     }
 }
@@ -303,10 +305,15 @@ impl<'p> Outgoing<'_, 'p> {
     #[inline]
     fn send_whole(&mut self, copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
         let output = copies.output;
-        if sending.is_to_host() || copies.head.datagram.gso.is_some() && !self.super_packets {
-            return self.send_datagrams(copies, sending);
+        let passed = self.admit(&copies, copies.head, sending);
+        if passed == 0 {
+            return Ok(());
         }
-        let (head, destination) = match self.prepare(&copies, copies.head, sending) {
+        let is_single = copies.head.datagram.gso.is_none();
+        if sending.is_to_host() || !is_single && !(self.super_packets && passed == copies.packets) {
+            return self.send_datagrams(copies, sending, passed);
+        }
+        let (head, destination) = match self.address(copies.head, sending) {
             Ok(prepared) => prepared,
             Err(reason) => {
                 self.dropped(output, reason, copies.packets);
@@ -324,15 +331,17 @@ impl<'p> Outgoing<'_, 'p> {
         Ok(())
     }
 
-    /// Sends the datagrams of a packet or of a run one by one, all or none as one packet would.
+    /// Sends the first `count` datagrams of a packet or of a run one by one.
     #[cold]
-    fn send_datagrams(&mut self, copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
+    fn send_datagrams(
+        &mut self,
+        copies: Copies<'_, 'p>,
+        sending: &Sending,
+        count: u32,
+    ) -> io::Result<()> {
         let output = copies.output;
-        if let Err(reason) = self.admit(&copies, copies.head, sending) {
-            self.dropped(output, reason, copies.packets);
-            return Ok(());
-        }
-        for (head, payload) in fragment::datagrams(copies.head, copies.payloads.clone()) {
+        let datagrams = fragment::datagrams(copies.head, copies.payloads.clone());
+        for (head, payload) in datagrams.take(count as usize) {
             self.make_room(4)?;
             let pushed = match sending.routed(&head.datagram) {
                 Some(kind) => self.push_routed((&head, payload), sending, kind),
@@ -382,7 +391,10 @@ impl<'p> Outgoing<'_, 'p> {
     /// Sends each datagram of a copy in pieces.
     fn send_pieces(&mut self, copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
         for (head, payload) in fragment::datagrams(copies.head, copies.payloads.clone()) {
-            let (copy, destination) = match self.prepare(&copies, &head, sending) {
+            if self.admit(&copies, &head, sending) == 0 {
+                continue;
+            }
+            let (copy, destination) = match self.address(&head, sending) {
                 Ok(prepared) => prepared,
                 Err(reason) => {
                     self.dropped(copies.output, reason, 1);
@@ -406,40 +418,28 @@ impl<'p> Outgoing<'_, 'p> {
         Ok(())
     }
 
-    /// Makes a copy's headers and finds its socket, unless its limit or the budget refuses it.
+    /// Asks the output's limit and the budget how many of the datagrams of `head` pass, and counts the
+    /// others.
     #[inline]
-    fn prepare(
-        &self,
-        copies: &Copies<'_, 'p>,
-        head: &Headers,
-        sending: &Sending,
-    ) -> Result<(CopyHeaders, Destination<'p>), DropReason> {
-        self.admit(copies, head, sending)?;
-        self.address(head, sending)
-    }
-
-    /// Says no where the output's limit or the budget does.
-    #[inline]
-    fn admit(
-        &self,
-        copies: &Copies<'_, 'p>,
-        head: &Headers,
-        sending: &Sending,
-    ) -> Result<(), DropReason> {
-        if let Some(limit) = &copies.output.limit {
-            let Context { state, now_ns, .. } = self.context;
-            let limiter = Limiter::Slot(Kind::Output, copies.output.slot.0);
-            if !state.admit(limiter, limit, now_ns, copies.cost(head)) {
-                return Err(DropReason::RateLimited);
+    fn admit(&mut self, copies: &Copies<'_, 'p>, head: &Headers, sending: &Sending) -> u32 {
+        let CompiledOutput { slot, limit, .. } = copies.output;
+        let budget = self.context.budget.filter(|_| sending.unicast);
+        if limit.is_none() && budget.is_none() {
+            return copies.packets;
+        }
+        let limiter = Limiter::Slot(Kind::Output, slot.0);
+        let limit = limit.as_ref().map(|it| (limiter, it, DropReason::RateLimited));
+        let budget = budget.map(|it| (Limiter::Budget, it, DropReason::OverBudget));
+        let Context { state, now_ns, .. } = self.context;
+        let mut cost = copies.cost(head);
+        for (limiter, limit, reason) in limit.into_iter().chain(budget) {
+            let passed = state.admit(limiter, limit, now_ns, cost);
+            if passed < cost.packets {
+                self.dropped(copies.output, reason, cost.packets - passed);
+                cost = cost.first(passed);
             }
         }
-        if let Some(budget) = self.context.budget.filter(|_| sending.unicast) {
-            let Context { state, now_ns, .. } = self.context;
-            if !state.admit(Limiter::Budget, budget, now_ns, copies.cost(head)) {
-                return Err(DropReason::OverBudget);
-            }
-        }
-        Ok(())
+        cost.packets
     }
 
     /// Makes a copy's headers and finds its socket.
