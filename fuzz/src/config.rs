@@ -30,6 +30,8 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        framing: Default::default(),
+        veiled: false,
         broadcasts: vec![[10, 0, index, 255].into()],
         vrf: None,
         lent: None,

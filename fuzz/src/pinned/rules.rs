@@ -202,6 +202,7 @@ fn output(index: u32, group: &str) -> Output {
             ttl: Ttl::Keep,
             dscp: None,
             fragment: false,
+            framed: false,
             answers: false,
         }),
         limit: None,

@@ -5,6 +5,10 @@ use std::net::IpAddr;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
+use nix::sys::socket::LinkAddr;
+
+/// Types (linux/if_arp.h) of interfaces whose frames have an Ethernet header: Ethernet, loopback.
+const ETHERNET: [u16; 2] = [1, 772];
 
 /// One interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,8 +43,11 @@ pub(crate) fn interface(name: &str) -> io::Result<Option<Interface>> {
             continue;
         };
         interface.addresses.extend(ip(&address));
-        let mac = address.as_link_addr().and_then(|link| link.addr());
-        interface.mac = interface.mac.or(mac);
+        // Those of tunnels are the ends' addresses, and no frame begins with them.
+        let link = address
+            .as_link_addr()
+            .filter(|link| ETHERNET.contains(&link.hatype()));
+        interface.mac = interface.mac.or(link.and_then(LinkAddr::addr));
     }
     Ok(Some(interface))
 }

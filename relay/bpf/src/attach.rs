@@ -3,7 +3,7 @@
 pub mod attached;
 mod claim;
 mod clsact;
-mod interface;
+pub mod device;
 pub mod link;
 pub mod neighbour;
 pub mod pin;

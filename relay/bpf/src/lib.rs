@@ -16,7 +16,7 @@ pub mod merge;
 pub mod object;
 mod syscall;
 
-pub use attach::{attached, link, neighbour, pin, probe, program, socket_filter, stray};
+pub use attach::{attached, device, link, neighbour, pin, probe, program, socket_filter, stray};
 #[cfg(feature = "test-support")]
 pub use attach::{scribble, testrun};
 pub use aya::include_bytes_aligned;

@@ -38,6 +38,7 @@ pub(super) fn input(endpoint: &Endpoint, links: &Links<'_>, matching: &[&Interfa
         interfaces: matching.iter().map(|link| link.index).collect(),
         joins: Vec::new(),
         pending,
+        unjoined: None,
         // Others behind the same device have Ethernet addresses of their own; broadcasts reach all.
         shared: shared
             .map(|link| (link.index, link.shared_with.join(", ")))

@@ -253,9 +253,7 @@ fn join(endpoint: &Endpoint, view: &mut InputView, pulled: &[Part]) {
         .then(|| groups_too_many(endpoint.destination));
     let too_many = too_many.flatten();
     // Said of the range where all of it is joined at once.
-    if view.pending == groups_too_many(endpoint.destination) {
-        view.pending.clone_from(&too_many);
-    }
+    view.unjoined.clone_from(&too_many);
     let links = &view.interfaces;
     let wanted = sources
         .into_iter()
@@ -273,5 +271,7 @@ fn join(endpoint: &Endpoint, view: &mut InputView, pulled: &[Part]) {
             sources: sources.clone(),
         })
     });
-    view.joins = joins.take(JOINED_GROUPS_MAX as usize).collect();
+    let all = links.iter().filter(|_| too_many.is_some());
+    let all = all.map(|interface| Join::of_all(*interface));
+    view.joins = joins.take(JOINED_GROUPS_MAX as usize).chain(all).collect();
 }

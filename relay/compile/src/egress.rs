@@ -8,7 +8,7 @@ use rules::rule::{OutputSpec, Rule, SourceChoice};
 use rules::ruleset::listed;
 
 use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query, tunnel};
-use crate::host::{Detour, Host, Interface, LOOPBACK, Named, NextHop};
+use crate::host::{Detour, Framing, Host, Interface, LOOPBACK, Named, NextHop};
 use crate::ipsec::{Flow, Judgement};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
 
@@ -223,7 +223,7 @@ fn egress(
         return Err(down(DownReason::InterfaceDown, link_down(link)));
     }
     let source = source(spec, link, preferred, host)?;
-    *routed = detour(spec, link, (&receiver, source), host)?;
+    *routed = detour(spec, link, (&receiver, source), host)?.or_else(|| foreign(link));
     let by = spec.to.interface.as_deref();
     let (link_header, mtu) = match routed {
         // The stack cuts what it may where it has to.
@@ -242,8 +242,15 @@ fn egress(
         ttl: spec.ttl,
         dscp: spec.dscp,
         fragment: spec.fragment,
+        framed: link.framing == Framing::Kernel,
         answers: false,
     })
+}
+
+/// Why the host's own stack has to send all that leaves by an interface.
+fn foreign(link: &Interface) -> Option<(DownReason, String)> {
+    let why = || format!("{} has a link header of its own", link.name);
+    (link.framing == Framing::Stack).then(|| (DownReason::NoNeighbour, why()))
 }
 
 fn by_stack(interface: Option<&str>, links: &Links<'_>) -> LinkHeader {

@@ -104,6 +104,26 @@ pub struct Interface {
     /// The address of another interface that it sends IPv4 from, where it has none of its own.
     #[serde(default)]
     pub lent: Option<Ipv4Addr>,
+    /// Who can write the link header of what leaves.
+    #[serde(default)]
+    pub framing: Framing,
+    /// Whether something stands in front of IP in what comes in that the kernel path does not look behind: a
+    /// link header of its own, a tag within the frame.
+    #[serde(default)]
+    pub veiled: bool,
+}
+
+/// Who can write the link header of packets that leave by an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Framing {
+    /// Both paths: it is an Ethernet header, or there is none.
+    #[default]
+    Plain,
+    /// The same, but packet sockets have to leave it to the kernel, which expects another length of them
+    /// (PPP; a VLAN on a card that inserts no tags).
+    Kernel,
+    /// The host's own stack alone.
+    Stack,
 }
 
 impl Interface {

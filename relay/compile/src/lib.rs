@@ -57,7 +57,7 @@ mod used;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::repeat_n;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use config::StaticJoin;
@@ -132,8 +132,8 @@ impl RuleView {
         let unserved = self.enabled && !self.placement.serves;
         let placement = unserved.then(|| rule(&self.placement.reason));
         let inputs = self.inputs.iter().filter_map(|input| {
-            let pending = input.pending.as_ref()?;
-            Some(rule(&format!("input {}: {pending}", input.at)))
+            let told = input.pending.as_ref().or(input.unjoined.as_ref())?;
+            Some(rule(&format!("input {}: {told}", input.at)))
         });
         let outputs = self.outputs.iter().filter_map(|output| {
             let down = output.down.as_ref()?;
@@ -154,9 +154,10 @@ pub struct InputView {
     pub joins: Vec<Join>,
     /// The addresses of this host that it takes packets to, by interface, if it is no input of groups.
     pub addresses: Vec<(Ifindex, IpAddr)>,
-    /// Why nothing may arrive: a missing interface or address, an interface that is down, a range too
-    /// large to join.
+    /// Why nothing may arrive: a missing interface or address, an interface that is down.
     pub pending: Option<String>,
+    /// Why its groups are not joined one by one, but taken all together.
+    pub unjoined: Option<String>,
     /// Who on this host gets its packets besides sockets, by interface; then the original goes on
     /// with `local=auto`.
     pub shared: Vec<(Ifindex, String)>,
@@ -171,6 +172,17 @@ pub struct Join {
     pub groups: Prefix,
     /// Sources to include; empty for any.
     pub sources: Vec<IpAddr>,
+}
+
+impl Join {
+    /// All groups that arrive on an interface, with no word to anybody (`sys::membership::ALL`).
+    const fn of_all(interface: Ifindex) -> Self {
+        Self {
+            interface,
+            groups: Prefix::host(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            sources: Vec::new(),
+        }
+    }
 }
 
 /// An output as it stands on this host.
@@ -386,6 +398,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         joins: Vec::new(),
         addresses: Vec::new(),
         pending: None,
+        unjoined: None,
         shared: Vec::new(),
     });
     let outputs = rule.outputs.iter().map(|output| OutputView {
@@ -466,8 +479,12 @@ fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
     };
     let vrf = matching.iter().find(|link| link.is_vrf());
     let joins = match too_many {
-        None if vrf.is_none() => matching.iter().map(join).collect(),
-        _ => Vec::new(),
+        _ if vrf.is_some() => Vec::new(),
+        None => matching.iter().map(join).collect(),
+        Some(_) => matching
+            .iter()
+            .map(|link| Join::of_all(link.index))
+            .collect(),
     };
     let down = matching.iter().find(|link| !link.up);
     let no_ipv6 = matching.iter().find(|link| link.no_ipv6);
@@ -476,7 +493,7 @@ fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
         (true, ..) => Some(format!("{}; waits for it", links.missing(name))),
         (_, Some(link), _) => Some(link_down(link)),
         (.., Some(link)) => Some(ipv6_is_off(link)),
-        _ => vrf.map(|vrf| links.receives_nothing(vrf)).or(too_many),
+        _ => vrf.map(|vrf| links.receives_nothing(vrf)),
     };
     let shared = matching.iter().filter_map(|link| {
         let takers = takers(endpoint, link, host);
@@ -488,6 +505,7 @@ fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
         joins,
         addresses: Vec::new(),
         pending,
+        unjoined: too_many,
         shared: shared.collect(),
     }
 }

@@ -52,6 +52,9 @@ impl<'a> Links<'a> {
             let chaining = links.iter().find(|link| link.gro_list);
             let chaining = chaining.map(|link| link.name.as_str());
             listening.chaining = listening.chaining.or(chaining);
+            let veiled = links.iter().find(|link| link.veiled);
+            let veiled = veiled.map(|link| link.name.as_str());
+            listening.veiled = listening.veiled.or(veiled);
             listening.interfaces.push(name);
             if is_wildcard(name) {
                 let names = links.iter().map(|link| link.name.as_str());

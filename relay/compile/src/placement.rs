@@ -83,6 +83,8 @@ pub struct Ends<'a> {
     /// chain alone, the userspace path gets its bytes in one piece and makes every datagram's
     /// headers anew.
     pub chaining: Option<&'a str>,
+    /// One of them whose packets have something in front of IP that the kernel path does not look behind.
+    pub veiled: Option<&'a str>,
     /// One of the outputs that goes to sockets of this host: a tc program can only hand packets to
     /// devices, and what comes in by the loopback interface from elsewhere is a martian.
     pub delivered: Option<&'a str>,
@@ -217,6 +219,11 @@ fn obstacle(rule: &Rule, support: &Support, path: Path, ends: &Ends<'_>) -> Opti
             "the kernel path cannot send by a socket, as output {output} asks: {why}"
         ));
     }
+    if let Some(interface) = ends.veiled {
+        return Some(format!(
+            "the kernel path does not look behind what stands in front of IP in packets of {interface}"
+        ));
+    }
     ends.chaining.map(|interface| {
         format!(
             "the kernel path would corrupt what {interface} chains, as rx-gro-list is on there; \
@@ -308,6 +315,7 @@ mod tests {
         let ends = Ends {
             interfaces: ETH0.to_vec(),
             chaining,
+            veiled: None,
             delivered: None,
             routed: None,
         };
@@ -408,6 +416,7 @@ mod tests {
         let ends = Ends {
             interfaces: ETH0.to_vec(),
             chaining: None,
+            veiled: None,
             delivered: Some("127.0.0.1:7000"),
             routed: None,
         };

@@ -206,6 +206,8 @@ pub struct Egress {
     pub dscp: Option<u8>,
     /// Whether packets above the MTU are fragmented where DF is clear.
     pub fragment: bool,
+    /// Whether packet sockets leave the link header to the kernel.
+    pub framed: bool,
     /// Whether answers to the copies, which come to this host's address, go back to whoever sent the
     /// packets.
     pub answers: bool,

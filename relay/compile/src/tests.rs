@@ -25,6 +25,8 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        framing: Default::default(),
+        veiled: false,
         broadcasts: Vec::new(),
         vrf: None,
         lent: None,
@@ -194,6 +196,7 @@ fn compiles_a_multicast_output_with_all_it_needs() {
             ttl: crate::table::Ttl::Set(16),
             dscp: Some(34),
             fragment: false,
+            framed: false,
             answers: false,
         }
     );
@@ -683,15 +686,21 @@ fn gives_a_rule_that_no_path_serves_neither_routes_nor_joins() {
 }
 
 #[test]
-fn joins_ranges_up_to_a_limit() {
+fn joins_ranges_up_to_a_limit_and_larger_ones_as_a_whole() {
     let joins = |input: &str| {
         let compiled = one(input, OUTPUT, &usual());
         assert_eq!(compiled.table.routes.len(), 1);
         let input = first(&compiled).inputs[0].clone();
-        (input.joins.len(), input.pending.is_some())
+        assert_eq!(input.pending, None);
+        let groups = input.joins.iter().map(|join| join.groups.to_string());
+        (groups.collect::<Vec<_>>(), input.unjoined.is_some())
     };
-    assert_eq!(joins("239.1.0.0/20%eth0:5001"), (1, false));
-    assert_eq!(joins("239.1.0.0/19%eth0:5001"), (0, true));
+    let joined = |groups: &str, told| (vec![groups.to_owned()], told);
+    assert_eq!(
+        joins("239.1.0.0/20%eth0:5001"),
+        joined("239.1.0.0/20", false)
+    );
+    assert_eq!(joins("239.1.0.0/19%eth0:5001"), joined("0.0.0.0", true));
 }
 
 #[test]

@@ -139,6 +139,8 @@ mod tests {
             gro_list: false,
             no_ipv6: false,
             shared_with: Vec::new(),
+            framing: Default::default(),
+            veiled: false,
             broadcasts: Vec::new(),
             vrf: None,
             lent: None,

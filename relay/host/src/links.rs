@@ -3,20 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use compile::host::Interface;
+use bpf::device::{Framing as Shape, framing, header_length};
+use compile::host::{Framing, Interface};
 use futures::TryStreamExt;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressScope,
 };
 use rtnetlink::packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, InfoKind, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo,
-    LinkLayerType, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoPortKind, InfoVlan, LinkAttribute,
+    LinkFlags, LinkInfo, LinkLayerType, LinkMessage, VlanFlags,
 };
 use rules::net::{Ifindex, Mac, Prefix};
 use rules::printable::printable;
 
 use super::{Error, gro_list};
+
+/// Bytes of an Ethernet header.
+const ETHERNET_HEADER: u32 = 14;
 
 /// A link of this network namespace.
 #[derive(Clone, Debug)]
@@ -107,11 +111,14 @@ fn link(message: LinkMessage) -> Link {
         broadcasts: Vec::new(),
         vrf: None,
         lent: None,
+        framing: Framing::Plain,
+        veiled: false,
     };
     let has_header = matches!(
         header.link_layer_type,
         LinkLayerType::Ether | LinkLayerType::Loopback
     );
+    let (mut kind, mut is_tagged, mut is_open) = (None, false, false);
     for attribute in &message.attributes {
         match attribute {
             // Shown to people, who are not to be misled; nothing is found by a name.
@@ -122,11 +129,45 @@ fn link(message: LinkMessage) -> Link {
                 interface.mac = bytes.as_slice().try_into().ok().map(Mac);
             }
             LinkAttribute::AfSpecUnspec(families) => interface.no_ipv6 = has_no_ipv6(families),
+            // Of a tunnel its peer; none or a group: it has many.
+            LinkAttribute::Broadcast(peer) => {
+                is_open = matches!(peer.first(), Some(0 | 224..=239 | 255) | None);
+            }
+            LinkAttribute::LinkInfo(infos) => {
+                for info in infos {
+                    match info {
+                        LinkInfo::Kind(its) => kind = Some(its),
+                        LinkInfo::Data(InfoData::Vlan(data)) => is_tagged = keeps_its_tag(data),
+                        _ => {}
+                    }
+                }
+            }
             _ => {}
         }
     }
+    // Cards, and veths, of which there are many, have the header that all have.
+    let is_usual = has_header && matches!(kind, None | Some(InfoKind::Veth));
+    let length = Some(header.index)
+        .filter(|_| !is_usual)
+        .and_then(header_length);
+    interface.framing = match framing(header.link_layer_type.into(), length, is_open) {
+        Shape::Foreign => Framing::Stack,
+        Shape::Ethernet if length.is_some_and(|length| length != ETHERNET_HEADER) => {
+            Framing::Kernel
+        }
+        Shape::Bare if header.link_layer_type == LinkLayerType::Ppp => Framing::Kernel,
+        Shape::Ethernet | Shape::Bare => Framing::Plain,
+    };
+    interface.veiled = is_tagged || interface.framing == Framing::Stack;
     interface.up = header.flags.contains(LinkFlags::Up) && carrier;
     Link { interface, message }
+}
+
+/// Says whether a VLAN leaves its tag within the frame (`reorder_hdr off`).
+fn keeps_its_tag(data: &[InfoVlan]) -> bool {
+    data.iter().any(
+        |one| matches!(one, InfoVlan::Flags((flags, _)) if !flags.contains(VlanFlags::ReorderHdr)),
+    )
 }
 
 fn has_no_ipv6(families: &[AfSpecUnspec]) -> bool {

@@ -339,12 +339,7 @@ impl Outcome {
 }
 
 /// Of the first `most` datagrams, those that pass: all, or as many as the bucket holds.
-fn admitted(
-    bucket: &mut Option<Bucket>,
-    datagram: &Datagram,
-    most: u64,
-    now_ns: u64,
-) -> u64 {
+fn admitted(bucket: &mut Option<Bucket>, datagram: &Datagram, most: u64, now_ns: u64) -> u64 {
     let Some(bucket) = bucket else { return most };
     let payload = datagram.payload_bytes() as u64;
     let size = datagram.segment_bytes() as u64;
@@ -389,7 +384,9 @@ fn copy(
     ];
     for (bucket, reason) in limits {
         let before = packets;
-        packets = bucket.map_or(packets, |bucket| admitted(bucket, datagram, packets, now_ns));
+        packets = bucket.map_or(packets, |bucket| {
+            admitted(bucket, datagram, packets, now_ns)
+        });
         if packets == 0 {
             return Err(reason);
         }

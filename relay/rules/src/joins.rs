@@ -3,7 +3,7 @@
 use crate::net::Prefix;
 
 /// Groups of one range that are joined; of a larger range none is, for the kernel keeps each
-/// membership by itself.
+/// membership by itself: the interface takes all groups that arrive.
 pub const JOINED_GROUPS_MAX: u128 = 4096;
 
 /// Counts the groups that are joined for an input, or at most are, if only those are that are wanted.
@@ -23,7 +23,8 @@ pub fn groups_too_many(groups: Prefix) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{groups} holds more than {JOINED_GROUPS_MAX} groups, so none is joined and only what \
-         arrives anyway is relayed; divide the range to have it joined"
+        "{groups} holds more than {JOINED_GROUPS_MAX} groups, so none is joined: the interface takes \
+         all that arrive (allmulticast), and what a router or switch sends to members alone does not; \
+         divide the range to have it joined"
     ))
 }

@@ -13,7 +13,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 pub use listed::Listed;
@@ -24,11 +24,14 @@ use socket::{Room, Socket};
 pub struct Membership {
     /// Index of the interface.
     pub interface: u32,
-    /// The group.
+    /// The group; [`ALL`] for all at once.
     pub group: IpAddr,
     /// The source; `None` for any.
     pub source: Option<IpAddr>,
 }
+
+/// In place of a group: the interface takes all there are (`allmulticast`), and nobody is told.
+pub const ALL: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Why a membership is not there.
 #[derive(Debug, thiserror::Error)]

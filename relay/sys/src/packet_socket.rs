@@ -37,6 +37,17 @@ impl PacketSocket {
         Ok(socket)
     }
 
+    /// Opens one that takes IP packets alone: the kernel puts each device's own link header in front. It
+    /// knows no virtio-net header then. Needs `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn framed(buffer_bytes: usize) -> io::Result<Self> {
+        let socket = Self::open_as(libc::SOCK_DGRAM)?;
+        socket.force_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, buffer_bytes)?;
+        Ok(socket)
+    }
+
     /// Takes over a descriptor that [`PacketSocket::tap`] or [`PacketSocket::egress`] opened in
     /// another process.
     #[must_use]
@@ -55,7 +66,11 @@ impl PacketSocket {
     }
 
     pub(crate) fn open() -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        Self::open_as(libc::SOCK_RAW)
+    }
+
+    fn open_as(kind: libc::c_int) -> io::Result<Self> {
+        let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: plain system call without pointers.
         let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
         // SAFETY: the descriptor was just made and belongs to nobody else.

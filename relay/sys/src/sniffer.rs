@@ -200,7 +200,9 @@ fn read_control(message: &libc::msghdr, sniffed: &mut Sniffed) {
                     let about = data.cast::<libc::tpacket_auxdata>().read_unaligned();
                     sniffed.length = about.tp_len as usize;
                     let tagged = about.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
-                    sniffed.vlan = tagged.then_some(about.tp_vlan_tci & VLAN_ID);
+                    // 0: a priority, and no VLAN.
+                    let vlan = Some(about.tp_vlan_tci & VLAN_ID);
+                    sniffed.vlan = vlan.filter(|vlan| tagged && *vlan != 0);
                 }
                 _ => {}
             }

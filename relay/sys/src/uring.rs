@@ -156,6 +156,8 @@ pub enum To {
     Link {
         /// Interface to send by.
         interface: u32,
+        /// Whose link address the kernel writes, if it is the one to write the header.
+        receiver: Option<[u8; 6]>,
         /// Ethertype of the payload.
         protocol: u16,
     },
@@ -169,13 +171,16 @@ impl To {
         match self {
             Self::Link {
                 interface,
+                receiver,
                 protocol,
-            } => (
-                Address {
-                    link: link_address(interface, protocol),
-                },
-                size_of::<libc::sockaddr_ll>(),
-            ),
+            } => {
+                let mut link = link_address(interface, protocol);
+                if let Some([a, b, c, d, e, f]) = receiver {
+                    link.sll_halen = 6;
+                    link.sll_addr = [a, b, c, d, e, f, 0, 0];
+                }
+                (Address { link }, size_of::<libc::sockaddr_ll>())
+            }
             Self::Host(address) => ip_address(address, 0, 0),
         }
     }

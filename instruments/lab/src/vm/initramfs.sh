@@ -17,7 +17,9 @@ for directory in bin dev etc lib/modules proc root run sys tmp usr/bin usr/sbin 
 done
 
 # What tests need beyond what is built in, with what that needs.
-for module in veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag; do
+modules="veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag"
+modules="$modules ip_gre xfrm_interface xfrm_user ip_vti esp4 authenc cbc hmac sha1_generic aesni_intel aes_generic vrf ppp_async"
+for module in $modules; do
     modprobe -D -d "$kernels/$release" -S "$release" $module 2>/dev/null | awk '$1 == "insmod" { print $2 }'
 done | sort -u | while read -r file; do
     target=$root/lib/modules/$release/${file##*/}
@@ -46,7 +48,7 @@ put "$busybox" /bin/busybox
 for applet in sh mount mkdir modprobe poweroff timeout uname cat cp rm sleep true; do
     ln -s busybox "$root/bin/$applet"
 done
-for tool in ip bridge tc ethtool socat; do
+for tool in ip bridge tc ethtool socat pppd; do
     file=$(command -v $tool) || continue
     put "$(readlink -f "$file")" "/usr/sbin/$tool"
 done
@@ -68,7 +70,7 @@ mount -t tmpfs run /run
 mkdir -p /run/netns /dev/shm
 mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
-for module in veth bridge sch_ingress cls_bpf dummy tun 8021q macvlan udp_diag; do
+for module in MODULES; do
     modprobe $module 2>/dev/null
 done
 ip link set lo up
@@ -84,5 +86,8 @@ echo "@kernel $(uname -r)"
 echo "@done"
 poweroff -f
 END
+sed -i "s/ MODULES;/ $modules;/" "$root/init"
 chmod +x "$root/init"
+mkdir -p "$root/etc/ppp"
+touch "$root/etc/ppp/options"
 (cd "$root" && find . | cpio --quiet --create --format=newc --owner=0:0) | gzip -1 >"$output"

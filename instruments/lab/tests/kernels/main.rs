@@ -10,6 +10,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+mod devices;
 mod inside;
 mod matrix;
 
@@ -38,6 +39,24 @@ fn relays_on_an_old_and_on_the_newest_kernel() {
         }
     }
     insist(&booted);
+}
+
+/// Kernels that have all kinds of devices.
+const DEVICES: [&str; 2] = ["newest-all", "6.1-all"];
+
+#[test]
+fn relays_over_devices_of_all_kinds() {
+    let Some(kernels) = open() else { return };
+    insist(&boot(&kernels, &DEVICES[..1], Form::Devices));
+}
+
+#[test]
+#[ignore = "boots two kernels; run by make kernels"]
+fn relays_over_devices_of_all_kinds_on_an_old_kernel_too() {
+    let Some(kernels) = open() else {
+        panic!("the matrix needs qemu");
+    };
+    insist(&boot(&kernels, &DEVICES, Form::Devices));
 }
 
 #[test]

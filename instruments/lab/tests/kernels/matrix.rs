@@ -12,8 +12,10 @@ use lab::vm::{Done, Step, Wanted};
 pub(crate) enum Form {
     /// Loading, the packet cases.
     Short,
-    /// Everything.
+    /// Everything but devices.
     Full,
+    /// Devices.
+    Devices,
 }
 
 /// One path on one kernel.
@@ -77,6 +79,14 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
         let test = format!("inside::{path}::{test}");
         format!("/t/debug/deps/kernels --exact {test} --ignored --nocapture")
     };
+    if form == Form::Devices {
+        for path in ["kernel", "userspace"] {
+            let test =
+                format!("/t/debug/deps/kernels --exact devices::{path} --ignored --nocapture");
+            add(path, "devices", test);
+        }
+        return steps;
+    }
     add(
         "kernel",
         "verifier",

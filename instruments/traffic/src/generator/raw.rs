@@ -1,10 +1,11 @@
-//! Whole Ethernet frames by AF_PACKET: any source address, no route needed, complete checksums as
+//! Whole frames by AF_PACKET, on devices without Ethernet header IP packets: any source address, no route needed, complete checksums as
 //! from a wire rather than the partial ones of local sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use packet::craft::Craft;
+use packet::parse::Link;
 use packet::{checksum, ethernet, ipv6, udp};
 use sys::udp::frame;
 use sys::udp::send::{Message, SendBatch};
@@ -38,7 +39,8 @@ pub(super) fn is_needed(options: &Options) -> Result<bool, Error> {
 
 /// The streams' headers and the interfaces' sockets.
 pub(super) struct Raw {
-    sockets: Vec<(u32, OwnedFd)>,
+    /// By interface, and where it is to put its own link header in front, ethertype.
+    sockets: Vec<((u32, Option<u16>), OwnedFd)>,
     streams: Vec<Stream>,
     batch: SendBatch,
     messages: Vec<Message>,
@@ -54,6 +56,8 @@ struct Stream {
     source: IpAddr,
     destination: SocketAddr,
     header: Vec<u8>,
+    /// Bytes of it before the IP header.
+    link: usize,
 }
 
 impl Raw {
@@ -133,8 +137,8 @@ impl Raw {
         let length = stream.header.len();
         let frame = &mut slot[HEADROOM - length..];
         frame[..length].copy_from_slice(&stream.header);
-        let ip = &mut frame[ethernet::HEADER..];
-        let ip_header = length - ethernet::HEADER - udp::HEADER;
+        let ip = &mut frame[stream.link..];
+        let ip_header = length - stream.link - udp::HEADER;
         if stream.source.is_ipv4() {
             let whole = ip.len() as u16;
             ip[2..4].copy_from_slice(&whole.to_be_bytes());
@@ -174,9 +178,6 @@ impl Raw {
         let interface = host::interface(name)
             .map_err(Error::Interfaces)?
             .ok_or_else(|| Error::no_interface(address, name))?;
-        let mac = interface
-            .mac
-            .ok_or_else(|| missing("an Ethernet interface"))?;
         let source = options
             .source
             .or_else(|| interface.address_for(address.ip()))
@@ -185,28 +186,43 @@ impl Raw {
         let own_port = FIRST_PORT.wrapping_add(number as u16 % 20_000);
         let from = SocketAddr::new(source, options.source_port.unwrap_or(own_port));
         let mut craft = Craft::new(from, address, Vec::new());
-        craft.macs.1 = mac;
+        let (link, bare) = match interface.mac {
+            Some(mac) => {
+                craft.macs.1 = mac;
+                (ethernet::HEADER, None)
+            }
+            None if address.is_ipv4() => (0, Some(ethernet::IPV4)),
+            None => (0, Some(ethernet::IPV6)),
+        };
+        if bare.is_some() {
+            craft.link = Link::None;
+        }
         craft.ttl = options.ttl;
         craft.traffic_class = options.dscp << 2;
         Ok(Stream {
-            socket: self.socket(interface.index, address)?,
+            socket: self.socket((interface.index, bare), address)?,
             source,
             destination: address,
             header: craft.frame(),
+            link,
         })
     }
 
-    fn socket(&mut self, ifindex: u32, destination: SocketAddr) -> Result<usize, Error> {
-        let known = self.sockets.iter().position(|&(index, _)| index == ifindex);
+    fn socket(&mut self, at: (u32, Option<u16>), destination: SocketAddr) -> Result<usize, Error> {
+        let known = self.sockets.iter().position(|(known, _)| *known == at);
         if let Some(known) = known {
             return Ok(known);
         }
-        let socket = frame::open(ifindex).map_err(|source| Error::Socket {
+        let opened = match at {
+            (index, None) => frame::open(index),
+            (index, Some(ethertype)) => frame::open_bare(index, ethertype),
+        };
+        let socket = opened.map_err(|source| Error::Socket {
             action: "open a packet socket",
             destination,
             source,
         })?;
-        self.sockets.push((ifindex, socket));
+        self.sockets.push((at, socket));
         Ok(self.sockets.len() - 1)
     }
 }

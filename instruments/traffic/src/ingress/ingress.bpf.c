@@ -91,23 +91,47 @@ static __always_inline bool pull(struct __sk_buff *skb, __u32 length)
 	return skb->len >= length && bpf_skb_pull_data(skb, length) == 0;
 }
 
+#define LINK_MAX 64
+
+/* The bytes before the IP header: an Ethernet header if it looks like one, else as many as there are where
+ * the kernel takes the IP header to be.
+ */
+static __always_inline __u32 link_length(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 head[5], here[5];
+
+	if (likely(data + ETH_HLEN <= end && *(__u16 *)(data + 12) == (__u16)skb->protocol))
+		return ETH_HLEN;
+	if (bpf_skb_load_bytes_relative(skb, 0, head, sizeof(head), BPF_HDR_START_NET))
+		return LINK_MAX;
+	for (__u32 offset = 0; offset < LINK_MAX; offset += 2) {
+		if (bpf_skb_load_bytes(skb, offset, here, sizeof(here)))
+			break;
+		if (here[0] == head[0] && here[1] == head[1] && here[2] == head[2] &&
+		    here[3] == head[3] && here[4] == head[4])
+			return offset;
+	}
+	return LINK_MAX;
+}
+
 static __always_inline bool parse(struct __sk_buff *skb, struct packet *p)
 {
+	__u32 link = link_length(skb), l4, length;
 	void *data, *end;
 	struct udphdr *udp;
-	__u32 l4, length;
 
-	if (skb->vlan_present)
+	if (link >= LINK_MAX || (skb->vlan_present && skb->vlan_tci & 0xfff))
 		return false;
 	if (skb->protocol == be16(ETH_P_IP)) {
 		struct iphdr *ip;
 
-		l4 = ETH_HLEN + sizeof(*ip);
+		l4 = link + sizeof(*ip);
 		if (!pull(skb, l4 + sizeof(*udp)))
 			return false;
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
-		ip = data + ETH_HLEN;
+		ip = data + link;
 		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5 ||
 		    ip->protocol != IPPROTO_UDP || ip->frag_off & be16(0x3fff))
 			return false;
@@ -115,12 +139,12 @@ static __always_inline bool parse(struct __sk_buff *skb, struct packet *p)
 	} else if (skb->protocol == be16(ETH_P_IPV6)) {
 		struct ipv6hdr *ip;
 
-		l4 = ETH_HLEN + sizeof(*ip);
+		l4 = link + sizeof(*ip);
 		if (!pull(skb, l4 + sizeof(*udp)))
 			return false;
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
-		ip = data + ETH_HLEN;
+		ip = data + link;
 		if ((void *)(ip + 1) > end || ip->nexthdr != IPPROTO_UDP)
 			return false;
 		__builtin_memcpy(p->key.at.group, &ip->daddr, 16);

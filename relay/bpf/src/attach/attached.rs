@@ -4,6 +4,8 @@ use std::io;
 
 use aya::programs::{SchedClassifier, TcAttachType};
 
+use super::program::NAMES;
+
 /// A program that is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
@@ -17,7 +19,7 @@ impl Attached {
     /// Says whether it is the kernel path's own program, by its name.
     #[must_use]
     pub fn is_relay(&self) -> bool {
-        self.name == "relay"
+        NAMES.contains(&self.name.as_str())
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::sign::Sign;
-use super::{interface, verified};
+use super::{device, verified};
 use crate::Error;
 use crate::layout::Word;
 use crate::maps::{Capacity, Maps};
@@ -80,7 +80,7 @@ impl Program {
     ///
     /// [`Error::Refused`] with the verifier's last words, where no interface needed it before.
     pub(crate) fn variant(&self, ifindex: u32) -> Result<BorrowedFd<'_>, Error> {
-        if interface::has_link_header(ifindex) {
+        if device::is_ethernet(ifindex) {
             Ok(self.ethernet.as_fd())
         } else {
             self.bare()

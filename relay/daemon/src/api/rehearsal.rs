@@ -187,6 +187,8 @@ fn host() -> Host {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        framing: Default::default(),
+        veiled: false,
         broadcasts: Vec::new(),
         vrf: None,
         lent: None,

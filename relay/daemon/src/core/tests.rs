@@ -34,6 +34,8 @@ fn link(index: u32, name: &str) -> Interface {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        framing: Default::default(),
+        veiled: false,
         broadcasts: Vec::new(),
         vrf: None,
         lent: None,

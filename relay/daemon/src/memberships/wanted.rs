@@ -162,6 +162,7 @@ mod tests {
             interfaces: Vec::new(),
             joins,
             pending: None,
+            unjoined: None,
             shared: Vec::new(),
         };
         Arc::new(RuleView {

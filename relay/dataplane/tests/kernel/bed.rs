@@ -118,6 +118,7 @@ impl Bed {
             ttl: Ttl::Keep,
             dscp: None,
             fragment: false,
+            framed: false,
             answers: false,
         };
         Output {

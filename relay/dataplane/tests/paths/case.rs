@@ -385,6 +385,7 @@ pub(crate) fn output(interface: Ifindex) -> Output {
             ttl: Ttl::Keep,
             dscp: None,
             fragment: false,
+            framed: false,
             answers: false,
         }),
         limit: None,

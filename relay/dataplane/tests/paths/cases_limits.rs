@@ -40,7 +40,11 @@ pub(crate) fn cases() -> Vec<Case> {
             bits(7999),
             false,
         ),
-        in_part_by_an_output("a super-packet passes an output's limit in part", packets(4), 4),
+        in_part_by_an_output(
+            "a super-packet passes an output's limit in part",
+            packets(4),
+            4,
+        ),
         on_output(
             "an output's limit drops only its own copies",
             bits(bytes * 8 - 1),

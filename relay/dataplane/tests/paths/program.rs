@@ -27,7 +27,9 @@ fn is_possible(case: &&Case) -> bool {
         14 + 20
     };
     let tagged = frame[12..14] == [0x81, 0x00] && case.expected.verdict != Verdict::Passed;
-    !tagged && case.packet.meta.checksum == ChecksumState::Complete && (least..=3000).contains(&frame.len())
+    !tagged
+        && case.packet.meta.checksum == ChecksumState::Complete
+        && (least..=3000).contains(&frame.len())
 }
 
 fn assert_outcome(case: &Case, outcome: Outcome) {

@@ -149,6 +149,7 @@ impl Bed {
                 ttl: Ttl::Keep,
                 dscp: None,
                 fragment: false,
+                framed: false,
                 answers: false,
             }),
             limit: None,

@@ -28,6 +28,8 @@ fn host() -> Host {
             gro_list: false,
             no_ipv6: false,
             shared_with: Vec::new(),
+            framing: Default::default(),
+            veiled: false,
         };
         host.interfaces.insert(Ifindex(index), interface);
     }

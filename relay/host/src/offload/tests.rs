@@ -25,6 +25,7 @@ fn route(path: Path, egress: Ifindex) -> Route {
         ttl: Ttl::Keep,
         dscp: None,
         fragment: false,
+        framed: false,
         answers: false,
     };
     Route {
@@ -115,6 +116,8 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        framing: Default::default(),
+        veiled: false,
         broadcasts: Vec::new(),
         vrf: None,
         lent: None,

@@ -1,5 +1,4 @@
-//! Interfaces and routes that rules need: there, up, with carrier, an address, and able to carry
-//! multicast.
+//! Interfaces and routes that rules need: there, up, with carrier and an address.
 
 use compile::RuleView;
 
@@ -19,7 +18,6 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
             continue;
         }
         seen.push(link.index);
-        findings.extend(no_multicast(link));
         findings.extend(port(snapshot, link));
     }
     findings
@@ -40,16 +38,6 @@ fn troubles(rule: &RuleView) -> Vec<Finding> {
     let remedy = "the rule goes on by itself once that is mended; ip -br link, ip -br address";
     let all = inputs.chain(outputs);
     all.map(|finding| finding.remedy(remedy)).collect()
-}
-
-fn no_multicast(link: &Link) -> Option<Finding> {
-    if link.multicast || link.name == "lo" {
-        return None;
-    }
-    let name = &link.name;
-    let evidence = "its MULTICAST flag is off, so no IGMP or MLD report leaves it";
-    let finding = Finding::new(Severity::Stops, name, evidence);
-    Some(finding.remedy(format!("ip link set {name} multicast on")))
 }
 
 /// A port of a bridge or bond has no IP of its own: what it joins, nobody hears.

@@ -49,14 +49,6 @@ fn finds_an_egress_whose_only_address_may_not_be_sent_from_yet() {
 }
 
 #[test]
-fn finds_a_link_that_carries_no_multicast() {
-    let Some(bed) = bed(RULE) else { return };
-    bed.relay().ip("link set veth1 multicast off").unwrap();
-    bed.doctor(&[])
-        .has("interface", "stops", &["veth1", "MULTICAST"]);
-}
-
-#[test]
 fn finds_an_input_that_is_a_port_of_a_bridge() {
     let Some(bed) = bed(RULE) else { return };
     link::snooping_bridge((bed.relay(), "br0")).unwrap();

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::Membership;
+use super::{ALL, Membership};
 
 /// The groups of all interfaces, each as its membership from any source.
 #[derive(Debug, Default)]
@@ -33,10 +33,12 @@ impl Listed {
 
     /// Says whether the group of a membership is in the lists.
     pub(super) fn has(&self, membership: &Membership) -> bool {
-        self.0.contains(&Membership {
-            source: None,
-            ..*membership
-        })
+        // No list has that.
+        membership.group == ALL
+            || self.0.contains(&Membership {
+                source: None,
+                ..*membership
+            })
     }
 }
 

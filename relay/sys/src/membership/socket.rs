@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, SockAddr, Type};
 
-use super::Membership;
+use super::{ALL, Membership};
 use crate::udp::option::{self, storage};
 
 /// Whether a socket had room for one more membership.
@@ -30,12 +30,19 @@ enum Filter {
 pub(super) struct Socket {
     socket: socket2::Socket,
     ipv4: bool,
+    /// A packet socket, for [`ALL`].
+    all: bool,
     groups: BTreeMap<(u32, IpAddr), Filter>,
     full: bool,
 }
 
 impl Socket {
     pub(super) fn open(family: IpAddr) -> io::Result<Self> {
+        if family == ALL {
+            // Of no protocol: nothing arrives.
+            let socket = socket2::Socket::new(Domain::PACKET, Type::DGRAM, None)?;
+            return Ok(Self::new(socket, Domain::PACKET));
+        }
         let domain = if family.is_ipv4() {
             Domain::IPV4
         } else {
@@ -48,7 +55,7 @@ impl Socket {
         } else {
             socket.set_multicast_all_v6(false)?;
         }
-        Ok(Self::new(socket, family.is_ipv4()))
+        Ok(Self::new(socket, domain))
     }
 
     pub(super) fn adopt(fd: OwnedFd) -> io::Result<Self> {
@@ -57,7 +64,7 @@ impl Socket {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let domain = socket.domain()?;
-        if domain != Domain::IPV4 && domain != Domain::IPV6 {
+        if ![Domain::IPV4, Domain::IPV6, Domain::PACKET].contains(&domain) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let here = socket2::Socket::new(domain, Type::DGRAM, None)?;
@@ -65,13 +72,14 @@ impl Socket {
             let problem = "it is of another network namespace";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
-        Ok(Self::new(socket, domain == Domain::IPV4))
+        Ok(Self::new(socket, domain))
     }
 
-    fn new(socket: socket2::Socket, ipv4: bool) -> Self {
+    fn new(socket: socket2::Socket, domain: Domain) -> Self {
         Self {
             socket,
-            ipv4,
+            ipv4: domain != Domain::IPV6,
+            all: domain == Domain::PACKET,
             groups: BTreeMap::new(),
             full: false,
         }
@@ -80,7 +88,10 @@ impl Socket {
     /// Says whether trying makes sense: right family, not known to be full, and no other mode of
     /// the same group, which the kernel would switch.
     pub(super) fn may_take(&self, membership: &Membership) -> bool {
-        if membership.group.is_ipv4() != self.ipv4 || (self.full && membership.source.is_none()) {
+        if membership.group.is_ipv4() != self.ipv4
+            || (membership.group == ALL) != self.all
+            || (self.full && membership.source.is_none())
+        {
             return false;
         }
         match self.groups.get(&(membership.interface, membership.group)) {
@@ -101,7 +112,11 @@ impl Socket {
             group,
             source,
         } = membership;
-        match option::join(self.socket.as_fd(), interface, group, source) {
+        let joined = match self.all {
+            true => self.set_all(interface, libc::PACKET_ADD_MEMBERSHIP),
+            false => option::join(self.socket.as_fd(), interface, group, source),
+        };
+        match joined {
             Ok(()) => {}
             // Joined through this socket before this process had it.
             Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {}
@@ -121,7 +136,8 @@ impl Socket {
     /// Records a membership if the kernel knows it too.
     pub(super) fn confirm(&mut self, membership: Membership) -> bool {
         let known = self.in_kernel(membership.interface, membership.group);
-        let known = known.contains(&membership);
+        // The kernel tells nobody of a packet socket's.
+        let known = known.contains(&membership) || self.all && membership.group == ALL;
         if known {
             self.record(membership);
         }
@@ -160,7 +176,11 @@ impl Socket {
             let request = source_request(interface, group, source);
             let _ = self.set(libc::MCAST_LEAVE_SOURCE_GROUP, &request);
         }
-        if last {
+        if self.all {
+            // Fails only where the interface is gone, and that with it.
+            let _ = self.set_all(interface, libc::PACKET_DROP_MEMBERSHIP);
+            self.groups.remove(&key);
+        } else if last {
             // Unlike a source, a group can be left although the interface is gone.
             let request = group_request(interface, group);
             let _ = self.set(libc::MCAST_LEAVE_GROUP, &request);
@@ -220,6 +240,16 @@ impl Socket {
         } else {
             libc::IPPROTO_IPV6
         }
+    }
+
+    fn set_all(&self, interface: u32, name: libc::c_int) -> io::Result<()> {
+        let request = libc::packet_mreq {
+            mr_ifindex: interface as libc::c_int,
+            mr_type: libc::PACKET_MR_ALLMULTI as libc::c_ushort,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        option::set(self.socket.as_fd(), libc::SOL_PACKET, name, &request)
     }
 
     fn set<T>(&self, name: libc::c_int, value: &T) -> io::Result<()> {

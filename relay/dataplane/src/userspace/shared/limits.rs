@@ -28,7 +28,11 @@ impl Cost {
     /// What the first datagrams cost.
     pub(crate) fn first(self, packets: u32) -> Self {
         let bytes = self.bytes.min(self.size.saturating_mul(packets));
-        Self { packets, bytes, ..self }
+        Self {
+            packets,
+            bytes,
+            ..self
+        }
     }
 }
 

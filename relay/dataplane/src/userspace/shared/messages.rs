@@ -83,6 +83,8 @@ pub(crate) enum ToWorker {
 pub(crate) enum Way {
     /// By the interface of this index.
     Link(u32),
+    /// The same, where the kernel puts the link header in front: one datagram at a time.
+    Framed(u32),
     /// To sockets of this host, over IPv4.
     HostIpv4,
     /// To sockets of this host, over IPv6.
@@ -92,12 +94,21 @@ pub(crate) enum Way {
 }
 
 impl Way {
+    /// The interface that packet sockets send by.
+    pub(crate) const fn interface(self) -> Option<u32> {
+        match self {
+            Self::Link(interface) | Self::Framed(interface) => Some(interface),
+            Self::HostIpv4 | Self::HostIpv6 | Self::Routed => None,
+        }
+    }
+
     /// The way of an output's copies.
     pub(crate) fn of(egress: &Egress) -> Self {
         match (egress.link, egress.destination.address) {
             (LinkHeader::Routed { .. }, _) => Self::Routed,
             (LinkHeader::Host, IpAddr::V4(_)) => Self::HostIpv4,
             (LinkHeader::Host, IpAddr::V6(_)) => Self::HostIpv6,
+            _ if egress.framed => Self::Framed(egress.interface.0),
             _ => Self::Link(egress.interface.0),
         }
     }

@@ -41,7 +41,11 @@ pub(super) fn share() -> Vec<Instruction> {
 /// Builds the filter, for packets behind an Ethernet header or behind whatever else there is.
 #[must_use]
 pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> {
-    let ip_offset = if ethernet { ethernet::HEADER as u32 } else { NETWORK };
+    let ip_offset = if ethernet {
+        ethernet::HEADER as u32
+    } else {
+        NETWORK
+    };
     let Listening { groups, addresses } = listening;
     let v4 = groups.iter().filter_map(|prefix| match prefix.address {
         IpAddr::V4(group) => Some((group.to_bits(), prefix.length)),

@@ -158,6 +158,7 @@ impl Process {
             if !self.egress.contains(&way) {
                 let socket = match way {
                     Way::Link(_) => PacketSocket::egress(SEND_BUFFER)?.into(),
+                    Way::Framed(_) => PacketSocket::framed(SEND_BUFFER)?.into(),
                     Way::HostIpv4 => sys::host_socket::open(true, SEND_BUFFER)?,
                     Way::HostIpv6 => sys::host_socket::open(false, SEND_BUFFER)?,
                     Way::Routed => routed::supply(SEND_BUFFER)?,

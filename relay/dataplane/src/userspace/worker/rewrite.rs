@@ -104,6 +104,8 @@ pub(super) struct Sending {
     pub(super) unicast: bool,
     /// Whether answers to the copies go back to whoever sent the packets.
     answers: bool,
+    /// The next hop of [`Way::Framed`], where it is not a group's address.
+    neighbour: Option<Mac>,
     /// Interface that [`Way::Routed`] has to lead through; 0: any.
     pub(super) by: u32,
     change: Rewrite,
@@ -177,6 +179,10 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
             fragment: egress.fragment,
             unicast: is_unicast(output),
             answers: egress.answers,
+            neighbour: match egress.link {
+                LinkHeader::Neighbour { destination, .. } => Some(destination),
+                _ => None,
+            },
             by: match egress.link {
                 LinkHeader::Routed { by } => by.map_or(0, |link| link.0),
                 _ => 0,
@@ -210,6 +216,9 @@ fn link_change(egress: &Egress) -> LinkChange {
             destination,
         } => (source, destination),
     };
+    if egress.framed {
+        return LinkChange::None;
+    }
     LinkChange::Ethernet {
         source: source.0,
         destination: destination.0,
@@ -241,9 +250,7 @@ const fn drop_reason(reason: DownReason) -> DropReason {
 impl Sending {
     /// Where answers to the copies of a packet from that port come, if they are taken.
     pub(super) fn answered_at(&self, port: u16) -> Option<Place> {
-        let Way::Link(interface) = self.way else {
-            return None;
-        };
+        let interface = self.way.interface()?;
         let own = self.change.source.filter(|_| self.answers)?;
         let to = SocketAddr::new(own, port);
         Some(Place { interface, to })
@@ -251,7 +258,7 @@ impl Sending {
 
     /// The copy that goes to whoever asked, as whose it came; `None` if it does not lead there.
     pub(super) fn for_asker(&self, asker: &Asker) -> Option<Self> {
-        if !self.answers || self.way != Way::Link(asker.interface) {
+        if !self.answers || self.way.interface() != Some(asker.interface) {
             return None;
         }
         let mut answer = *self;
@@ -261,6 +268,7 @@ impl Sending {
         if let LinkChange::Ethernet { destination, .. } = &mut answer.change.link {
             *destination = asker.mac;
         }
+        answer.neighbour = Some(Mac(asker.mac));
         Some(answer)
     }
 
@@ -313,8 +321,8 @@ impl Sending {
         })
     }
 
-    /// Says whether the copies are handed to this host's stack: by a socket that takes one datagram at a
-    /// time, with its checksum complete and nothing in front.
+    /// Says whether the copies are handed to the kernel by a socket that takes one datagram at a time,
+    /// with its checksum complete and nothing in front.
     #[inline]
     #[must_use]
     pub(super) const fn is_to_host(&self) -> bool {
@@ -325,11 +333,16 @@ impl Sending {
     #[inline]
     #[must_use]
     pub(super) fn to(&self, datagram: &Datagram) -> To {
-        let Way::Link(interface) = self.way else {
+        let Some(interface) = self.way.interface() else {
             return To::Host(self.change_for(datagram).destination);
         };
+        let receiver = self.is_to_host().then(|| {
+            let group = || Mac::of_group(self.change_for(datagram).destination);
+            self.neighbour.unwrap_or_else(group).0
+        });
         To::Link {
             interface,
+            receiver,
             protocol: match self.change.destination {
                 IpAddr::V4(_) => ethernet::IPV4,
                 IpAddr::V6(_) => ethernet::IPV6,

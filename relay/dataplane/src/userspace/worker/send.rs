@@ -309,8 +309,8 @@ impl<'p> Outgoing<'_, 'p> {
         if passed == 0 {
             return Ok(());
         }
-        let is_single = copies.head.datagram.gso.is_none();
-        if sending.is_to_host() || !is_single && !(self.super_packets && passed == copies.packets) {
+        let leaves_whole = self.super_packets && passed == copies.packets;
+        if sending.is_to_host() || copies.head.datagram.gso.is_some() && !leaves_whole {
             return self.send_datagrams(copies, sending, passed);
         }
         let (head, destination) = match self.address(copies.head, sending) {
@@ -428,7 +428,9 @@ impl<'p> Outgoing<'_, 'p> {
             return copies.packets;
         }
         let limiter = Limiter::Slot(Kind::Output, slot.0);
-        let limit = limit.as_ref().map(|it| (limiter, it, DropReason::RateLimited));
+        let limit = limit
+            .as_ref()
+            .map(|it| (limiter, it, DropReason::RateLimited));
         let budget = budget.map(|it| (Limiter::Budget, it, DropReason::OverBudget));
         let Context { state, now_ns, .. } = self.context;
         let mut cost = copies.cost(head);

@@ -207,8 +207,6 @@ fn add(interface: &Interface, key: &Key) -> String {
     };
     let mut add = format!("mcr add {input} OUTPUT");
     match key.vlan {
-        // A priority tag: no VLAN's, and no interface's.
-        Some(0) => add += "  # tagged for no VLAN: not relayed",
         Some(vlan) if !interface.has_vlan(vlan) => {
             let (parent, name) = (&interface.name, interface.vlan_name(vlan));
             add = format!(

@@ -16,8 +16,6 @@ pub(crate) struct Link {
     pub(crate) kind: String,
     /// Administratively up, with carrier or without.
     pub(crate) up: bool,
-    /// Whether the link carries multicast at all (`ip link set multicast on`).
-    pub(crate) multicast: bool,
     pub(crate) mtu: u32,
     /// The bridge, bond or VRF above it.
     pub(crate) master: Option<u32>,
@@ -46,7 +44,6 @@ impl From<&host::Link> for Link {
             name: read.interface.name.clone(),
             mtu: read.interface.mtu,
             up: header.flags.contains(LinkFlags::Up),
-            multicast: header.flags.contains(LinkFlags::Multicast),
             ..Self::default()
         };
         for attribute in &read.message.attributes {
