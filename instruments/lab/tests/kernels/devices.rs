@@ -20,11 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Packets that leave together: a queue's discipline and segmentation see them.
 const BURST: u64 = 40;
 
+/// What keeps a device there, if anything has to.
+type Made = Result<Option<Process>>;
+
 /// A kind of device.
 struct Kind {
     name: &'static str,
     /// Makes one end: its namespace and lower interface, own and peer's address there.
-    make: fn(&Namespace, &str, (&str, &str)) -> Result<Option<Process>>,
+    make: fn(&Namespace, &str, (&str, &str)) -> Made,
     /// Whether the kernel path reads what comes by it, and writes what leaves.
     kernel: (bool, bool),
     /// Whether it has addresses of its own already.
@@ -179,29 +182,25 @@ fn relays(kind: &Kind, is_input: bool, path: &str) -> Result<String> {
     Ok(counted)
 }
 
-fn gre(namespace: &Namespace, _: &str, (local, remote): (&str, &str)) -> Result<Option<Process>> {
+fn gre(namespace: &Namespace, _: &str, (local, remote): (&str, &str)) -> Made {
     let ends = format!("local {local} remote {remote}");
     namespace.ip(&format!("link add dev0 type gre {ends} ttl 8"))?;
     Ok(None)
 }
 
-fn gre_to_a_group(
-    namespace: &Namespace,
-    lower: &str,
-    (local, _): (&str, &str),
-) -> Result<Option<Process>> {
+fn gre_to_a_group(namespace: &Namespace, lower: &str, (local, _): (&str, &str)) -> Made {
     let ends = format!("local {local} remote 239.255.0.1 dev {lower}");
     namespace.ip(&format!("link add dev0 type gre {ends} ttl 8 key 7"))?;
     Ok(None)
 }
 
-fn xfrm(namespace: &Namespace, lower: &str, ends: (&str, &str)) -> Result<Option<Process>> {
+fn xfrm(namespace: &Namespace, lower: &str, ends: (&str, &str)) -> Made {
     namespace.ip(&format!("link add dev0 type xfrm dev {lower} if_id 7"))?;
     protect(namespace, ends, "if_id 7", "if_id 7")?;
     Ok(None)
 }
 
-fn vti(namespace: &Namespace, _: &str, ends: (&str, &str)) -> Result<Option<Process>> {
+fn vti(namespace: &Namespace, _: &str, ends: (&str, &str)) -> Made {
     let (local, remote) = ends;
     namespace.ip(&format!(
         "link add dev0 type vti local {local} remote {remote} key 7"
@@ -232,7 +231,7 @@ fn protect(
     Ok(())
 }
 
-fn vlan(namespace: &Namespace, lower: &str, _: (&str, &str)) -> Result<Option<Process>> {
+fn vlan(namespace: &Namespace, lower: &str, _: (&str, &str)) -> Made {
     // As a card that inserts no tags: the VLAN writes them, and packet sockets would have to bring them.
     link::features((namespace, lower), "txvlan off rxvlan off")?;
     let add = format!("link add link {lower} name dev0 type vlan id 10 reorder_hdr off");
@@ -241,7 +240,7 @@ fn vlan(namespace: &Namespace, lower: &str, _: (&str, &str)) -> Result<Option<Pr
 }
 
 /// PPP over a terminal that a pair of programs make of a TCP connection.
-fn ppp(namespace: &Namespace, _: &str, (local, remote): (&str, &str)) -> Result<Option<Process>> {
+fn ppp(namespace: &Namespace, _: &str, (local, remote): (&str, &str)) -> Made {
     let is_first = local < remote;
     let listen = format!("TCP-LISTEN:7777,bind={local},reuseaddr");
     let connect = format!("TCP:{remote}:7777,retry=50,interval=0.2");
