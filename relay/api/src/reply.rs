@@ -32,6 +32,9 @@ pub use tunnel::TunnelStatus;
 pub struct Stats {
     /// Instance name.
     pub instance: String,
+    /// Name of the host.
+    #[serde(default)]
+    pub host: String,
     /// Version of the daemon.
     pub version: String,
     /// The fleet that the daemon is a relay of, by its name, if it is one.

@@ -67,6 +67,9 @@ fn is_broadcast(to: Ipv4Addr, link: &Interface) -> bool {
     to.is_broadcast() || link.broadcasts.contains(&to)
 }
 
+/// For who typed an address and meant a group.
+const GROUPS: &str = "if a group was meant, those begin with 224 to 239, or ff";
+
 /// Why nothing arrives at an address that the link has not.
 fn lacks(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> String {
     let (name, wanted) = (&link.name, endpoint.destination.address);
@@ -87,9 +90,9 @@ fn lacks(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> String {
     let all = all.filter(|address| address.is_ipv4() == endpoint.is_ipv4());
     let all: Vec<String> = all.map(|address| address.to_string()).collect();
     match all.as_slice() {
-        [] => format!("interface {name} has no address {wanted}; waits for it"),
+        [] => format!("interface {name} has no address {wanted}; waits for it; {GROUPS}"),
         all => format!(
-            "interface {name} has no address {wanted} (have: {}); waits for it",
+            "interface {name} has no address {wanted} (have: {}); waits for it; {GROUPS}",
             listed(all)
         ),
     }

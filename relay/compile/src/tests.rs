@@ -275,7 +275,7 @@ fn an_input_takes_the_addresses_that_its_interface_has() {
         ),
         (
             "10.0.1.7%eth1:1",
-            "interface eth1 has no address 10.0.1.7 (have: 10.0.1.1, 10.0.1.2, 10.0.1.255); waits for it",
+            "interface eth1 has no address 10.0.1.7 (have: 10.0.1.1, 10.0.1.2, 10.0.1.255); waits for it; if a group was meant, those begin with 224 to 239, or ff",
         ),
         (
             "unicast%eth7:1",

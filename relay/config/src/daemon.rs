@@ -4,9 +4,11 @@
 //! A running daemon keeps what it was started with, except the permission of link-local inputs.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use rules::path::PathChoice;
-use rules::setting::{ANY, Form, TextForm, differences, settings, words};
+use rules::setting::{ANY, Form, Refusal, Setting, TextForm, differences, settings, words};
+use serde::{Serialize, Serializer};
 
 /// The most rules that clients may bring about, where nobody says another number.
 pub const MAX_RULES: u32 = 20_000;
@@ -53,6 +55,9 @@ settings! {
         /// Whether the queue behind virtual links (`net.core.netdev_max_backlog`) is lengthened, for
         /// the whole host, where the copies of a rule would not fit.
         optional backlog: Automatic, default: "auto";
+        /// How long a stream that its rule does not watch (`health`) may pause before it is silent: a time,
+        /// five times its longest pause of late but 2s at least, or never.
+        optional silence: Silence, default: "auto", remedy: "give auto, a time from 1s to 24h such as 5s, or off";
         /// What becomes of a change that cannot be written down, because `/run` is full.
         optional on_full: OnFull, default: "refuse";
         /// Whether 224.0.0.0/24 and ff02::/16 may be inputs, as the key of this name at top level
@@ -94,6 +99,48 @@ words! {
         Json = "json",
         /// systemd's journal, each field by itself.
         Journal = "journal",
+    }
+}
+
+/// How long a stream may pause before it is silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Silence {
+    /// As its own pauses have it.
+    #[default]
+    Auto,
+    /// For so long.
+    After(Duration),
+    /// For ever.
+    Off,
+}
+
+impl Setting for Silence {
+    const FORM: Form = Form::Time {
+        least: Duration::from_secs(1),
+        most: Duration::from_secs(86_400),
+        or: &["auto", "off"],
+    };
+
+    fn parse(text: &str, form: &Form) -> Result<Self, Refusal> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => Duration::parse(text, form).map(Self::After),
+        }
+    }
+
+    fn text(&self, form: &Form) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::After(time) => time.text(form),
+            Self::Off => "off".to_owned(),
+        }
+    }
+}
+
+impl Serialize for Silence {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text(&Self::FORM))
     }
 }
 

@@ -21,7 +21,7 @@ use rules::problem::{Part, Problem, What};
 use rules::ruleset::{Policy, RuleSet, is_link_local};
 use serde::Serialize;
 
-pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
+pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull, Silence};
 pub use error::{ConfigError, ConfigErrors};
 pub use file::FILE;
 pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};

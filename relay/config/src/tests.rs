@@ -456,7 +456,7 @@ outputs = ["224.0.0.251%eth1:5353"]
             "instance = \"a\"",
             "unknown field `instance`, expected one of `listen`, `listen_names`, `path`, \
              `workers`, `worker_user`, `log`, `max_rules`, `max_memberships`, `gro`, \
-             `backlog`, `on_full`, `allow_link_local`, `keep_forwarding`",
+             `backlog`, `silence`, `on_full`, `allow_link_local`, `keep_forwarding`",
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");

@@ -401,6 +401,9 @@ impl Core {
         let added = views(&amendment.rules, &changes.added);
         change.warnings = warnings(&change, &added);
         let joined = compile::joined(&settings.join, &host);
+        let new = differing(&change).filter_map(|name| rules.get(name));
+        let mixed = rules::mixed::mixed(rules.iter(), new);
+        change.warnings.extend(mixed);
         change.warnings.extend(self.joins_in_trouble(&joined));
         let gone = of_rules(&removed).chain(of_inputs(&self.joined));
         let come = of_rules(&added).chain(of_inputs(&joined));

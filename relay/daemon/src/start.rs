@@ -80,6 +80,7 @@ async fn start(
     let (watch, host_changes) = host::follow()?;
     let path = started_with.path.unwrap_or_default();
     let merging = started_with.gro.unwrap_or_default();
+    let silence = started_with.silence.unwrap_or_default();
     let backlog_choice = started_with.backlog.unwrap_or_default();
     let max_rules = started_with.max_rules.unwrap_or(MAX_RULES);
     let opening = DataplaneThread::start(dataplane::Options {
@@ -100,6 +101,7 @@ async fn start(
     let (sender, view) = watch::channel(Arc::new(View::default()));
     let identity = Identity {
         instance: instance.name().to_owned(),
+        host: host_name::own(),
         started: Instant::now(),
         config: config_files::main_file(options.config.as_deref()),
         fleet: first
@@ -181,7 +183,7 @@ async fn start(
     if let Some(error) = unread {
         supervisor.events.publish(events::not_used(&error));
     }
-    let sampler = Sampler::default();
+    let sampler = Sampler::new(silence);
     abort_on_panic::spawn(sampling::run(
         sampler.clone(),
         dataplane.clone(),

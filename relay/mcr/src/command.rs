@@ -41,12 +41,11 @@ pub(crate) mod watch;
 mod without;
 pub(crate) mod worker;
 
-use api::reply::Change;
 use rules::printable::printable;
 
 /// Says what keeps accepted rules from relaying all they should.
-fn warn(command: &str, change: &Change) {
-    for warning in &change.warnings {
+fn warn(command: &str, warnings: &[String]) {
+    for warning in warnings {
         eprintln!("mcr {command}: warning: {}", printable(warning));
     }
 }

@@ -91,7 +91,7 @@ pub(crate) fn state_cell(text: &str) -> Cell {
     }
     match text {
         "up" | "idle" | "yes" | "running" => cell.fg(Color::Green),
-        "degraded" | "starting" | "backoff" => cell.fg(Color::Yellow),
+        "degraded" | "waiting" | "starting" | "backoff" => cell.fg(Color::Yellow),
         "disabled" => cell.fg(Color::DarkGrey),
         _ => cell.fg(Color::Red),
     }

@@ -170,7 +170,10 @@ fn of_thousands_of_rules_as_many_are_told_as_are_asked_for() {
         assert_eq!(selection[name], expected, "{name}");
     }
     assert_eq!(
-        (&selection["states"]["down"], &selection["states"]["up"]),
+        (
+            &selection["states"]["down"],
+            &selection["states"]["waiting"]
+        ),
         (&json!(1), &json!(2999))
     );
     let around = read("/v1/stats?label=rack%3D5&filter=KERNEL&around=r2005&limit=4");

@@ -14,6 +14,7 @@ mod log;
 mod losses;
 mod metrics;
 mod page;
+mod page_watched;
 mod pictures;
 mod prometheus;
 mod rates;

@@ -6,6 +6,7 @@
 mod bounds;
 mod drops;
 mod legs;
+mod pauses;
 mod quality;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::time::Duration;
 pub(crate) use bounds::beyond;
 pub(crate) use drops::{DropNews, Losses, lost, starved_because};
 pub(crate) use legs::Legs;
+pub(crate) use pauses::{Pause, Pauses};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// What loses more than one of so many is not well.

@@ -19,6 +19,7 @@ use tracing::Level;
 pub use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
 pub use compare::{between, of_change};
+pub(crate) use event::pause;
 pub use event::{event, not_saved, not_used, saved, stream, worker_restarted};
 use event_log::EventLog;
 pub use event_log::{Begin, KEPT};

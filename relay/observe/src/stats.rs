@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::query::StatsQuery;
-use api::reply::{HealthStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic};
+use api::reply::{Condition, InputStats, OutputStats, RuleStats, State, Stats, Traffic};
 use compile::OutputView;
 use compile::host::{Host, Interface};
 use compile::table::Path;
@@ -37,14 +37,14 @@ use crate::view::{self, InputState, RuleState, View};
 
 /// The reason that is shown even before it occurred.
 const ALWAYS_SHOWN: &str = "too_big";
-/// A stream has stopped when its last packet came longer ago: one of a packet a second goes on.
-const SILENCE_NS: u64 = 1_200_000_000;
 
 /// Who counts.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The instance's name.
     pub instance: String,
+    /// The host's name.
+    pub host: String,
     /// When it was started.
     pub started: std::time::Instant,
     /// The main file of the configuration.
@@ -74,6 +74,7 @@ impl<'a> Readings<'a> {
     pub fn without_rules(&self) -> Stats {
         Stats {
             instance: self.identity.instance.clone(),
+            host: self.identity.host.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             fleet: self.identity.fleet.clone(),
             uptime_seconds: self.identity.started.elapsed().as_secs_f64(),
@@ -136,6 +137,26 @@ impl<'a> Readings<'a> {
             ..rule(state, counted, &self.view.host, self.sampler)
         };
         demand::count_members(written, state, self.listeners, &mut made.outputs);
+        let is_idle = made.is_idle();
+        let expects = state.rule.enabled && written.reflect.is_none() && !is_idle;
+        if !expects {
+            (made.silent_seconds, made.waiting_seconds) = (None, None);
+        }
+        let is_watched = match &written.health {
+            Some(health) => health.silence.is_some(),
+            None => !self.sampler.lets_be_silent(),
+        };
+        made.may_be_silent = (!expects || !is_watched).then_some(true);
+        for input in &mut made.inputs {
+            let never_came = input.received.packets == 0 && input.active != Some(false);
+            input.condition = Some(match state.rule.enabled {
+                false => Condition::Disabled,
+                true if !input.joined && !is_idle => Condition::Down,
+                true if expects && never_came => Condition::Waiting,
+                true => Condition::Up,
+            });
+        }
+        made.condition = Some(made.condition());
         made
     }
 }
@@ -199,15 +220,12 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
     let outputs: Vec<OutputStats> = outputs.collect();
     let (worst, reason) = judge(state, &outputs, &sample);
     let failover = counted.failover.as_ref();
-    let silent_seconds = silent_seconds(counted.received, sample.health.as_ref());
-    // What nobody listens to is not pulled.
-    let is_idle = !outputs.is_empty() && outputs.iter().all(OutputStats::is_idle);
-    let silent_seconds = silent_seconds.filter(|_| enabled && !is_idle);
     RuleStats {
         name: state.name().to_owned(),
         labels: BTreeMap::new(),
         share: None,
         mode: None,
+        condition: None,
         state: worst,
         state_reason: reason,
         path: path_name(placement.path).to_owned(),
@@ -222,22 +240,27 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         dropped: dropped(&counted.dropped),
         outputs,
         rates: sample.rates,
+        silent_seconds: silent_seconds(counted.received, &sample),
+        may_be_silent: None,
+        waiting_seconds: sample
+            .made_ns
+            .map(seconds_since)
+            .filter(|_| counted.received.packets == 0),
         health: sample.health.filter(|_| enabled),
         residence: latency::stats(&counted.latency),
-        silent_seconds,
     }
 }
 
 /// Seconds since the last packet of a stream that has stopped. One that is watched is judged as its
 /// rule says.
-fn silent_seconds(received: Traffic, health: Option<&HealthStats>) -> Option<f64> {
-    match health {
+fn silent_seconds(received: Traffic, sample: &sampler::Sample) -> Option<f64> {
+    match &sample.health {
         Some(health) => health
             .silent_seconds
             .filter(|_| health.state == State::Down),
         None => {
             let now_ns = sys::clock::monotonic_ns();
-            let silence = alarms::silence(now_ns, received.last_ns, SILENCE_NS);
+            let silence = alarms::silence(now_ns, received.last_ns, sample.longest_ns?);
             last_packet_seconds(received).filter(|_| silence.is_some())
         }
     }
@@ -317,6 +340,7 @@ fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
     InputStats {
         at: at.to_owned(),
         joined: state.joined,
+        condition: None,
         reason: state.reason.as_deref().map(str::to_owned),
         received: counted.received,
         dropped: dropped(&counted.dropped),

@@ -67,6 +67,12 @@ impl RuleState {
         inputs.map(|(input, state)| (input.at.as_str(), state))
     }
 
+    /// Whether all outputs are on demand, and nobody listens.
+    pub fn is_idle(&self) -> bool {
+        let outputs = &self.rule.outputs;
+        !outputs.is_empty() && outputs.iter().all(|output| output.wanted == Some(0))
+    }
+
     /// Its outputs in their order: where each sends, and why it is down, if it is.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&str>)> {
         let outputs = self.rule.outputs.iter();

@@ -16,6 +16,8 @@ pub mod joins;
 pub mod limit;
 mod loops;
 pub mod merge;
+pub mod mixed;
+pub mod near;
 pub mod net;
 pub mod owner;
 pub mod path;

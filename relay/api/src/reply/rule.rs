@@ -26,6 +26,9 @@ pub struct RuleStats {
     /// what all outputs sent and dropped together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// How it does in one word, the worse of its state and its stream's; `waiting` and `silent` besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<Condition>,
     /// Worst state of its inputs and outputs.
     pub state: State,
     /// Why the state is not `up`.
@@ -62,10 +65,19 @@ pub struct RuleStats {
     /// What the rule receives per second.
     #[serde(default)]
     pub rates: Rates,
-    /// Seconds since its last packet, where packets came and have stopped: none has for more than a
-    /// second, or, where the stream is watched, for as long as makes it `down`.
+    /// Seconds since its last packet, where packets came and have stopped: none has for longer than
+    /// `silence` of `[daemon]` allows, or, where the stream is watched, for as long as makes it `down`.
+    /// None where packets need not come: of rules that reflect, are disabled, or nobody listens to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_seconds: Option<f64>,
+    /// Seconds since the rule was made or the daemon started, where nothing has come since it was made,
+    /// over restarts too; none where packets need not come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_seconds: Option<f64>,
+    /// `true` where packets need not come: of a rule that reflects or is disabled, that nobody listens to,
+    /// or whose `silence` is `off`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_be_silent: Option<bool>,
     /// How its stream does; none unless the rule has `health`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthStats>,
@@ -81,9 +93,12 @@ impl RuleStats {
         self.condition().as_str()
     }
 
-    /// How it does; `judge()` of the web page says the same.
+    /// How it does: what it says itself, or else what follows from the rest of it.
     #[must_use]
     pub fn condition(&self) -> Condition {
+        if let Some(condition) = self.condition {
+            return condition;
+        }
         match (self.worst().0, self.silent_seconds) {
             _ if self.state == State::Down => Condition::Down,
             (State::Up, _) if self.is_idle() => Condition::Idle,
@@ -91,7 +106,18 @@ impl RuleStats {
             (_, Some(_)) => Condition::Silent,
             (State::Down, None) => Condition::Down,
             (State::Degraded, None) => Condition::Degraded,
+            (State::Up, None) if self.waiting_seconds.is_some() => Condition::Waiting,
             (State::Up, None) => Condition::Up,
+        }
+    }
+
+    /// Says whether somebody should see to it: a new rule is given a minute for its stream to come.
+    #[must_use]
+    pub fn is_troubled(&self) -> bool {
+        match self.condition() {
+            Condition::Down | Condition::Silent | Condition::Degraded => true,
+            Condition::Waiting => self.waiting_seconds.is_none_or(|s| s >= WAITING_SECONDS),
+            Condition::Up | Condition::Idle | Condition::Disabled => false,
         }
     }
 
@@ -126,8 +152,11 @@ impl RuleStats {
     }
 }
 
-/// How a rule does, worst first: the worse of its own state and its stream's, and `silent` where
-/// packets came and come no more.
+/// For so long a rule may wait for its stream before that is a trouble.
+const WAITING_SECONDS: f64 = 60.0;
+
+/// How a rule does, worst first: the worse of its own state and its stream's, `silent` where packets
+/// came and come no more, and `waiting` where none ever came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
@@ -137,6 +166,8 @@ pub enum Condition {
     Silent,
     /// Some of it does not work.
     Degraded,
+    /// Works, and no packet has come since it was made.
+    Waiting,
     /// Works.
     Up,
     /// All outputs are on demand, and nobody listens.
@@ -147,10 +178,11 @@ pub enum Condition {
 
 impl Condition {
     /// All of them, worst first.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Down,
         Self::Silent,
         Self::Degraded,
+        Self::Waiting,
         Self::Up,
         Self::Idle,
         Self::Disabled,
@@ -163,6 +195,7 @@ impl Condition {
             Self::Down => "down",
             Self::Silent => "silent",
             Self::Degraded => "degraded",
+            Self::Waiting => "waiting",
             Self::Up => "up",
             Self::Idle => "idle",
             Self::Disabled => "disabled",
@@ -208,6 +241,10 @@ pub struct InputStats {
     /// Why it is not joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// `down` (not joined), `waiting` (no packet has come by it since it was made; never said of one that
+    /// stands by, reflects, or nobody listens to), `up` or `disabled`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<Condition>,
     /// Packets that matched it: what the rule received, if it is the rule's only input; else what
     /// came by it since the rule has several.
     #[serde(default)]
@@ -317,6 +354,11 @@ counters! { RuleStats {
         "UDP payload bytes that matched an input of the rule.";
     switches: "mcr_rule_input_switches_total", "Times that another input has taken over.",
         "inputs switched {} times";
+    silent_seconds: "mcr_rule_silent_seconds",
+        "Time since the last packet of a rule whose packets have stopped.";
+    waiting_seconds: "mcr_rule_waiting_seconds",
+        "For how long a rule that never received anything has waited.";
+    may_be_silent: "mcr_rule_may_be_silent", "1 if packets of the rule need not come.";
     answers: "mcr_rule_answers_total",
         "Answers by unicast to what the rule reflects, given to whoever asked.", "answers {}";
 } }

@@ -33,6 +33,16 @@ pub(super) struct EventOptions {
     /// Many events of a kind that come together are told as one, as those of before always are.
     #[serde(default)]
     brief: bool,
+    /// Go on with what happens from now on; else the answer ends with what is known, so that who asks
+    /// now and then holds no connection.
+    #[serde(default = "EventOptions::follows")]
+    follow: bool,
+}
+
+impl EventOptions {
+    const fn follows() -> bool {
+        true
+    }
 }
 
 /// What happens from now on, as server-sent events whose data is an `Event`; an event named `missed`
@@ -57,6 +67,7 @@ pub(super) async fn events(
     let begin = last.map_or(Begin::Recent(options.recent), Begin::After);
     let following = Following {
         subscriber: service.events.subscribe(begin, options.brief),
+        is_followed: options.follow,
         _held: connection.hold(),
     };
     let stream = stream::unfold(following, Following::next);
@@ -65,12 +76,17 @@ pub(super) async fn events(
 
 struct Following {
     subscriber: Subscriber,
+    is_followed: bool,
     _held: Held,
 }
 
 impl Following {
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
-        let event = match self.subscriber.next().await? {
+        let delivery = match self.is_followed {
+            true => self.subscriber.next().await,
+            false => self.subscriber.known(),
+        };
+        let event = match delivery? {
             Delivery::Event(Numbered { number, event }) => Event::default()
                 .id(number.to_string())
                 .event(&event.kind)

@@ -17,9 +17,14 @@ pub(crate) type Names = Arc<[String]>;
 
 /// The configured names and the host's own.
 pub(crate) fn known(configured: Option<&[String]>) -> Names {
-    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let configured = configured.unwrap_or_default().iter().cloned();
-    configured.chain([own.trim().to_owned()]).collect()
+    configured.chain([own()]).collect()
+}
+
+/// The host's own name.
+pub(crate) fn own() -> String {
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    own.trim().to_owned()
 }
 
 /// Passes requests on that come under a known name; such without any are not a browser's.

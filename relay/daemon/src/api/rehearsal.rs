@@ -53,6 +53,7 @@ impl Default for Rehearsal {
         let service = Service {
             identity: Identity {
                 instance: "rehearsal".to_owned(),
+                host: String::new(),
                 started: Instant::now(),
                 config: crate::config_files::main_file(None),
                 fleet: None,

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use observe::events::kind;
 use serde_json::{Value, json};
 
 /// The page may load from here and nowhere else; uPlot sets styles on its elements.
@@ -22,9 +23,11 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// Path, content type and content of each file.
-const FILES: [(&str, &str, &str); 11] = [
+const FILES: [(&str, &str, &str); 13] = [
     ("/", HTML, include_str!("web/index.html")),
     ("/web/main.js", SCRIPT, include_str!("web/main.js")),
+    ("/web/ask.js", SCRIPT, include_str!("web/ask.js")),
+    ("/web/events.js", SCRIPT, include_str!("web/events.js")),
     ("/web/fleet.js", SCRIPT, include_str!("web/fleet.js")),
     ("/web/history.js", SCRIPT, include_str!("web/history.js")),
     ("/web/picture.js", SCRIPT, include_str!("web/picture.js")),
@@ -40,7 +43,7 @@ const FILES: [(&str, &str, &str); 11] = [
     ),
 ];
 
-/// Where the page finds what texts say.
+/// Where the page finds what texts say, and which events are trouble.
 static COUNTERS: LazyLock<String> = LazyLock::new(|| {
     let counters = json!({
         "rule": said(RuleStats::COUNTERS),
@@ -51,7 +54,9 @@ static COUNTERS: LazyLock<String> = LazyLock::new(|| {
         "rtp": said(RtpStats::COUNTERS),
         "ts": said(TsStats::COUNTERS),
     });
-    format!("export const COUNTERS = {counters};\n")
+    let troubles: Vec<&str> = kind::troubles().collect();
+    let troubles = json!(troubles);
+    format!("export const COUNTERS = {counters};\nexport const TROUBLE_EVENTS = {troubles};\n")
 });
 
 fn said<T>(counters: &[Counter<T>]) -> Vec<Value> {
@@ -93,6 +98,11 @@ mod tests {
         assert!(named.len() >= 4, "{named:?}");
         for name in named {
             assert!(FILES.iter().any(|file| file.0 == name), "{name}");
+        }
+        // It shows whichever kind the daemon tells: a list of its own would leave some out.
+        for kind in kind::troubles() {
+            let names = |file: &&(&str, &str, &str)| file.2.contains(&format!("\"{kind}\""));
+            assert_eq!(FILES.iter().find(names).map(|file| file.0), None, "{kind}");
         }
         let own = FILES.iter().filter(|file| !file.0.contains("uplot"));
         for (name, _, content) in own {

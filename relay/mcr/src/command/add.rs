@@ -110,7 +110,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
     let saving = save.begin(&control)?;
     let change = control.add(documents)?;
-    super::warn("add", &change);
+    super::warn("add", &change.warnings);
     if global.json {
         render::json(&change)?;
     } else {

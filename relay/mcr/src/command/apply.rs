@@ -75,7 +75,7 @@ fn replace(file: &Path, dry_run: bool, save: Save, global: &Global) -> Result<Ch
     let control = Control::open(global)?;
     let saving = save.begin(&control)?;
     let change = control.replace(config, dry_run)?;
-    super::warn(if dry_run { "diff" } else { "apply" }, &change);
+    super::warn(if dry_run { "diff" } else { "apply" }, &change.warnings);
     if global.json {
         render::json(&change)?;
     } else {

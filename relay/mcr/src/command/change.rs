@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let saving = args.save.begin(&control)?;
     let names = std::slice::from_ref(&args.name);
     let change = control.edit(names, |rule| changed(rule, args))?;
-    super::warn("change", &change);
+    super::warn("change", &change.warnings);
     if global.json {
         render::json(&change)?;
     }

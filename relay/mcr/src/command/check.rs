@@ -1,5 +1,7 @@
 //! `mcr check`: reads a configuration and says what is wrong with it, without a daemon.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,6 +9,10 @@ use api::request::RULES_MAX;
 use compile::table::Path;
 use config::{Config, MAX_RULES};
 use dataplane::Capacity;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::if_nameindex;
+use nix::sys::socket::SockaddrStorage;
+use rules::near::nearest;
 use rules::ruleset::{Policy, RuleSet};
 use serde_json::json;
 
@@ -35,8 +41,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     };
     let Config { rules, settings } = configuration::read(&args.file, policy)?;
     require_room(&rules, settings.daemon.max_rules)?;
+    let mut warnings = rules::mixed::mixed(rules.iter(), rules.iter());
+    warnings.extend(unknown_interfaces(&rules));
+    warnings.extend(unknown_addresses(&rules));
+    super::warn("check", &warnings);
     if global.json {
-        render::json(&json!({ "file": args.file, "rules": rules.len() }))?;
+        render::json(&json!({ "file": args.file, "rules": rules.len(), "warnings": warnings }))?;
     } else {
         let plural = if rules.len() == 1 { "" } else { "s" };
         render::text(&format!(
@@ -46,6 +56,70 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Names of interfaces that are not here and one letter away from one that is: what is written on
+/// another host than it is for may name interfaces of that one.
+fn unknown_interfaces(rules: &RuleSet) -> Vec<String> {
+    let Ok(here) = if_nameindex() else {
+        return Vec::new();
+    };
+    let here: Vec<&str> = here
+        .iter()
+        .filter_map(|link| link.name().to_str().ok())
+        .collect();
+    let mut told = BTreeSet::new();
+    for rule in rules.iter() {
+        let ends = rule
+            .inputs
+            .iter()
+            .chain(rule.outputs.iter().map(|output| &output.to));
+        for (end, name) in ends.filter_map(|end| Some((end, end.interface.as_deref()?))) {
+            let is_here = end.has_wildcard() || here.contains(&name);
+            let near = nearest(name, here.iter().copied()).filter(|_| !is_here);
+            told.extend(near.map(|near| {
+                format!(
+                    "rule {:?}: {end}: there is no interface {name} here; did you mean {near}?",
+                    rule.name
+                )
+            }));
+        }
+    }
+    told.into_iter().collect()
+}
+
+/// Inputs at addresses that this host has not: perhaps groups were meant.
+fn unknown_addresses(rules: &RuleSet) -> Vec<String> {
+    let here = getifaddrs().into_iter().flatten().filter_map(|link| {
+        let (address, broadcast) = (link.address?, link.broadcast);
+        Some([Some(address), broadcast])
+    });
+    let here: BTreeSet<IpAddr> = here
+        .flatten()
+        .flatten()
+        .filter_map(|address| ip(&address))
+        .collect();
+    let inputs = rules
+        .iter()
+        .flat_map(|rule| rule.inputs.iter().map(move |input| (rule, input)));
+    let strange = inputs.filter(|(_, input)| {
+        let address = input.destination.address;
+        let is_general = input.is_every_address() || address == IpAddr::from([255; 4]);
+        !input.is_multicast() && !is_general && !here.contains(&address)
+    });
+    let told = strange.map(|(rule, input)| {
+        format!(
+            "rule {:?}: input {input}: {} is no group and no address of this host; if a group was meant, \
+             those begin with 224 to 239, or ff",
+            rule.name, input.destination
+        )
+    });
+    told.collect()
+}
+
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let of_4 = address.as_sockaddr_in().map(|four| four.ip().into());
+    of_4.or_else(|| address.as_sockaddr_in6().map(|six| six.ip().into()))
 }
 
 /// Refuses more streams than the kernel path of a daemon for so many rules has room for: each input takes

@@ -23,7 +23,8 @@ const CONFIGURATION: &str = "/etc/mcr/mcr.toml";
 ///
 /// Looks at interfaces, bridges, packet filters, offloads, other programs and privileges, with the
 /// rules of the running daemon, of --config, or of /etc/mcr/mcr.toml. Where a rule of the daemon
-/// receives nothing, it listens for what arrives instead. Says what it saw and what to do. Exits with status 5 if something stops traffic.
+/// receives nothing, it listens for what arrives instead. Says what it saw and what to do. Exits with
+/// status 5 if something stops traffic, else with 4 if no daemon answers and no --config was given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -79,6 +80,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         ExitCode::from(Status::Loss as u8)
     } else if snapshot.rules.may_not_ask {
         ExitCode::from(Status::Privilege as u8)
+    } else if snapshot.rules.stats.is_none() && args.config.is_none() {
+        ExitCode::from(Status::Unavailable as u8)
     } else {
         ExitCode::SUCCESS
     })
@@ -163,7 +166,7 @@ fn of_daemon(global: &Global) -> Result<Rules, Failure> {
         set,
         origin: format!("the daemon at {}", global.socket().display()),
         settings: settings.unwrap_or_default(),
-        tunnels: control.status()?.tunnels,
+        status: Some(control.status()?),
         stats: Some(control.stats()?),
         // One that is in no fleet refuses, and so does one of before fleets.
         fleet: control.fleet().ok(),

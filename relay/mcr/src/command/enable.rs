@@ -62,7 +62,7 @@ fn set(
         rule.enabled = Some(false).filter(|_| !enabled);
         Ok(())
     })?;
-    super::warn(command, &change);
+    super::warn(command, &change.warnings);
     if global.json {
         render::json(&change)?;
     }

@@ -90,7 +90,7 @@ fn change(
     let control = Control::open(global)?;
     let saving = save.begin(&control)?;
     let change = control.transact(asked)?;
-    super::warn(command, &change);
+    super::warn(command, &change.warnings);
     if global.json {
         render::json(&change)?;
     }

@@ -20,7 +20,7 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let change = Control::open(global)?.reload()?;
-    super::warn("reload", &change);
+    super::warn("reload", &change.warnings);
     if global.json {
         render::json(&change)?;
     } else {

@@ -1,11 +1,11 @@
 //! `mcr status`: the daemon on one screen.
 
-use std::cmp::Reverse;
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use api::reply::{
-    FeatureStatus, JoinStatus, PathStatus, Reload, RuleStats, State, Stats, Status, TunnelStatus,
+    Condition, FeatureStatus, JoinStatus, PathStatus, Reload, RuleStats, State, Stats, Status,
+    TunnelStatus,
 };
 use rules::printable::printable;
 use serde_json::json;
@@ -31,8 +31,13 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
     if global.json {
         let mut value = json!(status);
         value["rules_by_state"] = by_state(&stats).into_iter().collect();
-        let silent = stats.rules.iter().filter(|rule| rule.word() == "silent");
-        value["silent_rules"] = silent.count().into();
+        for condition in [Condition::Silent, Condition::Waiting] {
+            let rules = stats
+                .rules
+                .iter()
+                .filter(|rule| rule.condition() == condition);
+            value[format!("{}_rules", condition.as_str())] = rules.count().into();
+        }
         render::json(&value)?;
     } else {
         render::text(screen(&status, &stats).trim_end())?;
@@ -40,13 +45,15 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many rules are called so; idle only where some may be.
+/// How many rules are called so; idle or waiting only where some are.
 fn by_word(stats: &Stats) -> String {
-    let words = ["up", "idle", "silent", "degraded", "down", "disabled"];
+    let words = [
+        "up", "idle", "waiting", "silent", "degraded", "down", "disabled",
+    ];
     let counted = words.into_iter().filter_map(|word| {
         let count = stats.rules.iter().filter(|rule| rule.word() == word);
         match count.count() {
-            0 if word == "idle" => None,
+            0 if matches!(word, "idle" | "waiting") => None,
             count => Some(format!("{count} {word}")),
         }
     });
@@ -151,9 +158,9 @@ fn read(config: &str, last: Option<&Reload>) -> String {
 /// What is wrong, the worst first.
 fn troubles(text: &mut String, stats: &Stats) {
     let mut troubled: Vec<&RuleStats> = { stats.rules.iter() }
-        .filter(|rule| !matches!(rule.word(), "up" | "idle" | "disabled"))
+        .filter(|rule| rule.is_troubled())
         .collect();
-    troubled.sort_by_key(|rule| Reverse((rule.worst().0, rule.word() == "silent")));
+    troubled.sort_by_key(|rule| rule.condition());
     let workers = stats
         .workers
         .iter()

@@ -41,7 +41,10 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>,
     if duration.is_zero() || silent(rules).is_empty() {
         return Ok(None);
     }
-    let mut listener = Listener::open(discover::interfaces(&[])?)?;
+    // A sender on this host may send by lo.
+    let mut interfaces = discover::interfaces(&["*".to_owned()])?;
+    interfaces.retain(|link| link.up);
+    let mut listener = Listener::open(interfaces)?;
     listener.listen(Instant::now() + duration, &AtomicBool::new(false))?;
     let streams = listener.streams.known.iter().map(|(key, stream)| {
         let interface = &listener.interfaces[key.interface];

@@ -1,6 +1,6 @@
 //! What the running daemon itself knows to be wrong: joins that failed, outputs that are down.
 
-use api::reply::{EgressStats, OutputStats, RuleStats, State};
+use api::reply::{EgressStats, OutputStats, RuleStats, State, Status};
 use packet::verdict::DropReason;
 
 use super::finding::{Finding, Severity};
@@ -11,7 +11,9 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(stats) = &snapshot.rules.stats else {
         return Vec::new();
     };
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = { snapshot.rules.status.iter() }
+        .filter_map(unsaved)
+        .collect();
     let enabled = stats
         .rules
         .iter()
@@ -42,10 +44,40 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
             }
         }
         findings.extend(losses(rule));
+        findings.extend(stream(rule));
     }
     let behind = stats.egress.iter().filter(|egress| egress.any());
     findings.extend(behind.map(lost_behind));
     findings
+}
+
+/// What runs cannot be written down.
+fn unsaved(status: &Status) -> Option<Finding> {
+    let reason = status.state_reason.as_deref()?;
+    let finding = Finding::new(Severity::Harms, "daemon", reason.to_owned());
+    Some(finding.remedy("df /run shows whether it is full; make room there"))
+}
+
+/// What the packets of a stream say that its rule watches, or the legs of one with several.
+fn stream(rule: &RuleStats) -> Option<Finding> {
+    let health = rule
+        .health
+        .as_ref()
+        .filter(|health| health.state != State::Up);
+    let health = health.and_then(|health| health.reason.as_ref());
+    let legs = rule.inputs.iter().filter_map(|input| {
+        let trouble = input.trouble.as_ref()?;
+        Some(format!("input {} {trouble}", input.at))
+    });
+    let troubles: Vec<String> = health
+        .map(|reason| format!("its stream: {reason}"))
+        .into_iter()
+        .chain(legs)
+        .collect();
+    let finding = Finding::new(Severity::Harms, subject(rule), troubles.join("; "));
+    (!troubles.is_empty()).then(|| {
+        finding.remedy("it is so before the relay: look at the sender and the network from it")
+    })
 }
 
 /// Others than rules may have sent it, and long ago.
@@ -73,8 +105,18 @@ fn not_joined(rule: &RuleStats, at: &str, reason: Option<&str>) -> Finding {
 fn output_down(rule: &RuleStats, output: &OutputStats) -> Finding {
     let reason = output.reason.as_deref().unwrap_or("no reason given");
     let evidence = format!("output {} is down: {reason}", output.to);
-    Finding::new(Severity::Stops, subject(rule), evidence)
-        .remedy("it goes on by itself once that is mended")
+    let remedy = match output
+        .interface
+        .as_deref()
+        .filter(|_| reason.contains("answer"))
+    {
+        Some(interface) => format!(
+            "the receiver or the gateway to it is away: ip neighbour show dev {interface}; the output goes \
+             on by itself once it is back"
+        ),
+        None => "it goes on by itself once that is mended".to_owned(),
+    };
+    Finding::new(Severity::Stops, subject(rule), evidence).remedy(remedy)
 }
 
 /// Reasons of drops that something else than the rules is to blame for.

@@ -11,7 +11,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use chain::{Chain, Fate, ProbePacket, judge};
 use compile::host::LOOPBACK;
-use compile::table::Path;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Egress, Link, Snapshot};
@@ -144,13 +143,11 @@ fn probes(snapshot: &Snapshot) -> Vec<Probe> {
 }
 
 fn copy(snapshot: &Snapshot, output: &Egress<'_>) -> Probe {
-    let mut views = snapshot.compiled.rules.values();
-    let view = views.find(|view| view.name == output.rule.name);
     Probe {
         packet: udp(output),
         what: "relayed copies",
         follows: "receivers get nothing of them; they count as egress_full",
-        is_unseen: view.is_some_and(|view| view.placement.path == Path::Kernel),
+        is_unseen: snapshot.is_on_kernel_path(&output.rule.name),
     }
 }
 

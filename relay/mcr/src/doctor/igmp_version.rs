@@ -11,11 +11,35 @@ const MLD: (&str, &str, u64) = ("MLD", "net/ipv6/conf/{}/force_mld_version", 2);
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let links = snapshot.input_links();
     let findings = links.iter().flat_map(|link| {
-        [(IGMP, true), (MLD, false)]
+        let forced = [(IGMP, true), (MLD, false)]
             .into_iter()
-            .filter_map(|(protocol, is_ipv4)| forced(snapshot, link, protocol, is_ipv4))
+            .filter_map(|(protocol, is_ipv4)| forced(snapshot, link, protocol, is_ipv4));
+        let forced: Vec<Finding> = forced.collect();
+        let spoken = in_use(snapshot, link).filter(|_| forced.is_empty());
+        forced.into_iter().chain(spoken)
     });
     findings.collect()
+}
+
+/// A querier of IGMPv1 or v2 has the kernel speak as it does (RFC 3376, 7.2.1): reports name no source.
+fn in_use(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
+    let version = { snapshot.igmp_versions.iter() }.find(|(name, _)| *name == link.name);
+    let (_, version) = version.filter(|(_, version)| matches!(version.as_str(), "V1" | "V2"))?;
+    let inputs = snapshot.group_inputs();
+    let with_sources = inputs.iter().find(|(_, endpoint, input)| {
+        input.index == link.index && endpoint.is_ipv4() && !endpoint.sources.is_empty()
+    });
+    let (rule, endpoint, _) = with_sources?;
+    let evidence = format!(
+        "a querier there speaks IGMP{}, so this host does: the report for input {endpoint} of rule {:?} \
+         cannot name its source, and routers ignore such reports for source-specific groups (RFC 4604)",
+        version.to_lowercase(),
+        rule.name
+    );
+    let finding = Finding::new(Severity::Stops, &link.name, evidence);
+    Some(finding.remedy(
+        "have the querier (router or switch) ask with IGMPv3; cat /proc/net/igmp shows the version",
+    ))
 }
 
 fn forced(

@@ -1,5 +1,6 @@
 //! Interfaces and routes that rules need: there, up, with carrier and an address.
 
+use api::reply::State;
 use compile::RuleView;
 
 use super::finding::{Finding, Severity};
@@ -10,8 +11,14 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         .compiled
         .rules
         .values()
-        .flat_map(|rule| troubles(rule))
+        .flat_map(|rule| troubles(snapshot, rule))
         .collect();
+    let set = &snapshot.rules.set;
+    let mixed = rules::mixed::mixed(set.iter(), set.iter());
+    findings.extend(mixed.into_iter().map(|text| {
+        let (subject, evidence) = text.split_once(": ").unwrap_or(("rules", &text));
+        Finding::new(Severity::Harms, subject, evidence.to_owned())
+    }));
     let mut seen = Vec::new();
     for (_, _, link) in snapshot.group_inputs() {
         if seen.contains(&link.index) {
@@ -23,7 +30,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-fn troubles(rule: &RuleView) -> Vec<Finding> {
+fn troubles(snapshot: &Snapshot, rule: &RuleView) -> Vec<Finding> {
     let subject = || format!("rule {:?}", rule.name);
     let inputs = rule.inputs.iter().filter_map(|input| {
         let pending = input.pending.as_ref()?;
@@ -32,8 +39,17 @@ fn troubles(rule: &RuleView) -> Vec<Finding> {
     });
     let outputs = rule.outputs.iter().filter_map(|output| {
         let down = output.down.as_ref()?;
-        let evidence = format!("output {}: {}", output.to, down.text);
-        Some(Finding::new(Severity::Stops, subject(), evidence))
+        let stats = snapshot.rules.stats_of(&rule.name);
+        let mut sending = stats.iter().flat_map(|stats| &stats.outputs);
+        // A name that cannot be looked up: the daemon goes on with the address that it had.
+        let known = sending.find(|sent| sent.to == output.to && sent.state == State::Up);
+        let known = known.and_then(|sent| sent.address.as_ref());
+        let (severity, goes_on) = match known {
+            Some(address) => (Severity::Harms, format!("; {address} stays in use")),
+            None => (Severity::Stops, String::new()),
+        };
+        let evidence = format!("output {}: {}{goes_on}", output.to, down.text);
+        Some(Finding::new(severity, subject(), evidence))
     });
     let remedy = "the rule goes on by itself once that is mended; ip -br link, ip -br address";
     let all = inputs.chain(outputs);

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{self, PathBuf};
 
-use api::reply::{FleetStatus, Stats, TunnelStatus};
+use api::reply::{FleetStatus, PathStatus, RuleStats, Stats, Status, TunnelStatus};
 use bpf::neighbour::{Neighbour, neighbours};
 use bpf::stray;
 use compile::host::{Host, HostTunnel, NextHop, NextHopQuery};
@@ -28,7 +28,7 @@ use super::Heard;
 pub(crate) use host::UdpSocket;
 pub(crate) use link::Link;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{self, Failure};
 
 /// The rules to judge by, and where they came from.
 #[derive(Debug, Default)]
@@ -37,8 +37,8 @@ pub(crate) struct Rules {
     pub(crate) choices: PathChoices,
     /// A file, a daemon's socket, or why there are none.
     pub(crate) origin: String,
-    /// The daemon's tunnels, as they do.
-    pub(crate) tunnels: Vec<TunnelStatus>,
+    /// What the daemon says of itself, its tunnels and its host, if one answers.
+    pub(crate) status: Option<Status>,
     /// Those that the settings ask for.
     pub(crate) settings: Settings,
     /// What the daemon counts, if one answers.
@@ -53,6 +53,32 @@ pub(crate) struct Rules {
     pub(crate) unasked: Option<String>,
     /// Whether that is for want of a privilege.
     pub(crate) may_not_ask: bool,
+}
+
+impl Rules {
+    /// The daemon's tunnels, as they do.
+    pub(crate) fn tunnels(&self) -> &[TunnelStatus] {
+        self.status.as_ref().map_or(&[], |status| &status.tunnels)
+    }
+
+    /// What the daemon counts of a rule.
+    pub(crate) fn stats_of(&self, rule: &str) -> Option<&RuleStats> {
+        let stats = self.stats.as_ref()?;
+        stats.rules.iter().find(|stats| stats.name == rule)
+    }
+
+    /// What the daemon can do here, which may be more than who asks may.
+    fn support(&self) -> Option<Support> {
+        let status = self.status.as_ref()?;
+        let of = |path: &PathStatus| match path.available {
+            true => Ok(()),
+            false => Err(path.reason.clone().unwrap_or_default()),
+        };
+        Some(Support {
+            kernel: of(&status.kernel),
+            userspace: of(&status.userspace),
+        })
+    }
 }
 
 /// Where the kernel says what its clocks go by.
@@ -74,14 +100,32 @@ pub(crate) struct Snapshot {
     /// The clock source of the kernel; empty where it is not known.
     pub(crate) clock_source: String,
     pub(crate) host: Host,
+    /// The version of IGMP that is spoken on each interface: `V1`, `V2`, `V3`.
+    pub(crate) igmp_versions: Vec<(String, String)>,
     settings: PathBuf,
+}
+
+/// Of each interface the version, out of `/proc/net/igmp`, whose lines of groups begin with a blank.
+fn igmp_versions(text: &str) -> Vec<(String, String)> {
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let version = |line: &str| {
+        let (device, rest) = line.split_once(':')?;
+        let name = device.split_whitespace().nth(1)?;
+        Some((name.to_owned(), rest.split_whitespace().nth(1)?.to_owned()))
+    };
+    lines.filter_map(version).collect()
 }
 
 impl Snapshot {
     /// Reads the network namespace of the calling thread; `without` count as missing in the kernel.
     pub(crate) fn read(rules: Rules, without: &[Feature]) -> Result<Self, Failure> {
         let unavailable = |what: &str, error: &dyn std::fmt::Display| {
-            Failure::new(Status::Unavailable, format!("cannot read {what}: {error}"))
+            Failure::new(
+                failure::Status::Unavailable,
+                format!("cannot read {what}: {error}"),
+            )
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -99,10 +143,10 @@ impl Snapshot {
         });
         host.tunnels = tunnels.collect();
         let features = Features::probe().without(without);
-        let support = Support {
+        let support = rules.support().unwrap_or_else(|| Support {
             kernel: dataplane::kernel_support(&features),
             userspace: dataplane::userspace::support().map_err(|error| error.to_string()),
-        };
+        });
         let compiled = compile(&rules.set, &host, &support, &rules.choices);
         let bpffs = path::Path::new("/sys/fs/bpf");
         let indexes: Vec<u32> = links.iter().map(|link| link.index).collect();
@@ -122,6 +166,9 @@ impl Snapshot {
                 .trim()
                 .to_owned(),
             host,
+            igmp_versions: igmp_versions(
+                &fs::read_to_string("/proc/thread-self/net/igmp").unwrap_or_default(),
+            ),
             settings: PathBuf::from("/proc/sys"),
         })
     }
@@ -234,6 +281,16 @@ impl Snapshot {
         Some(&rule.name)
     }
 
+    /// Whether a rule runs on the kernel path, as the daemon has it or else as it would place it.
+    pub(crate) fn is_on_kernel_path(&self, rule: &str) -> bool {
+        if let Some(stats) = self.rules.stats_of(rule) {
+            return stats.path == "kernel";
+        }
+        let mut views = self.compiled.rules.values();
+        let view = views.find(|view| view.name == rule);
+        view.is_some_and(|view| view.placement.path == Path::Kernel)
+    }
+
     /// A kernel setting, named by its path below `/proc/sys`.
     pub(crate) fn setting(&self, key: &str) -> Option<String> {
         let text = fs::read_to_string(self.settings.join(key)).ok()?;
@@ -285,6 +342,16 @@ mod tests {
     use rules::ruleset::Policy;
 
     use super::*;
+
+    #[test]
+    fn reads_the_version_of_igmp_that_is_spoken() {
+        let text = "Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n\
+                    1\tlo        :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0\n\
+                    12\tveth1.5   :     2      V2\n\t\t\t\t010101EF     1 0:00000000\t\t0\n";
+        let expected = [("lo", "V3"), ("veth1.5", "V2")];
+        let expected = expected.map(|(name, version)| (name.to_owned(), version.to_owned()));
+        assert_eq!(igmp_versions(text), expected);
+    }
 
     const RULES: &str = r#"version = 1
 [[rule]]

@@ -9,7 +9,7 @@ use super::snapshot::Snapshot;
 const HEADERS: [u32; 2] = [50, 70];
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
-    let tunnels = snapshot.rules.tunnels.iter();
+    let tunnels = snapshot.rules.tunnels().iter();
     tunnels.flat_map(of_tunnel).collect()
 }
 

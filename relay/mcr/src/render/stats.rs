@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use api::reply::{
-    EgressStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
+    Condition, EgressStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
 };
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, Table};
 
@@ -269,8 +269,12 @@ fn rule_note(rule: &RuleStats) -> String {
 
 /// Why a rule is not simply up.
 pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
-    let silent = rule.silent_seconds.filter(|_| rule.word() == "silent");
-    let silent = silent.map(|seconds| format!("no packet for {}", duration(seconds)));
+    let said = |what, seconds| format!("{what} for {}", duration(seconds));
+    let silent = match rule.condition() {
+        Condition::Silent => rule.silent_seconds.map(|s| said("no packet", s)),
+        Condition::Waiting => rule.waiting_seconds.map(|s| said("nothing has come", s)),
+        _ => None,
+    };
     match (silent, &rule.state_reason) {
         (Some(silent), Some(reason)) => Some(format!("{silent}; {reason}")),
         (Some(silent), None) => Some(silent),

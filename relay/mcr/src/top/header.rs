@@ -64,6 +64,13 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
             },
             bad(),
         ),
+        Span::styled(
+            match count("waiting") {
+                0 => String::new(),
+                waiting => format!(", {waiting} waiting"),
+            },
+            half_good(),
+        ),
         Span::raw(match count("disabled") {
             0 => String::new(),
             disabled => format!(", {disabled} disabled"),

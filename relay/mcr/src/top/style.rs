@@ -16,7 +16,7 @@ pub(super) const fn of_state(state: State) -> Style {
 pub(super) fn of_word(word: &str) -> Style {
     match word {
         "up" | "idle" => good(),
-        "degraded" => half_good(),
+        "degraded" | "waiting" => half_good(),
         "disabled" => of_state(State::Disabled),
         _ => bad(),
     }

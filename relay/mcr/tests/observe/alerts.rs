@@ -108,6 +108,55 @@ fn a_stream_that_stopped_is_told_of_until_it_goes_on() {
 }
 
 #[test]
+fn what_may_be_silent_rings_nothing_and_a_merged_rule_rings_once() {
+    let of = |metric: &str, rule: &str, state: &str| {
+        format!("{metric}{{instance=\"r\",job=\"mcr\",rule=\"{rule}\"{state}}}")
+    };
+    // From minute 30 to minute 60 nothing comes.
+    let stops = |at| match at {
+        at if !(30 * MINUTE..60 * MINUTE).contains(&at) => at,
+        _ => 30 * MINUTE,
+    };
+    let down = |at| u64::from((30 * MINUTE..60 * MINUTE).contains(&at));
+    let line = |metric: &str, input: &str| of(metric, "merged", &format!(",input=\"{input}\""));
+    let series: [Series; 12] = [
+        (last_packet("reflects", "a"), stops),
+        (of("mcr_rule_may_be_silent", "reflects", ""), |_| 1),
+        (last_packet("watched", "a"), stops),
+        (of("mcr_stream_state", "watched", ",state=\"down\""), down),
+        (last_packet("merged", "a"), stops),
+        (last_packet("merged", "b"), |at| match at {
+            at if !(30 * MINUTE..60 * MINUTE).contains(&at) => at,
+            _ => 30 * MINUTE - 20,
+        }),
+        (of("mcr_rule_state", "merged", ",state=\"down\""), down),
+        (line("mcr_merge_first_packets_total", "a"), stops),
+        (line("mcr_merge_first_packets_total", "b"), |_| 0),
+        (line("mcr_merge_missed_packets_total", "a"), |_| 0),
+        (line("mcr_merge_missed_packets_total", "b"), |at| {
+            at.clamp(30 * MINUTE - 20, 30 * MINUTE)
+        }),
+        (of("mcr_rule_waiting_seconds", "waits", ""), |at| at),
+    ];
+    let told = |alert, fires, is_quiet| Expected {
+        alert,
+        fires,
+        is_quiet,
+    };
+    holds(
+        &series,
+        &[
+            told("McrStreamStopped", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
+            told("McrStreamDown", &[33, 45, 59], &[5, 29, 65]),
+            told("McrRuleDown", &[33, 45, 59], &[5, 29, 65]),
+            told("McrLineLosing", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
+            told("McrLineDown", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
+            told("McrStreamNeverCame", &[7, 45, 119], &[3]),
+        ],
+    );
+}
+
+#[test]
 fn loss_is_told_of_while_it_lasts() {
     let counter = |metric: &str| format!("{metric}{{instance=\"r\",job=\"mcr\",rule=\"cam1\"}}");
     // Once a second from minute 30 to minute 60.

@@ -64,6 +64,19 @@ impl Browser {
         self.tell("POST", "url", &json!({"url": address}));
     }
 
+    /// Opens a further tab and turns to it; gives its handle.
+    pub(crate) fn tab(&self) -> String {
+        let made = self.tell("POST", "window/new", &json!({"type": "tab"}));
+        let handle = made["handle"].as_str().unwrap().to_owned();
+        self.turn_to(&handle);
+        handle
+    }
+
+    /// Turns to another tab.
+    pub(crate) fn turn_to(&self, handle: &str) {
+        self.tell("POST", "window", &json!({"handle": handle}));
+    }
+
     /// Evaluates a function body in the page.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.tell(

@@ -131,6 +131,8 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
         include_str!("../../../observe/src/stats/metrics/drops.rs"),
         include_str!("../../../observe/src/stats/metrics/streams.rs"),
         include_str!("../../../observe/src/stats/metrics/latency.rs"),
+        include_str!("../../../observe/src/stats/metrics/fleet.rs"),
+        include_str!("../../../api/src/reply/egress.rs"),
         include_str!("../../../api/src/reply/rule.rs"),
         include_str!("../../../api/src/reply/health.rs"),
         include_str!("../../../counters/src/merge.rs"),

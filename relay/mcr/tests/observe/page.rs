@@ -167,7 +167,7 @@ fn of_a_thousand_rules_the_page_begins_with_those_in_trouble() {
         1
     );
     let counts = browser.run(COUNTS);
-    assert_eq!(counts, "1000 rules, 1 down, 0 degraded, 999 up");
+    assert_eq!(counts, "1000 rules, 1 down, 0 degraded, 999 waiting, 0 up");
     browser.run("document.querySelector('tr.chosen a').click()");
     browser.run("document.querySelector('#counts [data-state=down]').click()");
     assert_eq!(shown(), ["r0777"]);
@@ -196,7 +196,7 @@ fn of_more_rules_than_are_told_the_page_asks_for_those_that_are_chosen() {
         shown(&browser).starts_with(&["r1150", "r1100", "r0000"].map(str::to_owned))
     })
     .unwrap();
-    let counts = "1200 rules, 1 down, 0 degraded, 1199 up";
+    let counts = "1200 rules, 1 down, 0 degraded, 1199 waiting, 0 up";
     assert_eq!(browser.run(COUNTS), counts);
     let more = "return document.getElementById('more').textContent.replaceAll('\u{202f}', '')";
     let more = browser.run(more);

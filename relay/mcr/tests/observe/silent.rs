@@ -33,7 +33,7 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
             .parse()
             .unwrap();
         let silent = |rule: usize| stats["rules"][rule]["silent_seconds"].as_f64();
-        // MCR can relay, and of what never came nobody knows that it should.
+        // MCR can relay, and what never came has not stopped.
         assert_eq!(
             (&stats["rules"][0]["state"], silent(1)),
             (&"up".into(), None)
@@ -41,6 +41,11 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
         silent(0).is_some()
     })
     .unwrap();
+    let told = bed
+        .daemon
+        .mcr(&["events", "--json", "--recent", "200", "-n", "1", "cam1"])
+        .unwrap();
+    assert!(told.contains("stream_silent"), "{told}");
     let show = bed.daemon.mcr(&["show", "cam1"]).unwrap();
     assert!(show.contains("state     silent: no packet for "), "{show}");
     for arguments in [&["stats"][..], &["list", "-o", "wide"]] {
@@ -48,18 +53,21 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
         let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(row("cam1").contains(" silent "), "{arguments:?}: {text}");
         assert!(text.contains("no packet for "), "{arguments:?}: {text}");
-        assert!(row("idle").contains(" up "), "{arguments:?}: {text}");
+        assert!(row("idle").contains(" waiting "), "{arguments:?}: {text}");
     }
     let status = bed.daemon.mcr(&["status"]).unwrap();
     for said in [
-        "2: 1 up, 1 silent, 0 degraded",
+        "2: 0 up, 1 waiting, 1 silent, 0 degraded",
         "\nsilent           cam1: no packet for ",
     ] {
         assert!(status.contains(said), "{status}");
     }
     let json = bed.daemon.mcr(&["status", "--json"]).unwrap();
     let json: Value = json.parse().unwrap();
-    assert_eq!(json["silent_rules"], 1);
+    assert_eq!(
+        (&json["silent_rules"], &json["waiting_rules"]),
+        (&1.into(), &1.into())
+    );
     assert_eq!(json["rules_by_state"]["up"], 2, "MCR can relay");
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let socket = bed.daemon.socket().display().to_string();
@@ -67,7 +75,7 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
     screen.until("top says so", |text| {
         let row = |name: &str| text.lines().find(|line| line.starts_with(name));
         row("cam1").is_some_and(|line| line.contains(" silent "))
-            && row("idle").is_some_and(|line| line.contains(" up "))
+            && row("idle").is_some_and(|line| line.contains(" waiting "))
             && text.contains("1 silent")
     });
     if crate::bed::can_run("chromedriver").is_err() {
@@ -80,6 +88,96 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
                return row ? row.cells[1].textContent + row.className : ''";
     wait::until("a page that was just opened shows it in red", || {
         browser.run(row) == "silentred"
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_never_came_waits_and_what_reflects_is_never_silent() {
+    let Some(bed) = Bed::with_tools(&[], &[]) else {
+        return;
+    };
+    bed.add();
+    let reflect = [
+        "add",
+        "239.9.9.9:5353",
+        "--reflect",
+        "veth1,veth2",
+        "--name",
+        "mdns",
+    ];
+    bed.daemon.mcr(&reflect).unwrap();
+    let stands_by = [
+        "add",
+        "239.1.1.2%veth1:5001",
+        "--input",
+        "239.1.1.3%veth1:5001",
+    ];
+    let options = [
+        "239.10.1.2%veth2:6001",
+        "--name",
+        "pair",
+        "--failover",
+        "200ms",
+    ];
+    bed.daemon
+        .mcr(&[&stands_by[..], &options].concat())
+        .unwrap();
+    let demand = [
+        "add",
+        "239.1.1.4%veth1:5001",
+        "239.1.1.4%veth2:5001,demand=igmp",
+    ];
+    bed.daemon
+        .mcr(&[&demand[..], &["--name", "asked"]].concat())
+        .unwrap();
+    let words = || -> Vec<String> {
+        let rules = bed.json(&["stats", "--json"])["rules"].clone();
+        let rules = rules.as_array().unwrap().iter();
+        rules
+            .map(|rule| {
+                format!(
+                    "{} {}",
+                    rule["name"].as_str().unwrap(),
+                    rule["condition"].as_str().unwrap()
+                )
+            })
+            .collect()
+    };
+    assert_eq!(
+        words(),
+        ["cam1 waiting", "mdns up", "pair waiting", "asked idle"]
+    );
+    let stats = bed.json(&["stats", "--json"]);
+    assert_eq!(stats["rules"][0]["state"], "up", "scripts wait for it");
+    assert_eq!(stats["rules"][0]["inputs"][0]["condition"], "waiting");
+    assert_eq!(
+        stats["rules"][2]["inputs"][1]["condition"], "up",
+        "it stands by"
+    );
+    // What came is not waited for over a restart, and what reflects may be quiet.
+    bed.send(50);
+    let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
+    command.args(["send", "239.9.9.9%veth0:5353", "--count", "5"]);
+    process::run(command, Duration::from_secs(20))
+        .unwrap()
+        .success()
+        .unwrap();
+    wait::until("the stream is silent", || words()[0] == "cam1 silent").unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(words()[1], "mdns up");
+    let told = bed
+        .daemon
+        .mcr(&["events", "--json", "--recent", "200", "-n", "1"])
+        .unwrap();
+    assert!(!told.contains("\\\"mdns\\\": the stream"), "{told}");
+    bed.send(50);
+    wait::until("its return is told", || {
+        let told = bed
+            .daemon
+            .mcr(&["events", "--recent", "1", "-n", "1"])
+            .unwrap();
+        told.contains("the stream is back after ")
     })
     .unwrap();
 }

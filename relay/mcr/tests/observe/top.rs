@@ -77,7 +77,7 @@ fn top_shows_rates_sorts_filters_and_goes_into_detail() {
         rate_of(text, "cam1").is_some_and(|rate| (900..=1100).contains(&rate))
     });
     assert!(
-        shown.contains("2 rules: 2 up, 0 degraded, 0 down"),
+        shown.contains("2 rules: 1 up, 0 degraded, 0 down, 1 waiting"),
         "{shown}"
     );
     assert_eq!(rate_of(&shown, "idle"), Some(0), "{shown}");
@@ -130,7 +130,7 @@ fn top_goes_through_more_rules_than_it_is_told() {
     let begins = |text: &str, name: &str| text.lines().any(|line| line.starts_with(name));
     let shown = screen.until("the first rules are shown", |text| begins(text, "r0000 "));
     assert!(
-        shown.contains("1 200 rules: 1199 up, 0 degraded, 1 down"),
+        shown.contains("1 200 rules: 0 up, 0 degraded, 1 down, 1199 waiting"),
         "{shown}"
     );
     screen.press(&["End"]);

@@ -8,6 +8,7 @@ use dataplane::counters::WorkerStats;
 use rules::printable::{plural, printable};
 
 use super::kind::*;
+use crate::alarms::Pause;
 
 /// Something that happened just now.
 pub fn event(kind: &str, subject: &str, message: String) -> Event {
@@ -43,6 +44,19 @@ pub fn worker_restarted(worker: &WorkerStats) -> Event {
     let times = plural(restarts);
     let message = format!("worker {id} ended and was started again, {restarts} time{times} so far");
     event(WORKER_RESTARTED, &id.to_string(), message)
+}
+
+/// A stream that its rule does not watch has stopped, or is back.
+pub(crate) fn pause(rule: &str, pause: Pause) -> Event {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let (kind, what) = match pause {
+        Pause::Silent(ns) => (
+            STREAM_SILENT,
+            format!("silent: no packet for {:.1} s", seconds(ns)),
+        ),
+        Pause::Back(ns) => (STREAM_BACK, format!("back after {:.1} s", seconds(ns))),
+    };
+    event(kind, rule, format!("rule {rule:?}: the stream is {what}"))
 }
 
 /// A watched stream is in another state.

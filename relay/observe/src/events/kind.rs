@@ -40,6 +40,8 @@ kinds! {
     STREAM_UP = "stream_up", News;
     STREAM_DEGRADED = "stream_degraded", Trouble;
     STREAM_DOWN = "stream_down", Trouble;
+    STREAM_SILENT = "stream_silent", Trouble;
+    STREAM_BACK = "stream_back", News;
     LINE_DOWN = "line_down", Trouble;
     LINE_UP = "line_up", News;
     LINE_DEGRADED = "line_degraded", Trouble;
@@ -69,6 +71,12 @@ kinds! {
     BACKLOG_SHORT = "backlog_short", Trouble;
     NOT_SAVED = "not_saved", Trouble;
     SAVED = "saved", News;
+}
+
+/// The kinds that tell of trouble.
+pub fn troubles() -> impl Iterator<Item = &'static str> {
+    let troubles = { KINDS.iter() }.filter(|(_, weight)| *weight == Weight::Trouble);
+    troubles.map(|(kind, _)| *kind)
 }
 
 /// The weight of events of a kind.

@@ -50,11 +50,8 @@ impl Subscriber {
     /// Waits for what is next; `None` when there is no publisher any more.
     pub async fn next(&mut self) -> Option<Delivery> {
         loop {
-            if self.missed > 0 {
-                return Some(Delivery::Missed(std::mem::take(&mut self.missed)));
-            }
-            if let Some(event) = self.kept.pop_front().or_else(|| self.next_of_batch()) {
-                return Some(Delivery::Event(event));
+            if let Some(known) = self.known() {
+                return Some(known);
             }
             match self.coming.recv().await {
                 Ok(batch) => self.take(batch),
@@ -63,6 +60,15 @@ impl Subscriber {
                 Err(RecvError::Closed) => return None,
             }
         }
+    }
+
+    /// What is next of what was there when the subscription began; nothing behind it.
+    pub fn known(&mut self) -> Option<Delivery> {
+        if self.missed > 0 {
+            return Some(Delivery::Missed(std::mem::take(&mut self.missed)));
+        }
+        let event = self.kept.pop_front().or_else(|| self.next_of_batch());
+        event.map(Delivery::Event)
     }
 
     fn next_of_batch(&mut self) -> Option<Numbered> {

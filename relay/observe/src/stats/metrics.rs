@@ -138,9 +138,10 @@ fn rule_families(page: &mut Page, all: &[RuleStats], possible: &[PossibleDrops])
 
 fn daemon(page: &mut Page, status: &Status, process: &Process) {
     page.family("mcr_build_info", "Version of the daemon; always 1.");
+    // No `instance`: Prometheus has that label for whom it scrapes.
     let labels = [
         ("version", status.version.as_str()),
-        ("instance", status.instance.as_str()),
+        ("name", status.instance.as_str()),
     ];
     page.sample("mcr_build_info", &labels, 1);
     page.single(

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
 use compile::host::Host;
+use config::Silence;
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
 use host::tick;
 use rules::rule::Rule;
@@ -15,7 +16,7 @@ use super::egress::Egress;
 use super::history::{self, Amount, Past, Span};
 use super::stream::Stream;
 use super::streams::Streams;
-use crate::alarms::{DropNews, Legs};
+use crate::alarms::{DropNews, Legs, Pause};
 use crate::events;
 use crate::view::View;
 
@@ -29,6 +30,8 @@ const IDLE_INTERVAL: Duration = tick::SECOND;
 pub struct Sampler {
     streams: Arc<Mutex<Streams>>,
     egress: Egress,
+    /// How long a stream may pause that its rule does not watch.
+    silence: Silence,
 }
 
 /// What the samples say of a rule.
@@ -44,6 +47,10 @@ pub struct Sample {
     pub leg_troubles: Vec<(String, String)>,
     /// Whether its legs are merged and all silent.
     pub none_delivers: bool,
+    /// How long its stream may pause, if it is not watched and may not for ever.
+    pub longest_ns: Option<u64>,
+    /// When it was first seen, if nothing has come since, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub made_ns: Option<u64>,
 }
 
 /// What follows from a reading.
@@ -51,6 +58,8 @@ pub struct Sample {
 pub struct News {
     /// Of streams that are watched.
     pub(super) streams: Vec<Event>,
+    /// Of those that are not, each with its rule.
+    pauses: Vec<(String, Pause)>,
     /// Of drops, each with its rule.
     drops: Vec<(String, DropNews)>,
     /// Of legs.
@@ -65,18 +74,26 @@ struct At {
     now_ns: u64,
     span: Span,
     adopted: bool,
+    silence: Silence,
 }
 
 impl News {
     /// The events that all of it comes to, as rules stand in a view.
     #[must_use]
     pub fn events(self, view: &View) -> Vec<Event> {
+        let state = |rule: &str| {
+            let place = view.rules.place(rule)?;
+            view.states.get(&place)
+        };
+        // What nobody listens to is not pulled.
+        let is_pulled = |rule: &str| !state(rule).is_some_and(|state| state.is_idle());
+        let pauses = self.pauses.into_iter().filter(|(rule, _)| is_pulled(rule));
+        let pauses = pauses.map(|(rule, pause)| events::pause(&rule, pause));
         let drops = self.drops.into_iter().flat_map(|(rule, news)| {
-            let place = view.rules.place(&rule);
-            let state = place.and_then(|place| view.states.get(&place));
-            state.map_or_else(Vec::new, |state| news.events(state, &view.host))
+            state(&rule).map_or_else(Vec::new, |state| news.events(state, &view.host))
         });
-        let all = self.legs.into_iter().chain(self.streams).chain(drops);
+        let own = self.legs.into_iter().chain(self.streams);
+        let all = own.chain(pauses).chain(drops);
         all.collect()
     }
 
@@ -86,12 +103,19 @@ impl News {
             now_ns,
             span,
             adopted,
+            silence,
         } = at;
         let watched = rule.health.as_ref().filter(|_| rule.enabled);
         let before = stream.counted();
         if let Some((state, reason)) = stream.sample(now_ns, watched, counted) {
             let event = events::stream(&rule.name, state, reason.as_deref());
             self.streams.push(event);
+        }
+        // Merged legs are told of one by one, and who reflects waits for nobody.
+        let is_judged =
+            rule.enabled && rule.health.is_none() && rule.reflect.is_none() && rule.merge.is_none();
+        if let Some(pause) = stream.pause(now_ns, Some(silence).filter(|_| is_judged), adopted) {
+            self.pauses.push((rule.name.clone(), pause));
         }
         let amount = stream.past.sample(span, before, counted, adopted);
         if Legs::has(rule, counted) {
@@ -114,6 +138,20 @@ impl News {
 }
 
 impl Sampler {
+    /// One by which a stream that its rule does not watch may pause for so long.
+    #[must_use]
+    pub fn new(silence: Silence) -> Self {
+        Self {
+            silence,
+            ..Self::default()
+        }
+    }
+
+    /// Whether streams that their rules do not watch may be silent for ever.
+    pub(crate) fn lets_be_silent(&self) -> bool {
+        self.silence == Silence::Off
+    }
+
     /// Reads what devices dropped, unless that was read within the last second; returns the events that
     /// follow from it.
     pub async fn read_egress(&self, view: &Arc<View>) -> Vec<Event> {
@@ -130,7 +168,7 @@ impl Sampler {
     /// The names of those rules that are to be read whether packets came for them or not.
     pub fn attended(&self, now_ns: u64, rules: &Arc<RuleSet>) -> Vec<Arc<str>> {
         let mut streams = self.lock();
-        streams.follow(rules);
+        streams.follow(rules, now_ns);
         let attended = streams.ask(now_ns).into_iter();
         attended
             .map(|place| Arc::from(rules[place].name.as_str()))
@@ -151,7 +189,7 @@ impl Sampler {
     /// Takes in one reading; returns what follows from it.
     pub fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
         let mut streams = self.lock();
-        streams.follow(rules);
+        streams.follow(rules, now_ns);
         let adopted = streams.read_ns.is_none();
         let before_ns = streams.read_ns.map_or(now_ns, |(_, before_ns)| before_ns);
         let span = streams.begin(now_ns);
@@ -167,6 +205,7 @@ impl Sampler {
                     now_ns,
                     span,
                     adopted,
+                    silence: self.silence,
                 };
                 all.add(news.take(at, rule, stream, counted));
             });
@@ -206,12 +245,18 @@ impl Sampler {
     pub fn of(&self, rule: &str, inspected: &HealthCounters) -> Sample {
         let now_ns = sys::clock::monotonic_ns();
         let streams = self.lock();
+        let made_ns = streams.made_ns(rule);
         let Some((rule, Some(stream))) = streams.of(rule) else {
-            return Sample::default();
+            return Sample {
+                made_ns,
+                ..Sample::default()
+            };
         };
         let losses = stream.losses.as_ref();
         let legs = stream.legs.as_ref();
         Sample {
+            made_ns,
+            longest_ns: stream.longest_ns(),
             leg_troubles: legs.map_or_else(Vec::new, |legs| legs.troubles()),
             none_delivers: legs.is_some_and(|legs| legs.none_delivers()),
             rates: stream.rates(),

@@ -249,6 +249,7 @@ mod tests {
             ("idle", 0),
             ("silent", 0),
             ("up", 3),
+            ("waiting", 0),
         ];
         assert_eq!(states, expected.map(|(word, n)| (word.to_owned(), n)));
         assert_eq!(

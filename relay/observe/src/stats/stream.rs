@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
+use config::Silence;
 use dataplane::counters::{HealthCounters, Received, Traffic};
 use rules::duration;
 use rules::health::{Content, Health};
@@ -17,7 +18,7 @@ use rules::printable::plural;
 use rules::rule::Rule;
 
 use super::history::Past;
-use crate::alarms::{Alarm, Alarms, Legs, Losses, beyond, nanoseconds, silence};
+use crate::alarms::{Alarm, Alarms, Legs, Losses, Pause, Pauses, beyond, nanoseconds, silence};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
@@ -45,6 +46,8 @@ pub(super) struct Stream {
     pub(super) past: Past,
     /// What is known of its rule's legs, if they stand by for each other or are merged.
     pub(super) legs: Option<Box<Legs>>,
+    /// What is known of its pauses, where it is not watched.
+    pauses: Pauses,
     /// When it is to be looked at although no packet came, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) due_ns: Option<u64>,
 }
@@ -114,6 +117,18 @@ impl Stream {
                 ..Self::default()
             };
         }
+        if let Some(before) = self.samples.back() {
+            // Of several packets only that nothing had come until the sample before is known.
+            let packets = sample.received.packets - before.received.packets;
+            let until_ns = match packets {
+                1 => sample.received.last_ns,
+                _ => before.at_ns,
+            };
+            let gap_ns = until_ns.saturating_sub(before.received.last_ns);
+            if before.received.last_ns > 0 {
+                self.pauses.note(packets, gap_ns);
+            }
+        }
         let came = last.unwrap_or(0) != sample.received.packets;
         let last_ns = counted.health.as_ref();
         let last_ns = last_ns.map_or(0, |inspected| inspected.arrivals.last_ns);
@@ -140,6 +155,23 @@ impl Stream {
             { &mut watched.alarms }.sample(now_ns, [(judged.0, (trouble, Alarm::above(0)))]);
         self.watched = Some(watched);
         (!turns.is_empty()).then_some(judged)
+    }
+
+    /// Looks whether the stream, just sampled, has stopped or is back; `allowed` is none where it is not
+    /// to be judged by this.
+    pub(super) fn pause(
+        &mut self,
+        now_ns: u64,
+        allowed: Option<Silence>,
+        is_first: bool,
+    ) -> Option<Pause> {
+        let last_ns = self.counted().map_or(0, |counted| counted.last_ns);
+        self.pauses.look(now_ns, last_ns, (allowed, is_first))
+    }
+
+    /// How long it may pause, where it is not watched.
+    pub(super) const fn longest_ns(&self) -> Option<u64> {
+        self.pauses.allowed_ns()
     }
 
     /// Keeps a sample. While nothing comes the first and the last say all; of a stream that is watched
@@ -171,9 +203,11 @@ impl Stream {
             return Rest::No;
         }
         let Some(watched) = &self.watched else {
-            return match self.is_blank() {
-                true => Rest::Forgettable,
-                false => Rest::Yes,
+            let last_ns = self.counted().map_or(0, |counted| counted.last_ns);
+            return match self.pauses.due_after_ns().filter(|_| last_ns > 0) {
+                _ if self.is_blank() => Rest::Forgettable,
+                Some(after_ns) => Rest::Until(last_ns.saturating_add(after_ns + 1)),
+                None => Rest::Yes,
             };
         };
         let is_down = { watched.alarms.standing() }.any(|(state, _)| state == State::Down);

@@ -24,6 +24,8 @@ pub(super) struct Streams {
     due: BTreeSet<(u64, Place)>,
     /// Until when those due are read, where a reading goes on: one that falls due meanwhile is not read.
     asked_ns: Option<u64>,
+    /// When rules came, in nanoseconds of `CLOCK_MONOTONIC`: of those that nothing ever came for.
+    made_ns: BTreeMap<Place, u64>,
     /// When the first reading and the last one were: what was counted until the first is no news.
     pub(super) read_ns: Option<(u64, u64)>,
     /// The past of all rules together.
@@ -32,20 +34,21 @@ pub(super) struct Streams {
 
 impl Streams {
     /// Makes them those of `rules`; streams of rules that stay by name go on.
-    pub(super) fn follow(&mut self, rules: &Arc<RuleSet>) {
+    pub(super) fn follow(&mut self, rules: &Arc<RuleSet>, now_ns: u64) {
         if Arc::ptr_eq(rules, &self.rules) {
             return;
         }
         let before = std::mem::replace(&mut self.rules, Arc::clone(rules));
         let difference = SharedMap::difference(before.rules(), rules.rules());
-        let mut known: HashMap<&str, Stream> = HashMap::new();
+        let mut known: HashMap<&str, (Stream, Option<u64>)> = HashMap::new();
         for (place, rule) in &difference.removed {
             let stream = self.take(**place).unwrap_or_else(|| self.silent());
-            known.insert(&rule.name, stream);
+            known.insert(&rule.name, (stream, self.made_ns.remove(*place)));
         }
         for (place, rule) in &difference.added {
-            let stream = known.remove(rule.name.as_str()).unwrap_or_default();
+            let (stream, made_ns) = known.remove(rule.name.as_str()).unwrap_or_default();
             self.streams.insert(**place, stream);
+            self.made_ns.insert(**place, made_ns.unwrap_or(now_ns));
             self.awake.insert(**place);
         }
     }
@@ -125,6 +128,9 @@ impl Streams {
         let rules = Arc::clone(&self.rules);
         let rule = &rules[place];
         sample(rule, &mut stream);
+        if stream.counted().is_some_and(|counted| counted.packets > 0) {
+            self.made_ns.remove(&place);
+        }
         match stream.rest(rule) {
             Rest::No => drop(self.awake.insert(place)),
             Rest::Until(due_ns) => {
@@ -141,6 +147,11 @@ impl Streams {
     pub(super) fn of(&self, rule: &str) -> Option<(&Rule, Option<&Stream>)> {
         let place = self.rules.place(rule)?;
         Some((&self.rules[place], self.streams.get(&place)))
+    }
+
+    /// When a rule came that nothing has come for, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(super) fn made_ns(&self, rule: &str) -> Option<u64> {
+        self.made_ns.get(&self.rules.place(rule)?).copied()
     }
 
     #[cfg(test)]

@@ -25,6 +25,7 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Stats {
             instance,
+            host,
             version,
             fleet,
             uptime_seconds,
@@ -34,8 +35,9 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
             demand,
             selection,
         } = &self.rest;
-        let mut stats = serializer.serialize_struct("Stats", 9)?;
+        let mut stats = serializer.serialize_struct("Stats", 10)?;
         stats.serialize_field("instance", instance)?;
+        stats.serialize_field("host", host)?;
         stats.serialize_field("version", version)?;
         match fleet {
             Some(fleet) => stats.serialize_field("fleet", fleet)?,

@@ -64,6 +64,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
     let service = Service {
         identity: Identity {
             instance: "test".to_owned(),
+            host: String::new(),
             started: Instant::now(),
             config: "/etc/mcr/mcr.toml".into(),
             fleet: None,

@@ -1,15 +1,17 @@
 // The fleet as this relay sees it: what is wrong, the relays, the shares.
 
+import { ask } from "./ask.js";
 import { duration, element, plural, whole } from "./words.js";
 
 const SHOWN = 100;
 const RELAYS = { up: "up", drained: "degraded", unfit: "degraded", silent: "down", fenced: "down" };
 const SHARES = { open: "up", elsewhere: "up", handing: "degraded", shut: "down", vacant: "down" };
 
-export async function lookAtFleet(section) {
-  const answer = await fetch("/v1/fleet", { cache: "no-store" });
-  section.hidden = !answer.ok;
-  if (answer.ok) show(section, await answer.json());
+// Of the relay of no fleet there is none.
+export async function lookAtFleet(section, name) {
+  const fleet = name === undefined ? null : await ask("/v1/fleet").catch(() => null);
+  section.hidden = fleet === null;
+  if (fleet !== null) show(section, fleet);
 }
 
 function show(section, fleet) {

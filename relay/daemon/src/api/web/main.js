@@ -1,15 +1,18 @@
 // Asks the daemon once a second and shows what it says. It changes nothing anywhere. Of few rules it is
 // told all; of many those that are shown, selected by the daemon, with what all together do.
 
+import { ask, hasAnswered, secondsSinceAnswer } from "./ask.js";
+import { Events } from "./events.js";
 import { lookAtFleet } from "./fleet.js";
 import { History } from "./history.js";
 import { drawPicture, PICTURED } from "./picture.js";
-import { droppedBy, judge, linkState, STATES, why } from "./state.js";
+import { changes, droppedBy, judge, linkState, reason, STATES, TROUBLE } from "./state.js";
 import { Table } from "./table.js";
 import { clock, duration, element, plural, scaled, time, whole, words } from "./words.js";
 
 const LOOK_MS = 1000;
-const EVENTS_KEPT = 200;
+// What is older is shown in grey.
+const STALE_SECONDS = 3;
 const ROWS = 100;
 // Up to so many rules all are told, and what is selected of them is seen at once.
 const WHOLE = 1000;
@@ -17,36 +20,38 @@ const WHOLE = 1000;
 const ORDERS = { name: "name", state: "state", rate: "rate", dropped: "drops" };
 
 const history = new History();
+const events = new Events();
 const byId = (id) => document.getElementById(id);
 const table = new Table(byId("rows"), (name) => choose(chosen === name ? null : name));
 // Of each rule, by its name, since the last look.
-const states = new Map();
+let states = new Map();
 const plots = [];
 let stats = null;
-let chosen = linked();
-let sort = "state";
-let only = null;
+let [chosen, sort, only] = [null, "state", null];
 let limit = ROWS;
 let isWhole = true;
-// The next look, whether one goes on, and whether something else is to be asked right after it.
-let [next, isLooking, again] = [undefined, false, false];
+// The next look, whether one goes on, and whether something else is to be asked right after it; how much
+// later than usual it is meant to be.
+let [next, isLooking, again, pause] = [undefined, false, false, 0];
 
 async function look() {
   const began = performance.now();
   [isLooking, again] = [true, false];
+  let hasFailed = false;
   try {
-    const answer = await fetch(`/v1/stats?${question()}`, { cache: "no-store" });
-    if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-    stats = await answer.json();
+    stats = await ask(`/v1/stats?${question()}`);
+    hasAnswered();
     const isFew = stats.selection.total <= WHOLE;
     if (isFew !== isWhole) [isWhole, again] = [isFew, true];
     history.add(stats);
-    states.clear();
-    for (const rule of stats.rules) states.set(rule.name, judge(rule));
+    const before = states;
+    states = new Map(stats.rules.map((rule) => [rule.name, judge(rule)]));
+    speak(changes(before, states));
     show();
-    await remember();
-    if (stats.fleet !== undefined) await lookAtFleet(byId("fleet"));
+    showAge();
+    await Promise.all([remember(), events.look(byId("events")), lookAtFleet(byId("fleet"), stats.fleet)]);
   } catch (error) {
+    hasFailed = true;
     byId("summary").textContent = `the daemon does not answer: ${error.message}`;
     byId("summary").className = "down";
   }
@@ -54,7 +59,9 @@ async function look() {
   // rules one takes long, and the daemon has other work.
   const took = performance.now() - began;
   isLooking = false;
-  next = setTimeout(look, again ? 0 : Math.max(LOOK_MS - took, 3 * took - LOOK_MS, LOOK_MS / 4));
+  const wait = Math.max(LOOK_MS - took, hasFailed ? 0 : 3 * took - LOOK_MS, LOOK_MS / 4);
+  pause = Math.max(0, wait - LOOK_MS);
+  next = setTimeout(look, again ? 0 : wait);
 }
 
 // Which rules the daemon is to tell.
@@ -83,10 +90,10 @@ function select() {
 async function remember() {
   const name = stats.rules.some((rule) => rule.name === chosen) ? chosen : null;
   if (!history.wants(name)) return;
-  const answer = await fetch(`/v1/history?rules=${encodeURIComponent(name ?? "")}`, { cache: "no-store" });
   // A rule that went meanwhile has none.
-  if (!answer.ok) return;
-  history.begin(name, await answer.json());
+  const told = await ask(`/v1/history?rules=${encodeURIComponent(name ?? "")}`).catch(() => null);
+  if (told === null) return;
+  history.begin(name, told);
   showPlots(stats.rules.find((rule) => rule.name === chosen));
 }
 
@@ -113,7 +120,7 @@ function wanted() {
 
 function show() {
   const rules = wanted();
-  byId("instance").textContent = `${stats.instance} ${stats.version}`;
+  byId("instance").textContent = `${stats.host} · ${stats.instance} ${stats.version}`;
   byId("summary").className = "";
   byId("summary").textContent = `up ${duration(stats.uptime_seconds)}`;
   showCounts();
@@ -150,6 +157,7 @@ function showCounts() {
       button.addEventListener("click", () => {
         only = only === state ? null : state;
         limit = ROWS;
+        keep();
         select();
       });
       group.append(button);
@@ -161,24 +169,67 @@ function showCounts() {
     const word = state === "all" ? `rule${plural(count)}` : state;
     button.textContent = `${whole(count)} ${word}`;
     button.className = count === 0 || state === "all" ? "" : state;
-    button.hidden = count === 0 && ["idle", "silent", "disabled"].includes(state) && only !== state;
+    button.hidden = count === 0 && !["all", "down", "degraded", "up"].includes(state) && only !== state
+      && document.activeElement !== button;
     button.setAttribute("aria-pressed", String((only ?? "all") === state));
   }
 }
 
 function choose(name) {
   chosen = name;
-  const { pathname, search } = location;
-  const hash = name === null ? "" : `#rule=${encodeURIComponent(name)}`;
-  window.history.replaceState(null, "", `${pathname}${search}${hash}`);
+  keep();
   select();
   if (stats) remember().catch(() => {});
 }
 
-// The rule that the address names.
-function linked() {
-  const name = new URLSearchParams(location.hash.slice(1)).get("rule");
-  return name === "" ? null : name;
+// Has the address say what is shown, so that a reload and a link show the same.
+function keep() {
+  const set = { filter: byId("filter").value, state: only, sort: sort === "state" ? "" : sort,
+    wall: document.body.classList.contains("wall") ? "1" : "" };
+  const query = new URLSearchParams(Object.entries(set).filter(([, value]) => value)).toString();
+  const hash = chosen === null ? "" : `#rule=${encodeURIComponent(chosen)}`;
+  window.history.replaceState(null, "", `${location.pathname}${query && `?${query}`}${hash}`);
+}
+
+// Shows what the address says.
+function follow() {
+  const query = new URLSearchParams(location.search);
+  byId("filter").value = query.get("filter") ?? "";
+  only = STATES.includes(query.get("state")) ? query.get("state") : null;
+  sort = Object.hasOwn(ORDERS, query.get("sort") ?? "") ? query.get("sort") : "state";
+  wall(query.has("wall"));
+  chosen = new URLSearchParams(location.hash.slice(1)).get("rule") || null;
+}
+
+// For a screen that nobody stands at: the counts, the rules and why, in large letters.
+function wall(is) {
+  document.body.classList.toggle("wall", is);
+  byId("wall").setAttribute("aria-pressed", String(is));
+}
+
+// Has those who cannot see it know what changed; an empty text is no news.
+function speak(text) {
+  if (text !== "") byId("spoken").textContent = text;
+}
+
+// Greys what is shown when nothing new has come for too long, by this page's clock.
+function showAge() {
+  const [age, { body }] = [secondsSinceAnswer(), document];
+  const isStale = age > STALE_SECONDS + pause / 1000 && stats !== null;
+  byId("stale").hidden = !isStale;
+  byId("stale").textContent = isStale ? `last answer ${duration(Math.floor(age))} ago` : "";
+  if (isStale !== body.classList.contains("stale")) {
+    body.classList.toggle("stale", isStale);
+    speak(isStale ? "the daemon does not answer" : "the daemon answers again");
+  }
+  if (isStale && isLooking) {
+    byId("summary").textContent = "the daemon does not answer";
+    byId("summary").className = "down";
+  }
+  if (stats === null) return;
+  const { instance, host, selection: { states: counts } } = stats;
+  const trouble = isStale ? "?" : TROUBLE.reduce((sum, state) => sum + counts[state], 0);
+  document.title = `${trouble === 0 ? "" : `(${trouble}) `}${host} ${instance} · MCR`;
 }
 
 function showWorkers() {
@@ -211,7 +262,7 @@ function showFacts(rule) {
   const facts = [];
   if (rule) {
     const health = rule.health;
-    facts.push(["rule", [rule.state, why(rule) ?? `${rule.path}: ${rule.path_reason}`]]);
+    facts.push(["rule", [states.get(rule.name), reason(rule) ?? `${rule.path}: ${rule.path_reason}`]]);
     facts.push(["", words("rule", rule)]);
     if (rule.merge) facts.push(["merge", words("merge", rule.merge)]);
     for (const [kind, list] of [["input", rule.inputs], ["output", rule.outputs]]) {
@@ -253,29 +304,6 @@ function makePlots() {
   if (stats) showPlots(stats.rules.find(({ name }) => name === chosen));
 }
 
-function follow() {
-  const source = new EventSource("/v1/events?recent=200&brief=true");
-  const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_disabled", "rule_added", "rule_removed",
-    "rule_changed", "settings_changed", "output_up", "output_degraded", "output_down", "drops_began",
-    "drops_ended", "stream_up", "stream_degraded",
-    "stream_down", "line_down", "line_up", "line_degraded", "lines_differ",
-    "skew_exceeds_window", "stream_restarted", "input_switched", "joined", "join_failed", "worker_restarted", "link_changed", "next_hop_changed",
-    "reloaded", "reload_failed", "not_saved", "saved", "share_opened", "share_shut", "relay_fenced", "etcd_away",
-    "etcd_back", "fleet_rules_applied", "fleet_rules_refused"];
-  for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));
-  source.addEventListener("missed", (told) => {
-    tell({ at_ms: Date.now(), kind: "missed", message: `${told.data} event${plural(Number(told.data))} missed` });
-  });
-}
-
-function tell(event) {
-  const line = element("li", /down|failed|fenced|away|refused/.test(event.kind) ? "down" : /degraded|drops_began/.test(event.kind) ? "degraded" : "");
-  line.append(element("time", "", clock(new Date(event.at_ms))), event.message);
-  const list = byId("events");
-  list.prepend(line);
-  while (list.children.length > EVENTS_KEPT) list.lastChild.remove();
-}
-
 function showMore() {
   limit += ROWS;
   select();
@@ -283,11 +311,17 @@ function showMore() {
 
 byId("filter").addEventListener("input", () => {
   limit = ROWS;
+  keep();
   select();
+});
+byId("wall").addEventListener("click", () => {
+  wall(!document.body.classList.contains("wall"));
+  keep();
 });
 for (const title of document.querySelectorAll("th[data-sort]")) {
   title.addEventListener("click", () => {
     sort = sort === title.dataset.sort ? "state" : title.dataset.sort;
+    keep();
     select();
   });
 }
@@ -295,7 +329,7 @@ byId("more").firstChild.addEventListener("click", showMore);
 // Who scrolls to the end of the table wants the next rows.
 new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && showMore()).observe(byId("more"));
 addEventListener("hashchange", () => {
-  chosen = linked();
+  follow();
   select();
   table.line(chosen)?.scrollIntoView({ block: "nearest" });
 });
@@ -303,6 +337,13 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", makePlots)
 addEventListener("resize", () => plots.forEach((plot) => {
   plot.setSize({ width: plot.root.parentElement.clientWidth, height: 170 });
 }));
-makePlots();
 follow();
+makePlots();
 look();
+// A browser has a tab that nobody sees ask once a minute.
+addEventListener("visibilitychange", () => {
+  if (document.hidden || isLooking) return;
+  clearTimeout(next);
+  look();
+});
+setInterval(showAge, LOOK_MS / 2);

@@ -1,22 +1,42 @@
+// How a rule does, in the word that the daemon has for it.
+
 // How a rule does, as the page says it: the worse of its own state and its stream's, and silent where a
 // stream came and comes no more.
 
-// Worst first.
-export const STATES = ["down", "silent", "degraded", "up", "idle", "disabled"];
+import { duration } from "./words.js";
 
-// `RuleStats::condition` of the daemon says the same.
+// Worst first, as the daemon orders them.
+export const STATES = ["down", "silent", "degraded", "waiting", "up", "idle", "disabled"];
+// Those that somebody has to see to.
+export const TROUBLE = ["down", "silent", "degraded"];
+// For so long a rule may wait for its stream before that is a trouble.
+const WAITING_SECONDS = 60;
+
 export function judge(rule) {
-  if (rule.state === "down" || rule.state === "disabled") return rule.state;
-  const both = [rule.state, rule.health?.state];
-  const worst = ["down", "degraded"].find((state) => both.includes(state)) ?? "up";
-  // All outputs are on demand, and nobody listens.
-  const isIdle = rule.outputs.length > 0 && rule.outputs.every((output) => output.wanted === 0);
-  if (worst === "up" && isIdle) return "idle";
-  return rule.silent_seconds !== undefined ? "silent" : worst;
+  return rule.condition;
 }
 
-export function why(rule) {
-  return rule.state_reason ?? rule.health?.reason;
+export function isLate(rule) {
+  return judge(rule) === "waiting" && rule.waiting_seconds >= WAITING_SECONDS;
+}
+
+// Why a rule is in its state, if something is to be said.
+export function reason(rule) {
+  const state = judge(rule);
+  const silent = state === "waiting" ? `nothing has come for ${duration(rule.waiting_seconds)}`
+    : state === "silent" && !rule.health?.reason ? `no packet for ${duration(rule.silent_seconds)}` : undefined;
+  return [silent, rule.state_reason ?? rule.health?.reason].filter(Boolean).join("; ") || undefined;
+}
+
+const SPOKEN = 5;
+
+// What has changed between two looks, in words: rule by rule, or how many do how now. Of what one of them
+// does not tell nothing is said.
+export function changes(before, now) {
+  const changed = [...now].filter(([name, state]) => before.has(name) && before.get(name) !== state);
+  if (changed.length <= SPOKEN) return changed.map(([name, state]) => `${name} is ${state}`).join(", ");
+  const counts = STATES.map((state) => [changed.filter(([, is]) => is === state).length, state]);
+  return counts.filter(([count]) => count > 0).map(([count, state]) => `${count} rules are ${state}`).join(", ");
 }
 
 // How the link between a rule and one of its ends does.
@@ -26,7 +46,7 @@ export function linkState(rule, end, kind, history) {
   if (kind === "input" && !end.joined) return "down";
   if (kind === "output" && end.state !== "up") return end.state;
   if (kind === "output" && end.wanted === 0) return "idle";
-  if (state === "silent") return "silent";
+  if (state === "silent" || state === "waiting") return state;
   if (kind === "input" && rule.health?.state === "degraded") return "degraded";
   if (rule.rates.packets_1s === 0) return "idle";
   if (kind === "input") {

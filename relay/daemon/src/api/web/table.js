@@ -1,7 +1,7 @@
 // The table of rules: worst first, as many rows as are wanted, and below the chosen rule its inputs and
 // outputs with their counts.
 
-import { droppedBy, judge, why } from "./state.js";
+import { droppedBy, isLate, judge, reason } from "./state.js";
 import { drops, duration, element, scaled, whole, words } from "./words.js";
 
 const COLUMNS = ["name", "state", "path", "number now", "number long", "number bits", "number received",
@@ -32,8 +32,17 @@ export class Table {
     }
     // Rows are moved only where the order differs.
     const { children } = this.body;
-    const same = children.length === lines.length && lines.every((line, place) => children[place] === line);
-    if (!same) this.body.replaceChildren(...lines);
+    const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
+    const place = [...children].indexOf(focused?.closest("tr"));
+    lines.forEach((line, at) => {
+      if (children[at] !== line) this.body.insertBefore(line, children[at] ?? null);
+    });
+    while (children.length > lines.length) this.body.lastChild.remove();
+    // A line that was moved has lost the focus, and of one that is gone the next has it.
+    if (focused !== null && document.activeElement !== focused) {
+      const next = lines.length === 0 ? null : lines[Math.min(place, lines.length - 1)].querySelector("a");
+      (focused.isConnected ? focused : next)?.focus({ preventScroll: true });
+    }
     for (const name of this.rows.keys()) if (!shown.has(name)) this.rows.delete(name);
   }
 
@@ -69,11 +78,10 @@ function fill({ line, cells, link }, rule, isChosen) {
   const { packets_1s: now, packets_10s: long, bits_1s: bits } = rule.rates;
   const { reasons, total } = droppedBy(rule);
   const sent = rule.outputs.reduce((all, output) => all + output.sent.packets, 0);
-  const silent = state === "silent" && rule.silent_seconds !== undefined && !why(rule)
-    ? `no packet for ${duration(rule.silent_seconds)}` : undefined;
+  const why = reason(rule);
   const texts = [
     rule.name, state, rule.path, whole(now), whole(long), scaled(bits, "bit"), whole(rule.received.packets),
-    whole(sent), whole(total), [why(rule), silent, drops(reasons)].filter(Boolean).join("; "),
+    whole(sent), whole(total), [why, drops(reasons)].filter(Boolean).join("; "),
   ];
   texts.forEach((text, place) => {
     if (place > 0 && cells[place].textContent !== text) cells[place].textContent = text;
@@ -81,8 +89,8 @@ function fill({ line, cells, link }, rule, isChosen) {
   link.setAttribute("aria-expanded", String(isChosen));
   cells[1].className = `state ${state}`;
   cells[9].title = texts[9];
-  line.title = why(rule) ?? rule.path_reason;
-  const shade = { up: "", idle: "", disabled: "pale", degraded: "amber" }[state] ?? "red";
+  line.title = why ?? rule.path_reason;
+  const shade = { up: "", idle: "", disabled: "pale", degraded: "amber", waiting: isLate(rule) ? "amber" : "" }[state] ?? "red";
   line.className = [shade, isChosen ? "chosen" : ""].join(" ").trim();
 }
 
@@ -104,7 +112,7 @@ function ends(rule, history) {
     });
   };
   rule.inputs.forEach((input, index) => {
-    const state = rule.state === "disabled" ? "disabled" : input.joined ? "joined" : "down";
+    const state = input.condition === "up" ? "joined" : input.condition;
     add(`← ${input.at}`, state, history.came(rule.name, index), input.received, input.last_packet_seconds,
       [input.reason, input.trouble, words("line", input).join(", "), drops(Object.entries(rule.dropped))]
         .filter(Boolean).join("; "));

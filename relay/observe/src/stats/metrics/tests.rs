@@ -81,7 +81,7 @@ fn every_number_of_the_statistics_is_a_sample() {
     let page = page(Format::Prometheus, &all(stats()));
     let output = r#"rule="cam1",output="239.10.1.1%eth1:6001""#;
     for line in [
-        r#"mcr_build_info{version="1.2.3",instance="default"} 1"#,
+        r#"mcr_build_info{version="1.2.3",name="default"} 1"#,
         "mcr_uptime_seconds 12.5",
         "mcr_config_generation 4",
         "mcr_config_last_reload_successful 0",

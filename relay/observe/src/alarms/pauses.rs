@@ -1,0 +1,154 @@
+//! Silence of a stream that its rule does not watch. How long it may pause is learnt from its last pauses:
+//! one of a packet each ten seconds is not silent in between, and one of a thousand a second soon is.
+
+use config::Silence;
+
+use super::{SECOND_NS, nanoseconds, silence};
+
+/// What any stream may pause.
+const LEAST_NS: u64 = 2 * SECOND_NS;
+/// So many times its longest pause a stream may pause.
+const TIMES: u64 = 5;
+/// Pauses that are known.
+const KNOWN: usize = 20;
+/// Up to this they come to no more than any stream may.
+const SHORT_NS: u64 = LEAST_NS / TIMES;
+
+/// What is known of a stream's pauses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pauses {
+    /// The last ones in nanoseconds, the newest last; none while all are short.
+    last: Option<Box<[u64; KNOWN]>>,
+    /// How long it may pause.
+    longest_ns: Option<u64>,
+    /// Since when it has been silent, in nanoseconds of `CLOCK_MONOTONIC`.
+    silent_ns: Option<u64>,
+}
+
+/// What became of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Nothing has come for so long, in nanoseconds.
+    Silent(u64),
+    /// Packets come again, after so long.
+    Back(u64),
+}
+
+impl Pauses {
+    /// Takes in that so many packets came, the longest pause before one of which was that long.
+    pub(crate) fn note(&mut self, packets: u64, gap_ns: u64) {
+        if packets == 0 || gap_ns <= SHORT_NS && self.last.is_none() {
+            return;
+        }
+        let last = self.last.get_or_insert_default();
+        let count = usize::try_from(packets).unwrap_or(KNOWN).min(KNOWN);
+        last.rotate_left(count);
+        last[KNOWN - count..].fill(0);
+        last[KNOWN - 1] = gap_ns;
+        if last.iter().all(|gap_ns| *gap_ns <= SHORT_NS) {
+            self.last = None;
+        }
+    }
+
+    /// Looks whether one whose last packet came then is silent now; `allowed` is none where it is not to
+    /// be judged. Tells nothing of what had come before the daemon (`is_first`).
+    pub(crate) fn look(
+        &mut self,
+        now_ns: u64,
+        last_ns: u64,
+        (allowed, is_first): (Option<Silence>, bool),
+    ) -> Option<Pause> {
+        self.longest_ns = allowed.and_then(|allowed| self.longest_ns(allowed));
+        let Some(longest_ns) = self.longest_ns.filter(|_| last_ns > 0) else {
+            self.silent_ns = None;
+            return None;
+        };
+        match (self.silent_ns, silence(now_ns, last_ns, longest_ns)) {
+            (None, Some(silent_ns)) => {
+                self.silent_ns = Some(last_ns);
+                (!is_first).then_some(Pause::Silent(silent_ns))
+            }
+            (Some(since_ns), _) if since_ns < last_ns => {
+                self.silent_ns = None;
+                Some(Pause::Back(last_ns - since_ns))
+            }
+            _ => None,
+        }
+    }
+
+    /// How long it may pause, by the last look.
+    pub(crate) const fn allowed_ns(&self) -> Option<u64> {
+        self.longest_ns
+    }
+
+    /// How long it may still pause, where it is not silent yet.
+    pub(crate) const fn due_after_ns(&self) -> Option<u64> {
+        match self.silent_ns {
+            None => self.longest_ns,
+            Some(_) => None,
+        }
+    }
+
+    fn longest_ns(&self, allowed: Silence) -> Option<u64> {
+        match allowed {
+            Silence::Off => None,
+            Silence::After(time) => Some(nanoseconds(time)),
+            Silence::Auto => {
+                let longest = self.last.iter().flat_map(|last| last.iter()).max();
+                Some(longest.map_or(LEAST_NS, |gap_ns| LEAST_NS.max(TIMES * gap_ns)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks twice a second at a stream of a packet each so many milliseconds for a minute, then at none.
+    /// Gives the looks at which it was told to be silent, from the last packet on.
+    fn told(every_ms: u64, allowed: Silence) -> (usize, Vec<u64>) {
+        let mut pauses = Pauses::default();
+        let (mut before, mut flickers, mut told) = ((0, 0), 0, Vec::new());
+        for look in 1..1000 {
+            let now_ns = look * SECOND_NS / 2;
+            let packets = (now_ns / 1_000_000).min(60_000) / every_ms;
+            let last_ns = packets * every_ms * 1_000_000;
+            if packets > before.0 && before.0 > 0 {
+                pauses.note(packets - before.0, last_ns - before.1);
+            }
+            before = (packets, last_ns);
+            match pauses.look(now_ns, last_ns, (Some(allowed), false)) {
+                Some(Pause::Silent(_)) if look > 120 => told.push(look - 120),
+                Some(Pause::Silent(_)) => flickers += 1,
+                _ => {}
+            }
+        }
+        (flickers, told)
+    }
+
+    #[test]
+    fn a_slow_stream_does_not_flicker_and_a_fast_one_is_soon_silent() {
+        assert_eq!(told(100, Silence::Auto), (0, vec![5]));
+        assert_eq!(told(1000, Silence::Auto), (0, vec![11]));
+        assert_eq!(told(2000, Silence::Auto), (0, vec![21]));
+        // Its first pause is not known yet.
+        assert_eq!(told(10_000, Silence::Auto), (1, vec![101]));
+        assert_eq!(told(1000, Silence::Off), (0, vec![]));
+        let after = Silence::After(std::time::Duration::from_secs(3));
+        assert_eq!(told(1000, after), (0, vec![7]));
+    }
+
+    #[test]
+    fn an_outage_is_forgotten_with_twenty_packets() {
+        let mut pauses = Pauses::default();
+        let allowed = |pauses: &Pauses| pauses.longest_ns(Silence::Auto);
+        pauses.note(1, 100 * SECOND_NS);
+        assert_eq!(allowed(&pauses), Some(500 * SECOND_NS));
+        pauses.note(19, 0);
+        assert_eq!(allowed(&pauses), Some(500 * SECOND_NS));
+        pauses.note(1, 0);
+        assert_eq!(allowed(&pauses), Some(LEAST_NS));
+        assert!(pauses.last.is_none());
+    }
+}
