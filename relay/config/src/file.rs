@@ -156,7 +156,9 @@ impl<'a> Reader<'a> {
                 }
                 "rule" => self.rules(value),
                 unknown => {
-                    let message = format!("unknown key {unknown:?}; there are {KEYS}");
+                    let keys = KEYS.split(", ").map(|key| key.trim_matches(['[', ']']));
+                    let hint = rules::near::hint(unknown, keys);
+                    let message = format!("unknown key {unknown:?}; there are {KEYS}{hint}");
                     self.refuse(Some(key.span()), message);
                 }
             }

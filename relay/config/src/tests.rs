@@ -1,5 +1,7 @@
 //! Files that are right, files that are wrong, and the way to a file and back.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use rules::path::PathChoice;
 
@@ -155,12 +157,12 @@ limit = "fast"
         errors(text),
         [
             "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]",
-            "mcr.toml:4: interface eth0: unknown field `gor`, expected one of `gro`, `path`, `over`, `local`, `remote`, `port`, `id`, `mtu`",
+            "mcr.toml:4: interface eth0: unknown field `gor`, expected one of `gro`, `path`, `over`, `local`, `remote`, `port`, `id`, `mtu`; did you mean gro?",
             "mcr.toml:5: interface \"a b\": holds white space; write it without",
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
             "mcr.toml:11: rule \"cam1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
             "mcr.toml:12: rule \"cam1\": output 10.9.9.9:7000,ttl=0: ttl=0: give 1 to 255, dec (one less, as a router) or keep",
-            "mcr.toml:16: rule \"cam1\": unknown field `inptu`, expected one of `name`, `input`, `inputs`, `outputs`, `mode`, `interfaces`, `group`, `source`, `ttl`, `window`, `path`, `local`, `limit`, `burst`, `failover`, `merge`, `health`, `share`, `enabled`, `comment`, `labels`",
+            "mcr.toml:16: rule \"cam1\": unknown field `inptu`, expected one of `name`, `input`, `inputs`, `outputs`, `mode`, `interfaces`, `group`, `source`, `ttl`, `window`, `path`, `local`, `limit`, `burst`, `failover`, `merge`, `health`, `share`, `enabled`, `comment`, `labels`; did you mean input?",
             "mcr.toml:21: rule \"cam3\": path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
             "mcr.toml:23: rule without a name: missing field `name`",
             "mcr.toml:29: rule \"cam4\": invalid type: integer `7`, expected an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }",
@@ -391,6 +393,7 @@ max_rules = 100
 max_memberships = 200
 gro = "off"
 backlog = "off"
+silence = "5s"
 on_full = "warn"
 allow_link_local = true
 keep_forwarding = false
@@ -412,6 +415,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         max_memberships: Some(200),
         gro: Some(Automatic::Off),
         backlog: Some(Automatic::Off),
+        silence: Some(Silence::After(Duration::from_secs(5))),
         on_full: Some(OnFull::Warn),
         allow_link_local: Some(true),
         keep_forwarding: Some(false),
@@ -424,7 +428,7 @@ outputs = ["224.0.0.251%eth1:5353"]
     for (line, expected) in [
         (
             "listen = 9469",
-            "listen = 9469: give ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
+            "listen = 9469: give ADDRESS:PORT, as in 127.0.0.1:9469, [::1]:9469, localhost:9469, or :9469 for all of IPv4",
         ),
         (
             "path = \"fast\"",
@@ -443,6 +447,10 @@ outputs = ["224.0.0.251%eth1:5353"]
         ("max_rules = 0", "max_rules = 0: give 1 or more"),
         ("max_memberships = 0", "max_memberships = 0: give 1 or more"),
         ("gro = \"on\"", "gro = \"on\": give \"auto\" or \"off\""),
+        (
+            "silence = \"soon\"",
+            "silence = \"soon\": give auto, a time from 1s to 24h such as 5s, or off",
+        ),
         ("backlog = 9", "backlog = \"9\": give \"auto\" or \"off\""),
         (
             "on_full = \"stop\"",

@@ -15,4 +15,4 @@ mod window;
 
 pub(crate) use draw::draw;
 pub(crate) use feed::Feed;
-pub(crate) use screen::Screen;
+pub(crate) use screen::{Screen, Sort};

@@ -1,8 +1,9 @@
-//! What somebody may have meant: of names that exist the one that a slip away is another.
+//! What somebody may have meant: of names that there are the one that a slip of the finger is away.
 
-/// The first of `known` that is one letter more, less, other or swapped away from `name`.
+/// The first of `known` that `name` may have been meant for, two letters of it swapped perhaps.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known.into_iter().find(|known| is_near(name, known))
+    let is_near = |known: &&str| similar(known, name) || swapped(known, name);
+    known.into_iter().find(is_near)
 }
 
 /// `; did you mean NAME?` where there is one, as the end of a text.
@@ -10,18 +11,28 @@ pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String 
     nearest(name, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
 }
 
-fn is_near(one: &str, other: &str) -> bool {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let same = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
-    let (one, other) = (&one[same..], &other[same..]);
-    match (one, other) {
-        ([], []) => false,
-        ([a, b, rest @ ..], [c, d, others @ ..]) if (a, b) == (d, c) && rest == others => true,
-        _ => {
-            let behind = |of: &[char]| of.get(1..).unwrap_or_default().to_vec();
-            let (rest, others) = (behind(one), behind(other));
-            rest == others || rest == other || others == one
+/// Says whether one letter was mistyped, left out or put in, or only the case differs.
+pub(crate) fn similar(known: &str, asked: &str) -> bool {
+    let (a, b) = (known.to_ascii_lowercase(), asked.to_ascii_lowercase());
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let start = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[start..], &b[start..]);
+    let end = a.iter().rev().zip(b.iter().rev());
+    let end = end.take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[..a.len() - end], &b[..b.len() - end]);
+    // cam1 and cam2 are neighbours, not a slip of the finger.
+    let numbers = a.iter().chain(b).any(u8::is_ascii_digit);
+    a.len() <= 1 && b.len() <= 1 && !numbers
+}
+
+fn swapped(known: &str, asked: &str) -> bool {
+    let (a, b) = (known.as_bytes(), asked.as_bytes());
+    let start = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    match (&a[start..], &b[start..]) {
+        ([one, two, rest @ ..], [three, four, others @ ..]) => {
+            (one, two, rest) == (four, three, others)
         }
+        _ => false,
     }
 }
 
@@ -31,12 +42,10 @@ mod tests {
 
     #[test]
     fn finds_what_is_one_slip_away() {
-        for name in [
-            "eht1", "et1", "eth", "eeth1", "eth11", "etn1", "eth2", "th1",
-        ] {
+        for name in ["eht1", "et1", "eeth1", "etn1", "th1", "Eth1"] {
             assert_eq!(nearest(name, ["lo", "eth1"]), Some("eth1"), "{name}");
         }
-        for name in ["eth1", "ens1", "e1", "the1", "", "eth123"] {
+        for name in ["eth2", "eth11", "eth", "ens1", "e1", "the11", ""] {
             assert_eq!(nearest(name, ["eth1"]), None, "{name}");
         }
         assert_eq!(

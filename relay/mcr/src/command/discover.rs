@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(value_name = "IFACE", add = completion::interface())]
     interfaces: Vec<String>,
     /// How long to listen, in seconds
-    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = super::traffic_run::seconds)]
     duration: Duration,
     /// Ask for these groups meanwhile, on each of the interfaces
     #[arg(long, value_name = "GROUP", num_args = 1.., value_parser = group)]
@@ -141,35 +141,8 @@ fn join(groups: &[IpAddr], interfaces: &[Interface]) -> Result<Memberships, Fail
     }
 }
 
-/// Reads a time as `5`, `5s`, `500ms`, `10m` or `1h`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let with_unit = |(unit, scale)| Some((text.strip_suffix(unit)?, scale));
-    let (number, scale) = units.into_iter().find_map(with_unit).unwrap_or((text, 1.0));
-    let seconds = number.parse::<f64>().map(|number| number * scale);
-    let time = seconds
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.ok_or_else(|| "a time such as 5s, 500ms or 10m".to_owned())
-}
-
 fn group(text: &str) -> Result<IpAddr, String> {
     let group: Option<IpAddr> = text.parse().ok();
     let group = group.filter(IpAddr::is_multicast);
     group.ok_or_else(|| "not a multicast group".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_may_have_their_unit() {
-        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
-        assert_eq!(duration("2.5s"), Ok(Duration::from_millis(2500)));
-        assert_eq!(duration("300ms"), Ok(Duration::from_millis(300)));
-        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
-        assert!(duration("5 minutes").is_err() && duration("-1s").is_err());
-    }
 }

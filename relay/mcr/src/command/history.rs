@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::reply::{History, Steps};
 use comfy_table::CellAlignment;
 
-use super::discover::duration;
+use super::traffic_run::seconds as duration;
 use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};

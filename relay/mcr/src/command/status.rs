@@ -1,6 +1,7 @@
 //! `mcr status`: the daemon on one screen.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use api::reply::{
@@ -142,7 +143,10 @@ fn tunnel_text(tunnel: &TunnelStatus) -> String {
 
 /// The configuration file, and what became of reading it again.
 fn read(config: &str, last: Option<&Reload>) -> String {
+    // Where it may not be looked nothing is said.
+    let is_missing = matches!(Path::new(config).try_exists(), Ok(false));
     match last {
+        None if is_missing => format!("none; {config} is not there"),
         None => config.to_owned(),
         Some(Reload { at_ms, succeeded }) => {
             let outcome = if *succeeded {
@@ -182,7 +186,7 @@ fn troubles(text: &mut String, stats: &Stats) {
     {
         let _ = writeln!(
             text,
-            "{:<16} and {more} more; mcr top, s sorts by state",
+            "{:<16} and {more} more; mcr top begins with the worst",
             ""
         );
     }

@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::selection::Selection;
-use crate::top::{Feed, Screen, draw};
+use crate::top::{Feed, Screen, Sort, draw};
 
 /// How long a key waits at most for news to be drawn first.
 const TURN: Duration = Duration::from_millis(100);
@@ -18,12 +18,15 @@ const TURN: Duration = Duration::from_millis(100);
 /// Watch rules, rates, drops, workers and events on the terminal
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  mcr top\n  mcr top cam --interval 5                  rules whose names contain cam"
+    after_help = "Examples:\n  mcr top\n  mcr top cam --interval 5                  rules whose names contain cam\n  mcr top --sort rate                       the busiest first, not the worst"
 )]
 pub(crate) struct Args {
     /// Seconds between two looks
     #[arg(long, value_name = "S", default_value = "1", value_parser = super::watch::interval)]
     interval: Duration,
+    /// Order of the rules; s goes on to the next
+    #[arg(long, value_enum, default_value_t = Sort::State)]
+    sort: Sort,
     #[command(flatten)]
     selection: Selection,
     /// Show only what contains this, as typed after /
@@ -39,6 +42,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     // A daemon that is not there at all is reported as by every other subcommand.
     Control::open(global)?.status()?;
     let mut screen = Screen::default();
+    screen.sort = args.sort;
     screen.filter.clone_from(&args.filter);
     screen.selection.clone_from(&args.selection);
     let feed = Feed::start(global, args.interval, screen.query());

@@ -68,12 +68,16 @@ fn grouped(n: u64, text: &mut dyn Write) {
     text.write_str(&render::count(n)).unwrap_or_default();
 }
 
-/// Reads a length of time in seconds.
+/// Reads a time as `5`, which are seconds, `5s`, `500ms`, `10m` or `1h`.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let with_unit = |(unit, scale)| Some((text.strip_suffix(unit)?, scale));
+    let (number, scale) = units.into_iter().find_map(with_unit).unwrap_or((text, 1.0));
+    let seconds = number.parse::<f64>().map(|number| number * scale);
+    let time = seconds
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| "a time such as 5s, 500ms or 10m".to_owned())
 }
 
 /// Reads a number above 0 with an optional k, M or G.
@@ -124,4 +128,19 @@ pub(super) fn refusal(error: Error) -> Failure {
         Error::Socket { source, .. } => status_of(source),
     };
     Failure::new(status, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_may_have_their_unit() {
+        assert_eq!(seconds("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(seconds("2.5s"), Ok(Duration::from_millis(2500)));
+        assert_eq!(seconds("300ms"), Ok(Duration::from_millis(300)));
+        assert_eq!(seconds("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(seconds("1h"), Ok(Duration::from_secs(3600)));
+        assert!(seconds("5 minutes").is_err() && seconds("-1s").is_err());
+    }
 }

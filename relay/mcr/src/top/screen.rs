@@ -17,14 +17,18 @@ use crate::selection::Selection;
 const EVENTS_KEPT: usize = 500;
 
 /// Order of the rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
-    /// As the configuration has them.
+    /// As the configuration has them
     #[default]
     Configured,
+    /// By name
     Name,
+    /// Busiest first
     Rate,
+    /// Most lost first
     Drops,
+    /// Worst first
     State,
 }
 
@@ -51,11 +55,11 @@ impl Sort {
 
     const fn next(self) -> Self {
         match self {
-            Self::Configured => Self::Name,
+            Self::Configured => Self::State,
             Self::Name => Self::Rate,
             Self::Rate => Self::Drops,
-            Self::Drops => Self::State,
-            Self::State => Self::Configured,
+            Self::Drops => Self::Configured,
+            Self::State => Self::Name,
         }
     }
 }

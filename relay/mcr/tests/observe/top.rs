@@ -126,7 +126,14 @@ fn top_goes_through_more_rules_than_it_is_told() {
     bed.daemon.apply(&super::page::config(1200, 700)).unwrap();
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let socket = bed.daemon.socket().display().to_string();
-    let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);
+    let screen = Screen::start(&[
+        mcr,
+        "--socket".to_owned(),
+        socket,
+        "top".to_owned(),
+        "--sort".to_owned(),
+        "configured".to_owned(),
+    ]);
     let begins = |text: &str, name: &str| text.lines().any(|line| line.starts_with(name));
     let shown = screen.until("the first rules are shown", |text| begins(text, "r0000 "));
     assert!(

@@ -115,7 +115,11 @@ mod tests {
             let packets = (now_ns / 1_000_000).min(60_000) / every_ms;
             let last_ns = packets * every_ms * 1_000_000;
             if packets > before.0 && before.0 > 0 {
-                pauses.note(packets - before.0, last_ns - before.1);
+                let until_ns = match packets - before.0 {
+                    1 => last_ns,
+                    _ => now_ns - SECOND_NS / 2,
+                };
+                pauses.note(packets - before.0, until_ns.saturating_sub(before.1));
             }
             before = (packets, last_ns);
             match pauses.look(now_ns, last_ns, (Some(allowed), false)) {

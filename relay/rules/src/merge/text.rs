@@ -281,7 +281,7 @@ mod tests {
             ),
             (
                 "by=rtp,widow=5ms",
-                "merge: there is no key \"widow\"; there are by, window, packets, offset, bytes, order, session, count",
+                "merge: there is no key \"widow\"; there are by, window, packets, offset, bytes, order, session, count; did you mean window?",
             ),
             ("by=rtp,by=mdp3", "merge: by is given twice; leave one out"),
             (

@@ -316,7 +316,7 @@ mod tests {
             ),
             (
                 "tll=3",
-                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier",
+                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier; did you mean ttl?",
             ),
             ("ttl=3,ttl=3", "option ttl is given twice; leave one out"),
             (

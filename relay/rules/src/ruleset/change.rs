@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::place::Place;
 use super::set::RuleSet;
 use crate::document::RuleDocument;
+use crate::near::similar;
 use crate::problem::Problems;
 use crate::rule::Rule;
 use crate::shared_map::SharedMap;
@@ -186,18 +187,4 @@ pub fn listed(names: &[String]) -> String {
         0 => shown.join(", "),
         _ => format!("{} and {more} more", shown.join(", ")),
     }
-}
-
-/// Says whether one letter was mistyped, left out or put in, or only the case differs.
-fn similar(known: &str, asked: &str) -> bool {
-    let (a, b) = (known.to_ascii_lowercase(), asked.to_ascii_lowercase());
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let start = a.iter().zip(b).take_while(|(a, b)| a == b).count();
-    let (a, b) = (&a[start..], &b[start..]);
-    let end = a.iter().rev().zip(b.iter().rev());
-    let end = end.take_while(|(a, b)| a == b).count();
-    let (a, b) = (&a[..a.len() - end], &b[..b.len() - end]);
-    // cam1 and cam2 are neighbours, not a slip of the finger.
-    let numbers = a.iter().chain(b).any(u8::is_ascii_digit);
-    a.len() <= 1 && b.len() <= 1 && !numbers
 }

@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use super::{Refusal, Row};
+use crate::near;
 
 /// What options of one kind have in common.
 #[derive(Debug)]
@@ -106,11 +107,12 @@ impl OptionProblem {
 
     fn unknown(group: &Group, key: &str) -> Self {
         let keys: Vec<&str> = group.rows.iter().map(|row| row.key).collect();
+        let hint = near::hint(key, keys.iter().copied());
         let (kind, keys) = (group.kind(), keys.join(", "));
         Self::new(
             group,
             key,
-            format!("there is no {kind} {key:?}; there are {keys}"),
+            format!("there is no {kind} {key:?}; there are {keys}{hint}"),
         )
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 
 use super::{Row, Setting};
+use crate::near;
 
 /// Reads a key that is one of these rows'.
 pub struct Key<'a>(pub &'a [&'static [Row]]);
@@ -34,7 +35,8 @@ impl Visitor<'_> for Key<'_> {
                 [one, other] => format!("{one} or {other}"),
                 keys => format!("one of {}", keys.join(", ")),
             };
-            E::custom(format!("unknown field `{key}`, expected {expected}"))
+            let hint = near::hint(key, rows().map(|row| row.key));
+            E::custom(format!("unknown field `{key}`, expected {expected}{hint}"))
         })
     }
 }

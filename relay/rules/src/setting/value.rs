@@ -1,7 +1,7 @@
 //! Types of values: how each is read and written.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -74,9 +74,9 @@ macro_rules! plain {
 
 const ADDRESS_AND_PORT: TextForm = TextForm {
     name: "ADDRESS:PORT",
-    fits: |text| text.parse::<SocketAddr>().is_ok(),
-    pattern: r"([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]{1,5}",
-    remedy: "ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
+    fits: |text| address_and_port(text).is_some(),
+    pattern: r"([0-9.]+|\*|localhost|\[[0-9A-Fa-f:.]+(%[0-9]+)?\])?:[0-9]{1,5}",
+    remedy: "ADDRESS:PORT, as in 127.0.0.1:9469, [::1]:9469, localhost:9469, or :9469 for all of IPv4",
     is_quoted: false,
     ..ANY
 };
@@ -93,8 +93,29 @@ plain! {
     u8, Form::number(0, u8::MAX as u64);
     u16, Form::number(0, u16::MAX as u64);
     u32, Form::number(0, u32::MAX as u64);
-    SocketAddr, Form::Text(&ADDRESS_AND_PORT);
     String, Form::Text(&ANY);
+}
+
+/// Everyday spellings too: `localhost:9469`, and `:9469` or `*:9469` for every address of IPv4.
+fn address_and_port(text: &str) -> Option<SocketAddr> {
+    let of = |address: Ipv4Addr, port: &str| Some((address, port.parse().ok()?).into());
+    match text.rsplit_once(':')? {
+        ("" | "*", port) => of(Ipv4Addr::UNSPECIFIED, port),
+        ("localhost", port) => of(Ipv4Addr::LOCALHOST, port),
+        _ => text.parse().ok(),
+    }
+}
+
+impl Setting for SocketAddr {
+    const FORM: Form = Form::Text(&ADDRESS_AND_PORT);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        address_and_port(text).ok_or(Refusal::Form)
+    }
+
+    fn text(&self, _: &Form) -> String {
+        self.to_string()
+    }
 }
 
 impl Setting for Duration {

@@ -30,9 +30,8 @@ let stats = null;
 let [chosen, sort, only] = [null, "state", null];
 let limit = ROWS;
 let isWhole = true;
-// The next look, whether one goes on, and whether something else is to be asked right after it; how much
-// later than usual it is meant to be.
-let [next, isLooking, again, pause] = [undefined, false, false, 0];
+// The next look, whether one goes on, and whether something else is to be asked right after it.
+let [next, isLooking, again] = [undefined, false, false];
 
 async function look() {
   const began = performance.now();
@@ -59,9 +58,9 @@ async function look() {
   // rules one takes long, and the daemon has other work.
   const took = performance.now() - began;
   isLooking = false;
-  const wait = Math.max(LOOK_MS - took, hasFailed ? 0 : 3 * took - LOOK_MS, LOOK_MS / 4);
-  pause = Math.max(0, wait - LOOK_MS);
-  next = setTimeout(look, again ? 0 : wait);
+  const wait = Math.max(LOOK_MS - took, hasFailed ? 0 : 3 * took - LOOK_MS);
+  const most = Math.max(STALE_SECONDS * 1000 - took - LOOK_MS / 4, LOOK_MS / 4);
+  next = setTimeout(look, again ? 0 : Math.min(Math.max(wait, LOOK_MS / 4), most));
 }
 
 // Which rules the daemon is to tell.
@@ -215,7 +214,7 @@ function speak(text) {
 // Greys what is shown when nothing new has come for too long, by this page's clock.
 function showAge() {
   const [age, { body }] = [secondsSinceAnswer(), document];
-  const isStale = age > STALE_SECONDS + pause / 1000 && stats !== null;
+  const isStale = age > STALE_SECONDS && stats !== null;
   byId("stale").hidden = !isStale;
   byId("stale").textContent = isStale ? `last answer ${duration(Math.floor(age))} ago` : "";
   if (isStale !== body.classList.contains("stale")) {

@@ -112,7 +112,7 @@ function ends(rule, history) {
     });
   };
   rule.inputs.forEach((input, index) => {
-    const state = input.condition === "up" ? "joined" : input.condition;
+    const state = rule.state === "disabled" ? "disabled" : input.joined ? "joined" : "down";
     add(`← ${input.at}`, state, history.came(rule.name, index), input.received, input.last_packet_seconds,
       [input.reason, input.trouble, words("line", input).join(", "), drops(Object.entries(rule.dropped))]
         .filter(Boolean).join("; "));

@@ -255,12 +255,12 @@ fn read_capture(path: &Path) -> Result<Capture, Failure> {
 fn rate(text: &str) -> Result<SendRate, String> {
     match text {
         "max" => Ok(SendRate::Max),
-        _ => number(text).map(SendRate::Pps),
+        _ => number(text.strip_suffix("pps").unwrap_or(text)).map(SendRate::Pps),
     }
 }
 
 fn percentage(text: &str) -> Result<f64, String> {
-    let percent = text.parse::<f64>().ok();
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "not a percentage from 0 to 100".to_owned())
 }
@@ -274,6 +274,15 @@ fn bitrate(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_and_percentages_are_written_as_in_rules() {
+        for text in ["1kpps", "1000pps", "1k", "1000"] {
+            let is_thousand = matches!(rate(text), Ok(SendRate::Pps(1000.0)));
+            assert!(is_thousand, "{text}");
+        }
+        assert_eq!((percentage("2%"), percentage("2")), (Ok(2.0), Ok(2.0)));
+    }
 
     #[test]
     fn a_bitrate_is_written_as_in_rules() {
