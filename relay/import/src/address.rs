@@ -1,6 +1,6 @@
 //! Addresses, ports and interfaces as files write them; each says itself what is wrong with it.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rules::endpoint::check_interface_name;
 use rules::net::{Ports, Prefix};
@@ -47,6 +47,22 @@ pub(crate) fn sources<'t>(
     hosts(read.collect::<Result<Vec<IpAddr>, Why>>()?, group)
 }
 
+/// Reads a sender, or a range of so few that each can be named.
+pub(crate) fn senders(text: &str, group: IpAddr) -> Result<Vec<IpAddr>, Why> {
+    let Some((first, length)) = text.split_once('/') else {
+        return sources([text], group);
+    };
+    let first = address(first)?;
+    let whole = Prefix::host(first).length;
+    let length: Option<u8> = length.parse().ok().filter(|length| *length <= whole);
+    let length = length.ok_or(Why::Form("a range of senders, as in 10.0.0.0/28"))?;
+    let count = 1_u32.checked_shl((whole - length).into());
+    let count = count.filter(|count| *count as usize <= SOURCES_MAX);
+    let first = Prefix::new(first, length).address;
+    let all = (0..count.ok_or(Why::SourceRange)?).filter_map(|n| offset(first, n));
+    hosts(all, group)
+}
+
 /// The senders of a group, each once.
 pub(crate) fn hosts(
     addresses: impl IntoIterator<Item = IpAddr>,
@@ -84,6 +100,14 @@ pub(crate) fn interface(text: &str) -> Result<String, Why> {
 /// Reads an address.
 pub(crate) fn address(text: &str) -> Result<IpAddr, Why> {
     text.parse().map_err(|_| Why::Name(excerpt(text)))
+}
+
+/// The address that comes so many behind another.
+pub(crate) fn offset(first: IpAddr, n: u32) -> Option<IpAddr> {
+    Some(match first {
+        IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().checked_add(n)?).into(),
+        IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits().checked_add(n.into())?).into(),
+    })
 }
 
 fn is_host(address: IpAddr) -> bool {

@@ -1,6 +1,7 @@
 //! What a file says: streams as they are sent, before anything is known of the relay.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use config::MAX_RULES;
 use rules::net::{Ports, Prefix};
@@ -26,6 +27,8 @@ pub struct Stream {
     pub name: Option<String>,
     /// Where it is sent to; more than one bring the same packets of RTP.
     pub legs: Vec<Leg>,
+    /// How long the last leg comes behind the first one.
+    pub delay: Duration,
     /// Where the file sends it on to; empty where it does not say.
     pub to: Vec<To>,
     /// Whether it is to be relayed.
@@ -43,6 +46,8 @@ pub struct Leg {
     pub ports: Option<Ports>,
     /// The relay's interface, where the file says which.
     pub interface: Option<String>,
+    /// Which of its stream's legs the file has it as, from 0, whatever became of the others.
+    pub number: usize,
 }
 
 impl Leg {
@@ -88,6 +93,7 @@ impl Stream {
             place,
             name,
             legs: vec![leg],
+            delay: Duration::ZERO,
             to: Vec::new(),
             enabled: true,
         }

@@ -2,6 +2,8 @@
 //! requests). Parameters come first; where they leave group or port open, the SDP in `transport_file`
 //! says them.
 
+use std::time::Duration;
+
 use rules::merge::LINES_MAX;
 use rules::net::{Ports, Prefix};
 use serde_json::{Map, Value};
@@ -49,9 +51,11 @@ fn resource(value: &Value, part: &str, found: &mut Found) {
         Some(text) if legs.is_empty() || legs.iter().any(|(_, leg)| is_open(leg)) => {
             let before = found.streams.len();
             sdp::read(text, &join(&part, "transport_file.data"), found);
-            for stream in &mut found.streams[before..] {
+            let streams = &mut found.streams[before..];
+            let is_alone = streams.len() == 1;
+            for stream in streams {
                 stream.enabled = enabled;
-                without_switched_off(stream, &legs);
+                as_told(stream, is_alone, &legs);
             }
             leave(legs.into_iter().filter(|(_, leg)| !is_open(leg)), found);
         }
@@ -64,7 +68,10 @@ fn read_legs(legs: &[&Value], part: &str, found: &mut Found) -> Vec<(Place, Resu
     let mut read = Vec::new();
     for (index, value) in legs.iter().enumerate() {
         let place = Place::part(&join(part, &format!("transport_params[{index}]")));
-        let leg = leg(value);
+        let leg = leg(value).map(|leg| Leg {
+            number: index,
+            ..leg
+        });
         if leg.is_ok() || is_open(&leg) {
             unsupported(value, &place, found);
         }
@@ -89,6 +96,7 @@ fn take(
         place: place.clone(),
         name,
         legs: legs.into_iter().filter_map(|(_, leg)| leg.ok()).collect(),
+        delay: Duration::ZERO,
         to: Vec::new(),
         enabled,
     });
@@ -115,15 +123,17 @@ fn is_open(leg: &Result<Leg, Why>) -> bool {
     matches!(leg, Err(Why::Unset(_)))
 }
 
-/// Takes the legs that parameters switch off out of a stream that the SDP has.
-fn without_switched_off(stream: &mut Stream, legs: &[(Place, Result<Leg, Why>)]) {
-    let is_off = |index: usize| matches!(legs.get(index), Some((_, Err(Why::LegOff))));
-    let mut index = 0;
-    if stream.legs.len() > 1 {
-        stream.legs.retain(|_| {
-            index += 1;
-            !is_off(index - 1)
-        });
+/// Has the legs of a stream of the SDP as parameters say: those come first, and switch legs off.
+fn as_told(stream: &mut Stream, is_alone: bool, legs: &[(Place, Result<Leg, Why>)]) {
+    let told = |leg: &Leg| Some(&legs.get(leg.number)?.1);
+    let is_off = |leg: &Leg| matches!(told(leg), Some(Err(Why::LegOff)));
+    if !stream.legs.iter().all(is_off) {
+        stream.legs.retain(|leg| !is_off(leg));
+    }
+    for leg in stream.legs.iter_mut().filter(|_| is_alone) {
+        if let Some(Ok(own)) = told(leg) {
+            *leg = own.clone();
+        }
     }
 }
 
@@ -146,6 +156,7 @@ fn leg(value: &Value) -> Result<Leg, Why> {
         group: Prefix::host(group),
         ports: Some(port(value)?),
         interface: None,
+        number: 0,
     })
 }
 

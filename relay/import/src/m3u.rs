@@ -1,7 +1,7 @@
 //! Playlists of a URL a line, as tvheadend, VLC and providers write them: a title before each
 //! (`#EXTINF`), and what only players need.
 
-use crate::found::{Found, Stream};
+use crate::found::Found;
 use crate::remark::Place;
 use crate::url;
 
@@ -17,9 +17,8 @@ pub(crate) fn read(text: &str, found: &mut Found) {
             continue;
         }
         let (place, name) = (Place::line("", index + 1), name.take());
-        match url::leg(line) {
-            Ok(leg) => found.take(Stream::single(place, name, leg)),
-            Err(why) => found.leave(place, line, why),
+        if let Err(why) = url::stream(line, &place, name, found) {
+            found.leave(place, line, why);
         }
     }
 }

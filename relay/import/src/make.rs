@@ -1,11 +1,11 @@
 //! From streams to rules: with what files do not say, and as a set that makes sense.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use rules::document::{MergeDocument, OutputDocument, RuleDocument};
 use rules::endpoint::Endpoint;
-use rules::merge::LINES_MAX;
-use rules::net::Ports;
+use rules::merge::{DEFAULT_WINDOW, LINES_MAX, Merge};
+use rules::net::{Ports, Prefix};
 use rules::owner::Owner;
 use rules::problem::{Part, Problem, What};
 use rules::ruleset::{Policy, RuleSet};
@@ -87,7 +87,9 @@ pub fn make(found: Found, options: &Options) -> Result<Imported, Missing> {
         }
     }
     let rules = valid(rules, &mut remarks);
-    mixed(&rules, &mut remarks);
+    let is_to_blame = is_used && options.to.iter().any(|to| !to.keeps_both());
+    mixed(&rules, is_to_blame, &mut remarks);
+    both_ways(&rules, &mut remarks);
     remarks.sort_by(|a, b| a.place.in_order().cmp(&b.place.in_order()));
     Ok(Imported { rules, remarks })
 }
@@ -121,8 +123,8 @@ fn rule(
 ) -> Result<RuleDocument, Why> {
     let mut inputs: Vec<Endpoint> = Vec::new();
     // One more than can be merged, so that this is said.
-    for (index, leg) in stream.legs.into_iter().take(LINES_MAX + 1).enumerate() {
-        let input = input(leg, index, options);
+    for leg in stream.legs.into_iter().take(LINES_MAX + 1) {
+        let input = input(leg, options);
         match inputs.contains(&input) {
             true => remarks.push(Remark::of_loss(stream.place.clone(), "", Why::SameLegs)),
             false => inputs.push(input),
@@ -140,6 +142,10 @@ fn rule(
     if outputs.is_empty() {
         return Err(Why::NoOutput);
     }
+    let merge = Merge {
+        window: DEFAULT_WINDOW + stream.delay,
+        ..Merge::default()
+    };
     let title = stream.name.as_deref();
     let name = names.unique(title, first);
     Ok(RuleDocument {
@@ -147,7 +153,7 @@ fn rule(
         name,
         inputs: inputs.iter().map(ToString::to_string).collect(),
         outputs,
-        merge: (inputs.len() > 1).then(|| MergeDocument::Text("rtp".to_owned())),
+        merge: (inputs.len() > 1).then(|| MergeDocument::from(&merge)),
         enabled: Some(false).filter(|_| !stream.enabled),
         ..RuleDocument::default()
     })
@@ -173,9 +179,9 @@ fn not_taken(rule: RuleDocument, taken: &mut HashMap<String, String>) -> Result<
     Ok(rule)
 }
 
-fn input(leg: Leg, index: usize, options: &Options) -> Endpoint {
+fn input(leg: Leg, options: &Options) -> Endpoint {
     let given = options.interfaces.len();
-    let given = options.interfaces.get(index % given.max(1));
+    let given = options.interfaces.get(leg.number % given.max(1));
     Endpoint {
         sources: leg.senders(),
         destination: leg.group,
@@ -184,7 +190,8 @@ fn input(leg: Leg, index: usize, options: &Options) -> Endpoint {
     }
 }
 
-/// The rules without those that are wrong: one at least goes, and what remains is looked at again.
+/// The rules without those that are wrong, and without outputs that are, where others are left: one
+/// at least goes, and what remains is looked at again.
 fn valid(mut rules: Vec<(Place, RuleDocument)>, remarks: &mut Vec<Remark>) -> RuleSet {
     loop {
         let documents: Vec<RuleDocument> = rules.iter().map(|(_, rule)| rule.clone()).collect();
@@ -192,28 +199,35 @@ fn valid(mut rules: Vec<(Place, RuleDocument)>, remarks: &mut Vec<Remark>) -> Ru
             Ok(rules) => return rules,
             Err(problems) => problems,
         };
-        let mut wrong = HashMap::new();
+        let mut wrong: HashMap<usize, Problem> = HashMap::new();
         for problem in problems.0 {
             wrong.entry(problem.position).or_insert(problem);
         }
         let mut position = 0;
-        rules.retain(|(place, _)| {
+        rules.retain_mut(|(place, rule)| {
             let problem = wrong.remove(&position);
             position += 1;
             let Some(problem) = problem else {
                 return true;
             };
-            let why = Why::Refused(Box::new(problem));
+            let output = match problem.part {
+                Part::Output(output) if rule.outputs.len() > 1 => Some(output),
+                _ => None,
+            };
+            let why = match problem.what {
+                What::LinkLocal(group) => Why::LinkLocal(group),
+                _ => Why::Refused(Box::new(problem)),
+            };
             remarks.push(Remark::of_loss(place.clone(), "", why));
-            false
+            output.map(|output| rule.outputs.remove(output)).is_some()
         });
     }
 }
 
 /// Says where the packets of several streams would mix.
-fn mixed(rules: &RuleSet, remarks: &mut Vec<Remark>) {
+fn mixed(rules: &RuleSet, is_to_blame: bool, remarks: &mut Vec<Remark>) {
     let mut streams: HashMap<String, usize> = HashMap::new();
-    for rule in rules.iter() {
+    for rule in rules.iter().filter(|rule| rule.enabled) {
         for output in &rule.outputs {
             *streams.entry(output.to.to_string()).or_default() += 1;
         }
@@ -223,8 +237,33 @@ fn mixed(rules: &RuleSet, remarks: &mut Vec<Remark>) {
         .filter(|(_, streams)| *streams > 1)
         .collect();
     mixed.sort();
+    let remedy = match is_to_blame {
+        true => "; --to without a group or port keeps theirs",
+        false => "",
+    };
     for (to, streams) in mixed {
-        remarks.push(Remark::note(Place::whole(), &to, Why::Mixed { streams }));
+        let why = Why::Mixed { streams, remedy };
+        remarks.push(Remark::note(Place::whole(), &to, why));
+    }
+}
+
+/// Says which groups are carried both ways between two interfaces.
+fn both_ways(rules: &RuleSet, remarks: &mut Vec<Remark>) {
+    let ways = rules.iter().flat_map(|rule| {
+        let outputs = rule.outputs.iter().map(|output| &output.to);
+        let pairs = outputs.flat_map(|to| rule.inputs.iter().map(move |input| (input, to)));
+        pairs.filter(|(input, to)| input.destination == to.destination)
+    });
+    let ways = ways.filter_map(|(input, to)| {
+        let (from, to) = (input.interface.as_deref()?, to.interface.as_deref()?);
+        Some((from, to, input.destination))
+    });
+    let ways: BTreeSet<(&str, &str, Prefix)> = ways.collect();
+    for (from, to, group) in ways.iter().filter(|(from, to, _)| from < to) {
+        if ways.contains(&(to, from, *group)) {
+            let why = Why::BothWays(format!("{from} and {to}"));
+            remarks.push(Remark::note(Place::whole(), &group.to_string(), why));
+        }
     }
 }
 

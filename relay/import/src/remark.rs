@@ -196,12 +196,20 @@ pub enum Why {
     /// Copies of different number.
     #[error("its sections differ in how many groups they have; they become rules of their own")]
     LegsUneven,
-    /// Copies that come later.
+    /// Copies that come later than a window can be wide.
     #[error(
-        "its copies come later by that many ms; give the rule a window that is wider, as in \
-         merge = {{ by = \"rtp\", window = \"200ms\" }}"
+        "its copies come later than a merge can wait for; what the later line alone has is lost"
     )]
     Delay,
+    /// Copies that come later, of which the rule knows.
+    #[error("its copies come later by that many ms; the rule's window is as much wider")]
+    Window,
+    /// Copies that come later, and are not merged.
+    #[error("no sections are copies of each other here, so nothing waits for a later one")]
+    DelayAlone,
+    /// A section that is switched off.
+    #[error("is switched off: a=inactive")]
+    Inactive,
     /// Copies within one stream.
     #[error("copies that have an SSRC of their own are not merged; all of them are relayed")]
     SsrcCopies,
@@ -270,14 +278,31 @@ pub enum Why {
     #[error("{0}")]
     Refused(Box<Problem>),
     /// Several streams to one place.
-    #[error(
-        "{streams} rules send to it, where their packets mix; --to without a group or port keeps \
-         theirs"
-    )]
+    #[error("{streams} rules send to it, where their packets mix{remedy}")]
     Mixed {
         /// How many.
         streams: usize,
+        /// What would keep them apart, if an option does.
+        remedy: &'static str,
     },
+    /// A group that stays on its link.
+    #[error(
+        "{0} stays on its link, so what relays it between interfaces is a rule that reflects: \
+         `mcr add {0}:PORT --reflect IFACE,IFACE`"
+    )]
+    LinkLocal(String),
+    /// Rules that carry a group both ways.
+    #[error(
+        "is carried both ways between {0}; one rule with both as inputs and mode = \"reflect\" brings \
+         answers by unicast back as well"
+    )]
+    BothWays(String),
+    /// An option of a URL that rules have nothing for.
+    #[error("rules have nothing for its option {0}")]
+    Option(String),
+    /// An address of the host that the file is for.
+    #[error("{0} is no interface's name; --input-interface says where it arrives")]
+    HostAddress(String),
     /// An output that nobody needed.
     #[error("--to is not used: the file says itself where its streams go")]
     ToUnused,

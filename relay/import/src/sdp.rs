@@ -7,12 +7,18 @@ mod lines;
 mod section;
 
 use std::collections::HashMap;
+use std::time::Duration;
+
+use rules::merge::{DEFAULT_WINDOW, WINDOW_MAX};
 
 use crate::found::{Found, Leg, Stream};
 use crate::remark::Why;
 
-use lines::Session;
+use lines::{Line, Session};
 use section::Section;
+
+/// The attribute that says how much later copies come.
+const DELAY: &str = "duplication-delay";
 
 /// Reads the streams of a text, which stands in `part` of a document or is a file itself. Several
 /// descriptions may follow each other.
@@ -24,7 +30,7 @@ pub(crate) fn read(text: &str, part: &str, found: &mut Found) {
 
 /// The name of the first session of a text.
 pub(crate) fn name(text: &str) -> Option<String> {
-    let mut lines = text.lines().map(str::trim_end);
+    let mut lines = text.lines().map(str::trim);
     lines.find_map(|line| session_name(line.strip_prefix("s=")?))
 }
 
@@ -37,30 +43,73 @@ fn session_name(text: &str) -> Option<String> {
 fn streams(session: &Session, found: &mut Found) {
     let sections = sections(session, found);
     let copies = Copies::of(session, &sections, found);
+    let common = session.head.attributes(DELAY).next();
+    let mut unused = common.clone();
     let mut streams = Vec::new();
     for (index, section) in sections.iter().enumerate() {
         let alone = [index];
-        let of = copies.0.get(&index).map_or(&alone[..], Vec::as_slice);
+        let of = copies.of.get(&index).map_or(&alone[..], Vec::as_slice);
         if of[0] != index {
             continue;
         }
-        for at in 0..section.legs.len() {
-            let legs = of.iter().filter_map(|copy| sections[*copy].legs.get(at));
-            streams.push((section, legs.cloned().collect::<Vec<Leg>>()));
+        let own = { of.iter() }.flat_map(|copy| session.sections[*copy].attributes(DELAY));
+        let mut delay = Duration::ZERO;
+        for line in own {
+            delay = delay.max(delay_of(line, of.len(), found));
         }
+        if let Some(line) = common.clone().filter(|_| of.len() > 1) {
+            unused = None;
+            if delay.is_zero() {
+                delay = delay_of(line, of.len(), found);
+            }
+        }
+        for at in 0..section.legs.len() {
+            let leg = |copy: &usize| {
+                let leg = sections[*copy].legs.get(at)?.clone();
+                let number = copies.numbers.get(copy).copied().unwrap_or_default();
+                Some(Leg { number, ..leg })
+            };
+            let legs = of.iter().filter_map(leg).collect();
+            streams.push((section, legs, delay));
+        }
+    }
+    if let Some(line) = unused {
+        delay_of(line, 1, found);
     }
     let session = session.head.first('s');
     let session = session.and_then(|line| session_name(line.value));
     let is_alone = streams.len() == 1;
-    for (section, legs) in streams {
+    for (section, legs, delay) in streams {
         found.take(Stream {
             place: section.place.clone(),
             name: name_of(section, session.as_deref(), is_alone),
             legs,
+            delay,
             to: Vec::new(),
             enabled: true,
         });
     }
+}
+
+/// How much later the last of so many copies comes (RFC 7197): what a rule does with it is told.
+fn delay_of((line, value): (&Line, &str), copies: usize, found: &mut Found) -> Duration {
+    let (place, text) = (line.place.clone(), line.text);
+    let times = value.split_whitespace().map(str::parse::<u32>);
+    let Ok(times) = times.collect::<Result<Vec<u32>, _>>() else {
+        found.leave(place, text, Why::Form("a=duplication-delay:MILLISECONDS"));
+        return Duration::ZERO;
+    };
+    let later = times.into_iter().fold(0, u32::saturating_add);
+    let later = Duration::from_millis(later.into());
+    if copies == 1 {
+        found.leave(place, text, Why::DelayAlone);
+    } else if later > WINDOW_MAX - DEFAULT_WINDOW {
+        found.leave(place, text, Why::Delay);
+    } else {
+        found.note(place, text, Why::Window);
+        return later;
+    }
+    Duration::ZERO
 }
 
 /// The sections of a session, as many as there is room for; what they leave is said.
@@ -93,9 +142,14 @@ fn name_of(section: &Section, session: Option<&str>, is_alone: bool) -> Option<S
     }
 }
 
-/// Which sections are copies of each other: each by its index, with those of its group in the order of
-/// the group.
-struct Copies(HashMap<usize, Vec<usize>>);
+/// Which sections are copies of each other.
+#[derive(Default)]
+struct Copies {
+    /// Each by its index, with those of its group in the order of the group.
+    of: HashMap<usize, Vec<usize>>,
+    /// The place of each in its group, whatever became of the others.
+    numbers: HashMap<usize, usize>,
+}
 
 impl Copies {
     fn of(session: &Session, sections: &[Section], found: &mut Found) -> Self {
@@ -103,17 +157,32 @@ impl Copies {
         for (index, section) in sections.iter().enumerate() {
             names.extend(section.mid.map(|mid| (mid, index)));
         }
-        let mut copies = HashMap::new();
+        let mut copies = Self::default();
+        let mut is_lost = false;
         for (line, value) in session.head.attributes("group") {
             let Some(mids) = value.strip_prefix("DUP ") else {
                 continue;
             };
-            match copies_of(mids, sections, &names, &copies) {
-                Ok(of) => copies.extend(of.iter().map(|index| (*index, of.clone()))),
-                Err(why) => found.leave(line.place.clone(), line.text, why),
+            for (number, mid) in mids.split_whitespace().enumerate() {
+                if let Some(index) = names.get(mid) {
+                    copies.numbers.entry(*index).or_insert(number);
+                }
+            }
+            match copies_of(mids, sections, &names, &copies.of) {
+                Ok(of) => copies
+                    .of
+                    .extend(of.iter().map(|index| (*index, of.clone()))),
+                Err(why) => {
+                    is_lost = true;
+                    found.leave(line.place.clone(), line.text, why);
+                }
             }
         }
-        Self(copies)
+        // Those that no group can name are in its order.
+        for index in (0..sections.len()).filter(|_| is_lost) {
+            copies.numbers.entry(index).or_insert(index);
+        }
+        copies
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use rules::net::Prefix;
 
-use crate::address::{address, groups, interface, sources};
+use crate::address::{address, groups, interface, senders};
 use crate::found::{Found, Leg, Stream};
 use crate::remark::{Place, Why};
 use crate::to::To;
@@ -110,14 +110,13 @@ fn leg(line: &Line) -> Result<Leg, Why> {
     let from = line.after("from").ok_or(Why::Form(FORM))?;
     let group = groups(line.after("group").ok_or(Why::Form(FORM))?)?;
     let source = line.after("source").filter(|source| !is_any(source));
-    if source.is_some_and(|source| source.contains('/')) {
-        return Err(Why::SourceRange);
-    }
+    let sources = source.map(|source| senders(source, group.address));
     Ok(Leg {
-        sources: sources(source, group.address)?,
+        sources: sources.transpose()?.unwrap_or_default(),
         group,
         ports: None,
         interface: Some(interface(&iface(from))?),
+        number: 0,
     })
 }
 

@@ -29,6 +29,11 @@ pub struct To {
 pub struct ToError(OutputProblem);
 
 impl To {
+    /// Says whether group and port stay each stream's own.
+    pub(crate) const fn keeps_both(&self) -> bool {
+        self.keeps_group && self.keeps_port
+    }
+
     /// The output of a stream that arrives at `input`; none where the families differ.
     #[must_use]
     pub fn output(&self, input: &Endpoint) -> Option<OutputSpec> {

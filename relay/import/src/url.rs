@@ -4,23 +4,65 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
+use rules::endpoint::is_wildcard;
 use rules::net::{Ports, Prefix};
 
-use crate::address::{group, interface, port, sources};
-use crate::found::Leg;
-use crate::remark::{Why, excerpt};
+use crate::address::{address, group, interface, port, sources};
+use crate::found::{Found, Leg, Stream};
+use crate::remark::{Place, Why, excerpt};
 
 /// The port that VLC listens at where `udp://` names none.
 const UDP_PORT: u16 = 1234;
 /// The same for `rtp://`.
 const RTP_PORT: u16 = 5004;
 
-/// Reads the stream that a URL names.
-pub(crate) fn leg(url: &str) -> Result<Leg, Why> {
-    let (scheme, rest) = split_scheme(url).ok_or(Why::File)?;
-    match scheme.to_ascii_lowercase().as_str() {
-        "udp" | "udp4" | "udp6" => direct(rest, UDP_PORT),
-        "rtp" | "rtp4" | "rtp6" => direct(rest, RTP_PORT),
+/// What players have options for and a stream is the same without: buffers, times and their own end.
+const OF_PLAYERS: [&str; 17] = [
+    "bitrate",
+    "broadcast",
+    "buffer_size",
+    "burst_bits",
+    "connect",
+    "dscp",
+    "fifo_size",
+    "localport",
+    "overrun_nonfatal",
+    "pkt_size",
+    "read_buffer_size",
+    "reorder_queue_size",
+    "reuse",
+    "rw_timeout",
+    "timeout",
+    "ttl",
+    "udplite_coverage",
+];
+
+/// Takes the stream that a URL names, and says what of the URL it leaves.
+pub(crate) fn stream(
+    url: &str,
+    place: &Place,
+    name: Option<String>,
+    found: &mut Found,
+) -> Result<(), Why> {
+    let (leg, left) = leg(url)?;
+    for why in left {
+        found.leave(place.clone(), url, why);
+    }
+    found.take(Stream::single(place.clone(), name, leg));
+    Ok(())
+}
+
+/// Reads the stream that a URL names, and what of the URL it leaves.
+fn leg(url: &str) -> Result<(Leg, Vec<Why>), Why> {
+    let Some((scheme, rest)) = split_scheme(url) else {
+        return direct(url, UDP_PORT).map_err(|_| Why::File);
+    };
+    let lower = scheme.to_ascii_lowercase();
+    // What is within it: udp+mpegts, VLC's udp/ts.
+    let (kind, within) = lower.split_once(['+', '/']).unwrap_or((&lower, ""));
+    match kind {
+        "udp" | "udp4" | "udp6" | "igmp" if !within.contains("rtp") => direct(rest, UDP_PORT),
+        "udp" | "udp4" | "udp6" | "igmp" | "rtp" | "rtp4" | "rtp6" => direct(rest, RTP_PORT),
         "http" | "https" => match proxied(rest) {
             Some((stream, port)) => direct(stream, port),
             None => Err(Why::Scheme(excerpt(scheme))),
@@ -32,8 +74,9 @@ pub(crate) fn leg(url: &str) -> Result<Leg, Why> {
 /// The scheme and what stands behind `://`; old players wrote `udp:@239.1.1.1`.
 fn split_scheme(url: &str) -> Option<(&str, &str)> {
     if let Some((scheme, rest)) = url.split_once("://") {
-        let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-        return scheme.chars().all(is_scheme).then_some((scheme, rest));
+        let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '/');
+        let is_word = scheme.starts_with(|c: char| c.is_ascii_alphabetic());
+        return (is_word && scheme.chars().all(is_scheme)).then_some((scheme, rest));
     }
     let (scheme, rest) = url.split_once(":@")?;
     matches!(scheme, "udp" | "rtp").then_some((scheme, &url[url.len() - rest.len() - 1..]))
@@ -50,17 +93,19 @@ fn proxied(rest: &str) -> Option<(&str, u16)> {
     }
 }
 
-/// Reads `[SOURCE@]GROUP[:PORT]`, and FFmpeg's `?sources=` behind it.
-fn direct(rest: &str, default: u16) -> Result<Leg, Why> {
+/// Reads `[SOURCE|INTERFACE@]GROUP[:PORT]`, or the other way about as proxies have it, and the options
+/// behind it.
+fn direct(rest: &str, default: u16) -> Result<(Leg, Vec<Why>), Why> {
     let end = rest.find(['/', '?', '#', '|']).unwrap_or(rest.len());
     let (authority, more) = rest.split_at(end);
     let authority: Cow<str> = percent_decode_str(authority).decode_utf8_lossy();
-    let (source, destination) = match authority.rsplit_once('@') {
-        Some((source, destination)) => (source, destination),
+    let (from, destination) = match authority.rsplit_once('@') {
+        Some((group, from)) if is_group(group) && !is_group(from) => (from, group),
+        Some((from, destination)) => (from, destination),
         None => ("", authority.as_ref()),
     };
     let (address, port) = split_port(destination, default)?;
-    let (address, interface) = match address.split_once('%') {
+    let (address, zone) = match address.split_once('%') {
         Some((address, name)) => (address, Some(interface(name)?)),
         None => (address, None),
     };
@@ -68,21 +113,39 @@ fn direct(rest: &str, default: u16) -> Result<Leg, Why> {
         return Err(Why::NoGroup);
     }
     let group = group(address)?;
-    let source = source.trim_start_matches('[').trim_end_matches(']');
-    let named = option(more, "sources").unwrap_or_default();
-    if option(more, "block").is_some() {
-        return Err(Why::Excludes);
-    }
-    let named = named
-        .split(',')
-        .chain([source])
-        .filter(|text| !text.is_empty());
-    Ok(Leg {
+    let options = Options::of(more)?;
+    let at = Some(from).filter(|from| is_interface(from));
+    let source = match at {
+        Some(_) => "",
+        None => from.trim_start_matches('[').trim_end_matches(']'),
+    };
+    let named = options
+        .sources
+        .iter()
+        .flat_map(|sources| sources.split(','));
+    let named = named.chain([source]).filter(|text| !text.is_empty());
+    let leg = Leg {
         sources: sources(named, group)?,
         group: Prefix::host(group),
         ports: Some(port),
-        interface,
-    })
+        interface: zone.or(at.map(str::to_owned)).or(options.interface),
+        number: 0,
+    };
+    Ok((leg, options.left))
+}
+
+fn is_group(text: &str) -> bool {
+    let address = split_port(text, UDP_PORT).map(|(address, _)| address);
+    let address = address.map(|address| address.split('%').next().unwrap_or(address));
+    address.is_ok_and(|address| group(address).is_ok())
+}
+
+/// Says whether a text can be an interface, and neither an address nor a name to be looked up: of those
+/// the last part is no number, as it is of eth0.100.
+fn is_interface(text: &str) -> bool {
+    let is_name = interface(text).is_ok() && !is_wildcard(text) && address(text).is_err();
+    let last = text.rsplit_once('.').map(|(_, last)| last);
+    is_name && last.is_none_or(|last| last.parse::<u16>().is_ok())
 }
 
 fn split_port(destination: &str, default: u16) -> Result<(&str, Ports), Why> {
@@ -103,13 +166,38 @@ fn split_port(destination: &str, default: u16) -> Result<(&str, Ports), Why> {
     Ok((address, ports))
 }
 
-/// The value of an option behind `?`.
-fn option<'t>(more: &'t str, key: &str) -> Option<&'t str> {
-    let (_, query) = more.split_once('?')?;
-    let query = query.split(['#', '|']).next().unwrap_or(query);
-    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let mut values = pairs.filter(|(found, _)| *found == key);
-    values.next().map(|(_, value)| value)
+/// What stands behind `?`.
+#[derive(Default)]
+struct Options {
+    sources: Vec<String>,
+    interface: Option<String>,
+    left: Vec<Why>,
+}
+
+impl Options {
+    fn of(more: &str) -> Result<Self, Why> {
+        let mut options = Self::default();
+        let query = more.split_once('?').map_or("", |(_, query)| query);
+        let query = query.split(['#', '|']).next().unwrap_or(query);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(value).decode_utf8_lossy();
+            match key {
+                "source" | "sources" => options.sources.push(value.into_owned()),
+                "block" => return Err(Why::Excludes),
+                "interface" | "iface" | "multicast-iface" | "localaddr" => {
+                    match is_interface(&value) {
+                        true => options.interface = Some(value.into_owned()),
+                        false => options.left.push(Why::HostAddress(excerpt(&value))),
+                    }
+                }
+                "fec" => options.left.push(Why::Fec),
+                key if OF_PLAYERS.contains(&key) => {}
+                key => options.left.push(Why::Option(excerpt(key))),
+            }
+        }
+        Ok(options)
+    }
 }
 
 #[cfg(test)]
@@ -119,7 +207,7 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Result<String, String> {
-        let leg = leg(url).map_err(|why| why.to_string())?;
+        let (leg, _) = leg(url).map_err(|why| why.to_string())?;
         let endpoint = Endpoint {
             sources: leg.senders(),
             destination: leg.group,
@@ -153,9 +241,53 @@ mod tests {
             ("udp://@239.1.1.1:1234|x=y", "239.1.1.1:1234"),
             ("http://10.0.0.1:4022/udp/239.1.1.1:1234", "239.1.1.1:1234"),
             ("http://proxy/rtp/239.1.1.1:5004/", "239.1.1.1:5004"),
+            (
+                "udp://232.1.1.1:5000?source=10.0.0.1",
+                "10.0.0.1@232.1.1.1:5000",
+            ),
+            (
+                "udp://[ff3e::1]:5000?source=2001:db8::1&sources=2001:db8::2%2C2001:db8::3",
+                "[2001:db8::1,2001:db8::2,2001:db8::3@ff3e::1]:5000",
+            ),
+            ("udp://eth0@239.255.1.1:1234", "239.255.1.1%eth0:1234"),
+            ("udp://eth0.100@239.255.1.1", "239.255.1.1%eth0.100:1234"),
+            ("rtp://eth0@[ff3e::1]:5000", "[ff3e::1%eth0]:5000"),
+            ("igmp://239.11.0.10:5140", "239.11.0.10:5140"),
+            ("udp+mpegts://239.1.1.1:1234", "239.1.1.1:1234"),
+            ("udp+rtp://239.1.1.1", "239.1.1.1:5004"),
+            ("udp/ts://@239.1.1.3:1234", "239.1.1.3:1234"),
+            ("rtp/ts://@239.1.1.3", "239.1.1.3:5004"),
+            ("239.1.1.3:1234@vlan777", "239.1.1.3%vlan777:1234"),
+            ("@239.1.1.3:1234", "239.1.1.3:1234"),
+            (
+                "http://proxy/udp/239.1.1.3:1234@vlan777",
+                "239.1.1.3%vlan777:1234",
+            ),
+            (
+                "http://proxy/rtp/232.1.1.3:1234@10.0.0.5",
+                "10.0.0.5@232.1.1.3:1234",
+            ),
+            ("udp://[ff3e::1]:1234@eth1", "[ff3e::1%eth1]:1234"),
+            ("udp://239.1.1.3:1234?interface=eth1", "239.1.1.3%eth1:1234"),
         ] {
             assert_eq!(read(url), Ok(endpoint.to_owned()), "{url}");
         }
+    }
+
+    #[test]
+    fn says_which_options_it_leaves() {
+        let left = |url| leg(url).unwrap().1;
+        let url =
+            "udp://239.1.1.1:1?fec=4055&fcc=10.0.0.1:2&interface=10.0.0.7&reuse=1&pkt_size=1316";
+        assert_eq!(
+            left(url),
+            [
+                Why::Fec,
+                Why::Option("fcc".into()),
+                Why::HostAddress("10.0.0.7".into())
+            ]
+        );
+        assert_eq!(left("udp://239.1.1.1:1?&#x"), []);
     }
 
     #[test]
@@ -171,7 +303,10 @@ mod tests {
             ("udp://@:1234", "names no group"),
             ("udp://10.0.0.1:1234", "10.0.0.1 is not a multicast group"),
             ("udp://@tv.example:1234", "tv.example is not an address"),
-            ("udp://me@239.1.1.1:1234", "me is not an address"),
+            (
+                "udp://me.example@239.1.1.1:1",
+                "me.example is not an address",
+            ),
             ("udp://@239.1.1.1:0", "0 is not a port"),
             ("udp://@239.1.1.1:99999", "99999 is not a port"),
             ("udp://@[ff3e::1:5004", "is not an address in brackets"),

@@ -2,7 +2,7 @@
 
 use roxmltree::{Document, Node, ParsingOptions};
 
-use crate::found::{Found, Stream};
+use crate::found::Found;
 use crate::read::ReadError;
 use crate::remark::{Place, Why};
 use crate::url;
@@ -26,9 +26,9 @@ fn track(track: Node, lines: &Lines, found: &mut Found) {
     for location in children(track, "location") {
         let place = lines.place(location);
         let url = text(location).unwrap_or_default();
-        match url::leg(&url) {
+        match url::stream(&url, &place, name.clone(), found) {
             // What a player falls back on is no loss.
-            Ok(leg) => return found.take(Stream::single(place, name, leg)),
+            Ok(()) => return,
             Err(why) => left.push((place, url, why)),
         }
     }

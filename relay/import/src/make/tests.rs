@@ -118,7 +118,7 @@ fn what_cannot_be_a_rule_beside_others_is_left_with_its_line() {
     assert_eq!(text.matches("[[rule]]").count(), 1, "{text}");
     let starts = [
         "5: not taken over: rule \"One-again\": input 239.1.1.1%eth0:1234: is an input of rule",
-        "6: not taken over: rule \"eth0-224.0.0.251-5353\": input 224.0.0.251%eth0:5353: 224.0.0.251 is link-local",
+        "6: not taken over: 224.0.0.251 stays on its link",
         "7: not taken over: no --to is of its family",
     ];
     assert_eq!(remarks.len(), 3, "{remarks:?}");
@@ -160,4 +160,136 @@ fn says_which_options_are_missing() {
         error("udp://@239.1.1.1:1", &options(&[], &["%eth1"])).contains("--input-interface eth0")
     );
     assert!(error("udp://@239.1.1.1:1", &options(&["eth0"], &[])).contains("--to %eth1"));
+}
+
+/// A description of two legs, of which lines are put into the first and the second.
+fn two_legs(head: &str, first: &str, second: &str) -> String {
+    format!(
+        "v=0\ns=cam\n{head}m=video 5000 RTP/AVP 96\nc=IN IP4 239.1.1.1/32\n{first}\
+         m=video 5000 RTP/AVP 96\nc=IN IP4 239.2.1.1/32\n{second}"
+    )
+}
+
+#[test]
+fn a_leg_keeps_its_interface_whatever_becomes_of_the_other() {
+    let both = "a=group:DUP a b\n";
+    for (description, inputs) in [
+        (
+            two_legs(both, "a=mid:a\na=inactive\n", "a=mid:b\n"),
+            "\ninput = \"239.2.1.1%blue:5000\"",
+        ),
+        (
+            two_legs(both, "a=mid:a\n", "a=mid:b\na=inactive\n"),
+            "\ninput = \"239.1.1.1%red:5000\"",
+        ),
+        (
+            two_legs(both, "a=mid:a\n", "a=mid:b\n").replacen("m=video 5000", "m=video 0", 1),
+            "\ninput = \"239.2.1.1%blue:5000\"",
+        ),
+        (
+            two_legs(both, "a=mid:a\n", "a=mid:b\n").replacen("239.1.1.1/32", "10.0.0.1", 1),
+            "\ninput = \"239.2.1.1%blue:5000\"",
+        ),
+        // Nothing says which of them the group means.
+        (two_legs(both, "", ""), "\ninput = \"239.2.1.1%blue:5000\""),
+        (
+            two_legs("a=group:DUP a c\n", "a=mid:a\n", "a=mid:b\n"),
+            "\ninput = \"239.2.1.1%blue:5000\"",
+        ),
+    ] {
+        let (text, remarks) = made(&description, &options(&["red", "blue"], &["%eth1"]));
+        assert!(text.contains(inputs), "{description}: {text}");
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+    }
+    for first in [
+        r#""multicast_ip": "239.1.1.1", "rtp_enabled": false"#,
+        r#""multicast_ip": "10.0.0.1""#,
+        r#""broker_topic": "x""#,
+    ] {
+        let text = format!(
+            r#"{{"transport_params": [{{{first}, "destination_port": 5000}},
+                {{"multicast_ip": "239.2.1.1", "destination_port": 5000}}]}}"#
+        );
+        let (text, remarks) = made(&text, &options(&["red", "blue"], &["%eth1"]));
+        assert!(text.contains("\ninput = \"239.2.1.1%blue:5000\""), "{text}");
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+    }
+    // Parameters come before what the SDP says of a leg.
+    let sdp = two_legs(both, "a=mid:a\n", "a=mid:b\n").replace('\n', "\\r\\n");
+    let text = format!(
+        r#"{{"transport_params": [{{"multicast_ip": "auto"}},
+            {{"multicast_ip": "239.7.7.7", "destination_port": 5000}}],
+            "transport_file": {{"data": "{sdp}", "type": "application/sdp"}}}}"#
+    );
+    let (text, remarks) = made(&text, &options(&["red", "blue"], &["%eth1"]));
+    assert!(text.contains("239.1.1.1%red:5000") && text.contains("239.7.7.7%blue:5000"));
+    assert_eq!(remarks, [""; 0]);
+}
+
+#[test]
+fn copies_that_come_later_have_a_window_that_is_wider() {
+    let both = "a=group:DUP a b\n";
+    for (head, second) in [
+        ("a=duplication-delay:200\n", ""),
+        ("", "a=duplication-delay:200\n"),
+    ] {
+        let second = format!("a=mid:b\n{second}");
+        let text = two_legs(&format!("{both}{head}"), "a=mid:a\n", &second);
+        let (text, remarks) = made(&text, &options(&["red", "blue"], &["%eth1"]));
+        assert!(text.contains("\nwindow = \"250ms\"\n"), "{text}");
+        assert!(
+            remarks.len() == 1 && remarks[0].contains("window is"),
+            "{remarks:?}"
+        );
+    }
+    let head = format!("{both}a=duplication-delay:2000\n");
+    let text = two_legs(&head, "a=mid:a\n", "a=mid:b\n");
+    let (text, remarks) = made(&text, &options(&["red", "blue"], &["%eth1"]));
+    assert!(text.contains("merge = \"rtp\""), "{text}");
+    assert!(remarks[0].contains("not taken over"), "{remarks:?}");
+    // A session whose sections are no copies.
+    let text = two_legs("a=duplication-delay:200\n", "", "");
+    let (_, remarks) = made(&text, &options(&["red"], &["%eth1"]));
+    assert!(
+        remarks.len() == 1 && remarks[0].contains("no sections are copies"),
+        "{remarks:?}"
+    );
+}
+
+#[test]
+fn an_output_that_cannot_be_costs_no_other() {
+    let routes = "mroute from mesh0 group 239.1.1.1 to mesh0 br-lan\n\
+                  mroute from mesh0 source 10.0.0.4/31 group 239.1.1.2 to br-lan\n\
+                  mroute from mesh0 source 10.0.0.0/8 group 239.1.1.3 to br-lan\n";
+    let (text, remarks) = made(routes, &Options::default());
+    assert!(
+        text.contains("outputs = [\"239.1.1.1%br-lan:1-65535,ttl=dec,source=keep\"]"),
+        "{text}"
+    );
+    assert!(
+        text.contains("input = \"10.0.0.4,10.0.0.5@239.1.1.2%mesh0"),
+        "{text}"
+    );
+    assert_eq!(remarks.len(), 2, "{remarks:?}");
+    assert!(
+        remarks[0].contains("1: not taken over: rule \"mesh0-239.1.1.1\": output 239.1.1.1%mesh0")
+    );
+    assert!(remarks[1].starts_with("3: not taken over"));
+}
+
+#[test]
+fn says_what_a_rule_that_reflects_does_better() {
+    let routes = "mroute from eth0 group 239.255.255.250 to eth1\n\
+                  mroute from eth1 group 239.255.255.250 to eth0\n\
+                  mroute from eth0 group 224.0.0.251 to eth1\n";
+    let (text, remarks) = made(routes, &Options::default());
+    assert_eq!(text.matches("[[rule]]").count(), 2, "{text}");
+    assert!(
+        remarks[0].contains("`mcr add 224.0.0.251:PORT --reflect IFACE,IFACE`"),
+        "{remarks:?}"
+    );
+    assert!(
+        remarks[1].contains("note: 239.255.255.250: is carried both ways between eth0 and eth1"),
+        "{remarks:?}"
+    );
 }

@@ -1,10 +1,10 @@
 //! The groups of a session or section: its `c=` lines.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::lines::Block;
 use super::section::Left;
-use crate::address::address;
+use crate::address::{address, offset};
 use crate::remark::Why;
 
 /// The most groups of one section.
@@ -72,11 +72,4 @@ impl Groups {
         let own = *self;
         (0..own.count).filter_map(move |n| Some((offset(own.first, n)?, own)))
     }
-}
-
-fn offset(first: IpAddr, n: u32) -> Option<IpAddr> {
-    Some(match first {
-        IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().checked_add(n)?).into(),
-        IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits().checked_add(n.into())?).into(),
-    })
 }

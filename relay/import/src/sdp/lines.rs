@@ -26,7 +26,7 @@ impl<'t> Session<'t> {
     pub(super) fn all(text: &'t str, part: &str, found: &mut Found) -> Vec<Self> {
         let mut sessions: Vec<Self> = Vec::new();
         for (index, text) in text.lines().enumerate() {
-            let text = text.trim_end();
+            let text = text.trim();
             if text.is_empty() {
                 continue;
             }

@@ -28,19 +28,24 @@ pub(super) struct Section<'t> {
 
 /// What holds for all sections that do not say otherwise.
 pub(super) struct Common<'t> {
+    is_inactive: bool,
     groups: Vec<Groups>,
     filters: Vec<Filter<'t>>,
 }
 
 impl<'t> Common<'t> {
     pub(super) fn of(head: &Block<'t>, found: &mut Found) -> Self {
-        let mut left = Vec::new();
+        let mut left = unsupported(head);
         let groups = groups(head, &mut left);
         let filters = filters(head, &mut left);
         for (place, text, why) in left {
             found.leave(place, text, why);
         }
-        Self { groups, filters }
+        Self {
+            is_inactive: is_inactive(head).unwrap_or_default(),
+            groups,
+            filters,
+        }
     }
 }
 
@@ -51,7 +56,10 @@ impl<'t> Section<'t> {
         let (place, text) = line.map_or((Place::default(), ""), |m| (m.place.clone(), m.text));
         let media = Media::of(line.map_or("", |line| line.value));
         let legs = media.as_ref().map_err(Why::clone);
-        let legs = legs.and_then(|media| legs_of(media, block, common, &mut left));
+        let legs = match is_inactive(block).unwrap_or(common.is_inactive) {
+            true => legs.and(Err(Why::Inactive)),
+            false => legs.and_then(|media| legs_of(media, block, common, &mut left)),
+        };
         let legs = legs.unwrap_or_else(|why| {
             left.push((place.clone(), text, why));
             Vec::new()
@@ -143,12 +151,20 @@ fn legs_of<'t>(
             group: Prefix::host(*group),
             ports: Some(Ports::single(port)),
             interface: None,
+            number: 0,
         })
     };
     pairs.into_iter().map(leg).collect()
 }
 
-/// What a section says beyond groups, ports and senders, and rules have nothing for.
+/// Says whether a session or section is switched off, where it says which way it goes.
+fn is_inactive(block: &Block) -> Option<bool> {
+    let ways = block.all('a').map(|line| line.value.trim());
+    let is_way = |way: &&str| matches!(*way, "inactive" | "sendonly" | "recvonly" | "sendrecv");
+    Some(ways.filter(is_way).last()? == "inactive")
+}
+
+/// What a session or section says beyond groups, ports and senders, and rules have nothing for.
 fn unsupported<'t>(block: &Block<'t>) -> Vec<Left<'t>> {
     let left = |(line, why): (&Line<'t>, Why)| (line.place.clone(), line.text, why);
     let of = |name, why: Why| {
@@ -159,7 +175,6 @@ fn unsupported<'t>(block: &Block<'t>) -> Vec<Left<'t>> {
     let copies = block.attributes("ssrc-group");
     let copies = copies.filter(|(_, value)| value.starts_with("DUP"));
     of("rtcp", Why::Rtcp)
-        .chain(of("duplication-delay", Why::Delay))
         .chain(copies.map(|(line, _)| (line, Why::SsrcCopies)))
         .map(left)
         .collect()

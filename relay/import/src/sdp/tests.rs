@@ -196,7 +196,19 @@ fn says_with_its_line_what_is_not_taken_over() {
         ),
         (
             "m=v 5000 udp x\nc=IN IP4 239.1.1.1\na=duplication-delay:50\n",
-            "window",
+            "no sections are copies",
+        ),
+        (
+            "a=rtcp:5009\nm=v 5000 udp x\nc=IN IP4 239.1.1.1\n",
+            "5: not taken over: a=rtcp:5009: RTCP is not",
+        ),
+        (
+            "m=v 5000 udp x\nc=IN IP4 239.1.1.1\na=inactive\n",
+            "5: not taken over: m=v 5000 udp x: is switched off: a=inactive",
+        ),
+        (
+            "a=inactive\nm=v 5000 udp x\nc=IN IP4 239.1.1.1\n",
+            "6: not taken over: m=v 5000 udp x: is switched off: a=inactive",
         ),
         (
             "m=v 5000 udp x\nc=IN IP4 239.1.1.1\na=ssrc-group:DUP 1 2\n",
@@ -241,4 +253,10 @@ fn descriptions_may_follow_each_other() {
     let one = "v=0\ns=a\nm=video 5000 RTP/AVP 96\nc=IN IP4 239.1.1.1/32\n";
     let (streams, _) = found(&format!("{one}{}", one.replace("s=a", "s=b")));
     assert_eq!(streams, ["3: a: 239.1.1.1:5000", "7: b: 239.1.1.1:5000"]);
+}
+
+#[test]
+fn a_description_may_be_indented() {
+    let text = ST2110.replace("\r\n", "\n").replace('\n', "\n    ");
+    assert_eq!(found(&format!("    {text}")), found(ST2110));
 }
