@@ -1,6 +1,5 @@
 //! Which of the packets that a rule reflects are questions that are answered by unicast, to the source
-//! of their copies: those from another port than the group's. Who asks from the group's own port
-//! listens to the group.
+//! of their copies: all but mDNS from its own port, which is answered to the group (RFC 6762 section 6).
 
 use std::net::IpAddr;
 
@@ -10,12 +9,16 @@ use crate::datagram::{Datagram, Part};
 /// (UPnP Device Architecture 1.1 section 1.3.2).
 pub const LIFETIME_NS: u64 = 10_000_000_000;
 
+/// The port of mDNS.
+pub const MDNS_PORT: u16 = 5353;
+
 /// Says whether it is one; `mac` is the link-layer address that it came from, where there are such.
 #[must_use]
 pub fn is_question(datagram: &Datagram, mac: [u8; 6]) -> bool {
     let (from, to) = (datagram.source_port, datagram.destination_port);
     let is_group_mac = mac[0] & 1 != 0;
-    if datagram.part == Part::Later || from == 0 || from == to || is_group_mac {
+    let is_mdns = from == to && to == MDNS_PORT;
+    if datagram.part == Part::Later || from == 0 || is_mdns || is_group_mac {
         return false;
     }
     match datagram.source {
@@ -36,11 +39,15 @@ mod tests {
     use crate::parse::{Meta, Parsed, parse};
 
     fn is_question_from(source: &str, mac: [u8; 6]) -> bool {
-        let source: SocketAddr = source.parse().unwrap();
-        let group = match source {
-            SocketAddr::V4(_) => "239.255.255.250:1900",
-            SocketAddr::V6(_) => "[ff02::c]:1900",
+        let group = match source.starts_with('[') {
+            false => "239.255.255.250:1900",
+            true => "[ff02::c]:1900",
         };
+        is_question_to(group, source, mac)
+    }
+
+    fn is_question_to(group: &str, source: &str, mac: [u8; 6]) -> bool {
+        let source: SocketAddr = source.parse().unwrap();
         let craft = Craft::new(source, group.parse().unwrap(), vec![1]);
         let frame = craft.frame();
         let Parsed::Udp(datagram) = parse(&frame, craft.link, Meta::default()) else {
@@ -50,13 +57,16 @@ mod tests {
     }
 
     #[test]
-    fn a_host_asks_from_a_port_of_its_own() {
+    fn a_host_asks_from_any_port_but_that_of_mdns() {
         const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
         assert!(is_question_from("10.0.0.5:4000", MAC));
         assert!(is_question_from("[fe80::5]:4000", MAC));
-        assert!(!is_question_from("10.0.0.5:1900", MAC));
+        assert!(is_question_from("10.0.0.5:1900", MAC));
+        assert!(is_question_from("[fe80::5]:1900", MAC));
+        assert!(is_question_to("224.0.0.251:5353", "10.0.0.5:4000", MAC));
+        assert!(!is_question_to("224.0.0.251:5353", "10.0.0.5:5353", MAC));
+        assert!(!is_question_to("[ff02::fb]:5353", "[fe80::5]:5353", MAC));
         assert!(!is_question_from("10.0.0.5:0", MAC));
-        assert!(!is_question_from("[fe80::5]:1900", MAC));
         assert!(!is_question_from("10.0.0.5:4000", [1, 0, 0x5e, 0, 0, 1]));
         for nobody in ["0.0.0.0:4000", "127.0.0.1:4000", "239.1.1.1:4000"] {
             assert!(!is_question_from(nobody, MAC), "{nobody}");

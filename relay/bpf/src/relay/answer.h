@@ -7,6 +7,7 @@
 
 #include "lookup.h"
 
+#define MDNS_PORT 5353			/* packet::answer::MDNS_PORT */
 #define ANSWERS_NS 10000000000ull	/* packet::answer::LIFETIME_NS */
 
 static __always_inline void asker_key(__u32 ifindex, const __be32 *address, __be16 port, __u16 ipv6,
@@ -25,7 +26,9 @@ static __always_inline bool is_question(const struct packet *p)
 {
 	__u8 first = *(const __u8 *)p->source;
 
-	if (p->part == PART_LATER || !p->sport || p->sport == p->dport || p->mac[6] & 1)
+	if (p->part == PART_LATER || !p->sport || p->mac[6] & 1)
+		return false;
+	if (p->sport == p->dport && p->dport == be16(MDNS_PORT))
 		return false;
 	if (p->ipv6)
 		return first != 0xff && (p->source[0] || p->source[1] || p->source[2]);

@@ -19,7 +19,6 @@ use crate::case::{
 use crate::relayed::{Relay, Sum};
 
 const RULE: &str = "asked";
-const PORT: u16 = 1900;
 /// In the order of inputs and outputs.
 const INTERFACES: [Ifindex; 3] = [INGRESS, A, B];
 const RESPONDER: u8 = 9;
@@ -33,7 +32,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         return;
     }
     for ipv6 in [false, true] {
-        let scene = Scene { ipv6 };
+        let scene = Scene { ipv6, port: 1900 };
         relay.apply(&scene.table(Ttl::Keep));
         scene.asks(relay, A, 4_009);
         let asked = Instant::now();
@@ -50,12 +49,23 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         until(late);
         scene.passes_up(relay, "too late", &scene.answer(4_009));
         scene.is_answered(relay, "still in time", &scene.answer(4_010), A);
+        let mdns = Scene {
+            port: 5353,
+            ..scene
+        };
+        relay.apply(&mdns.table(Ttl::Keep));
+        mdns.asks(relay, A, 5353);
+        mdns.passes_up(relay, "to the group of mDNS", &mdns.answer(5353));
+        mdns.asks(relay, A, 4_011);
+        mdns.is_answered(relay, "from another port", &mdns.answer(4_011), A);
         relay.end(&[RULE]);
     }
 }
 
 struct Scene {
     ipv6: bool,
+    /// The group's.
+    port: u16,
 }
 
 impl Scene {
@@ -68,7 +78,7 @@ impl Scene {
 
     fn group(&self) -> SocketAddr {
         let group = if self.ipv6 { "ff02::c" } else { GROUP };
-        SocketAddr::new(address(group), PORT)
+        SocketAddr::new(address(group), self.port)
     }
 
     /// Every interface's packets to all others.
@@ -85,7 +95,7 @@ impl Scene {
         let outputs = INTERFACES.map(|link| {
             with(output(link), |egress| {
                 egress.destination = Prefix::host(self.group().ip());
-                egress.ports = Ports::single(PORT);
+                egress.ports = Ports::single(self.port);
                 egress.source = Some(self.host(link, 1));
                 egress.ttl = ttl;
                 egress.answers = true;
@@ -97,7 +107,7 @@ impl Scene {
             let key = RouteKey {
                 ingress,
                 groups: Prefix::host(self.group().ip()),
-                ports: Ports::single(PORT),
+                ports: Ports::single(self.port),
                 source: None,
             };
             let others = outputs.iter().filter(|output| output.index != own);
@@ -127,7 +137,7 @@ impl Scene {
 
     /// What comes by the ingress to this host's address there and that port.
     fn answer(&self, port: u16) -> Craft {
-        let from = SocketAddr::new(self.host(INGRESS, RESPONDER), PORT);
+        let from = SocketAddr::new(self.host(INGRESS, RESPONDER), self.port);
         let to = SocketAddr::new(self.host(INGRESS, 1), port);
         Craft {
             macs: (egress_mac(INGRESS), [2, 0, 0, 0, 0, 0x79]),
@@ -232,6 +242,9 @@ impl Scene {
         self.is_answered(relay, "each to its own", &self.answer(4_000), A);
         self.asks(relay, B, 4_000);
         self.is_answered(relay, "the later asker", &self.answer(4_000), B);
+        self.asks(relay, A, self.port);
+        let own = self.answer(self.port);
+        self.is_answered(relay, "from the group's own port", &own, A);
     }
 
     fn nobody_asked(&self, relay: &mut Relay<'_>) {
@@ -241,8 +254,6 @@ impl Scene {
             ..self.answer(4_000)
         };
         self.passes_up(relay, "another address", &elsewhere);
-        self.asks(relay, A, PORT);
-        self.passes_up(relay, "from the group's own port", &self.answer(PORT));
         // By another interface: what comes by it behind that shows that it was seen.
         let packet = Packet::from(self.answer(4_000));
         let nothing = Sum::default();
