@@ -22,6 +22,8 @@ lab::on_both_paths!(
     a_rule_that_says_no_keeps_the_stream_from_the_host,
     a_bridge_still_gets_what_a_rule_takes_from_its_port,
     the_kernels_multicast_routing_still_gets_what_a_rule_takes,
+    the_kernels_multicast_routing_gets_the_first_packet,
+    a_link_is_known_by_its_further_names,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -113,21 +115,91 @@ fn a_bridge_still_gets_what_a_rule_takes_from_its_port(path: &str) {
         .unwrap();
 }
 
-fn the_kernels_multicast_routing_still_gets_what_a_rule_takes(path: &str) {
-    let bed = Bed::new(path).unwrap();
-    let (_there, member) = member(&bed);
+/// smcrouted with one route from veth1 to `member0`.
+fn smcroute(bed: &Bed, source: &str) -> Option<(tempfile::TempDir, Process)> {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    let config = "phyint veth1 enable\nphyint member0 enable\n\
-                  mroute from veth1 source 10.0.0.1 group 239.1.1.1 to member0\n";
+    let config = format!(
+        "phyint veth1 enable\nphyint member0 enable\n\
+         mroute from veth1 {source} group 239.1.1.1 to member0\n"
+    );
     std::fs::write(file("smcroute.conf"), config).unwrap();
     let mut command = bed.chain.relay.command("smcrouted");
     command.args(["-n", "-N", "-f"]).arg(file("smcroute.conf"));
     command.arg("-P").arg(file("pid"));
     command.arg("-u").arg(file("socket"));
-    let Ok(_routing) = Process::start(command) else {
+    let Ok(routing) = Process::start(command) else {
         println!("skipped: no smcrouted to route multicast with");
+        return None;
+    };
+    Some((directory, routing))
+}
+
+const ROUTING: &str = "the kernel's multicast routing";
+
+fn the_kernels_multicast_routing_still_gets_what_a_rule_takes(path: &str) {
+    let bed = Bed::new(path).unwrap();
+    let (_there, member) = member(&bed);
+    if let Some(_routing) = smcroute(&bed, "source 10.0.0.1") {
+        both_hear(&bed, &member, ROUTING);
+    }
+}
+
+/// A route for any sender is made when the first packet is there, and the rule was there before.
+fn the_kernels_multicast_routing_gets_the_first_packet(path: &str) {
+    let bed = Bed::new(path).unwrap();
+    bed.relay(10, 100).unwrap();
+    let (_there, member) = member(&bed);
+    let Some(_routing) = smcroute(&bed, "") else {
         return;
     };
-    both_hear(&bed, &member, "the kernel's multicast routing");
+    let is_shared = |rule: &api::reply::RuleStats| {
+        let shared = rule.inputs[0].shared_with.as_deref();
+        shared.is_some_and(|shared| shared.contains(ROUTING))
+    };
+    bed.daemon
+        .wait_for(RULE, "the input is shared", is_shared)
+        .unwrap();
+    let (group, mut sent) = (bed.group(), 10);
+    wait::until("the route is there", || {
+        bed.sender.send(group, PORT, b"probe").unwrap();
+        sent += 1;
+        let heard = member.receive(Duration::from_millis(50)).unwrap();
+        heard.is_some()
+    })
+    .unwrap();
+    while member.receive(Duration::from_millis(50)).unwrap().is_some() {}
+    assert!(!bed.chain.relay.ip("mroute show").unwrap().is_empty());
+    bed.sender.send_numbered(group, PORT, 20, 100).unwrap();
+    member.expect(20, PATIENCE).unwrap();
+    bed.daemon.settled(RULE, sent + 20).unwrap();
+}
+
+/// What a link is also called is a name of it, for inputs and outputs.
+fn a_link_is_known_by_its_further_names(path: &str) {
+    let bed = Bed::without_rule(Chain::plain().unwrap(), Options::path(path)).unwrap();
+    let relay = &bed.chain.relay;
+    for (link, name) in [("veth1", "enp9s0f1"), ("veth2", "enp9s0f2")] {
+        let add = format!("link property add dev {link} altname {name}");
+        relay.ip(&add).unwrap();
+    }
+    let (input, output) = (
+        INPUT.replace("veth1", "enp9s0f1"),
+        OUTPUT.replace("veth2", "enp9s0f2"),
+    );
+    bed.daemon.add(RULE, &input, &[&output]).unwrap();
+    bed.daemon
+        .wait_for(RULE, "it listens", |rule| rule.inputs[0].joined)
+        .unwrap();
+    bed.relay(10, 100).unwrap();
+    let unicast = "10.0.1.2%enp9s0f2:6002";
+    bed.daemon
+        .add("unicast", "239.1.1.2%enp9s0f1:5002", &[unicast])
+        .unwrap();
+    bed.daemon
+        .wait_for("unicast", "it is up", |rule| {
+            rule.state == api::reply::State::Up
+        })
+        .unwrap();
+    bed.daemon.settled(RULE, 10).unwrap();
 }

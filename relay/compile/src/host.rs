@@ -26,8 +26,8 @@ pub struct Host {
     /// What the names stand for that outputs give in place of addresses; one that is not here has not been
     /// looked up yet.
     pub names: BTreeMap<HostName, Named>,
-    /// Groups that the kernel's multicast routing forwards, with the interface they come in by.
-    pub multicast_routes: BTreeSet<(Ifindex, IpAddr)>,
+    /// The kernel's multicast routing.
+    pub multicast_routing: MulticastRouting,
     /// Interfaces that the settings make tunnels of, by name.
     pub tunnels: BTreeMap<String, HostTunnel>,
     /// IPsec policies on what leaves.
@@ -35,6 +35,16 @@ pub struct Host {
     /// Who else sees, takes or judges packets of an interface: programs and filters at its ingress,
     /// devices upon it.
     pub other_users: BTreeMap<Ifindex, Vec<String>>,
+}
+
+/// What the kernel's multicast routing has to do with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MulticastRouting {
+    /// Groups that it forwards, with the interface they come in by.
+    pub routes: BTreeSet<(Ifindex, IpAddr)>,
+    /// Interfaces that it routes from, of IPv4 (true) or IPv6: a group's route is made when its first
+    /// packet is there.
+    pub inputs: BTreeSet<(bool, Ifindex)>,
 }
 
 /// A tunnel that the settings ask for.
@@ -66,7 +76,7 @@ impl Host {
     pub fn by_name(&self, name: &str) -> Option<&Interface> {
         self.interfaces
             .values()
-            .find(|interface| interface.name == name)
+            .find(|interface| interface.is_named(name))
     }
 }
 
@@ -77,6 +87,9 @@ pub struct Interface {
     pub index: Ifindex,
     /// Name, at most 15 bytes.
     pub name: String,
+    /// Further names that it has.
+    #[serde(default)]
+    pub alternatives: Vec<String>,
     /// Administratively up and, where the driver tells, with carrier.
     pub up: bool,
     /// MTU in bytes.
@@ -127,6 +140,12 @@ pub enum Framing {
 }
 
 impl Interface {
+    /// Says whether that is a name of it.
+    #[must_use]
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.alternatives.iter().any(|other| other == name)
+    }
+
     /// Says whether it is a VRF.
     #[must_use]
     pub fn is_vrf(&self) -> bool {

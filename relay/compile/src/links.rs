@@ -31,7 +31,9 @@ impl<'a> Links<'a> {
     }
 
     pub(crate) fn named(&self, name: &str) -> Option<&'a Interface> {
-        self.by_name.get(name).copied()
+        let mut links = self.by_name.values().copied();
+        let known = self.by_name.get(name).copied();
+        known.or_else(|| links.find(|link| link.is_named(name)))
     }
 
     pub(crate) fn matching(&self, pattern: &str) -> Vec<&'a Interface> {

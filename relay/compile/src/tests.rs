@@ -22,6 +22,7 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: address.split(' ').filter_map(|a| a.parse().ok()).collect(),
+        alternatives: Vec::new(),
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),

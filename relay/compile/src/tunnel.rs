@@ -136,6 +136,7 @@ mod tests {
             mtu: 1500,
             mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            alternatives: Vec::new(),
             gro_list: false,
             no_ipv6: false,
             shared_with: Vec::new(),

@@ -324,13 +324,13 @@ impl Follower {
         let links = links.into_iter();
         let interfaces = links.map(|link| (link.interface.index, link.interface));
         let interfaces: BTreeMap<Ifindex, Interface> = interfaces.collect();
-        let multicast_routes = multicast_route::read(interfaces.values());
+        let multicast_routing = multicast_route::read(interfaces.values());
         let next_hops = self.next_hops.resolve(&interfaces).await?;
         self.host = Host {
             interfaces,
             next_hops,
             names: self.next_hops.names.known(),
-            multicast_routes,
+            multicast_routing,
             policies: self.ipsec.policies().await,
             // The supervisor's to say.
             tunnels: BTreeMap::new(),

@@ -12,7 +12,7 @@ use rtnetlink::packet_route::address::{
 };
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoPortKind, InfoVlan, LinkAttribute,
-    LinkFlags, LinkInfo, LinkLayerType, LinkMessage, VlanFlags,
+    LinkFlags, LinkInfo, LinkLayerType, LinkMessage, Prop, VlanFlags,
 };
 use rules::net::{Ifindex, Mac, Prefix};
 use rules::printable::printable;
@@ -101,6 +101,7 @@ fn link(message: LinkMessage) -> Link {
     let mut interface = Interface {
         index: Ifindex(header.index),
         name: String::new(),
+        alternatives: Vec::new(),
         up: false,
         mtu: 0,
         mac: None,
@@ -123,6 +124,13 @@ fn link(message: LinkMessage) -> Link {
         match attribute {
             // Shown to people, who are not to be misled; nothing is found by a name.
             LinkAttribute::IfName(name) => interface.name = printable(name).into_owned(),
+            LinkAttribute::PropList(properties) => {
+                let name = |property: &Prop| match property {
+                    Prop::AltIfName(name) => Some(name.clone()),
+                    _ => None,
+                };
+                interface.alternatives = properties.iter().filter_map(name).collect();
+            }
             LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
             LinkAttribute::Carrier(value) => carrier = *value != 0,
             LinkAttribute::Address(bytes) if has_header => {
@@ -180,7 +188,7 @@ fn has_no_ipv6(families: &[AfSpecUnspec]) -> bool {
 }
 
 /// Notes who takes packets from a link behind its ingress hook: the device that it is a port of, and
-/// macvlans upon it (`rx_handler`). One that was moved to another namespace is not seen from here.
+/// macvlans and MACsec upon it (`rx_handler`). One that was moved to another namespace is not seen from here.
 fn share(links: &mut [Link]) {
     let mut shared: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
     let mut vrfs = BTreeMap::new();
@@ -211,6 +219,7 @@ fn share(links: &mut [Link]) {
                     kind @ (InfoKind::MacVlan
                     | InfoKind::MacVtap
                     | InfoKind::IpVlan
+                    | InfoKind::MacSec
                     | InfoKind::IpVtap),
                 ) => {
                     if let Some(below) = below.filter(|_| !is_elsewhere) {

@@ -1,19 +1,18 @@
-//! What the kernel's multicast routing forwards (`ip mroute`), of its default table: read again with
-//! the host, and each second, as a route that comes with a packet notifies nobody who asks for links.
+//! What the kernel's multicast routing forwards (`ip mroute`), of its default table, and where it would:
+//! read again with the host, and each second, as a route that comes with a packet notifies nobody who
+//! asks for links.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 
-use compile::host::{Host, Interface};
+use compile::host::{Host, Interface, MulticastRouting};
 use rules::net::Ifindex;
 
-/// Reads the groups that are routed, each with the interface that they come in by.
+/// Reads what is routed, and by which interfaces it would come.
 #[must_use]
-pub fn read<'a>(
-    interfaces: impl Iterator<Item = &'a Interface> + Clone,
-) -> BTreeSet<(Ifindex, IpAddr)> {
-    let mut routes = BTreeSet::new();
+pub fn read<'a>(interfaces: impl Iterator<Item = &'a Interface> + Clone) -> MulticastRouting {
+    let mut routing = MulticastRouting::default();
     for (family, group) in [
         ("ip", group4 as fn(&str) -> Option<IpAddr>),
         ("ip6", group6),
@@ -23,20 +22,24 @@ pub fn read<'a>(
             let path = format!("/proc/thread-self/net/{family}_mr_{what}");
             fs::read_to_string(path).unwrap_or_default()
         };
-        let cache = list("cache");
-        let mut cache = cache.lines().skip(1).peekable();
-        if cache.peek().is_none() {
+        let vifs = vifs(&list("vif"), interfaces.clone());
+        if vifs.is_empty() {
             continue;
         }
-        let vifs = vifs(&list("vif"), interfaces.clone());
-        routes.extend(cache.filter_map(|line| entry(line, group, &vifs)));
+        let cache = list("cache");
+        let cache = cache.lines().skip(1);
+        let routed = cache.filter_map(|line| entry(line, group, &vifs));
+        routing.routes.extend(routed);
+        let is_ipv4 = family == "ip";
+        let inputs = vifs.into_values().map(|link| (is_ipv4, link));
+        routing.inputs.extend(inputs);
     }
-    routes
+    routing
 }
 
 /// Says whether `host` was read with other routes.
 pub(super) fn differs(host: &Host) -> bool {
-    read(host.interfaces.values()) != host.multicast_routes
+    read(host.interfaces.values()) != host.multicast_routing
 }
 
 /// The interface of each number that entries name (`ipmr_vif_seq_show`): number, name, counters.

@@ -48,7 +48,7 @@ pub async fn query_route(
     let mut message = request(destination);
     let mut ask = |attribute| message.attributes.push(attribute);
     if let Some(name) = interface {
-        let link = interfaces.values().find(|link| link.name == name)?;
+        let link = interfaces.values().find(|link| link.is_named(name))?;
         ask(RouteAttribute::Oif(link.index.0));
     }
     // The table refuses to say anything about another host's.

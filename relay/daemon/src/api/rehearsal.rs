@@ -185,6 +185,7 @@ fn host() -> Host {
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index])),
         addresses: vec![IpAddr::from([10, 0, index, 1])],
+        alternatives: Vec::new(),
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),

@@ -31,6 +31,7 @@ fn link(index: u32, name: &str) -> Interface {
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: vec![IpAddr::from([10, 0, index as u8, 1])],
+        alternatives: Vec::new(),
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),

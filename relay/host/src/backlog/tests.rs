@@ -25,6 +25,7 @@ fn host() -> Host {
             broadcasts: Vec::new(),
             vrf: None,
             lent: None,
+            alternatives: Vec::new(),
             gro_list: false,
             no_ipv6: false,
             shared_with: Vec::new(),

@@ -113,6 +113,7 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
         mtu: 1500,
         mac: None,
         addresses: Vec::new(),
+        alternatives: Vec::new(),
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),

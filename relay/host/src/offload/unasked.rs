@@ -59,7 +59,7 @@ fn shared(link: &Interface, host: &Host) -> Option<String> {
         let users: Vec<&str> = users.map(String::as_str).collect();
         return Some(format!("{} sees its packets, too", users.join(", ")));
     }
-    let mut routes = host.multicast_routes.iter();
+    let mut routes = host.multicast_routing.routes.iter();
     let is_routed = routes.any(|(from, _)| *from == link.index);
     is_routed.then(|| "the kernel's multicast routing forwards from it, too".to_owned())
 }

@@ -13,6 +13,8 @@ use crate::failure::{Failure, Status};
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
+    /// Further names that it has.
+    alternatives: Vec<String>,
     /// Up and with carrier.
     pub(crate) up: bool,
     /// The interfaces of its VLANs.
@@ -26,6 +28,11 @@ impl Interface {
         known.unwrap_or_else(|| format!("{}.{vlan}", self.name))
     }
 
+    fn is_meant_by(&self, pattern: &str) -> bool {
+        let is_alternative = || self.alternatives.iter().any(|name| name == pattern);
+        wildcard::matches(pattern, &self.name) || is_alternative()
+    }
+
     /// Says whether a VLAN has an interface.
     pub(crate) fn has_vlan(&self, vlan: u16) -> bool {
         self.vlans.contains_key(&vlan)
@@ -36,10 +43,7 @@ impl Interface {
 pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure> {
     let all = read()?;
     for pattern in patterns {
-        if !all
-            .iter()
-            .any(|link| wildcard::matches(pattern, &link.name))
-        {
+        if !all.iter().any(|link| link.is_meant_by(pattern)) {
             let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
             let message = format!("no interface {pattern} (have: {})", names.join(", "));
             return Err(Failure::new(Status::Unavailable, message));
@@ -47,7 +51,7 @@ pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure>
     }
     let wanted = |link: &Interface| match patterns {
         [] => link.up && link.name != "lo",
-        patterns => patterns.iter().any(|p| wildcard::matches(p, &link.name)),
+        patterns => patterns.iter().any(|pattern| link.is_meant_by(pattern)),
     };
     Ok(all.into_iter().filter(wanted).collect())
 }
@@ -72,6 +76,7 @@ fn read() -> Result<Vec<Interface>, Failure> {
         index: link.interface.index.0,
         vlans: vlans.remove(&link.interface.index.0).unwrap_or_default(),
         name: link.interface.name,
+        alternatives: link.interface.alternatives,
         up: link.interface.up,
     };
     Ok(links.into_iter().map(interface).collect())

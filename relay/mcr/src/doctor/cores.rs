@@ -146,6 +146,7 @@ mod tests {
             broadcasts: Vec::new(),
             vrf: None,
             lent: None,
+            alternatives: Vec::new(),
             gro_list: false,
             no_ipv6: false,
             shared_with: Vec::new(),

@@ -1,7 +1,5 @@
-//! Other programs where the kernel path takes its packets: XDP before it, tcx beside it, clsact
+//! Other programs where MCR takes its packets, on either path: XDP before it, tcx beside it, clsact
 //! behind it.
-
-use compile::table::Path;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Link, Snapshot};
@@ -11,7 +9,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     for link in snapshot.input_links() {
         findings.extend(xdp(link));
         findings.extend(tcx(link));
-        findings.extend(clsact(snapshot, link));
+        findings.extend(clsact(link));
     }
     findings
 }
@@ -47,14 +45,16 @@ fn tcx(link: &Link) -> Vec<Finding> {
     findings.collect()
 }
 
-fn clsact(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
-    let mut rules = snapshot.compiled.rules.values();
-    if !link.clsact || !rules.any(|rule| rule.placement.path == Path::Kernel) {
+fn clsact(link: &Link) -> Option<Finding> {
+    if !link.clsact {
         return None;
     }
     let name = &link.name;
-    let evidence = "a clsact or ingress qdisc is attached: its filters come after the kernel \
-                    path's tcx program and do not see what is relayed";
+    let evidence = "a clsact or ingress qdisc is attached: its filters come after MCR's program, on \
+                    either path, and do not see what is relayed";
     let finding = Finding::new(Severity::Note, name, evidence);
-    Some(finding.remedy(format!("tc filter show dev {name} ingress lists them")))
+    Some(finding.remedy(format!(
+        "tc filter show dev {name} ingress lists them; a rule with local = \"yes\" passes its packets \
+         on to them"
+    )))
 }

@@ -174,7 +174,7 @@ impl Snapshot {
     }
 
     pub(crate) fn link(&self, name: &str) -> Option<&Link> {
-        self.links.iter().find(|link| link.name == name)
+        self.links.iter().find(|link| link.is_named(name))
     }
 
     pub(crate) fn link_of(&self, index: u32) -> Option<&Link> {
@@ -189,7 +189,7 @@ impl Snapshot {
                 let pattern = endpoint.interface.as_deref().unwrap_or_default();
                 let meant = |link: &&Link| {
                     let wild = endpoint.has_wildcard() && link.name != "lo";
-                    link.name == pattern || (wild && wildcard::matches(pattern, &link.name))
+                    link.is_named(pattern) || (wild && wildcard::matches(pattern, &link.name))
                 };
                 let links = self.links.iter().filter(meant);
                 inputs.extend(links.map(|link| (rule, endpoint, link)));

@@ -10,12 +10,13 @@ use lab::wait;
 use super::bed::{RULE, bed, diagnose};
 
 #[test]
-fn notes_filters_that_come_after_the_kernel_path() {
+fn notes_filters_that_come_after_mcr() {
     let Some(bed) = bed(RULE) else { return };
     bed.relay()
         .tool("tc", "qdisc add dev veth1 clsact")
         .unwrap();
-    bed.doctor(&[]).has("hook", "note", &["veth1", "clsact"]);
+    bed.doctor(&[])
+        .has("hook", "note", &["veth1", "clsact", "either path", "local"]);
 }
 
 #[test]

@@ -12,6 +12,8 @@ use rtnetlink::packet_route::link::{
 pub(crate) struct Link {
     pub(crate) index: u32,
     pub(crate) name: String,
+    /// Further names that it has.
+    pub(crate) alternatives: Vec<String>,
     /// `veth`, `bridge`, …; empty for hardware.
     pub(crate) kind: String,
     /// Administratively up, with carrier or without.
@@ -36,12 +38,19 @@ pub(crate) struct Bridge {
     pub(crate) hears: Option<IpAddr>,
 }
 
+impl Link {
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.alternatives.iter().any(|other| other == name)
+    }
+}
+
 impl From<&host::Link> for Link {
     fn from(read: &host::Link) -> Self {
         let header = &read.message.header;
         let mut link = Self {
             index: header.index,
             name: read.interface.name.clone(),
+            alternatives: read.interface.alternatives.clone(),
             mtu: read.interface.mtu,
             up: header.flags.contains(LinkFlags::Up),
             ..Self::default()

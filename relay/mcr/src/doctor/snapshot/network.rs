@@ -26,7 +26,7 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
         ..Host::default()
     };
     host.policies = Ipsec::follow().policies().await;
-    host.multicast_routes = read_multicast_routes(host.interfaces.values());
+    host.multicast_routing = read_multicast_routes(host.interfaces.values());
     let policy = RoutingPolicy::read(&handle).await;
     for query in queries {
         if let Destination::Name { name, .. } = &query.destination
