@@ -20,6 +20,8 @@ const GROUP: &str = "239.255.255.250:1900";
 
 lab::on_both_paths!(
     a_search_from_the_relays_address_is_answered,
+    a_search_from_the_groups_own_port_is_answered,
+    broadcasts_go_both_ways_and_are_answered,
     each_of_two_relays_brings_its_own_answer,
     answers_find_back_while_the_daemon_is_dead_and_after,
     answers_find_back_in_ipv6,
@@ -44,7 +46,7 @@ const CONTROL_POINT: &str = "
 from socket import *
 s = socket(AF_INET, SOCK_DGRAM)
 s.setsockopt(IPPROTO_IP, IP_MULTICAST_TTL, 2)
-s.bind(('10.0.0.100', 0))
+s.bind(('10.0.0.100', PORT))
 s.sendto(b'M-SEARCH * HTTP/1.1\\r\\nHOST: 239.255.255.250:1900\\r\\nMAN: \"ssdp:discover\"\\r\\n'
          b'MX: 1\\r\\nST: upnp:rootdevice\\r\\n\\r\\n', ('239.255.255.250', 1900))
 s.settimeout(20)
@@ -74,9 +76,15 @@ fn bed(reflectors: usize) -> Bed {
 
 /// Asks once, of a device in the other network, and says who answered.
 fn search(bed: &Bed) -> Vec<String> {
+    search_from(bed, 0)
+}
+
+/// The same from that port.
+fn search_from(bed: &Bed, port: u16) -> Vec<String> {
     let device = Process::start(python(&bed.hosts[1], DEVICE)).unwrap();
     wait::until("the device listens", || device.stdout().contains("listens")).unwrap();
-    let asks = python(&bed.hosts[0], CONTROL_POINT);
+    let asks = CONTROL_POINT.replace("PORT", &port.to_string());
+    let asks = python(&bed.hosts[0], &asks);
     let answers = process::run(asks, PATIENCE * 2).unwrap().success().unwrap();
     answers.lines().map(str::to_owned).collect()
 }
@@ -101,6 +109,54 @@ fn a_search_from_the_relays_address_is_answered(path: &str) {
     let shown = daemons[0].mcr(&["show", "ssdp"]).unwrap();
     assert!(shown.contains("answers 1"), "{shown}");
     assert_eq!(unreachable(&bed.reflectors[0]), 0, "the stack stays quiet");
+}
+
+fn a_search_from_the_groups_own_port_is_answered(path: &str) {
+    let bed = bed(1);
+    let daemons = bed.start(path, &reflecting("ssdp", GROUP, ""));
+    assert_eq!(search_from(&bed, 1900), ["10.0.1.100 1900 HTTP/1.1 200 OK"]);
+    assert_eq!(daemons[0].rule("ssdp").unwrap().answers, Some(1));
+}
+
+/// As consoles and tuners look for each other: to all hosts, or to all of one's own network.
+fn broadcasts_go_both_ways_and_are_answered(path: &str) {
+    let bed = bed(1);
+    let daemons = bed.start(path, &reflecting("games", "255.255.255.255:9302", ""));
+    let bind = |host: usize, at: &str| {
+        let socket = bed.hosts[host].run(|| Ok(UdpSocket::bind(at)?)).unwrap();
+        socket.set_broadcast(true).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    };
+    let listening = [bind(0, "0.0.0.0:9302"), bind(1, "0.0.0.0:9302")];
+    let mut buffer = [0; 64];
+    let mut received = 0;
+    for (from, to) in [(0, 1), (1, 0)] {
+        let asker = bind(from, &format!("10.0.{from}.100:0"));
+        for destination in ["255.255.255.255".to_owned(), format!("10.0.{from}.255")] {
+            let question = format!("{from} asks {destination}");
+            let at = format!("{destination}:9302");
+            asker.send_to(question.as_bytes(), at).unwrap();
+            let (length, asked_from) = listening[to].recv_from(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], question.as_bytes());
+            assert_eq!(asked_from.ip(), ip(&format!("10.0.{to}.1")));
+            listening[to].send_to(b"here", asked_from).unwrap();
+            let (length, answered_from) = asker.recv_from(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], b"here");
+            assert_eq!(answered_from.ip(), ip(&format!("10.0.{to}.100")));
+            // The asker's own network heard it without the relay's help, once.
+            let (length, _) = listening[from].recv_from(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], question.as_bytes());
+            received += 2;
+        }
+    }
+    let rule = daemons[0].settled("games", received).unwrap();
+    assert_eq!(rule.answers, Some(4));
+    let silence = Some(Duration::from_millis(200));
+    for socket in &listening {
+        socket.set_read_timeout(silence).unwrap();
+        assert!(socket.recv_from(&mut buffer).is_err(), "nothing goes round");
+    }
 }
 
 fn each_of_two_relays_brings_its_own_answer(path: &str) {

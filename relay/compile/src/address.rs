@@ -1,14 +1,16 @@
 //! Inputs that are no groups but addresses of this host, broadcast ones included. What an interface
 //! has is followed: an input waits for the address that it names.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use rules::endpoint::Endpoint;
 use rules::net::Ifindex;
+use rules::rule::Rule;
 use rules::ruleset::listed;
 
 use super::{InputView, Links, ipv6_is_off, link_down};
-use crate::host::{Interface, LOOPBACK};
+use crate::host::{Host, Interface, LOOPBACK};
 
 /// What can be said of such an input on the interfaces that it means.
 pub(super) fn input(endpoint: &Endpoint, links: &Links<'_>, matching: &[&Interface]) -> InputView {
@@ -61,6 +63,24 @@ fn taken(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> Vec<IpAddr
         || loopback.is_some_and(|loopback| loopback.addresses.contains(&destination))
         || matches!(destination, IpAddr::V4(to) if is_broadcast(to, link));
     is_own.then_some(destination).into_iter().collect()
+}
+
+/// Has the inputs of a rule that reflects broadcasts take those to any of its networks: they leave as
+/// what all of them hear, and answers are looked for where the question was sent to.
+pub(super) fn take_all_broadcasts(rule: &Rule, host: &Host, inputs: &mut [InputView]) {
+    if !rule.inputs.iter().all(Endpoint::is_broadcast) {
+        return;
+    }
+    let links = inputs.iter().flat_map(|input| &input.interfaces);
+    let links = links.filter_map(|link| host.interfaces.get(link));
+    let all: BTreeSet<Ipv4Addr> = links.flat_map(|link| &link.broadcasts).copied().collect();
+    for input in inputs {
+        let pairs = input.interfaces.iter().flat_map(|link| {
+            let all = all.iter().copied().map(IpAddr::V4);
+            all.map(|address| (*link, address))
+        });
+        input.addresses.extend(pairs);
+    }
 }
 
 fn is_broadcast(to: Ipv4Addr, link: &Interface) -> bool {

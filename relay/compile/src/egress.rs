@@ -138,6 +138,7 @@ fn next_hop<'a>(
             }
             let receiver = match link.name.as_str() {
                 LOOPBACK => Receiver::Here,
+                _ if spec.to.is_broadcast() => Receiver::At(link.mac.map(|_| Mac([0xff; 6]))),
                 _ => Receiver::Group,
             };
             return Ok((link, receiver, None));

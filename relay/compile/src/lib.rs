@@ -382,6 +382,9 @@ fn compile_one(
         placement,
         divided: Vec::new(),
     };
+    if rule.reflect.is_some() {
+        address::take_all_broadcasts(rule, host, &mut view.inputs);
+    }
     if !view.placement.serves {
         view.inputs.iter_mut().for_each(|input| input.joins.clear());
         return (view, None);
@@ -431,7 +434,8 @@ pub fn next_hop_queries<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> BTreeS
 
 /// Unicast, and IPv6 groups on the loopback interface, where Linux delivers them by a route alone.
 fn is_routed(to: &Endpoint) -> bool {
-    !to.is_multicast() || !to.is_ipv4() && to.interface.as_deref() == Some(LOOPBACK)
+    !to.is_multicast() && !to.is_broadcast()
+        || !to.is_ipv4() && to.interface.as_deref() == Some(LOOPBACK)
 }
 
 /// What the routing table is asked for, for an output.
@@ -515,11 +519,19 @@ fn takers(endpoint: &Endpoint, link: &Interface, host: &Host) -> Vec<String> {
     let mut takers = link.shared_with.clone();
     let groups = endpoint.destination;
     let first = (link.index, groups.address);
-    let mut routed = host.multicast_routes.range(first..);
-    if routed
+    let routing = &host.multicast_routing;
+    let mut routed = routing.routes.range(first..);
+    let is_routed = routed
         .next()
-        .is_some_and(|(index, group)| *index == link.index && groups.contains(*group))
-    {
+        .is_some_and(|(index, group)| *index == link.index && groups.contains(*group));
+    // One that has no route yet gets it with its first packet; what stays on its link gets none.
+    let is_asked_for = || {
+        let mut routes = routing.routes.iter();
+        routing.inputs.contains(&(endpoint.is_ipv4(), link.index))
+            && !rules::ruleset::is_link_local(groups)
+            && !routes.any(|(_, group)| groups.contains(*group))
+    };
+    if endpoint.is_multicast() && (is_routed || is_asked_for()) {
         takers.push("the kernel's multicast routing".to_owned());
     }
     takers

@@ -27,6 +27,9 @@ impl Support {
     }
 }
 
+/// Slots for outputs on the kernel path: a rule that reflects takes one for each pair of interfaces.
+pub const KERNEL_OUTPUTS_MAX: usize = 65_536;
+
 /// Something a rule may ask for that not every path can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
@@ -222,6 +225,14 @@ fn obstacle(rule: &Rule, support: &Support, path: Path, ends: &Ends<'_>) -> Opti
     if let Some(interface) = ends.veiled {
         return Some(format!(
             "the kernel path does not look behind what stands in front of IP in packets of {interface}"
+        ));
+    }
+    let ways = rule.inputs.len() * rule.outputs.len().saturating_sub(1);
+    if rule.reflect.is_some() && ways > KERNEL_OUTPUTS_MAX {
+        return Some(format!(
+            "the kernel path has room for {KERNEL_OUTPUTS_MAX} outputs, and reflecting among {} \
+             interfaces takes {ways}",
+            rule.inputs.len()
         ));
     }
     ends.chaining.map(|interface| {

@@ -232,7 +232,15 @@ fn made(rule: &RuleDocument) -> Table {
     table.decor_mut().set_prefix("\n");
     let mut keys = keys(rule);
     // As people write them, not by the alphabet.
-    for key in ["name", "input", "inputs", "outputs", "mode", "interfaces"] {
+    for key in [
+        "name",
+        "input",
+        "inputs",
+        "outputs",
+        "mode",
+        "interfaces",
+        "isolated",
+    ] {
         match keys.remove(key) {
             Some(Wanted::Array(texts)) => table.insert(key, toml_edit::value(list(key, &texts))),
             Some(text) => table.insert(key, Item::Value(edited(&text))),

@@ -162,7 +162,7 @@ limit = "fast"
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
             "mcr.toml:11: rule \"cam1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
             "mcr.toml:12: rule \"cam1\": output 10.9.9.9:7000,ttl=0: ttl=0: give 1 to 255, dec (one less, as a router) or keep",
-            "mcr.toml:16: rule \"cam1\": unknown field `inptu`, expected one of `name`, `input`, `inputs`, `outputs`, `mode`, `interfaces`, `group`, `source`, `ttl`, `window`, `path`, `local`, `limit`, `burst`, `failover`, `merge`, `health`, `share`, `enabled`, `comment`, `labels`; did you mean input?",
+            "mcr.toml:16: rule \"cam1\": unknown field `inptu`, expected one of `name`, `input`, `inputs`, `outputs`, `mode`, `interfaces`, `isolated`, `group`, `source`, `ttl`, `window`, `path`, `local`, `limit`, `burst`, `failover`, `merge`, `health`, `share`, `enabled`, `comment`, `labels`; did you mean input?",
             "mcr.toml:21: rule \"cam3\": path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
             "mcr.toml:23: rule without a name: missing field `name`",
             "mcr.toml:29: rule \"cam4\": invalid type: integer `7`, expected an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }",

@@ -132,8 +132,8 @@ impl<'a> Readings<'a> {
         let mut made = RuleStats {
             labels: written.labels.clone(),
             share: written.share.clone(),
-            mode: written.reflect.map(|_| MODE.to_owned()),
-            answers: written.reflect.map(|_| counted.received.answers),
+            mode: written.reflect.as_ref().map(|_| MODE.to_owned()),
+            answers: written.reflect.as_ref().map(|_| counted.received.answers),
             ..rule(state, counted, &self.view.host, self.sampler)
         };
         demand::count_members(written, state, self.listeners, &mut made.outputs);

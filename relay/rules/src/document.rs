@@ -51,8 +51,11 @@ settings! {
         optional mode: String, form: Form::Words(&[Word::plain(MODE)]), is_late: true;
         /// Of a rule that reflects: between which interfaces, two or more.
         several interfaces: Vec<String>, form: Form::List(&INTERFACE);
+        /// Of a rule that reflects: those of its interfaces that do not hear each other, but the others,
+        /// and are heard by them.
+        several isolated: Vec<String>, form: Form::List(&INTERFACE);
         /// Of a rule that reflects: one group and its port, as in `224.0.0.251:5353` or
-        /// `[ff02::fb]:5353`.
+        /// `[ff02::fb]:5353`; `255.255.255.255:PORT` for all broadcasts to that port.
         optional group: String, form: Form::Text(&GROUP), is_late: true;
         /// Of a rule that reflects: the source of the copies, the address of the interface that they
         /// leave by (answers that come there go to whoever asked), or the sender's own.
@@ -310,7 +313,7 @@ impl From<&Rule> for RuleDocument {
     /// nothing that is the default.
     fn from(rule: &Rule) -> Self {
         let limit = rule.limit.as_ref();
-        let ends = match rule.reflect {
+        let ends = match &rule.reflect {
             Some(reflect) => reflect::written(rule, reflect),
             None => ends(rule),
         };

@@ -52,6 +52,12 @@ impl Endpoint {
         self.destination.address.is_multicast() && self.destination.length >= shortest
     }
 
+    /// Says whether the destination is every host of a network, whatever its addresses are.
+    #[must_use]
+    pub const fn is_broadcast(&self) -> bool {
+        matches!(self.destination.address, IpAddr::V4(to) if to.is_broadcast())
+    }
+
     /// Says whether the destination is every address that the interface has.
     #[must_use]
     pub const fn is_every_address(&self) -> bool {

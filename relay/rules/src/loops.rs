@@ -5,10 +5,11 @@
 //! output to an address that is an input of this host, which gets there whatever the interface.
 //! A circle whose rules all carry the same groups and ports from one interface to another is none:
 //! it relays them between these interfaces in every direction, as mDNS and SSDP want it, and no
-//! interface hears what it sends itself. A rule that reflects is such a circle by itself. Loops through the network beyond are caught by `own_source`
+//! interface hears what it sends itself; one network's broadcasts and another's are the same here. A rule that reflects is such a circle by itself. Loops through the network beyond are caught by `own_source`
 //! and `ttl=dec` at run time; `ttl=dec` is no licence for a circle here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::endpoint::Endpoint;
@@ -65,12 +66,19 @@ fn edges(rules: &RuleSet, rule: &Rule) -> Arc<[Edge]> {
     let outputs = rule.outputs.iter().filter(|_| rule.enabled).enumerate();
     for (output, spec) in outputs {
         for to in rules.index().reached_by(&spec.to) {
-            if may_be_sender(spec, &rules[to.rule].inputs[to.input]) {
+            let input = &rules[to.rule].inputs[to.input];
+            if may_be_sender(spec, input) && !stays_beside(&spec.to, input) {
                 edges.push(Edge { output, to });
             }
         }
     }
     edges.into()
+}
+
+/// Broadcasts stay on the link that they leave by.
+fn stays_beside(output: &Endpoint, input: &Endpoint) -> bool {
+    let ends = output.interface.as_deref().zip(input.interface.as_deref());
+    output.is_broadcast() && ends.is_some_and(|(to, at)| !wildcard::matches(at, to))
 }
 
 /// A copy with a fixed source address does not reach an input that listens to others only.
@@ -87,11 +95,21 @@ fn crosses(input: &Endpoint, output: &Endpoint) -> bool {
     let (Some(from), Some(to)) = (&input.interface, &output.interface) else {
         return false;
     };
-    input.destination == output.destination
+    let is_same = input.destination == output.destination;
+    (is_same || may_be_broadcast(input) && may_be_broadcast(output))
         && input.ports == output.ports
         && !wildcard::matches(from, to)
         && from != LOOPBACK
         && to != LOOPBACK
+}
+
+/// Says whether an address may be where a network's broadcasts go: its last bits are ones. No interface
+/// hears those that it sends.
+const fn may_be_broadcast(endpoint: &Endpoint) -> bool {
+    match endpoint.destination.address {
+        IpAddr::V4(address) => !address.is_multicast() && address.to_bits() & 3 == 3,
+        IpAddr::V6(_) => false,
+    }
 }
 
 /// A walk along the ways of packets, depth first. An input is a place on the way; the edges of its

@@ -22,10 +22,12 @@ pub const MODE: &str = "reflect";
 pub const DEFAULT_WINDOW: Duration = Duration::from_millis(200);
 
 /// How a rule reflects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reflect {
     /// For how long the same payload does not pass again.
     pub window: Duration,
+    /// Which of its interfaces, by number, do not hear each other.
+    pub isolated: Vec<usize>,
 }
 
 /// What is wrong with a rule that reflects.
@@ -54,6 +56,12 @@ pub enum ReflectProblem {
     /// A wildcard.
     #[error("interface {0} may stand for several; name each")]
     Wildcard(String),
+    /// Isolated, and none of the interfaces.
+    #[error("isolated: {0} is none of the rule's interfaces; name it there too, or leave it out")]
+    IsolatedUnknown(String),
+    /// All are isolated.
+    #[error("isolated has all interfaces, so none hears another; leave out the one that all hear")]
+    AllIsolated,
     /// The loopback interface.
     #[error(
         "interface {LOOPBACK} hears what it sends, which would go round for ever; leave it out"
@@ -68,7 +76,7 @@ pub enum ReflectProblem {
     /// Something else than one group and one port.
     #[error(
         "group = {0:?}: give one multicast group and one port, as in 224.0.0.251:5353 or \
-         [ff02::fb]:5353, and each other one a rule of its own"
+         [ff02::fb]:5353, or 255.255.255.255:PORT for broadcasts, and each other one a rule of its own"
     )]
     NotOneGroup(String),
     /// A source that is neither.
@@ -88,11 +96,19 @@ impl Default for Reflect {
     fn default() -> Self {
         Self {
             window: DEFAULT_WINDOW,
+            isolated: Vec::new(),
         }
     }
 }
 
 impl Reflect {
+    /// Says whether what comes by one of its interfaces leaves by another.
+    #[must_use]
+    pub fn leads(&self, input: usize, output: usize) -> bool {
+        let is_isolated = |interface| self.isolated.contains(&interface);
+        input != output && !(is_isolated(input) && is_isolated(output))
+    }
+
     /// Reads how a rule reflects.
     ///
     /// # Errors
@@ -105,12 +121,15 @@ impl Reflect {
         let window = duration::parse(text);
         let window = window.filter(|window| (WINDOW_MIN..=WINDOW_MAX).contains(window));
         let window = window.ok_or_else(|| ReflectProblem::Window(text.to_owned()))?;
-        Ok(Self { window })
+        Ok(Self {
+            window,
+            ..Self::default()
+        })
     }
 
     /// The window as text, unless it is the default.
     #[must_use]
-    pub fn window_text(self) -> Option<String> {
+    pub fn window_text(&self) -> Option<String> {
         (self.window != DEFAULT_WINDOW).then(|| duration::text(self.window))
     }
 }

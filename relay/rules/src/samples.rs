@@ -310,6 +310,7 @@ pub fn reflecting() -> impl Strategy<Value = Rule> {
             health: None,
             reflect: Some(Reflect {
                 window: Duration::from_millis(window),
+                isolated: Vec::from_iter((window % 2 == 1).then_some(0)),
             }),
             ..rule
         }

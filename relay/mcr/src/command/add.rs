@@ -69,8 +69,8 @@ pub(crate) struct Args {
         add = completion::merge())]
     merge: Option<MergeDocument>,
     /// Carry what comes to the group INPUT, written GROUP:PORT, by each of these interfaces out of all
-    /// others, and no payload twice: for discovery. After the interfaces source=keep, ttl=N|dec,
-    /// window=TIME; see mcr.toml(5)
+    /// others, and no payload twice: for discovery. After the interfaces isolated=IFACE for each of
+    /// those that do not hear each other, source=keep, ttl=N|dec, window=TIME; see mcr.toml(5)
     #[arg(long, value_name = "IFACE,IFACE,...", value_delimiter = ',')]
     reflect: Vec<String>,
     /// Watch the stream: silence=TIME|off, rate_min=RATE, rate_max=RATE, content=auto|rtp|ts|none,
@@ -266,9 +266,10 @@ fn reflecting(mut args: Args) -> Result<RuleDocument, Failure> {
             "source" => document.source = Some(value),
             "ttl" => document.ttl = Some(Scalar::Text(value)),
             "window" => document.window = Some(value),
+            "isolated" => document.isolated.push(value),
             _ => {
                 let message = format!(
-                    "--reflect {option}: there is no such key; there are source, ttl, window"
+                    "--reflect {option}: there is no such key; there are source, ttl, window, isolated"
                 );
                 return Err(Failure::new(Status::Usage, message));
             }

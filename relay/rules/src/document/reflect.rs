@@ -1,5 +1,7 @@
 //! What a rule that reflects has instead of inputs and outputs.
 
+use std::collections::BTreeSet;
+
 use super::RuleDocument;
 use crate::endpoint::{Endpoint, EndpointError, check_interface_name, is_wildcard};
 use crate::net::LOOPBACK;
@@ -8,7 +10,7 @@ use crate::rule::{OptionsProblem, OutputProblem, OutputSpec, Rule, SourceChoice,
 use crate::setting::Table;
 
 /// Keys of rules that reflect alone.
-pub const REFLECT_KEYS: &[&str] = &["interfaces", "group", "source", "ttl", "window"];
+pub const REFLECT_KEYS: &[&str] = &["interfaces", "isolated", "group", "source", "ttl", "window"];
 
 /// Keys that rules which reflect do not have: many senders of many packets are not a stream.
 const OTHER_KEYS: &[&str] = &["input", "inputs", "outputs", "failover", "merge", "health"];
@@ -47,10 +49,34 @@ impl RuleDocument {
         };
         let ends = written.ends().map_err(|more| problems.extend(more));
         let reflect = Reflect::parse(self.window.as_deref());
+        let reflect = reflect.and_then(|reflect| {
+            let isolated = self.isolated()?;
+            Ok(Reflect {
+                isolated,
+                ..reflect
+            })
+        });
         let reflect = reflect.map_err(|problem| problems.push(problem));
         match (reflect, ends, problems.is_empty()) {
             (Ok(reflect), Ok(ends), true) => Ok(Some((reflect, ends))),
             _ => Err(problems),
+        }
+    }
+
+    /// The numbers of the interfaces that do not hear each other.
+    fn isolated(&self) -> Result<Vec<usize>, ReflectProblem> {
+        let number = |name: &String| {
+            let mut interfaces = self.interfaces.iter();
+            let unknown = || ReflectProblem::IsolatedUnknown(name.clone());
+            interfaces
+                .position(|known| known == name)
+                .ok_or_else(unknown)
+        };
+        let numbers = self.isolated.iter().map(number);
+        let numbers: BTreeSet<usize> = numbers.collect::<Result<_, _>>()?;
+        match numbers.len() == self.interfaces.len() && !numbers.is_empty() {
+            true => Err(ReflectProblem::AllIsolated),
+            false => Ok(numbers.into_iter().collect()),
         }
     }
 
@@ -63,8 +89,10 @@ impl RuleDocument {
 }
 
 /// What a rule that reflects says of where its packets come from and go to.
-pub(super) fn written(rule: &Rule, reflect: Reflect) -> RuleDocument {
+pub(super) fn written(rule: &Rule, reflect: &Reflect) -> RuleDocument {
     let names = rule.inputs.iter().filter_map(|i| i.interface.clone());
+    let interfaces: Vec<String> = names.collect();
+    let isolated = reflect.isolated.iter();
     let group = rule.inputs.first().map(|input| Endpoint {
         interface: None,
         ..input.clone()
@@ -73,7 +101,10 @@ pub(super) fn written(rule: &Rule, reflect: Reflect) -> RuleDocument {
     let is_kept = options.is_some_and(|output| output.source == SourceChoice::Keep);
     RuleDocument {
         mode: Some(MODE.to_owned()),
-        interfaces: names.collect(),
+        isolated: isolated
+            .filter_map(|at| interfaces.get(*at).cloned())
+            .collect(),
+        interfaces,
         group: group.map(|group| group.to_string()),
         source: is_kept.then(|| "keep".to_owned()),
         ttl: options.and_then(|output| match output.ttl {
@@ -145,7 +176,7 @@ impl Written<'_> {
         let group: Endpoint = text.parse().map_err(|error: EndpointError| {
             ReflectProblem::Group(text.to_owned(), error.problem)
         })?;
-        let is_one = group.is_multicast() && group.is_single();
+        let is_one = (group.is_multicast() || group.is_broadcast()) && group.is_single();
         match is_one && group.interface.is_none() && group.sources.is_empty() {
             true => Ok(group),
             false => Err(ReflectProblem::NotOneGroup(text.to_owned())),

@@ -293,3 +293,19 @@ fn what_reflects_is_no_circle_by_itself_but_part_of_one() {
     // By eth0 leaves nothing that came by eth0.
     assert_eq!(problems(&[mirror, away("eth0"), back]), [] as [&str; 0]);
 }
+
+#[test]
+fn broadcasts_may_go_both_ways_between_two_networks() {
+    let rules = |there: &str, back: &str, at: &str, home: &str| {
+        problems(&[rule("there", there, &[at]), rule("back", back, &[home])])
+    };
+    let (a, b) = ("10.1.0.255%eth0:9302", "10.2.0.255%eth1:9302");
+    assert_eq!(rules(a, b, b, a), [""; 0]);
+    let (c, d) = ("10.1.0.127%eth0:9302", "10.2.3.255%eth1:9302");
+    assert_eq!(rules(c, d, d, c), [""; 0]);
+    // Hosts, another port on the way, one interface.
+    let (e, f) = ("10.1.0.1%eth0:9302", "10.2.0.1%eth1:9302");
+    assert_eq!(rules(e, f, f, e).len(), 1);
+    let g = "10.2.0.255%eth0:9302";
+    assert_eq!(rules(a, g, g, a).len(), 1);
+}

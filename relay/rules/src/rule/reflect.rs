@@ -8,7 +8,7 @@ impl Rule {
     /// sender, another sender's is another packet.
     #[must_use]
     pub fn passes_once(&self) -> Option<Merge> {
-        let reflect = self.reflect?;
+        let reflect = self.reflect.as_ref()?;
         let keeps = |output: &OutputSpec| output.source == SourceChoice::Keep;
         Some(Merge {
             by: match self.outputs.iter().all(keeps) {
@@ -23,6 +23,7 @@ impl Rule {
     /// Says whether packets of that input leave by that output.
     #[must_use]
     pub fn leads(&self, input: usize, output: usize) -> bool {
-        self.reflect.is_none() || input != output
+        let reflect = self.reflect.as_ref();
+        reflect.is_none_or(|reflect| reflect.leads(input, output))
     }
 }

@@ -203,7 +203,9 @@ impl<'r> Check<'r, '_> {
             self.report(part, What::UnicastRange(destination.to_string()));
         } else if !is_sendable(destination.address) {
             self.report(part, What::Unsendable(to.destination_text()));
-        } else if needs_interface(destination.address) && to.interface.is_none() {
+        } else if (needs_interface(destination.address) || to.is_broadcast())
+            && to.interface.is_none()
+        {
             self.report(part, What::InterfaceMissing(with_interface(to)));
         }
     }
@@ -320,7 +322,7 @@ pub fn is_link_local(groups: Prefix) -> bool {
 
 fn is_sendable(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => !address.is_unspecified() && !address.is_broadcast(),
+        IpAddr::V4(address) => !address.is_unspecified(),
         IpAddr::V6(ipv6) => !ipv6.is_unspecified() && !is_mapped(address),
     }
 }

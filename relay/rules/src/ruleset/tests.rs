@@ -130,7 +130,7 @@ fn says_what_is_wrong_with_one_rule_and_what_to_do() {
         (
             input,
             "255.255.255.255:7000",
-            "output 255.255.255.255:7000: 255.255.255.255 is no address to send to; give a multicast group or a host's address",
+            "output 255.255.255.255:7000: names no interface; write 255.255.255.255%IFACE:7000",
         ),
         (
             input,

@@ -57,7 +57,7 @@ fn names_everything_that_is_wrong() {
             "interface lo hears what it sends, which would go round for ever; leave it out",
             "interfaces: \"a b\": holds white space; write it without",
             "group = \"239.1.1.0/24:5000\": give one multicast group and one port, as in \
-             224.0.0.251:5353 or [ff02::fb]:5353, and each other one a rule of its own",
+             224.0.0.251:5353 or [ff02::fb]:5353, or 255.255.255.255:PORT for broadcasts, and each other one a rule of its own",
             "source = \"10.0.0.1\": give auto (the address of the interface that a copy leaves \
              by) or keep",
             "window = \"5s\": give 1ms to 500ms",
@@ -78,5 +78,33 @@ fn names_everything_that_is_wrong() {
              \"eth1\"]",
             "has no group; give it one with its port, as in group = \"224.0.0.251:5353\"",
         ]
+    );
+}
+
+#[test]
+fn those_that_are_isolated_hear_the_others_and_not_each_other() {
+    let json = r#"{"name":"m","mode":"reflect","interfaces":["hub","a","b"],
+        "isolated":["a","b"],"group":"255.255.255.255:9302"}"#;
+    let document: RuleDocument = serde_json::from_str(json).unwrap();
+    let mut rule = document.to_rule(0).unwrap();
+    let led = |rule: &Rule, from: usize| (0..3).filter(move |to| rule.leads(from, *to)).collect();
+    let [hub, a, b]: [Vec<usize>; 3] = [led(&rule, 0), led(&rule, 1), led(&rule, 2)];
+    assert_eq!((hub, a, b), (vec![1, 2], vec![0], vec![0]));
+    assert_eq!(RuleDocument::from(&rule), document);
+    // The role of an interface may be another host's name of it.
+    rule.inputs[1].interface = Some("vlan7".to_owned());
+    assert_eq!(RuleDocument::from(&rule).isolated, ["vlan7", "b"]);
+    let with = |isolated: &str| json.replace(r#"["a","b"]"#, isolated);
+    assert_eq!(
+        problems(&with(r#"["a","c"]"#)),
+        ["isolated: c is none of the rule's interfaces; name it there too, or leave it out"]
+    );
+    assert_eq!(
+        problems(&with(r#"["a","b","hub"]"#)),
+        ["isolated has all interfaces, so none hears another; leave out the one that all hear"]
+    );
+    assert_eq!(
+        problems(r#"{"name":"m","isolated":["a"],"outputs":[]}"#),
+        ["isolated is for rules with mode = \"reflect\"; add that, or leave isolated out"]
     );
 }
