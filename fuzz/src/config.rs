@@ -27,6 +27,7 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
             IpAddr::from([10, 0, index, 1]),
             IpAddr::from([0xfd00, 0, 0, index.into(), 0, 0, 0, 1]),
         ],
+        alternatives: Vec::new(),
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),

@@ -966,3 +966,99 @@ fn a_vrf_is_no_interface_that_packets_come_and_go_by() {
         "{text}"
     );
 }
+
+#[test]
+fn isolated_interfaces_hear_the_others_and_not_each_other() {
+    let mut host = usual();
+    let third = link(4, "eth2", "10.0.2.1");
+    host.interfaces.insert(third.index, third);
+    for (link, network) in [(2, 0), (3, 1), (4, 2)] {
+        let link = host.interfaces.get_mut(&Ifindex(link)).unwrap();
+        link.broadcasts = vec![[10, 0, network, 255].into()];
+    }
+    for group in ["239.255.255.250:1900", "255.255.255.255:9302"] {
+        let document = RuleDocument {
+            isolated: vec!["eth1".to_owned(), "eth2".to_owned()],
+            ..reflecting(group, &["eth0", "eth1", "eth2"])
+        };
+        let rules = RuleSet::from_documents(&[document], Policy::default()).unwrap();
+        let compiled = compile(&rules, &host, &support(), &PathChoices::default());
+        let is_broadcast = group.starts_with("255");
+        for (key, route) in &compiled.table.routes {
+            let outputs = route.outputs.iter().map(|output| match &output.state {
+                OutputState::Up(egress) => {
+                    assert!(egress.answers);
+                    let header = match is_broadcast {
+                        true => LinkHeader::Neighbour {
+                            source: Mac([2, 0, 0, 0, 0, egress.interface.0 as u8]),
+                            destination: Mac([0xff; 6]),
+                        },
+                        false => LinkHeader::Group {
+                            source: Mac([2, 0, 0, 0, 0, egress.interface.0 as u8]),
+                        },
+                    };
+                    assert_eq!(egress.link, header);
+                    egress.interface.0
+                }
+                OutputState::Down(reason) => panic!("{reason:?}"),
+            });
+            let expected: &[u32] = if key.ingress.0 == 2 { &[3, 4] } else { &[2] };
+            assert_eq!(outputs.collect::<Vec<_>>(), expected, "{key:?}");
+        }
+        // Broadcasts to each of the networks and to all hosts, by each interface.
+        let routes = if is_broadcast { 4 * 3 } else { 3 };
+        assert_eq!(compiled.table.routes.len(), routes);
+    }
+}
+
+#[test]
+fn reflecting_among_too_many_interfaces_takes_the_userspace_path() {
+    let names: Vec<String> = (0..300).map(|number| format!("eth{number}")).collect();
+    let links = names.iter().zip(2..);
+    let links: Vec<Interface> = links
+        .map(|(name, index)| link(index, name, "10.0.0.1"))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (count, path) in [(256, Path::Kernel), (257, Path::Userspace)] {
+        let mut document = reflecting("239.255.255.250:1900", &names[..count]);
+        document.name = "many".to_owned();
+        let rules = RuleSet::from_documents(&[document], Policy::default()).unwrap();
+        let compiled = compile(&rules, &host(&links), &support(), &PathChoices::default());
+        assert_eq!(first(&compiled).placement.path, path, "{count}");
+    }
+}
+
+#[test]
+fn a_group_without_a_route_goes_on_to_a_routing_daemon() {
+    let mut host = usual();
+    let goes_on = |host: &Host, input: &str| {
+        let compiled = one(input, "10.9.9.9:7000", host);
+        !first(&compiled).inputs[0].shared.is_empty()
+    };
+    let (group, group6) = ("239.1.1.1%eth0:5001", "[ff3e::1%eth0]:5001");
+    assert!(!goes_on(&host, group));
+    host.multicast_routing.inputs.insert((true, Ifindex(2)));
+    assert!(goes_on(&host, group));
+    assert!(!goes_on(&host, "239.1.1.1%eth1:5001"));
+    let rules = rules(&[("a", &[group6], &["[2001:db8::9]:7000"])]);
+    let compiled = compile(&rules, &host, &support(), &PathChoices::default());
+    assert!(first(&compiled).inputs[0].shared.is_empty());
+    // It comes by another interface, as the routing daemon has it.
+    let group_address = "239.1.1.1".parse().unwrap();
+    let routes = &mut host.multicast_routing.routes;
+    routes.insert((Ifindex(3), group_address));
+    assert!(!goes_on(&host, group));
+    host.multicast_routing.routes = [(Ifindex(2), group_address)].into();
+    assert!(goes_on(&host, group));
+}
+
+#[test]
+fn an_interface_is_found_by_its_further_names() {
+    let mut host = usual();
+    let eth0 = host.interfaces.get_mut(&Ifindex(2)).unwrap();
+    eth0.alternatives = vec!["enp9s0f1".to_owned()];
+    let compiled = one("239.1.1.1%enp9s0f1:5001", "239.2.1.1%enp9s0f1:6001", &host);
+    let view = first(&compiled);
+    assert_eq!(view.inputs[0].interfaces, [Ifindex(2)]);
+    assert_eq!(view.outputs[0].link, Some(Ifindex(2)));
+}

@@ -44,7 +44,7 @@ fn streams(session: &Session, found: &mut Found) {
     let sections = sections(session, found);
     let copies = Copies::of(session, &sections, found);
     let common = session.head.attributes(DELAY).next();
-    let mut unused = common.clone();
+    let mut unused = common;
     let mut streams = Vec::new();
     for (index, section) in sections.iter().enumerate() {
         let alone = [index];
@@ -57,7 +57,7 @@ fn streams(session: &Session, found: &mut Found) {
         for line in own {
             delay = delay.max(delay_of(line, of.len(), found));
         }
-        if let Some(line) = common.clone().filter(|_| of.len() > 1) {
+        if let Some(line) = common.filter(|_| of.len() > 1) {
             unused = None;
             if delay.is_zero() {
                 delay = delay_of(line, of.len(), found);
