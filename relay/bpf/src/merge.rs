@@ -178,7 +178,7 @@ mod tests {
             MergeLine { counts, numbers, seen_ns, candidate, span, skew_ns_8, skew_max_ns,
                 since_ns, owner, unnumbered, still, part }
             Merge { format, first_block, blocks_log, window_ns, newest, owner, span, firsts,
-                unnumbered, unsettled, stream, line }
+                unnumbered, unsettled, watch, watcher, stream, line }
             MergeBlock { word, stamp }
         };
         let native: Vec<usize> = native.iter().map(|&at| at as usize).collect();

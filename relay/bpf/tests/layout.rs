@@ -319,6 +319,8 @@ fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
             firsts,
             unnumbered,
             unsettled,
+            watch,
+            watcher,
             pad,
             stream,
             line

@@ -91,8 +91,8 @@ impl Failovers {
         self.rules.retain(|rule, _| wanted(*rule));
     }
 
-    /// Makes a line the active one of its rule; those before it come back as if they had begun to deliver
-    /// now. `false` if it is none of the rule's lines.
+    /// Makes a line the active one of its rule; while it delivers, those before it come back as if they
+    /// had begun to deliver now. `false` if it is none of the rule's lines.
     pub(crate) fn switch(&self, rule: u32, line: u32) -> bool {
         let Some(failover) = self.rules.get(&rule) else {
             return false;
@@ -102,7 +102,9 @@ impl Failovers {
             return false;
         };
         let now_ns = self.clock.now_ns();
-        for other in &lines[..at] {
+        let is_silent = when(failover).is_silent(self.lines.read(line).last_ns, now_ns);
+        let before = if is_silent { &[] } else { &lines[..at] };
+        for other in before {
             let last_ns = self.lines.read(*other).last_ns;
             let since_ns = now_ns;
             self.lines.write(*other, &Line { last_ns, since_ns });
@@ -262,6 +264,15 @@ mod tests {
         let mut failovers = failovers();
         set(&mut failovers, &[0, 1]);
         let before = failovers.lines.read(0);
+        // A silent one loses its place to what delivers all the while.
+        let last_ns = Clock::Process.now_ns().wrapping_sub(200 * SECOND);
+        let since_ns = 0;
+        failovers.lines.write(1, &Line { last_ns, since_ns });
+        assert!(failovers.switch(0, 1));
+        assert_eq!(failovers.lines.read(0), before);
+        assert!(failovers.switch(0, 0));
+        let (last_ns, since_ns) = (Clock::Process.now_ns(), before.since_ns);
+        failovers.lines.write(1, &Line { last_ns, since_ns });
         assert!(failovers.switch(0, 1));
         assert_eq!(active(&failovers), 1);
         let after = failovers.lines.read(0);
@@ -270,7 +281,7 @@ mod tests {
         assert!(failovers.switch(0, 1));
         assert_eq!(
             failovers.active(0).unwrap().changes,
-            1,
+            3,
             "the second changed nothing"
         );
         assert!(!failovers.switch(0, 3), "it is none of its lines");

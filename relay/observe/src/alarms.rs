@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
-pub(crate) use bounds::beyond;
+pub(crate) use bounds::{beyond, unfit};
 pub(crate) use drops::{DropNews, Losses, lost, starved_because};
 pub(crate) use legs::Legs;
 pub(crate) use pauses::{Pause, Pauses};

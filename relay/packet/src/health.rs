@@ -96,11 +96,11 @@ impl Watch {
         let Some(header) = Header::read(payload) else {
             return false;
         };
-        self.rtp.packet(&header, now_ns, self.per_tick);
+        let recognised = self.rtp.packet(&header, now_ns, self.per_tick);
         if let Some(content) = media(payload) {
             self.ts.datagram(content);
         }
-        true
+        recognised
     }
 }
 
@@ -156,8 +156,29 @@ mod tests {
         let mut watch = Watch::new(Content::Auto, 90_000);
         watch.inspect(&payload, 1);
         assert_eq!((watch.ts.packets, watch.unrecognised), (1, 0));
+        payload[3] = 1;
         watch.inspect(&payload[..20], 2);
         assert_eq!((watch.ts.packets, watch.unrecognised), (1, 0));
+    }
+
+    #[test]
+    fn finds_ts_before_padding() {
+        let mut payload = vec![0xa0, 33];
+        payload.resize(12, 0);
+        payload.extend(mpeg_ts::packet(0x100, 0, mpeg_ts::PAYLOAD));
+        payload.extend([0, 0, 0, 4]);
+        let mut watch = Watch::new(Content::Auto, 90_000);
+        watch.inspect(&payload, 1);
+        assert_eq!((watch.ts.packets, watch.unrecognised), (1, 0));
+    }
+
+    #[test]
+    fn rtp_of_which_nothing_goes_on_is_not_recognised() {
+        let mut watch = Watch::new(Content::Rtp, 90_000);
+        for now_ns in 0..100 {
+            watch.inspect(&[0x80; 12], now_ns);
+        }
+        assert_eq!((watch.rtp.packets, watch.unrecognised), (0, 99));
     }
 
     #[test]

@@ -53,8 +53,8 @@ impl Header {
     }
 }
 
-/// What stands behind the header, its list of contributors and its extension; `None` if they claim
-/// more than there is.
+/// What stands between the header, its list of contributors and its extension, and the padding; `None` if
+/// they claim more than there is.
 #[inline]
 #[must_use]
 pub fn media(payload: &[u8]) -> Option<&[u8]> {
@@ -64,7 +64,11 @@ pub fn media(payload: &[u8]) -> Option<&[u8]> {
         let words = read_u16(payload, at + 2)?;
         at += 4 + usize::from(words) * 4;
     }
-    payload.get(at..)
+    let padding = match first & 0x20 {
+        0 => 0,
+        _ => usize::from(*payload.last()?),
+    };
+    payload.get(at..payload.len().checked_sub(padding)?)
 }
 
 /// The clocks of static payload types (RFC 3551, table 4 and 5).

@@ -200,8 +200,12 @@ pub struct Merge {
     pub unnumbered: u64,
     /// Packets, or payloads that are remembered, for which there was no room.
     pub unsettled: u64,
+    /// The route whose `health` all lines' packets are looked at for, plus one.
+    pub watch: u32,
+    /// The program's: a CPU is at it.
+    pub watcher: u32,
     /// Zero.
-    pub pad: [u64; 4],
+    pub pad: [u64; 3],
     /// Its streams.
     pub stream: [MergeStream; STREAMS],
     /// Its lines.

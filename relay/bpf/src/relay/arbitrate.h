@@ -265,6 +265,36 @@ static __always_inline __u32 merge_fragment(struct fanout *f, __u32 arbiter)
 	return drop_reason(fate);
 }
 
+#define WATCH_TURNS 256		/* looking at a packet takes less */
+
+/* The route whose `health` a packet is looked at for: where lines are merged, one for all of them, and one
+ * CPU at a time, or what passes would seem to have holes.
+ */
+VERIFIED_ONCE __u32 begin_watch(__u32 arbiter, __u32 slot)
+{
+	__u32 index = (arbiter >> ARBITER_MERGE_SHIFT) - 1;
+	struct merge *m = bpf_map_lookup_elem(&merges, &index);
+
+	if (!m)
+		return slot;
+	for (int i = 0; i < WATCH_TURNS; i++)
+		if (!__sync_val_compare_and_swap(&m->watcher, 0, 1))
+			break;
+	if (!m->watch)
+		m->watch = slot;
+	return m->watch;
+}
+
+VERIFIED_ONCE int end_watch(__u32 arbiter)
+{
+	__u32 index = (arbiter >> ARBITER_MERGE_SHIFT) - 1;
+	struct merge *m = bpf_map_lookup_elem(&merges, &index);
+
+	if (m)
+		*(volatile __u32 *)&m->watcher = 0;
+	return 0;
+}
+
 /* Why a packet of one of a rule's several inputs does not pass. */
 static __always_inline __u32 arbitrate(struct fanout *f, __u32 input, __u32 arbiter)
 {

@@ -11,6 +11,8 @@
 #define RTP_HEADER 12
 #define RTP_MAX_DROPOUT 3000	/* packet::health::rtp::MAX_DROPOUT */
 #define RTP_WINDOW 64		/* packet::health::rtp::WINDOW */
+#define RTP_CONFIRM 16		/* packet::health::rtp::CONFIRM */
+#define RTP_PATIENCE 8		/* packet::health::rtp::PATIENCE */
 #define RTP_TICK_SHIFT 16
 #define RTCP_FIRST 64		/* packet::rtp::RTCP_PAYLOAD_TYPES */
 #define RTCP_LAST 95
@@ -150,16 +152,25 @@ static __always_inline void rtp_follow(struct health *h, __u32 ssrc, __u16 seque
 	h->rtp_packets += 2;	/* the candidate as well */
 }
 
-/* Says whether the packet is the second of two in a row of what is not followed yet. */
+/* Says whether the packet is the second of two in a row of what is not followed yet. Some packets of
+ * others may stand between: sources that send in turn. What is none of either is not recognised.
+ */
 static __always_inline bool rtp_candidate(struct health *h, __u32 ssrc, __u16 sequence)
 {
-	bool follows = h->has_candidate && h->candidate_ssrc == ssrc &&
-		       h->candidate_next == sequence;
+	__u16 ahead = sequence - h->candidate_next;
+	bool near = h->has_candidate && h->candidate_ssrc == ssrc && ahead < RTP_CONFIRM;
 
+	if (near && !ahead)
+		return true;
+	if (h->has_candidate && !near) {
+		h->unrecognised += !h->followed;
+		if (h->has_candidate++ < RTP_PATIENCE)
+			return false;
+	}
 	h->has_candidate = 1;
 	h->candidate_ssrc = ssrc;
 	h->candidate_next = sequence + 1;
-	return follows;
+	return false;
 }
 
 static __always_inline void rtp(struct health *h, const __be32 *header, __u64 now)
@@ -347,7 +358,14 @@ static __always_inline void ts_in_rtp(struct payload *y, __u32 offset, __u32 len
 			return;
 		at += 4 + (host32(word) & 0xffff) * 4;
 	}
-	if (at >= length || !peek(y->skb, offset + at, &word, 1))
+	if (unlikely(first & 0x20000000)) {	/* padding, whose last byte counts it */
+		__u8 padding = 0;
+
+		if (bpf_skb_load_bytes(y->skb, offset + length - 1, &padding, 1))
+			return;
+		length -= padding;
+	}
+	if (at >= length || length > y->length || !peek(y->skb, offset + at, &word, 1))
 		return;
 	ts(y->skb, y->h, y->route, offset + at, length - at, host32(word) >> 24);
 }
@@ -403,7 +421,7 @@ VERIFIED_ONCE int inspect_any(struct __sk_buff *skb, const struct packet *p, str
 	return 0;
 }
 
-/* Looks at what mostly comes: RTP without contributors and extension, or MPEG-TS, or both. All that in
+/* Looks at what mostly comes: RTP without contributors, extension and padding, or MPEG-TS, or both. All that in
  * one call, for kernels that guard returns make them dear; and a call it is, for the frame of the whole
  * program has no room. Says no before it has counted anything.
  */
@@ -421,7 +439,7 @@ VERIFIED_ONCE int inspect_usual(struct __sk_buff *skb, const struct packet *p, s
 	if ((void *)(header + RTP_HEADER / 4 + 1) > end || rest < RTP_HEADER + 4)
 		return false;
 	first = host32(header[0]);
-	if (h->content != CONTENT_TS && is_rtp(first) && !(first & 0x1f000000)) {
+	if (h->content != CONTENT_TS && is_rtp(first) && !(first & 0x3f000000)) {
 		bool has_ts = host32(header[RTP_HEADER / 4]) >> 24 == TS_SYNC;
 
 		rest -= RTP_HEADER;

@@ -96,7 +96,9 @@ struct merge {
 				 */
 	__u64 unnumbered;	/* packets that passed and have no number */
 	__u64 unsettled;	/* passed on without a decision: the memory has no room for them */
-	__u64 pad[4];
+	__u32 watch;		/* the route whose `health` all lines' packets are looked at for, plus one */
+	__u32 watcher;		/* of the kernel path: a CPU is at it */
+	__u64 pad[3];
 	struct merge_stream stream[MERGE_STREAMS];
 	struct merge_line line[MERGE_LINES];
 };

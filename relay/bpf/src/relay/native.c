@@ -98,7 +98,7 @@ const __u32 mcr_merge_layout[] = {
 	AT(merge_line, unnumbered), AT(merge_line, still), AT(merge_line, part),
 	sizeof(struct merge), AT(merge, format), AT(merge, first_block), AT(merge, blocks_log),
 	AT(merge, window_ns), AT(merge, newest), AT(merge, owner), AT(merge, span), AT(merge, firsts),
-	AT(merge, unnumbered), AT(merge, unsettled), AT(merge, stream), AT(merge, line),
+	AT(merge, unnumbered), AT(merge, unsettled), AT(merge, watch), AT(merge, watcher), AT(merge, stream), AT(merge, line),
 	sizeof(struct merge_block), AT(merge_block, word), AT(merge_block, stamp),
 };
 const __u32 mcr_merge_layout_length = sizeof(mcr_merge_layout) / sizeof(mcr_merge_layout[0]);

@@ -24,6 +24,20 @@ static __always_inline bool find_rule(struct fanout *f)
 	return f->rule;
 }
 
+/* Looks at a packet that passes. Of one of which only some segments pass nobody knows which those are. */
+static __always_inline void watch(struct fanout *f, __u32 arbiter)
+{
+	bool merged = unlikely((arbiter & ARBITER_KIND) == ARBITER_MERGE);
+	__u32 slot = merged ? begin_watch(arbiter, f->m.health) : f->m.health;
+
+	if (unlikely(f->m.flags & MATCH_CUT))
+		lose_track(slot);
+	else
+		inspect(f->skb, &f->p, slot);
+	if (merged)
+		end_watch(arbiter);
+}
+
 static __always_inline enum verdict judge(struct fanout *f)
 {
 	__u32 reason = NOT_DROPPED, input = f->m.counter, arbiter = 0;
@@ -57,9 +71,8 @@ static __always_inline enum verdict judge(struct fanout *f)
 			reason = NOT_DROPPED;
 		}
 	}
-	if (unlikely(f->m.health) && likely(!(f->m.flags & MATCH_CUT)) &&
-	    (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
-		inspect(f->skb, &f->p, f->m.health);
+	if (unlikely(f->m.health) && (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
+		watch(f, arbiter);
 	if (unlikely(arbiter) && f->m.health && reason == DROP_STANDBY)
 		lose_track(f->m.health);
 	if (unlikely(shut))

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use bpf::Maps;
 use bpf::flows::Flows;
-use bpf::layout::{self, Failover, Identity, Limit, Settings, Word};
+use bpf::layout::{self, Failover, Identity, Limit, Settings, Word, merge_of};
 use bpf::map::{self, Counters};
-use bpf::merge_layout::MergeBlock;
+use bpf::merge_layout::{Merge, MergeBlock};
 use compile::table::Path;
 use packet::latency::Latency;
 use sys::field;
@@ -39,6 +39,7 @@ pub(super) type KernelControl = Control<KernelMemory>;
 #[derive(Debug)]
 pub(crate) struct KernelMemory {
     pub(super) identities: Array<Identity>,
+    merges: Array<Merge>,
     pub(super) counters: Counters,
     pub(super) drops: Array<layout::Drops>,
     limits: Array<Limit>,
@@ -54,6 +55,7 @@ impl KernelControl {
     pub(super) fn over(maps: &Maps) -> Self {
         let memory = KernelMemory {
             identities: maps.identities.clone(),
+            merges: maps.merges.clone(),
             counters: maps.counters.clone(),
             drops: maps.drops.clone(),
             limits: maps.limits.clone(),
@@ -204,9 +206,15 @@ impl KernelMemory {
         self.identities.read(word.counter).rule
     }
 
-    /// Has a rule keep what was found in packets of one of its routes, before that goes.
+    /// Has a rule keep what was found in packets of one of its routes, before that goes; another is the one
+    /// that all its lines' packets are looked at for, if they are merged.
     pub(super) fn keep_health(&mut self, entry: &Entry) {
         let rule = self.rule_counter(entry.word);
+        if let Some(merge) = merge_of(self.identities.read(entry.word.counter).arbiter)
+            && self.merges.read(merge).watch == entry.index + 1
+        {
+            self.merges.store(merge, field!(Merge, watch), 0);
+        }
         self.inspections.keep(entry.index, entry.inspection, rule);
     }
 

@@ -105,6 +105,7 @@ pub(super) fn find(words: &Array<Merge>, index: u32, now_ns: u64) -> Option<(u32
     if !is_sound || merge.first_block.checked_add(merge.params.blocks())? > RINGS {
         return None;
     }
+    words.store(index, field!(Merge, watch), 0);
     mend_lines(words, index, &left);
     mend_times(words, index, (&left, now_ns));
     Some((rule, merge))

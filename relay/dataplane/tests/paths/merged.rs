@@ -42,6 +42,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     forward(relay, "ipv6", &ipv6, &two_lines(rtp));
     relay.end(&["ipv6"]);
     lines_come_and_go(relay);
+    what_passes_is_watched(relay);
     begins_anew_after_silence(relay);
     limits_count_one_copy(relay);
     datagrams_in_fragments(relay);
@@ -362,6 +363,38 @@ fn lines_come_and_go(relay: &mut Relay<'_>) {
     forward(relay, name, &plain, &[(1, rtp(8), None), (4, rtp(8), None)]);
     let steps = [(1, rtp(8), None), (4, rtp(8), Some(Duplicate))];
     forward(relay, name, &of(&[1, 4]), &steps);
+    relay.end(&[name]);
+}
+
+/// Health is that of the merged stream, whichever line brings its packets.
+fn what_passes_is_watched(relay: &mut Relay<'_>) {
+    let name = "watched";
+    let mut table = table(name, By::Rtp, 2, false);
+    for route in table.routes.values_mut() {
+        route.inspect = Some(rules::health::Inspect::default());
+    }
+    // By turns, with one loss on each line, and one on both.
+    let lines = |number: u16| match number {
+        20 => &[][..],
+        30 => &[0],
+        40 => &[1],
+        _ if number.is_multiple_of(3) => &[1, 0],
+        _ => &[0, 1],
+    };
+    let steps = (1..100).flat_map(|number| {
+        let on = lines(number).iter().enumerate();
+        on.map(move |(copy, line)| (*line, rtp(number), (copy > 0).then_some(Duplicate)))
+    });
+    forward(relay, name, &table, &steps.collect::<Vec<_>>());
+    let found = |relay: &mut Relay<'_>| {
+        let found = relay.health(name);
+        (found.rtp_packets, found.lost, found.restarts)
+    };
+    let deadline = std::time::Instant::now() + wait::scaled(Duration::from_secs(2));
+    while found(relay) != (98, 1, 0) && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(found(relay), (98, 1, 0));
     relay.end(&[name]);
 }
 

@@ -1,7 +1,8 @@
-//! Rates that rules set bounds to.
+//! Rates that rules set bounds to, and the content that they say.
 
 use compile::table::RateUnit;
-use rules::health::{Health, Rate, rate_text};
+use dataplane::counters::HealthCounters;
+use rules::health::{Content, Health, Rate, rate_text};
 
 /// How a rate is outside its bounds.
 pub(crate) fn beyond(health: &Health, packets: f64, bits: f64) -> Option<String> {
@@ -22,6 +23,17 @@ pub(crate) fn beyond(health: &Health, packets: f64, bits: f64) -> Option<String>
     };
     let outside = least.map(|bound| text(bound, "below", "rate_min"));
     outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")))
+}
+
+/// Says whether none of the packets that were looked at is what it has to be.
+pub(crate) fn unfit(found: &HealthCounters, content: Content) -> Option<String> {
+    let (content, fitting) = match content {
+        Content::Rtp => ("RTP", found.rtp_packets),
+        Content::Ts => ("MPEG-TS", found.ts_packets),
+        Content::Auto | Content::None => return None,
+    };
+    let none = found.unrecognised > 0 && fitting == 0;
+    none.then(|| format!("no packet is {content} (content)"))
 }
 
 /// A rate in three digits, rounded away from the bound that it lies beyond.

@@ -11,7 +11,7 @@ use dataplane::counters::{HealthCounters, LinesSeen, Traffic};
 use rules::health::Health;
 use rules::rule::Rule;
 
-use super::{SECOND_NS, beyond, loses};
+use super::{SECOND_NS, beyond, loses, unfit};
 
 /// Seconds in a row that a line has to be bad; what lasts for one lies in two of them.
 const BAD: u32 = 3;
@@ -126,7 +126,7 @@ fn wrong(began: &Counted, now: &Counted, health: &Health, active: &str) -> Optio
             "had {errors} continuity errors in {packets} MPEG-TS packets"
         ));
     }
-    rate(began, now, health, came)
+    unfit(&found, health.inspect.content).or_else(|| rate(began, now, health, came))
 }
 
 fn came(began: &Counted, now: &Counted, at: &str) -> Traffic {

@@ -13,12 +13,14 @@ use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
 use config::Silence;
 use dataplane::counters::{HealthCounters, Received, Traffic};
 use rules::duration;
-use rules::health::{Content, Health};
+use rules::health::Health;
 use rules::printable::plural;
 use rules::rule::Rule;
 
 use super::history::Past;
-use crate::alarms::{Alarm, Alarms, Legs, Losses, Pause, Pauses, beyond, nanoseconds, silence};
+use crate::alarms::{
+    Alarm, Alarms, Legs, Losses, Pause, Pauses, beyond, nanoseconds, silence, unfit,
+};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
@@ -400,14 +402,7 @@ impl Stream {
         };
         let outside = watched.outside.as_ref();
         let outside = outside.filter(|(at, _)| now_ns.saturating_sub(*at) < MEMORY_NS);
-        let received = last.received.packets - first.received.packets;
-        let expected = match watched.health.inspect.content {
-            Content::Rtp => Some("RTP"),
-            Content::Ts => Some("MPEG-TS"),
-            Content::Auto | Content::None => None,
-        };
-        let other = expected.filter(|_| received > 0 && news.unrecognised >= received);
-        let other = other.map(|content| format!("no packet is {content} (content)"));
+        let other = unfit(&news, watched.health.inspect.content);
         many(news.lost, "RTP packet", " lost")
             .or_else(|| many(news.continuity_errors, "MPEG-TS continuity error", ""))
             .or_else(|| many(news.transport_errors, "MPEG-TS packet", " marked broken"))

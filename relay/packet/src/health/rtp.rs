@@ -8,6 +8,10 @@ use crate::rtp::{Header, clock_hz};
 
 /// A step forward from which on the sender is taken to have started anew (RFC 3550 A.1).
 pub const MAX_DROPOUT: u16 = 3000;
+/// Numbers within which the next packet of what is not followed yet goes on from the one before.
+pub const CONFIRM: u16 = 16;
+/// Packets of others that may stand between two of what is not followed yet.
+pub const PATIENCE: u16 = 8;
 /// Sequence numbers that are remembered.
 pub const WINDOW: u16 = 64;
 /// Ticks are counted in nanoseconds times 2 to this power.
@@ -37,7 +41,8 @@ pub struct Rtp {
     pub payload_type: u8,
     /// Whether there is a source yet.
     pub is_followed: bool,
-    has_candidate: bool,
+    /// How many others came since, plus one; 0: there is none.
+    has_candidate: u16,
     highest: u16,
     candidate_next: u16,
     candidate_ssrc: u32,
@@ -54,14 +59,16 @@ pub fn per_tick(clock_hz: u32) -> u64 {
 }
 
 impl Rtp {
-    /// Takes one packet; `other` is the tick of payload types that do not tell theirs.
-    pub fn packet(&mut self, header: &Header, now_ns: u64, other: u64) {
+    /// Takes one packet; `other` is the tick of payload types that do not tell theirs. `false` if nothing
+    /// is followed and it goes on from nothing.
+    pub fn packet(&mut self, header: &Header, now_ns: u64, other: u64) -> bool {
         if !self.is_followed || header.ssrc != self.ssrc {
+            let is_first = self.has_candidate == 0 || self.goes_on(header);
             if self.follows_candidate(header) {
                 self.ssrc_changes += u64::from(self.is_followed);
                 self.follow(header, now_ns);
             }
-            return;
+            return self.is_followed || is_first;
         }
         let ahead = header.sequence.wrapping_sub(self.highest);
         let behind = self.highest.wrapping_sub(header.sequence);
@@ -72,8 +79,8 @@ impl Rtp {
             let bit = 1 << behind;
             if self.window & bit != 0 {
                 self.duplicated += 1;
-                self.has_candidate = false;
-                return;
+                self.has_candidate = 0;
+                return true;
             }
             self.window |= bit;
             self.reordered += 1;
@@ -82,28 +89,41 @@ impl Rtp {
                 self.restarts += 1;
                 self.follow(header, now_ns);
             }
-            return;
+            return true;
         }
-        self.has_candidate = false;
+        self.has_candidate = 0;
         self.packets += 1;
         self.payload_type = header.payload_type;
         self.time(header, now_ns, other);
+        true
     }
 
-    /// Says whether the packet is the second of two in a row of what is not followed yet.
+    /// Says whether the packet goes on from what is not followed yet, be it behind a loss.
+    const fn goes_on(&self, header: &Header) -> bool {
+        let ahead = header.sequence.wrapping_sub(self.candidate_next);
+        self.has_candidate > 0 && header.ssrc == self.candidate_ssrc && ahead < CONFIRM
+    }
+
+    /// Says whether the packet is the second of two in a row of what is not followed yet. Some packets of
+    /// others may stand between: sources that send in turn.
     fn follows_candidate(&mut self, header: &Header) -> bool {
-        let follows = self.has_candidate
-            && header.ssrc == self.candidate_ssrc
-            && header.sequence == self.candidate_next;
-        self.has_candidate = true;
+        let goes_on = self.goes_on(header);
+        if goes_on && header.sequence == self.candidate_next {
+            return true;
+        }
+        if self.has_candidate > 0 && !goes_on && self.has_candidate < PATIENCE {
+            self.has_candidate += 1;
+            return false;
+        }
+        self.has_candidate = 1;
         self.candidate_ssrc = header.ssrc;
         self.candidate_next = header.sequence.wrapping_add(1);
-        follows
+        false
     }
 
     fn follow(&mut self, header: &Header, now_ns: u64) {
         self.is_followed = true;
-        self.has_candidate = false;
+        self.has_candidate = 0;
         self.ssrc = header.ssrc;
         self.payload_type = header.payload_type;
         self.highest = header.sequence;
@@ -205,6 +225,22 @@ mod tests {
         assert_eq!((rtp.restarts, rtp.lost, rtp.packets), (1, 0, 200));
         let rtp = run((0..100).chain([20_000]).chain(100..200));
         assert_eq!((rtp.restarts, rtp.lost, rtp.packets), (0, 0, 200));
+    }
+
+    #[test]
+    fn of_sources_that_send_in_turn_one_is_followed() {
+        for sources in [2, 3, 5] {
+            let mut rtp = Rtp::default();
+            for sequence in 0..100 {
+                for ssrc in 0..sources {
+                    // Also under one SSRC, with numbers that lie apart.
+                    let (ssrc, ahead) = [(ssrc, 0), (7, ssrc as u16 * 5_000)][sources as usize % 2];
+                    rtp.packet(&header(ssrc, sequence + ahead), 0, 1);
+                }
+            }
+            assert_eq!((rtp.packets, rtp.lost, rtp.ssrc_changes), (100, 0, 0));
+            assert_eq!(rtp.restarts, 0);
+        }
     }
 
     #[test]
