@@ -15,14 +15,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::guard::{PINS, STATE};
 use crate::namespace::Namespace;
 use crate::process::{self, Finished, Process};
 use crate::{accounting, binary, control, keep, mark, wait};
 
-/// Where pins live, below bpffs.
-pub(crate) const PINS: &str = "/sys/fs/bpf/mcr";
-/// Where running rules live.
-pub(crate) const STATE: &str = "/run/mcr";
 /// Where daemons keep a fleet's rules.
 const CACHE: &str = "/var/lib/mcr";
 

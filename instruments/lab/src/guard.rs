@@ -21,7 +21,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use self::backlog::Backlog;
-use crate::{binary, daemon, mark, wait};
+use crate::{binary, mark, wait};
+
+/// Where pins live, below bpffs.
+pub(crate) const PINS: &str = "/sys/fs/bpf/mcr";
+/// Where running rules live.
+pub(crate) const STATE: &str = "/run/mcr";
 
 /// What the guard says once it stands.
 const READY: &str = "ready\n";
@@ -112,8 +117,8 @@ pub(crate) fn take_away(process: u32) {
         sys::netns::remove(name);
     }
     let instances = mark::instances_of(process);
-    take_away_files(Path::new(daemon::PINS), &instances);
-    take_away_files(Path::new(daemon::STATE), &instances);
+    take_away_files(Path::new(PINS), &instances);
+    take_away_files(Path::new(STATE), &instances);
     for directory in [env::temp_dir().as_path(), Path::new(mark::MEMORY)] {
         take_away_files(directory, &mark::directories_of(process));
     }

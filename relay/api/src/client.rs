@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 pub use self::events::{Events, StreamItem};
-use crate::query::{RulesQuery, StatsQuery};
+use crate::query::{RulesQuery, StatsQuery, escaped};
 use crate::reply::{
     Change, ErrorReply, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus, FlowStats,
     History, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
@@ -436,19 +436,6 @@ fn refusal(status: StatusCode, body: &[u8]) -> ErrorReply {
     })
 }
 
-/// Escapes what a rule's name may hold and a path segment may not, nor a query's value.
-pub(crate) fn escaped(name: &str) -> String {
-    let mut text = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' => {
-                text.push(char::from(byte));
-            }
-            _ => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
-}
 /// The queue of those who wait to be accepted is full (unix(7), EAGAIN).
 fn is_crowded(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock

@@ -195,7 +195,7 @@ impl Written {
             return;
         }
         let between = if self.0.is_empty() { "" } else { "&" };
-        let _ = write!(self.0, "{between}{name}={}", crate::client::escaped(value));
+        let _ = write!(self.0, "{between}{name}={}", escaped(value));
     }
 
     fn add_labels(&mut self, labels: &[Label]) {
@@ -210,6 +210,20 @@ impl Written {
         let limit = limit.map(|limit| limit.to_string());
         self.add("limit", &limit.unwrap_or_default());
     }
+}
+
+/// Escapes what a rule's name may hold and a path segment may not, nor a query's value.
+pub(crate) fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' => {
+                text.push(char::from(byte));
+            }
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
 }
 
 #[cfg(test)]

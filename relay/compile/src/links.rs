@@ -109,3 +109,20 @@ impl<'a> Links<'a> {
         }
     }
 }
+
+/// Says that IPv6 is turned off there.
+pub(crate) fn ipv6_is_off(link: &Interface) -> String {
+    let name = &link.name;
+    format!(
+        "IPv6 is turned off on interface {name}, so nothing can be joined or received there; \
+         `sysctl net.ipv6.conf.{name}.disable_ipv6=0`"
+    )
+}
+
+/// Says that it is down.
+pub(crate) fn link_down(link: &Interface) -> String {
+    let name = &link.name;
+    format!(
+        "interface {name} is down or has no carrier; `ip link set {name} up`, check its cable or peer"
+    )
+}

@@ -12,7 +12,7 @@ use super::*;
 use crate::diff::TableDiff;
 use crate::host::{Destination, Named, NextHop};
 use crate::placement::PathChoice;
-use crate::table::{Egress, LinkHeader, OutputState, Path};
+use crate::table::{DownReason, Egress, LinkHeader, OutputState, Path};
 
 fn link(index: u32, name: &str, address: &str) -> Interface {
     Interface {

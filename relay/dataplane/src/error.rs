@@ -4,7 +4,7 @@ use std::io;
 
 use compile::table::RouteKey;
 
-use crate::userspace;
+use crate::userspace::supervisor::error::Error as UserspaceError;
 
 /// Why the dataplane cannot do what it is asked to.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum Error {
     Bpf(#[from] bpf::Error),
     /// The userspace path failed.
     #[error(transparent)]
-    Userspace(#[from] userspace::Error),
+    Userspace(#[from] UserspaceError),
     /// More than fits; nothing was changed.
     #[error("{wanted} {what} needed, room for {limit}; nothing was changed")]
     Capacity {

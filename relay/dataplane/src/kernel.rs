@@ -6,6 +6,7 @@
 
 mod adopt;
 mod encode;
+mod entry;
 mod gates;
 mod groups;
 mod health;
@@ -37,7 +38,6 @@ use compile::table::{Path, RateLimit, RouteKey, Table};
 use sys::field;
 use sys::memory::Array;
 
-use crate::arrivals::Ticks;
 use crate::error::Error;
 use crate::gates::{GateMemory, Gates};
 use crate::kernel::key::Key;
@@ -46,6 +46,7 @@ use crate::kernel::memory::KernelControl;
 use crate::kernel::routes::Routes;
 use crate::limits::{self, Limiter};
 use crate::options::Options;
+use crate::ticks::Ticks;
 
 pub(crate) use read::{Lanes, flows, read as read_counters, read_arrived};
 pub use rivals::Rival;

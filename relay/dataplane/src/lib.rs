@@ -24,6 +24,7 @@ mod options;
 mod owners;
 mod quiet;
 mod reading;
+mod ticks;
 pub mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,11 +38,11 @@ use bpf::pin::Pins;
 use compile::diff::TableDiff;
 use compile::table::{LocalDelivery, Path, RouteKey, Table};
 
-use crate::arrivals::Ticks;
 use crate::counters::{Counters, FlowStats, Traffic, WorkerStats};
 use crate::features::Features;
 use crate::kernel::{Kernel, shadow};
 use crate::quiet::Quiet;
+use crate::ticks::Ticks;
 use crate::userspace::Userspace;
 
 pub use crate::arrivals::{Activity, ArrivalsReading, Seen};

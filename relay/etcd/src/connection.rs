@@ -5,7 +5,6 @@
 //! has begun to speak; so a request that is sent has a member that was alive just before.
 
 use std::convert::Infallible;
-use std::error::Error as StdError;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -31,6 +30,7 @@ use crate::config::{Endpoint, Tls};
 use crate::grpc::{self, Frames};
 use crate::messages::{StatusRequest, StatusResponse};
 use crate::tls;
+use crate::unmade::{Unmade, chain};
 
 /// So many of a name's addresses are tried, all at once.
 const ADDRESSES_MAX: usize = 8;
@@ -67,15 +67,6 @@ impl Failure {
             Failure::Answered { message, .. } => message,
         }
     }
-}
-
-/// Why there is no connection.
-#[derive(Debug)]
-pub(crate) enum Unmade {
-    /// There may be one the next moment.
-    Failed(String),
-    /// One side does not take the other's certificate, or a file is of no use: that lasts.
-    Refused(String),
 }
 
 /// An open connection. It closes when the last request and the last watch on it have gone.
@@ -349,18 +340,4 @@ fn checked(reply: &Response<Incoming>) -> Result<(), Failure> {
         None | Some((0, _)) => Ok(()),
         Some((code, message)) => Err(Failure::Answered { code, message }),
     }
-}
-
-/// An error with what caused it.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        let more = deeper.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = deeper.source();
-    }
-    text
 }

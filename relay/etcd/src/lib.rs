@@ -7,6 +7,7 @@
 //! watches ask for signs of life instead.
 
 mod alert;
+mod answer;
 mod client;
 mod config;
 mod connection;
@@ -19,6 +20,7 @@ mod range;
 mod refusal;
 mod tls;
 mod token;
+mod unmade;
 mod watch;
 
 pub use crate::client::{Client, Status};

@@ -12,17 +12,18 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use crate::answer::Answer;
 use crate::config::{Config, Endpoint, Tls};
-use crate::connection::{Connection, Failure, Unmade};
+use crate::connection::{Connection, Failure};
 use crate::error::Error;
 use crate::messages::{TxnRequest, TxnResponse};
 use crate::refusal::Refusal;
 use crate::token::{Token, Tokens, is_stale};
+use crate::unmade::Unmade;
 
 /// What a read waits for one endpoint at least before it asks the next.
 const READ_MIN: Duration = Duration::from_millis(700);
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
-const OUT_OF_RANGE: u32 = 11;
 
 /// Whether a request that was sent may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,29 +221,6 @@ fn unsettled(endpoint: String, reason: String, kind: Kind) -> Meaning {
     match kind {
         Kind::Read => Meaning::Next(reason),
         Kind::Write => Meaning::Final(Error::Unknown { endpoint, reason }),
-    }
-}
-
-/// What an error that etcd answers with means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Refused,
-    NotApplied,
-    Unsettled,
-    Compacted,
-}
-
-impl Answer {
-    /// The codes that etcd gives what it has judged (`api/v3rpc/rpctypes/error.go`) mean that
-    /// nothing was applied. With the others (unavailable, deadline exceeded, cancelled, unknown and
-    /// such) a proposal may be under way, but for "no leader", said before anything is proposed.
-    pub(crate) fn of(code: u32, message: &str) -> Self {
-        match code {
-            OUT_OF_RANGE if message.contains("compacted") => Answer::Compacted,
-            3 | 5 | 6 | 7 | 8 | 9 | 11 | 12 | 16 => Answer::Refused,
-            14 if message == "etcdserver: no leader" => Answer::NotApplied,
-            _ => Answer::Unsettled,
-        }
     }
 }
 

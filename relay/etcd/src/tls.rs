@@ -10,7 +10,7 @@ use rustls::{AlertDescription, ClientConfig, RootCertStore};
 
 use crate::alert::of_tls;
 use crate::config::{ConfigError, Endpoint, Tls};
-use crate::connection::{Unmade, chain};
+use crate::unmade::{Unmade, chain};
 
 /// Reads the files.
 ///

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
+use crate::answer::Answer;
 use crate::config::Config;
 use crate::connection::{Connection, Failure};
 use crate::messages::{AuthenticateRequest, AuthenticateResponse};
-use crate::pool::Answer;
 use crate::refusal::Refusal;
 
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";

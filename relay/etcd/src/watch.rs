@@ -14,13 +14,15 @@ use hyper::body::{Frame, Incoming};
 use prost::bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
-use crate::connection::{Body, Connection, chain};
+use crate::answer::Answer;
+use crate::connection::{Body, Connection};
 use crate::error::Error;
 use crate::grpc::{self, Frames};
 use crate::messages::watch_request::Request;
 use crate::messages::{self, WatchRequest, WatchResponse};
-use crate::pool::{Answer, Pool};
+use crate::pool::Pool;
 use crate::range::{KeyRange, KeyValue};
+use crate::unmade::chain;
 
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const PERMISSION_DENIED: u32 = 7;

@@ -3,6 +3,7 @@
 
 mod applying;
 mod engine;
+mod heard;
 mod installer;
 mod kept;
 mod operator;

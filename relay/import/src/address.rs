@@ -5,11 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rules::endpoint::check_interface_name;
 use rules::net::{Ports, Prefix};
 
-use crate::remark::{Why, excerpt};
-
-/// The most senders of a stream that are taken. A host joins ten for a group (`igmp_max_msf`) unless it
-/// was told otherwise.
-pub(crate) const SOURCES_MAX: usize = 64;
+use crate::remark::{SOURCES_MAX, Why, excerpt};
 
 /// Reads a group.
 pub(crate) fn group(text: &str) -> Result<IpAddr, Why> {

@@ -9,8 +9,8 @@ use rules::net::{Ports, Prefix};
 use serde_json::{Map, Value};
 
 use crate::address;
+use crate::error::ReadError;
 use crate::found::{Found, Leg, Stream};
-use crate::read::ReadError;
 use crate::remark::{Place, Why, excerpt};
 use crate::sdp;
 

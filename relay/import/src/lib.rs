@@ -8,6 +8,7 @@
 //! Pure: no I/O, no clock. Whatever the bytes, nothing panics, and what is made is a valid set of rules.
 
 mod address;
+mod error;
 mod found;
 mod is05;
 mod m3u;
@@ -21,8 +22,9 @@ mod to;
 mod url;
 mod xspf;
 
+pub use error::{BYTES_MAX, ReadError};
 pub use found::{Found, Leg, Stream};
 pub use make::{Imported, Missing, Options, make};
-pub use read::{BYTES_MAX, Format, ReadError, read};
+pub use read::{Format, read};
 pub use remark::{Place, Remark, Why};
 pub use to::{To, ToError};

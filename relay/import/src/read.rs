@@ -2,14 +2,10 @@
 
 use std::fmt;
 
-use thiserror::Error;
-
+use crate::error::{BYTES_MAX, ReadError};
 use crate::found::Found;
 use crate::remark::{Place, Why};
 use crate::{is05, m3u, sdp, smcroute, xspf};
-
-/// The most bytes of a file that are read; a playlist of 20,000 channels has about half as many.
-pub const BYTES_MAX: usize = 4 << 20;
 
 /// A kind of file that rules are made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,29 +20,6 @@ pub enum Format {
     Smcroute,
     /// What senders and receivers of AMWA IS-05 are told and tell.
     Is05,
-}
-
-/// Why nothing of a file can be read.
-#[derive(Debug, Error)]
-pub enum ReadError {
-    /// Too many bytes.
-    #[error("holds more than {} MiB; divide it", BYTES_MAX >> 20)]
-    TooLarge,
-    /// Bytes that no text has.
-    #[error("is not text: byte {0} is 0")]
-    NotText(usize),
-    /// None of the kinds that are known.
-    #[error(
-        "is neither SDP, M3U, XSPF, smcroute.conf nor IS-05 by what it begins with; \
-         --format says which it is"
-    )]
-    Unknown,
-    /// Not XML, or XML that is not read.
-    #[error("cannot be read as XSPF: {0}")]
-    Xml(roxmltree::Error),
-    /// Not JSON.
-    #[error("cannot be read as JSON: {0}")]
-    Json(serde_json::Error),
 }
 
 /// Reads a file; of which kind it is, it is asked where nobody says so.

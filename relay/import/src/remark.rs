@@ -9,8 +9,9 @@ use rules::printable::is_misleading;
 use rules::problem::Problem;
 use thiserror::Error;
 
-use crate::address::SOURCES_MAX;
-
+/// The most senders of a stream that are taken. A host joins ten for a group (`igmp_max_msf`) unless it
+/// was told otherwise.
+pub(crate) const SOURCES_MAX: usize = 64;
 /// The most characters of a file that a remark repeats.
 const EXCERPT_MAX: usize = 80;
 

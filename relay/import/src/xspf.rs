@@ -2,8 +2,8 @@
 
 use roxmltree::{Document, Node, ParsingOptions};
 
+use crate::error::ReadError;
 use crate::found::Found;
-use crate::read::ReadError;
 use crate::remark::{Place, Why};
 use crate::url;
 

@@ -16,7 +16,7 @@ use rules::health::Health;
 use rules::merge::{ByWord, MergeKeys};
 use rules::setting::{Form, Options};
 
-use crate::command::change::settable;
+use crate::command::change::key::settable;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;

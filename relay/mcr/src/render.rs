@@ -6,6 +6,7 @@ pub(crate) mod number;
 pub(crate) mod rule;
 pub(crate) mod stats;
 pub(crate) mod stream;
+pub(crate) mod times;
 
 use std::env;
 use std::io::{self, IsTerminal, Write};

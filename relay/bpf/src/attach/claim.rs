@@ -8,7 +8,6 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::pin::failed;
 use crate::Error;
 
 /// Name of the link; bpffs has no files of text.
@@ -79,6 +78,15 @@ fn signature(directory: &Path) -> String {
         |_| "a process that did not say".to_owned(),
         |text| text.to_string_lossy().into_owned(),
     )
+}
+
+/// What could not be done with what is pinned.
+pub(crate) fn failed(path: &Path, operation: &'static str, error: io::Error) -> Error {
+    Error::Pin {
+        path: path.to_owned(),
+        operation,
+        error,
+    }
 }
 
 #[cfg(test)]

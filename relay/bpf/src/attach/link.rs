@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::claim::failed;
 use super::clsact::Filter;
-use crate::pin::{Pins, failed};
+use crate::pin::Pins;
 use crate::program::Program;
 use crate::{Error, syscall};
 

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::claim::claim;
+use super::claim::{claim, failed};
 use super::clsact::Filter;
 use crate::maps::Maps;
 use crate::{Error, layout};
@@ -237,13 +237,5 @@ fn remove_file(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path, "remove", error)),
         _ => Ok(()),
-    }
-}
-
-pub(crate) fn failed(path: &Path, operation: &'static str, error: io::Error) -> Error {
-    Error::Pin {
-        path: path.to_owned(),
-        operation,
-        error,
     }
 }

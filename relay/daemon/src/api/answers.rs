@@ -10,7 +10,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use api::query::{RulesQuery, StatsQuery};
+use axum::Extension;
 use axum::body::Bytes;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use hyper::body::{Body, Frame, SizeHint};
 use observe::chunks::Piece;
 use observe::stats::metrics::Format;
@@ -282,6 +285,15 @@ impl Drop for Reading {
         }
         texts.sweep();
     }
+}
+
+/// Who is asking.
+pub(super) type Client = Extension<Connection>;
+
+/// A reading as the whole of a reply.
+pub(super) fn text(kind: &'static str, reading: Reading) -> Response {
+    let body = axum::body::Body::new(reading);
+    ([(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
 #[cfg(test)]

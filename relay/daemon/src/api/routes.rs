@@ -28,7 +28,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answers::{Reading, Subject};
+use super::answers::{Client, Subject, text};
 use super::body::{Body, IfMatch, Name, Tagged, etag};
 use super::connections::Connection;
 use super::event_stream;
@@ -194,14 +194,6 @@ async fn no_such_method(request: Request) -> Response {
     let mut response = Refusal::new(Code::Usage, message).into_response();
     *response.status_mut() = axum::http::StatusCode::METHOD_NOT_ALLOWED;
     response
-}
-
-/// Who is asking.
-pub(super) type Client = Extension<Connection>;
-
-pub(super) fn text(kind: &'static str, reading: Reading) -> Response {
-    let body = axum::body::Body::new(reading);
-    ([(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
 /// The daemon in a few words.

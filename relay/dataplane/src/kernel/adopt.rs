@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use bpf::layout::{self, LOOKUP_PLACEHOLDER, Word, merge_of};
 
 use crate::error::Error;
+use crate::kernel::entry::Entry;
 use crate::kernel::key::Key;
-use crate::kernel::routes::Entry;
 use crate::kernel::{Kernel, gates, legs};
 
 impl Kernel {

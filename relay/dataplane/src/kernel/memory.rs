@@ -8,7 +8,7 @@ use bpf::flows::Flows;
 use bpf::layout::{self, Failover, Identity, Limit, Settings, Word, merge_of};
 use bpf::map::{self, Counters};
 use bpf::merge_layout::{Merge, MergeBlock};
-use compile::table::Path;
+use compile::table::{Path, RateLimit};
 use packet::latency::Latency;
 use sys::field;
 use sys::memory::{Array, Field};
@@ -18,13 +18,12 @@ use crate::control::{Control, Memory, Owner};
 use crate::counters::{Drops, HealthCounters, Traffic, of_tally};
 use crate::error::Error;
 use crate::failover::Failovers;
+use crate::kernel::entry::Entry;
 use crate::kernel::health::Inspections;
-use crate::kernel::plan::CounterFor;
 use crate::kernel::read::Lanes;
-use crate::kernel::routes::Entry;
-use crate::limits::Limiter;
+use crate::limits::{self, Limiter};
 use crate::merge::Merges;
-use crate::owners::name::{Hash, Kind};
+use crate::owners::name::{Hash, Kind, Name};
 use crate::owners::{First, Owners};
 
 /// What stands beside a counter that has never had an owner.
@@ -329,5 +328,21 @@ impl Memory for KernelMemory {
         let health = lanes.health.get(&rule).copied();
         let latency = lanes.latency.get(&rule).copied();
         (health.unwrap_or_default(), latency.unwrap_or_default())
+    }
+}
+
+/// Who a counter is for, and the limit that goes with it.
+#[derive(Clone, Copy)]
+pub(super) struct CounterFor<'a> {
+    pub(super) owner: Owner<'a>,
+    pub(super) limit: layout::Limit,
+}
+
+impl<'a> CounterFor<'a> {
+    pub(super) fn new(name: Name<'a>, limit: Option<RateLimit>) -> Self {
+        Self {
+            owner: name.into(),
+            limit: limit.map(limits::new).unwrap_or_default(),
+        }
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use bpf::layout::{self, Word};
-use compile::table::{Output, RateLimit, Route, RouteKey};
+use compile::table::{Output, Route, RouteKey};
 
-use crate::control::{Memory, Owner};
+use crate::control::Memory;
 use crate::error::Error;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::Key;
 use crate::kernel::legs::WantedLegs;
+use crate::kernel::memory::CounterFor;
 use crate::kernel::ranges::Ranges;
 use crate::kernel::{Kernel, encode, gates, legs};
 use crate::limits::{self, Limiter};
@@ -27,22 +28,6 @@ pub(super) struct Wanted<'a> {
     pub(super) legs: Option<WantedLegs>,
     pub(super) outputs: Vec<(CounterFor<'a>, layout::Output)>,
     pub(super) inspection: Option<Inspection>,
-}
-
-/// Who a counter is for, and the limit that goes with it.
-#[derive(Clone, Copy)]
-pub(super) struct CounterFor<'a> {
-    pub(super) owner: Owner<'a>,
-    pub(super) limit: layout::Limit,
-}
-
-impl<'a> CounterFor<'a> {
-    fn new(name: Name<'a>, limit: Option<RateLimit>) -> Self {
-        Self {
-            owner: name.into(),
-            limit: limit.map(limits::new).unwrap_or_default(),
-        }
-    }
 }
 
 impl Kernel {

@@ -14,8 +14,8 @@ use sys::memory::Array;
 
 use crate::allocator::Blocks;
 use crate::error::Error;
+use crate::kernel::entry::Entry;
 use crate::kernel::key::{Key, RangeRoute};
-use crate::kernel::routes::Entry;
 
 /// Interface and group prefix.
 type Node = (u32, Prefix);

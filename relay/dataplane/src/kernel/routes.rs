@@ -11,26 +11,11 @@ use sys::memory::{Array, Field};
 use crate::allocator::{Blocks, Indices};
 use crate::error::Error;
 use crate::gates;
+use crate::kernel::entry::{Entry, Written};
 use crate::kernel::groups::Groups;
-use crate::kernel::health::Inspection;
 use crate::kernel::key::{Key, Keys};
 use crate::kernel::memory::KernelMemory;
 use crate::kernel::ranges::Ranges;
-use crate::kernel::transaction::Written;
-
-/// What one element of `routes` leads to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) index: u32,
-    pub(super) word: Word,
-    pub(super) placeholder: bool,
-    /// What its packets pass by, as it stands in the map.
-    pub(super) gate: u16,
-    /// What its packets are looked at for.
-    pub(super) inspection: Option<Inspection>,
-    /// Whether answers to its copies go back to whoever sent the packets.
-    pub(super) answered: bool,
-}
 
 /// All routes.
 #[derive(Debug)]

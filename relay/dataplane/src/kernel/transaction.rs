@@ -17,36 +17,12 @@ use compile::table::{Path, Route, RouteKey};
 
 use crate::error::Error;
 use crate::gates::{NONE, SHARES, SHUT};
-use crate::kernel::health::Inspection;
+use crate::kernel::entry::{Entry, Written};
 use crate::kernel::key::Key;
 use crate::kernel::legs::{self, WantedLegs};
 use crate::kernel::plan::Wanted;
-use crate::kernel::routes::Entry;
 use crate::kernel::{Kernel, gates};
 use crate::owners::name::Hash;
-
-/// A route whose block is written but which no packet sees yet.
-pub(super) struct Written {
-    pub(super) key: Key,
-    word: Word,
-    gate: u16,
-    inspection: Option<Inspection>,
-    answered: bool,
-}
-
-impl Written {
-    /// The entry of a new route, but for its index.
-    pub(super) const fn entry(&self) -> Entry {
-        Entry {
-            index: 0,
-            word: self.word,
-            placeholder: false,
-            gate: self.gate,
-            inspection: self.inspection,
-            answered: self.answered,
-        }
-    }
-}
 
 impl Kernel {
     /// Removes and sets routes, all or nothing.

@@ -2,7 +2,7 @@
 //! the workers. It touches no packet.
 
 mod elsewhere;
-mod error;
+pub(crate) mod error;
 mod filter;
 mod inheritance;
 mod memory;

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::keys::RelayEntry;
 use crate::member::plan::Planned;
 use crate::member::{Fitness, Member};
 
@@ -99,13 +98,4 @@ impl Member {
         let deaf = is_deaf && planned.is_fit && planned.hears_more;
         down.or(deaf.then_some(patience.silent))
     }
-}
-
-/// Why an entry's relay serves a share worse than the one that receives most of it, if it does.
-pub(super) fn lacks(entry: &RelayEntry, share: &str, (most, best): (u32, &str)) -> Option<String> {
-    let heard = *entry.heard.get(share)?;
-    (heard < most).then(|| match heard {
-        0 => format!("receives nothing of it, and {best} does"),
-        heard => format!("receives {heard} of the rules of which {best} receives {most}"),
-    })
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::keys::{BeatMonitor, RelayEntry, SessionNumber, ShareEntry};
-use crate::member::fitness::lacks;
 use crate::member::{FleetEvent, Member, faulty};
 use crate::placement::{Candidate, Loads, order};
 
@@ -344,4 +343,13 @@ impl Member {
             since: self.calendar(),
         }
     }
+}
+
+/// Why an entry's relay serves a share worse than the one that receives most of it, if it does.
+fn lacks(entry: &RelayEntry, share: &str, (most, best): (u32, &str)) -> Option<String> {
+    let heard = *entry.heard.get(share)?;
+    (heard < most).then(|| match heard {
+        0 => format!("receives nothing of it, and {best} does"),
+        heard => format!("receives {heard} of the rules of which {best} receives {most}"),
+    })
 }

@@ -8,8 +8,8 @@ use rules::document::RuleDocument;
 use rules::ruleset::Policy;
 
 use super::operator::{Operator, PATIENCE, now_ms};
-use super::rules_reader::beside;
 use super::status::listed;
+use super::tasks::beside;
 use crate::error::Error;
 use crate::keys::{Current, Key, ShareEntry, Value};
 use crate::rules::{Rules, Text};

@@ -13,13 +13,12 @@ use sys::clock::boottime_ns;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::heard::Heard;
 use super::installer::Wanted;
 use super::kept::Kept;
 use super::operator::{Operator, Order};
 use super::outage::Outage;
-use super::own_address::Taken;
 use super::peering::Peering;
-use super::rules_reader::RulesRead;
 use super::tasks::spawn;
 use super::watching::{BeatOrder, Follower};
 use super::{Config, Status, status, transactions};
@@ -43,19 +42,6 @@ const PUBLISHED_SHARES: usize = 100;
 const REPEATED: u32 = 10;
 /// Looks between two that tell the others what was counted here.
 const COUNTED: u32 = 50;
-
-/// What the engine hears.
-#[derive(Debug)]
-pub(super) enum Heard {
-    Input(Input),
-    /// Where the other relays reach this one.
-    Own(Taken),
-    /// etcd is of no use, and why.
-    Away(etcd::Error),
-    Rules(RulesRead),
-    /// What came of which [`Wanted`].
-    Installed(u64, Input),
-}
 
 /// Where the engine hears from.
 pub(super) struct Ears {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::engine::Heard;
+use super::heard::Heard;
 use crate::host::Host;
 use crate::member::Input;
 use crate::rules::Rules;

@@ -10,8 +10,8 @@ use rules::document::RuleDocument;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::rules_reader::beside;
 use super::status::listed;
+use super::tasks::beside;
 use super::{Config, Status};
 use crate::error::Error;
 use crate::keys::{Beat, Current, Drained, HOLD_MAX_MS, Key, Keys, Move, RelayEntry, Value};

@@ -11,7 +11,7 @@ use tokio::net::lookup_host;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::engine::Heard;
+use super::heard::{Heard, Taken};
 use crate::error::Error;
 use crate::peers::Peers;
 
@@ -21,9 +21,6 @@ const PORT: u16 = 9470;
 const PAUSE: Duration = Duration::from_millis(500);
 /// So often a name is waited for that may tell an address which others reach.
 const ATTEMPTS: u32 = 20;
-
-/// The address, and the port taken there.
-pub(super) type Taken = (SocketAddr, UdpSocket);
 
 /// What the configuration tells and nobody has to be asked for.
 ///

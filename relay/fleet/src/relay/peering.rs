@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::engine::Engine;
-use super::own_address::Taken;
+use super::heard::Taken;
 use super::tasks::spawn;
 use crate::keys::{FleetSettings, Key, Value};
 use crate::member::{Input, KeyValue};

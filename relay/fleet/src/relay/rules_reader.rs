@@ -1,14 +1,12 @@
 //! Reads the rules that etcd says there are, and takes them if they make sense.
 
 use std::sync::Arc;
-use std::thread;
 
 use rules::ruleset::Policy;
-use sys::capability::stand_back;
-use tokio::sync::oneshot;
 
-use super::engine::{Engine, Heard};
-use super::tasks::spawn;
+use super::engine::Engine;
+use super::heard::{Heard, RulesRead};
+use super::tasks::{beside, spawn};
 use crate::error::Error;
 use crate::host::Event;
 use crate::keys::{Current, Value};
@@ -20,13 +18,6 @@ use crate::store::Store;
 const SOON: u32 = 5;
 /// Looks until rules are read again that made no sense: somebody may mend them.
 const LATER: u32 = 50;
-
-/// What reading came to.
-#[derive(Debug)]
-pub(super) struct RulesRead {
-    current: Current,
-    rules: Result<(Rules, Vec<u8>), Error>,
-}
 
 impl Engine {
     /// Begins to read the rules that a key speaks of, unless they are the ones that are there.
@@ -139,18 +130,4 @@ fn make_sense(current: &Current, text: &[u8], policy: Policy) -> Result<Rules, E
     let documents = documents.map_err(|error| Error::invalid(error.to_string()))?;
     let rules = Rules::new(current.generation, documents, policy);
     rules.map_err(|problems| Error::invalid(problems.to_string()))
-}
-
-/// Does what takes long where nobody waits for it, after all that has to be in time.
-pub(super) async fn beside<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    let (done, result) = oneshot::channel();
-    let begun = thread::Builder::new().name("rules".into()).spawn(|| {
-        stand_back();
-        let _ = done.send(work());
-    });
-    begun.map_err(|error| Error::invalid(format!("no thread to read the rules: {error}")))?;
-    let nothing = |_| Error::invalid("the thread that read the rules has failed".to_owned());
-    result.await.map_err(nothing)?
 }

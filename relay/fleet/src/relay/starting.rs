@@ -16,7 +16,8 @@ use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use super::engine::{Ears, Engine, Heard};
+use super::engine::{Ears, Engine};
+use super::heard::Heard;
 use super::installer::{self, Wanted};
 use super::kept::Kept;
 use super::peering::Peering;

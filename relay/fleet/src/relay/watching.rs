@@ -12,7 +12,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::engine::Heard;
+use super::heard::Heard;
 use super::transactions::{key_value, unsigned};
 use crate::keys::{Key, Keys};
 use crate::member::{Change, Input};

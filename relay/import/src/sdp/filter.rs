@@ -2,11 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::groups::Groups;
+use super::groups::{Groups, Left};
 use super::lines::Block;
-use super::section::Left;
-use crate::address::{SOURCES_MAX, address, hosts};
-use crate::remark::{Place, Why};
+use crate::address::{address, hosts};
+use crate::remark::{Place, SOURCES_MAX, Why};
 
 /// The most filters of a session or section.
 const FILTERS_MAX: usize = 1024;

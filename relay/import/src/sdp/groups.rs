@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 
 use super::lines::Block;
-use super::section::Left;
 use crate::address::{address, offset};
-use crate::remark::Why;
+use crate::remark::{Place, Why};
 
 /// The most groups of one section.
 const GROUPS_MAX: u32 = 1024;
+
+/// What a section is not taken over of.
+pub(super) type Left<'t> = (Place, &'t str, Why);
 
 /// What a `c=` line says.
 #[derive(Clone, Copy)]

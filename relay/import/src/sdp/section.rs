@@ -5,13 +5,10 @@ use std::net::IpAddr;
 use rules::net::{Ports, Prefix};
 
 use super::filter::{Filter, filters, senders};
-use super::groups::{Groups, groups};
+use super::groups::{Groups, Left, groups};
 use super::lines::{Block, Line};
 use crate::found::{Found, Leg};
 use crate::remark::{Place, Why, excerpt};
-
-/// What a section is not taken over of.
-pub(super) type Left<'t> = (Place, &'t str, Why);
 
 /// What a section describes, and what of it was left.
 pub(super) struct Section<'t> {

@@ -1,6 +1,6 @@
 //! `mcr change`: a rule with other inputs, outputs or options, that loses no packet of what stays.
 
-mod key;
+pub(crate) mod key;
 
 use std::process::ExitCode;
 
@@ -15,7 +15,6 @@ use crate::global::Global;
 use crate::render;
 use crate::save::Save;
 use key::Setting;
-pub(crate) use key::settable;
 
 /// Change a running rule: its inputs, outputs and options.
 ///

@@ -130,5 +130,5 @@ fn left(join: &JoinStatus) -> String {
     };
     let until = SystemTime::UNIX_EPOCH + Duration::from_secs(until);
     let left = until.duration_since(SystemTime::now()).unwrap_or_default();
-    render::stats::duration(left.as_secs_f64())
+    render::times::duration(left.as_secs_f64())
 }

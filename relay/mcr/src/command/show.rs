@@ -276,7 +276,7 @@ fn listener(host: &ListenerStats) -> String {
         host.host,
         host.group,
         host.protocol,
-        render::stats::duration(host.seconds),
-        render::stats::duration(host.silent_seconds),
+        render::times::duration(host.seconds),
+        render::times::duration(host.silent_seconds),
     )
 }

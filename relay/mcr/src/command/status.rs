@@ -90,7 +90,7 @@ fn screen(status: &Status, stats: &Stats) -> String {
         "state",
         &format!("{}{}", status.state.as_str(), reason(status)),
     );
-    line("up", &render::stats::duration(status.uptime_seconds));
+    line("up", &render::times::duration(status.uptime_seconds));
     if let Some(config) = &status.config {
         line("configuration", &read(config, status.last_reload.as_ref()));
     }

@@ -12,7 +12,7 @@ use comfy_table::Cell;
 use rules::document::RuleDocument;
 use rules::printable::{plural, printable};
 
-use super::stats::duration;
+use super::times::duration;
 
 /// Problems that fit one screen.
 const PROBLEMS_SHOWN: usize = 12;

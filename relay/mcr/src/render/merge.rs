@@ -6,7 +6,7 @@ use rules::document::RuleDocument;
 use rules::duration;
 use rules::merge::{By, Merge};
 
-use super::{count, number, stream};
+use super::{count, number, times};
 
 const HEADER: [&str; 10] = [
     "LINE",
@@ -69,7 +69,7 @@ fn table(inputs: &[InputStats]) -> String {
         ];
         let times = [line.skew_seconds, line.skew_max_seconds];
         let counts = counts.into_iter().map(count);
-        let numbers = counts.chain(times.into_iter().map(|time| stream::time(time.as_f64())));
+        let numbers = counts.chain(times.into_iter().map(|time| times::time(time.as_f64())));
         let state = input.trouble.as_deref().unwrap_or("well");
         let cells = [Cell::new(&input.at)].into_iter();
         let cells = cells

@@ -6,7 +6,7 @@ use api::counter::{Counter, Unit, Value};
 use api::reply::{InputStats, LineStats, MergeStats, RuleStats, Traffic};
 use rules::printable::plural;
 
-use super::{bits_per_second, bytes, count, stats, stream};
+use super::{bits_per_second, bytes, count, times};
 
 /// All numbers of `of` that are declared with a text, in one line.
 pub(crate) fn all<T>(counters: &[Counter<T>], of: &T) -> String {
@@ -41,8 +41,8 @@ fn joined(first: String, second: Option<String>) -> String {
 
 fn number(unit: Unit, value: Value) -> String {
     match (unit, value) {
-        (Unit::Seconds, Value::Real(seconds)) => stream::time(seconds),
-        (Unit::Ago, Value::Real(seconds)) => stats::duration(seconds),
+        (Unit::Seconds, Value::Real(seconds)) => times::time(seconds),
+        (Unit::Ago, Value::Real(seconds)) => times::duration(seconds),
         (_, Value::Whole(n)) => count(n),
         (Unit::Count, Value::Real(_)) => value.to_string(),
     }

@@ -8,7 +8,7 @@ use api::reply::{
 };
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, Table};
 
-use crate::render::{self, number};
+use crate::render::{self, number, times};
 
 /// Renders counters; with an earlier snapshot of them, rates too; `wide` with joins and the reason
 /// for the path, whatever the width.
@@ -97,7 +97,7 @@ pub(crate) fn footer(stats: &Stats) -> String {
         "instance {}, version {}, up {}",
         stats.instance,
         stats.version,
-        duration(stats.uptime_seconds)
+        times::duration(stats.uptime_seconds)
     );
     for worker in &stats.workers {
         text += &format!(
@@ -269,7 +269,7 @@ fn rule_note(rule: &RuleStats) -> String {
 
 /// Why a rule is not simply up.
 pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
-    let said = |what, seconds| format!("{what} for {}", duration(seconds));
+    let said = |what, seconds| format!("{what} for {}", times::duration(seconds));
     let silent = match rule.condition() {
         Condition::Silent => rule.silent_seconds.map(|s| said("no packet", s)),
         Condition::Waiting => rule.waiting_seconds.map(|s| said("nothing has come", s)),
@@ -316,18 +316,6 @@ fn of<'a>(stats: &'a Stats, rule: &RuleStats) -> Option<&'a RuleStats> {
 
 fn elapsed(before: &Stats, now: &Stats) -> f64 {
     now.uptime_seconds - before.uptime_seconds
-}
-
-/// Writes a time in its two largest units.
-pub(crate) fn duration(seconds: f64) -> String {
-    let whole = seconds as u64;
-    let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds:.1} s"),
-        (0, 0, _) => format!("{minutes} min {} s", whole % 60),
-        (0, _, _) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
 }
 
 #[cfg(test)]
@@ -444,9 +432,9 @@ mod tests {
 
     #[test]
     fn uptimes_are_short() {
-        assert_eq!(duration(12.34), "12.3 s");
-        assert_eq!(duration(100.0), "1 min 40 s");
-        assert_eq!(duration(7_300.0), "2 h 1 min");
-        assert_eq!(duration(90_000.0), "1 d 1 h");
+        assert_eq!(times::duration(12.34), "12.3 s");
+        assert_eq!(times::duration(100.0), "1 min 40 s");
+        assert_eq!(times::duration(7_300.0), "2 h 1 min");
+        assert_eq!(times::duration(90_000.0), "1 d 1 h");
     }
 }

@@ -2,6 +2,7 @@
 
 use api::reply::{HealthStats, ResidenceStats, RtpStats, TsStats};
 
+use super::times::time;
 use super::{count, number};
 
 /// The lines on a stream's health.
@@ -61,15 +62,4 @@ fn quantiles(stats: &ResidenceStats) -> String {
         below(stats.p99_seconds),
         count(stats.samples)
     )
-}
-
-/// A time in the unit that suits it.
-pub(crate) fn time(seconds: f64) -> String {
-    if seconds >= 1.0 {
-        format!("{seconds:.2} s")
-    } else if seconds > 0.0 && seconds < 1e-3 {
-        format!("{:.1} us", seconds * 1e6)
-    } else {
-        format!("{:.2} ms", seconds * 1e3)
-    }
 }

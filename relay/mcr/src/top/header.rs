@@ -77,7 +77,7 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
         }),
         Span::raw(format!(
             "  up {}  generation {generation}",
-            render::stats::duration(stats.uptime_seconds)
+            render::times::duration(stats.uptime_seconds)
         )),
     ])
 }

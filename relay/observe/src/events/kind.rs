@@ -14,7 +14,10 @@ pub enum Weight {
 /// Declares the kinds and [`KINDS`], the table of them.
 macro_rules! kinds {
     ($($name:ident = $text:literal, $weight:ident;)*) => {
-        $(#[doc = concat!("`", $text, "`.")] pub const $name: &str = $text;)*
+        $(
+            /// A kind, by its name.
+            pub const $name: &str = $text;
+        )*
 
         /// Each kind and its weight.
         const KINDS: &[(&str, Weight)] = &[$(($name, Weight::$weight),)*];

@@ -18,10 +18,6 @@ use super::state::SharedState;
 const WAYS: usize = 8;
 const SETS: usize = ASKERS as usize / WAYS;
 
-/// An entry of the table. Words are taken by their order: its sequence, the place (three), when it was
-/// asked, ports and interface, the link-layer address, the asker's address (two), the group (two).
-pub(super) type AskerSlot = [u64; 11];
-
 /// Where an answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {

@@ -16,7 +16,7 @@ use sys::shared_memory::{self, Held};
 
 use crate::clock::Clock;
 use crate::merge::{BlockMemory, Merges};
-use crate::userspace::supervisor::Error;
+use crate::userspace::supervisor::error::Error;
 
 /// The merges in a region; none yet.
 pub(crate) fn of_region((region, windows): Held<Windows>) -> SharedMerges {

@@ -5,10 +5,13 @@
 use bpf::layout::{ASKERS, Choice, Failover, Line};
 use packet::failover::Pair;
 
-use super::askers::AskerSlot;
 use super::layout::{InputSlot, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, RuleSlot};
 use crate::clock::Clock;
 use crate::failover::{self, Failovers};
+
+/// An entry of the table. Words are taken by their order: its sequence, the place (three), when it was
+/// asked, ports and interface, the link-layer address, the asker's address (two), the group (two).
+pub(super) type AskerSlot = [u64; 11];
 
 sys::region! {
     /// The words, mapped.

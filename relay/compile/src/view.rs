@@ -1,0 +1,115 @@
+//! What can be said of a rule, its inputs and its outputs on this host.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use rules::net::{Ifindex, Prefix};
+
+use crate::placement::Placement;
+use crate::table::{DownReason, RouteKey};
+
+/// A rule as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleView {
+    /// Its name.
+    pub name: String,
+    /// Whether it forwards; one that does not has no routes, joins nothing and is in no trouble.
+    pub enabled: bool,
+    /// Where it runs and why; where no path serves it, it has no routes and joins nothing.
+    pub placement: Placement,
+    /// Its inputs, in its order.
+    pub inputs: Vec<InputView>,
+    /// Its outputs, in its order.
+    pub outputs: Vec<OutputView>,
+    /// The keys of its routes beyond those of its inputs: of what is listened to.
+    pub divided: Vec<RouteKey>,
+}
+
+impl RuleView {
+    /// Everything that keeps the rule from relaying all it should, each said in full:
+    /// `rule "cam1": output 239.10.1.1%eth9:6001: no interface eth9 (have: eth0, eth1)`.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        let rule = |text: &str| format!("rule {:?}: {text}", self.name);
+        let unserved = self.enabled && !self.placement.serves;
+        let placement = unserved.then(|| rule(&self.placement.reason));
+        let inputs = self.inputs.iter().filter_map(|input| {
+            let told = input.pending.as_ref().or(input.unjoined.as_ref())?;
+            Some(rule(&format!("input {}: {told}", input.at)))
+        });
+        let outputs = self.outputs.iter().filter_map(|output| {
+            let down = output.down.as_ref()?;
+            Some(rule(&format!("output {}: {}", output.to, down.text)))
+        });
+        placement.into_iter().chain(inputs).chain(outputs).collect()
+    }
+}
+
+/// An input as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputView {
+    /// The endpoint as the rule writes it.
+    pub at: String,
+    /// Interfaces it listens on: one, none while it waits, several behind a wildcard.
+    pub interfaces: Vec<Ifindex>,
+    /// Memberships it needs: none for addresses of this host.
+    pub joins: Vec<Join>,
+    /// The addresses of this host that it takes packets to, by interface, if it is no input of groups.
+    pub addresses: Vec<(Ifindex, IpAddr)>,
+    /// Why nothing may arrive: a missing interface or address, an interface that is down.
+    pub pending: Option<String>,
+    /// Why its groups are not joined one by one, but taken all together.
+    pub unjoined: Option<String>,
+    /// Who on this host gets its packets besides sockets, by interface; then the original goes on
+    /// with `local=auto`.
+    pub shared: Vec<(Ifindex, String)>,
+}
+
+/// Membership of one group, or of each group of a range, on one interface.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Join {
+    /// Interface to join on.
+    pub interface: Ifindex,
+    /// Groups, at most as many as are joined of one range.
+    pub groups: Prefix,
+    /// Sources to include; empty for any.
+    pub sources: Vec<IpAddr>,
+}
+
+impl Join {
+    /// All groups that arrive on an interface, with no word to anybody (`sys::membership::ALL`).
+    pub(crate) const fn of_all(interface: Ifindex) -> Self {
+        Self {
+            interface,
+            groups: Prefix::host(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            sources: Vec::new(),
+        }
+    }
+}
+
+/// An output as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputView {
+    /// Destination as the rule writes it, without options.
+    pub to: String,
+    /// The address that its name stands for, where it has one.
+    pub address: Option<IpAddr>,
+    /// Why the name could not be looked up when that was tried last.
+    pub name_error: Option<String>,
+    /// The interface it leaves by, up or down.
+    pub link: Option<Ifindex>,
+    /// Why it cannot send; `None` if it can.
+    pub down: Option<Down>,
+    /// Why the host's own stack has to send its copies, by a socket.
+    pub routed: Option<String>,
+    /// How many of its groups are listened to; `None` of one that is not on demand.
+    pub wanted: Option<u32>,
+}
+
+/// Why an output cannot send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// For counters.
+    pub reason: DownReason,
+    /// For people: names what is missing, what there is, and what to do.
+    pub text: String,
+}
