@@ -66,7 +66,8 @@ fn a_stream_that_two_instances_take_is_told_by_both_names(path: &str) {
         second.instance()
     );
     assert!(added.stderr.contains(&told), "{}", added.stderr);
-    let other = second.client(&["add", "239.1.1.1%veth1:5002", OUTPUT, "--name", "other"]);
+    let elsewhere = "239.10.1.7%veth2:6001";
+    let other = second.client(&["add", "239.1.1.1%veth1:5002", elsewhere, "--name", "other"]);
     assert_eq!(other.unwrap().stderr, "", "another port is another stream");
     for (name, input, key) in [
         (

@@ -18,7 +18,7 @@ fn finds_interfaces_that_are_missing_down_or_without_address() {
 }
 
 #[test]
-fn finds_an_egress_without_address_and_a_destination_without_route() {
+fn finds_a_destination_without_route_and_lends_an_address_as_the_kernel_does() {
     let rules = RULE.replace(
         "\"239.10.1.1%veth2:6001\"",
         "\"239.10.1.1%veth2:6001\", \"10.99.0.1:7000\"",
@@ -26,8 +26,12 @@ fn finds_an_egress_without_address_and_a_destination_without_route() {
     let Some(bed) = bed(&rules) else { return };
     bed.relay().ip("address flush dev veth2").unwrap();
     let diagnosis = bed.doctor(&[]);
-    diagnosis.has("interface", "stops", &["veth2", "address"]);
     diagnosis.has("interface", "stops", &["10.99.0.1", "no route"]);
+    // Of what veth1 has, as a socket's packet would; without that there is none to lend.
+    assert!(!format!("{:?}", diagnosis.findings).contains("%veth2"));
+    bed.relay().ip("address flush dev veth1").unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("interface", "stops", &["veth2", "address"]);
 }
 
 #[test]
