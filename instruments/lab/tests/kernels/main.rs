@@ -45,6 +45,7 @@ fn relays_on_an_old_and_on_the_newest_kernel() {
 const DEVICES: [&str; 2] = ["newest-all", "6.1-all"];
 
 #[test]
+#[ignore = "boots a kernel with all kinds of devices, minutes of emulation; run by make kernels"]
 fn relays_over_devices_of_all_kinds() {
     let Some(kernels) = open() else { return };
     insist(&boot(&kernels, &DEVICES[..1], Form::Devices));
