@@ -140,6 +140,8 @@ fn the_source_address_follows_the_interface(path: &str) {
     let sources = sink.expect(10, PATIENCE).unwrap();
     assert!(sources.iter().all(|source| source.ip() == ip("10.0.1.1")));
 
+    // Without one of its own it would borrow the input's, as a socket's packet does.
+    chain.relay.ip("address flush dev veth1").unwrap();
     chain.relay.ip("address del 10.0.1.1/24 dev veth2").unwrap();
     wait_for_output(&daemon, 0, State::Down);
     sender

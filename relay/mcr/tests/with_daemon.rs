@@ -130,7 +130,7 @@ fn statistics_have_the_documented_shape() {
     assert_eq!(rule["state"], "up");
     assert!(rule["path"].is_string() && rule["path_reason"].is_string());
     let received = json!({"packets": 0, "bytes": 0});
-    let input = json!({"at": INPUT, "joined": true, "received": received});
+    let input = json!({"at": INPUT, "condition": "waiting", "joined": true, "received": received});
     assert_eq!(rule["inputs"], json!([input]));
     assert_eq!(rule["received"], received);
     assert_eq!(rule["dropped"], json!({}));
@@ -314,8 +314,8 @@ fn forms_of_lists_are_for_people_scripts_and_wide_screens() {
         return;
     };
     let wide = bed.daemon.mcr(&["list", "-o", "wide"]).unwrap();
-    assert!(wide.starts_with("RULE  STATE  PATH"), "{wide}");
-    assert!(wide.contains(" up "), "{wide}");
+    assert!(wide.starts_with("RULE  STATE    PATH"), "{wide}");
+    assert!(wide.contains(" waiting "), "{wide}");
     let wide = bed.daemon.mcr(&["stats", "-o", "wide"]).unwrap();
     assert!(wide.contains("JOINED") && wide.contains(" yes "), "{wide}");
     let json = bed.json(&["stats", "-o", "json"]);

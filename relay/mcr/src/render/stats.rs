@@ -272,7 +272,7 @@ pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
     let said = |what, seconds| format!("{what} for {}", times::duration(seconds));
     let silent = match rule.condition() {
         Condition::Silent => rule.silent_seconds.map(|s| said("no packet", s)),
-        Condition::Waiting => rule.waiting_seconds.map(|s| said("nothing has come", s)),
+        Condition::Waiting => Some("nothing has come yet".to_owned()),
         _ => None,
     };
     match (silent, &rule.state_reason) {
