@@ -26,7 +26,7 @@ pub struct OutputSpec {
     /// Where the copy goes; it has no sources. Where a name stands for the address, that is unspecified,
     /// and of the rule's family.
     pub to: Endpoint,
-    /// The name in place of its address; [`crate::host::Host::names`] says what it stands for.
+    /// The name in place of its address; the host says what it stands for.
     pub name: Option<HostName>,
     /// Source address of the copy.
     pub source: SourceChoice,

@@ -51,7 +51,7 @@ pub(crate) enum ToWorker {
     /// The region of the gates of shares comes with this message.
     Gates,
     /// An egress socket comes with this message, for these copies; for those by [`Way::Routed`] the
-    /// end of a [`super::routed::Supply`].
+    /// end that [`super::routed::supply`] returns.
     Egress(Way),
     /// No route sends such copies any more.
     DropEgress(Way),
