@@ -101,38 +101,7 @@ fn text(
         line("option", option);
     }
     for input in &stats.inputs {
-        let joined = match (&input.reason, input.joined) {
-            (_, true) if stats.is_idle() => "joins what is listened to: nothing".to_owned(),
-            (_, true) => "joined".to_owned(),
-            _ if stats.state == State::Disabled => "disabled".to_owned(),
-            (Some(reason), false) => format!("not joined: {reason}"),
-            (None, false) => "not joined".to_owned(),
-        };
-        let mut text = format!("{}  {joined}", input.at);
-        match input.active {
-            Some(true) => text += ", active",
-            Some(false) => text += ", stands by",
-            None => {}
-        }
-        // Of merged inputs it stands in their table.
-        if let (Some(trouble), None) = (&input.trouble, &input.line) {
-            text += &format!(", {trouble}");
-        }
-        if stats.inputs.len() > 1 {
-            text += &format!("  {}", number::volume(input.received));
-        }
-        line("input", text);
-        if let Some(merging) = &input.merging {
-            line("  merging", merging.clone());
-        }
-        if let Some(takers) = &input.shared_with {
-            let text = match rule.local {
-                Some(LocalDelivery::No) => format!("local=no keeps it from {takers}"),
-                _ => format!("goes on to {takers} as well"),
-            };
-            line("  original", text);
-        }
-        more(&mut line, number::all(InputStats::COUNTERS, input));
+        add_input(&mut line, rule, stats, input);
     }
     render::merge::merge(rule, stats)
         .into_iter()
@@ -168,33 +137,7 @@ fn text(
     let written = render::rule::outputs(rule);
     for (index, output) in stats.outputs.iter().enumerate() {
         let to = written.get(index).unwrap_or(&output.to);
-        let state = match output.is_idle() && output.state == State::Up {
-            true => "idle",
-            false => output.state.as_str(),
-        };
-        let remark = output.remark();
-        let remark = remark.map_or_else(String::new, |remark| format!(": {remark}"));
-        line("output", format!("{to}  {state}{remark}"));
-        if let Some(address) = &output.address {
-            line("  to", address.clone());
-        }
-        if let Some(remote) = &output.tunnel {
-            line(
-                "  tunnel",
-                format!("to {remote}; sources are kept unless the output sets one"),
-            );
-        }
-        if let Some(why) = &output.by_socket {
-            line("  by socket", why.clone());
-        }
-        line("  sent", number::volume(output.sent));
-        more(&mut line, number::all(OutputStats::COUNTERS, output));
-        for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {
-            line("  dropped", format!("{} {reason}", render::count(*count)));
-        }
-        for (title, text) in listening.lines(output) {
-            line(title, text);
-        }
+        add_output(&mut line, to, output, listening);
         let behind = egress.iter().filter(|egress| egress.any());
         for behind in behind.filter(|behind| Some(&behind.interface) == output.interface.as_ref()) {
             let counted = number::all(EgressStats::COUNTERS, behind);
@@ -202,6 +145,83 @@ fn text(
         }
     }
     lines.join("\n")
+}
+
+/// Adds what is told of an input.
+fn add_input(
+    line: &mut impl FnMut(&str, String),
+    rule: &RuleDocument,
+    stats: &RuleStats,
+    input: &InputStats,
+) {
+    let joined = match (&input.reason, input.joined) {
+        (_, true) if stats.is_idle() => "joins what is listened to: nothing".to_owned(),
+        (_, true) => "joined".to_owned(),
+        _ if stats.state == State::Disabled => "disabled".to_owned(),
+        (Some(reason), false) => format!("not joined: {reason}"),
+        (None, false) => "not joined".to_owned(),
+    };
+    let mut text = format!("{}  {joined}", input.at);
+    match input.active {
+        Some(true) => text += ", active",
+        Some(false) => text += ", stands by",
+        None => {}
+    }
+    // Of merged inputs it stands in their table.
+    if let (Some(trouble), None) = (&input.trouble, &input.line) {
+        text += &format!(", {trouble}");
+    }
+    if stats.inputs.len() > 1 {
+        text += &format!("  {}", number::volume(input.received));
+    }
+    line("input", text);
+    if let Some(merging) = &input.merging {
+        line("  merging", merging.clone());
+    }
+    if let Some(takers) = &input.shared_with {
+        let text = match rule.local {
+            Some(LocalDelivery::No) => format!("local=no keeps it from {takers}"),
+            _ => format!("goes on to {takers} as well"),
+        };
+        line("  original", text);
+    }
+    more(line, number::all(InputStats::COUNTERS, input));
+}
+
+/// Adds what is told of an output that the rule writes as `to`.
+fn add_output(
+    line: &mut impl FnMut(&str, String),
+    to: &str,
+    output: &OutputStats,
+    listening: Listening<'_>,
+) {
+    let state = match output.is_idle() && output.state == State::Up {
+        true => "idle",
+        false => output.state.as_str(),
+    };
+    let remark = output.remark();
+    let remark = remark.map_or_else(String::new, |remark| format!(": {remark}"));
+    line("output", format!("{to}  {state}{remark}"));
+    if let Some(address) = &output.address {
+        line("  to", address.clone());
+    }
+    if let Some(remote) = &output.tunnel {
+        line(
+            "  tunnel",
+            format!("to {remote}; sources are kept unless the output sets one"),
+        );
+    }
+    if let Some(why) = &output.by_socket {
+        line("  by socket", why.clone());
+    }
+    line("  sent", number::volume(output.sent));
+    more(line, number::all(OutputStats::COUNTERS, output));
+    for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {
+        line("  dropped", format!("{} {reason}", render::count(*count)));
+    }
+    for (title, text) in listening.lines(output) {
+        line(title, text);
+    }
 }
 
 /// Adds a line that goes on with what the one before it says, if there is anything to go on with.

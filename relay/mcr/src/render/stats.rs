@@ -173,28 +173,7 @@ fn add_rule(
     if !wide {
         below.add(table, &rule_note(rule));
     }
-    let several = Some(&rule.inputs).filter(|inputs| inputs.len() > 1);
-    for input in several.into_iter().flatten() {
-        let mut row = [""; 3].map(Cell::new).to_vec();
-        row.push(Cell::new(format!("← {}", input.at)));
-        let previous = earlier.and_then(|(rule, seconds)| {
-            let mut inputs = rule.inputs.iter();
-            let input = inputs.find(|other| other.at == input.at)?;
-            Some((input.received, seconds))
-        });
-        row.extend(traffic(input.received, previous, rates));
-        row.push(Cell::new(""));
-        if notes {
-            row.push(Cell::new(""));
-        }
-        if wide {
-            row.push(Cell::new(word(input.joined)));
-        }
-        if more {
-            row.push(Cell::new(number::of_input(input)));
-        }
-        table.add_row(row);
-    }
+    add_inputs(table, rule, earlier, columns);
     for (index, output) in rule.outputs.iter().enumerate() {
         let mut row = vec![
             Cell::new(""),
@@ -219,6 +198,32 @@ fn add_rule(
         if !wide {
             below.add(table, output.remark().unwrap_or_default().as_str());
         }
+    }
+}
+
+/// Adds the inputs of a rule that has several.
+fn add_inputs(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: Columns) {
+    let several = Some(&rule.inputs).filter(|inputs| inputs.len() > 1);
+    for input in several.into_iter().flatten() {
+        let mut row = [""; 3].map(Cell::new).to_vec();
+        row.push(Cell::new(format!("← {}", input.at)));
+        let previous = earlier.and_then(|(rule, seconds)| {
+            let mut inputs = rule.inputs.iter();
+            let input = inputs.find(|other| other.at == input.at)?;
+            Some((input.received, seconds))
+        });
+        row.extend(traffic(input.received, previous, columns.rates));
+        row.push(Cell::new(""));
+        if columns.notes {
+            row.push(Cell::new(""));
+        }
+        if columns.wide {
+            row.push(Cell::new(word(input.joined)));
+        }
+        if columns.more {
+            row.push(Cell::new(number::of_input(input)));
+        }
+        table.add_row(row);
     }
 }
 
