@@ -55,11 +55,11 @@ impl Sort {
 
     const fn next(self) -> Self {
         match self {
-            Self::Configured => Self::State,
+            Self::Configured => Self::Name,
             Self::Name => Self::Rate,
             Self::Rate => Self::Drops,
-            Self::Drops => Self::Configured,
-            Self::State => Self::Name,
+            Self::Drops => Self::State,
+            Self::State => Self::Configured,
         }
     }
 }
