@@ -121,7 +121,8 @@ fn addresses_are_followed(path: &str) {
     daemon.add("one", named, &["239.9.9.9%veth2:6001"]).unwrap();
     let waiting = daemon.rule("one").unwrap();
     assert_eq!(waiting.state, State::Down);
-    let why = "interface veth1 has no address 10.0.0.77 (have: 10.0.0.2, 10.0.0.255); waits for it";
+    let why = "interface veth1 has no address 10.0.0.77 (have: 10.0.0.2, 10.0.0.255); waits for it; \
+               if a group was meant, those begin with 224 to 239, or ff";
     assert_eq!(waiting.inputs[0].reason.as_deref(), Some(why));
     let (sender, sink) = (sender(&chain), sink(&chain));
     sender.send_numbered(ip("10.0.0.2"), 7000, 5, 100).unwrap();

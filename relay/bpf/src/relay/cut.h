@@ -8,27 +8,14 @@
 #include "health.h"
 #include "replicate.h"
 
-static __always_inline bool is_kept(const struct cut *cut, __u32 segment)
-{
-	return segment < CUT_SEGMENTS &&
-	       cut->kept[below(segment >> 6, CUT_SEGMENTS / 64)] >> (segment & 63) & 1;
-}
-
-static long inspect_kept_segment(__u32 i, struct payload *y)
-{
-	struct cut *cut = cut_here();
-
-	return cut && is_kept(cut, i) ? inspect_segment(i, y) : 0;
-}
-
 /* Looks at the segments that pass. */
 VERIFIED_ONCE int inspect_kept(struct __sk_buff *skb, const struct packet *p, __u32 slot)
 {
 	__u32 route = slot - 1;
 	struct health *h = bpf_map_lookup_elem(&health, &route);
-	struct payload y = { .skb = skb, .h = h, .route = route };
+	struct payload y = { .skb = skb, .h = h, .cut = cut_here(), .route = route };
 
-	if (!p || !h)
+	if (!p || !h || !y.cut)
 		return 0;
 	y.now = bpf_ktime_get_ns();
 	note_arrival(h, y.now);
@@ -37,7 +24,7 @@ VERIFIED_ONCE int inspect_kept(struct __sk_buff *skb, const struct packet *p, __
 	y.offset = (p->l4 & L4_MASK) + sizeof(struct udphdr);
 	y.length = p->payload;
 	y.segment = skb->gso_size;
-	bpf_loop(p->segments, inspect_kept_segment, &y, 0);
+	bpf_loop(p->segments, inspect_segment, &y, 0);
 	return 0;
 }
 

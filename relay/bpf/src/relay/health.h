@@ -31,6 +31,7 @@
 struct payload {
 	struct __sk_buff *skb;
 	struct health *h;
+	const struct cut *cut;	/* which segments pass; NULL: all */
 	__u64 now;
 	__u32 route;
 	__u32 offset;	/* of all segments, in the frame */
@@ -377,6 +378,12 @@ static __always_inline bool is_rtp(__u32 first)
 	return first >> 30 == 2 && !(type >= RTCP_FIRST && type <= RTCP_LAST);
 }
 
+static __always_inline bool is_kept(const struct cut *cut, __u32 segment)
+{
+	return segment < CUT_SEGMENTS &&
+	       cut->kept[below(segment >> 6, CUT_SEGMENTS / 64)] >> (segment & 63) & 1;
+}
+
 static long inspect_segment(__u32 i, struct payload *y)
 {
 	__u32 start = i * y->segment, length = y->length - start;
@@ -386,6 +393,8 @@ static long inspect_segment(__u32 i, struct payload *y)
 
 	if (start > y->length)
 		return 1;
+	if (y->cut && !is_kept(y->cut, i))
+		return 0;
 	if (length > y->segment)
 		length = y->segment;
 	if (length < RTP_HEADER || !peek(y->skb, offset, header, RTP_HEADER / 4))
