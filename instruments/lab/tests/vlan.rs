@@ -26,14 +26,14 @@ fn a_tagged_frame_matches_no_untagged_rule(path: &str) {
     let wire = FrameSender::open((&chain.sender, "veth0")).unwrap();
     let source: SocketAddr = "10.0.0.1:4000".parse().unwrap();
     let destination: SocketAddr = "239.1.1.1:5001".parse().unwrap();
-    let frame = Craft::new(source, destination, socket::payload(0, 100)).frame();
+    let frame = |number| Craft::new(source, destination, socket::payload(number, 100)).frame();
     // 802.1Q and 802.1ad. A priority tag names no VLAN: its frame is taken, as the host's stack takes it.
     let priority = [0x81, 0x00, 0xe0, 0];
     for tag in [[0x81, 0x00, 0x00, 7], [0x88, 0xa8, 0x00, 7], priority] {
-        let tagged = [&frame[..12], &tag, &frame[12..]].concat();
+        let tagged = [&frame(0)[..12], &tag, &frame(0)[12..]].concat();
         wire.send(&tagged).unwrap();
     }
-    wire.send(&frame).unwrap();
+    wire.send(&frame(1)).unwrap();
     sink.expect(2, PATIENCE).unwrap();
     daemon.settled("cam1", 2).unwrap();
 }
