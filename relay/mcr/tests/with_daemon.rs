@@ -121,6 +121,8 @@ fn statistics_have_the_documented_shape() {
     let Some(bed) = Bed::new(Some(RULES), &[]) else {
         return;
     };
+    let waits = |rule: &api::reply::RuleStats| rule.condition() == api::reply::Condition::Waiting;
+    bed.daemon.wait_for("cam1", "it waits", waits).unwrap();
     let stats = bed.json(&["stats", "--json"]);
     assert_eq!(stats["instance"], bed.daemon.instance());
     assert!(stats["version"].is_string() && stats["uptime_seconds"].is_f64());
@@ -313,6 +315,8 @@ fn forms_of_lists_are_for_people_scripts_and_wide_screens() {
     let Some(bed) = Bed::new(Some(RULES), &[]) else {
         return;
     };
+    let waits = |rule: &api::reply::RuleStats| rule.condition() == api::reply::Condition::Waiting;
+    bed.daemon.wait_for("cam1", "it waits", waits).unwrap();
     let wide = bed.daemon.mcr(&["list", "-o", "wide"]).unwrap();
     assert!(wide.starts_with("RULE  STATE    PATH"), "{wide}");
     assert!(wide.contains(" waiting "), "{wide}");
