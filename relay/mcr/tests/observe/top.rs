@@ -91,7 +91,7 @@ fn top_shows_rates_sorts_filters_and_goes_into_detail() {
     screen.tmux(&["resize-window", "-x", "80", "-y", "24"]);
     screen.until("a wide one has them all", |text| text.contains("PATH"));
 
-    screen.press(&["s", "s", "G"]);
+    screen.press(&["s", "s", "s", "G"]);
     screen.until("by rate, the idle rule is last", |text| {
         text.contains("sort: rate") && text.find("cam1") < text.find("idle")
     });
