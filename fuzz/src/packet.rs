@@ -268,6 +268,10 @@ fn is_written_as_read(datagram: &Datagram, frame: &[u8], link: Link) {
     };
     let mut written = craft.frame();
     let ip_at = datagram.ip_offset;
+    // A priority tag stands before the type.
+    if link == Link::Ethernet {
+        written.splice(12..12, frame[12..ip_at - 2].iter().copied());
+    }
     // Zero has two forms in a one's complement sum.
     if written[ip_at + 10..ip_at + 12] != ip[10..12] {
         assert!(matches!(ip[10..12], [0, 0] | [0xff, 0xff]));
