@@ -211,7 +211,12 @@ impl World {
             }
             Fault::AddressReplaced => {
                 relay.ip("address flush dev veth2 scope global")?;
-                self.drops("no_address", 100)?;
+                // As a socket's packet it borrows an address, the one that the kernel says.
+                let route = relay.ip("-json route get 239.10.1.1 oif veth2")?;
+                let route: serde_json::Value = serde_json::from_str(&route)?;
+                let borrowed = route[0]["prefsrc"].as_str().context("no prefsrc")?;
+                ensure!(borrowed != "10.0.1.1", "{route}");
+                self.wait_for_source(borrowed.parse()?)?;
                 self.address_and_route("10.0.1.77/24")?;
                 self.wait_for_source("10.0.1.77".parse()?)?;
                 relay.ip("address flush dev veth2 scope global")?;
@@ -281,9 +286,13 @@ impl World {
         });
         counted.with_context(|| format!("{:?}", self.daemon.rule("victim")))?;
         if reason != "too_big" {
-            let rule = self.daemon.rule("victim")?;
-            ensure!(rule.outputs[0].state == State::Down, "{rule:?}");
-            ensure!(rule.outputs[0].reason.is_some(), "{rule:?}");
+            // The dataplane follows first, or finds the interface down itself.
+            let is_told = |rule: &RuleStats| {
+                let output = &rule.outputs[0];
+                output.state == State::Down && output.reason.is_some()
+            };
+            self.daemon
+                .wait_for("victim", "the output is down and says why", is_told)?;
         }
         Ok(())
     }
