@@ -24,6 +24,9 @@ pub struct Reference {
     pub fragments: Memory,
     /// Cap on what all unicast outputs send together.
     pub budget: Option<Bucket>,
+    /// A limit lets all of a super-packet pass or nothing where the host takes the original too: the
+    /// kernel path has one packet for both, and what was cut cannot be put together again.
+    pub whole_for_host: bool,
 }
 
 /// One route: what it matches and the copies it makes.
@@ -199,9 +202,17 @@ impl Reference {
             outputs: Vec::new(),
             copies: Vec::new(),
         };
+        let is_for_host = match route.local {
+            // A socket of another port may wait for it.
+            _ if whose == Whose::OnlyByGroup => true,
+            Local::Auto => socket_bound(datagram.destination_port),
+            Local::Yes => true,
+            Local::No => false,
+        };
+        let whole = self.whole_for_host && is_for_host;
         let mut passed = outcome.packets;
         let mut admits = |limit| {
-            passed = admitted(limit, &datagram, passed, now_ns);
+            passed = admitted(limit, &datagram, (passed, whole), now_ns);
             passed > 0
         };
         let reason = if datagram.defect(frame).is_some() {
@@ -217,13 +228,6 @@ impl Reference {
         } else {
             None
         };
-        let is_for_host = match route.local {
-            // A socket of another port may wait for it.
-            _ if whose == Whose::OnlyByGroup => true,
-            Local::Auto => socket_bound(datagram.destination_port),
-            Local::Yes => true,
-            Local::No => false,
-        };
         if let Some(reason) = reason {
             let is_elsewhere = reason == DropReason::Standby && !route.stands_by;
             outcome.verdict = Verdict::Dropped(reason);
@@ -235,7 +239,7 @@ impl Reference {
         outcome.limited = outcome.packets - passed;
         let ranges = (route.groups, route.ports);
         for (output, to) in route.outputs.iter_mut().enumerate() {
-            let state = (&mut self.budget, passed, now_ns);
+            let state = (&mut self.budget, (passed, whole), now_ns);
             match copy(frame, &datagram, ranges, to, state) {
                 Ok(copy) => {
                     outcome.outputs.push(Verdict::Forwarded);
@@ -338,8 +342,14 @@ impl Outcome {
     }
 }
 
-/// Of the first `most` datagrams, those that pass: all, or as many as the bucket holds.
-fn admitted(bucket: &mut Option<Bucket>, datagram: &Datagram, most: u64, now_ns: u64) -> u64 {
+/// Of the first `most` datagrams, those that pass: all, or as many as the bucket holds, or none if only
+/// the `whole` may.
+fn admitted(
+    bucket: &mut Option<Bucket>,
+    datagram: &Datagram,
+    (most, whole): (u64, bool),
+    now_ns: u64,
+) -> u64 {
     let Some(bucket) = bucket else { return most };
     let payload = datagram.payload_bytes() as u64;
     let size = datagram.segment_bytes() as u64;
@@ -355,7 +365,8 @@ fn admitted(bucket: &mut Option<Bucket>, datagram: &Datagram, most: u64, now_ns:
     if admit(0, most) {
         return most;
     }
-    (0..most).take_while(|first| admit(*first, 1)).count() as u64
+    let alone = if whole { 0 } else { most };
+    (0..alone).take_while(|first| admit(*first, 1)).count() as u64
 }
 
 fn copy(
@@ -363,7 +374,7 @@ fn copy(
     datagram: &Datagram,
     ranges: Ranges,
     output: &mut Output,
-    (budget, all, now_ns): (&mut Option<Bucket>, u64, u64),
+    (budget, (all, whole), now_ns): (&mut Option<Bucket>, (u64, bool), u64),
 ) -> Result<Copy, DropReason> {
     let egress = match output {
         Output::Down(reason) => return Err(*reason),
@@ -385,7 +396,7 @@ fn copy(
     for (bucket, reason) in limits {
         let before = packets;
         packets = bucket.map_or(packets, |bucket| {
-            admitted(bucket, datagram, packets, now_ns)
+            admitted(bucket, datagram, (packets, whole), now_ns)
         });
         if packets == 0 {
             return Err(reason);

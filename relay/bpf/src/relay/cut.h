@@ -134,9 +134,8 @@ VERIFIED_ONCE int take_segment(struct __sk_buff *skb, struct packet *p, __u32 se
 	if (!p || !cut)
 		return NOT_DROPPED;
 	p->segments = 1;
-	p->payload = cut->payload - segment * cut->segment;
-	if (p->payload > cut->segment)
-		p->payload = cut->segment;
+	/* The last, which may be shorter, costs a limit as much: it does not pass where one before it did not. */
+	p->payload = cut->segment;
 	if (flags & MATCH_METERED && !admitted(skb, counter, p))
 		reason = DROP_RATE_LIMITED;
 	else if (!cut_to(skb, p, segment))
@@ -151,12 +150,11 @@ VERIFIED_ONCE int take_segment(struct __sk_buff *skb, struct packet *p, __u32 se
 /* Every segment to every output, in one loop: nested ones would have no room on the stack. */
 static long clone_segment(__u32 i, struct fanout *f)
 {
-	__u32 count = f->m.count, segment;
+	__u32 count = f->m.count ?: 1, segment = i / count;
 	struct cut *cut = cut_here();
 
 	if (!cut)
 		return 1;
-	segment = count ? i / count : i;
 	i -= segment * count;
 	if (segment >= CUT_SEGMENTS || segment * cut->segment >= cut->payload)
 		return 1;
@@ -164,10 +162,10 @@ static long clone_segment(__u32 i, struct fanout *f)
 		return 0;
 	if (i == 0 && take_segment(f->skb, &f->p, segment, f->m.counter, f->m.flags) != NOT_DROPPED)
 		return 0;
-	if (unlikely(!count))
+	if (unlikely(!f->m.count))
 		return 0;
 	return clone_one(f->m.flags & MATCH_REST ? rest_of(cut)->slots[below(i, REST_MAX)] : f->m.first + i,
-			 f);
+			 f, cut->segment);
 }
 
 static __always_inline int send_segments(struct fanout *f)

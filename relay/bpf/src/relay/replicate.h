@@ -109,14 +109,19 @@ static __always_inline __u32 send_clone(struct __sk_buff *skb, const struct pack
 		DROP_EGRESS_FULL : DROP_EGRESS_ERROR;
 }
 
-static __always_inline long clone_one(__u32 slot, struct fanout *f)
+/* `cost`: the bytes of payload that limits go by, where that is not what it has. */
+static __always_inline long clone_one(__u32 slot, struct fanout *f, __u32 cost)
 {
-	__u32 reason;
+	__u32 reason, payload = f->p.payload;
 	struct output *o = bpf_map_lookup_elem(&outputs, &slot);
 
 	if (!o)
 		return 1;
+	if (cost)
+		f->p.payload = cost;
 	reason = refused(f->skb, &f->p, o);
+	if (cost)
+		f->p.payload = payload;
 	if (reason == NOT_DROPPED) {
 		if (unlikely(o->flags & OUTPUT_ANSWERS))
 			note_question(f->skb, &f->p, o);
@@ -131,7 +136,7 @@ static __always_inline long clone_one(__u32 slot, struct fanout *f)
 
 static long clone_to(__u32 i, struct fanout *f)
 {
-	return clone_one(f->m.first + i, f);
+	return clone_one(f->m.first + i, f, 0);
 }
 
 /* Sends the packet itself to the route's last output. */

@@ -54,6 +54,7 @@ impl Reference {
                 own_addresses: table.own_addresses.clone(),
                 fragments: memory,
                 budget: table.budget.map(plain_limit),
+                whole_for_host: false,
             },
             names: routes
                 .map(|(_, route)| Names {
@@ -64,6 +65,12 @@ impl Reference {
                 .collect(),
             started: *STARTED,
         }
+    }
+
+    /// The same where what the host takes too is not cut, as on the kernel path.
+    pub(crate) fn whole_for_host(mut self, whole: bool) -> Self {
+        self.table.whole_for_host = whole;
+        self
     }
 
     /// What first fragments said.
