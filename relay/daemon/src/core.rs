@@ -9,6 +9,7 @@ mod destinations;
 mod fleet;
 pub(crate) mod joins;
 mod request;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ use compile::diff::{BudgetChange, TableDiff};
 use compile::host::{Host, NextHopQuery};
 use compile::placement::{PathChoice, Support};
 use compile::table::Table;
-use compile::{self, Amendment, Compiled, InputView, RuleView, tunnel_query};
+use compile::{Compiled, InputView, RuleView, tunnel_query};
 use config::{Config, MAX_MEMBERSHIPS, Settings};
 use rules::demand::Listening;
 use rules::document::RuleDocument;
@@ -34,97 +35,15 @@ use rules::ruleset::{Place, Policy, RuleChanges, RuleDifference, RuleSet, diff};
 use rules::shared_map::SharedMap;
 use sys::membership::Membership;
 
-use crate::memberships::{Wanted, WantedDiff, of_inputs, of_rules};
+use crate::memberships::{Wanted, of_inputs, of_rules};
 use demand::Demanding;
 use destinations::Destinations;
 pub(crate) use request::{Refused, Request};
+use step::differing;
+pub(crate) use step::{Recompiled, Step};
 
 /// Inputs and outputs that are allowed for each allowed rule, on average.
 const ENDPOINTS_PER_RULE: usize = 8;
-
-/// What has to be done to get to other rules, other settings or another host.
-#[derive(Debug)]
-pub(crate) struct Step {
-    rules: Arc<RuleSet>,
-    settings: Arc<Settings>,
-    host: Arc<Host>,
-    listening: Arc<Listening>,
-    /// The rules that were compiled for it, and those that they replace.
-    pub(crate) recompiled: Recompiled,
-    /// What the dataplane has to do first: remove routes on links that were replaced.
-    pub(crate) cleared: TableDiff,
-    amendment: Amendment,
-    /// Who draws on the budget then.
-    spenders: Spenders,
-    wanted: WantedDiff,
-    joined: Arc<[InputView]>,
-    /// What clients are told about it.
-    pub(crate) change: Change,
-}
-
-/// Which rules are compiled.
-#[derive(Clone, Debug)]
-pub(crate) enum Recompiled {
-    /// Only those that differ: nothing changed that the others depend on.
-    Some(RuleChanges),
-    /// All of them.
-    All(RuleChanges),
-}
-
-impl Recompiled {
-    const fn changes(&self) -> &RuleChanges {
-        match self {
-            Self::Some(changes) | Self::All(changes) => changes,
-        }
-    }
-
-    /// The changes, if every rule that is not among them is what it was.
-    pub(crate) const fn some(&self) -> Option<&RuleChanges> {
-        match self {
-            Self::Some(changes) => Some(changes),
-            Self::All(_) => None,
-        }
-    }
-}
-
-impl Step {
-    /// What the dataplane has to do after that.
-    pub(crate) const fn diff(&self) -> &TableDiff {
-        &self.amendment.diff
-    }
-
-    /// The rules that differ from those of before, with what can be said about each.
-    pub(crate) fn differing(&self) -> impl Iterator<Item = (&Rule, &RuleView)> {
-        let differing: BTreeSet<&String> = differing(&self.change).collect();
-        let compiled = self.recompiled.changes().added.iter();
-        compiled
-            .filter(move |(_, rule)| differing.contains(&rule.name))
-            .filter_map(|(place, rule)| {
-                let view = self.amendment.rules.get(place)?;
-                Some((rule.as_ref(), view.as_ref()))
-            })
-    }
-
-    /// The host it is for.
-    pub(crate) fn host(&self) -> &Host {
-        &self.host
-    }
-
-    /// What was listened to.
-    pub(crate) fn into_listening(self) -> Listening {
-        Arc::unwrap_or_clone(self.listening)
-    }
-
-    /// What runs after it.
-    pub(crate) fn rules_and_settings(&self) -> (&RuleSet, &Settings) {
-        (&self.rules, &self.settings)
-    }
-
-    /// What has to be left after it; `None` where all memberships have to be gone through.
-    pub(crate) fn leaves(&self) -> Option<&BTreeSet<Membership>> {
-        self.recompiled.some().map(|_| &self.wanted.leave)
-    }
-}
 
 /// The running rules on the host as it was last seen.
 #[derive(Debug)]
@@ -489,11 +408,6 @@ impl Core {
         cleared.clone().apply_to(&mut self.compiled.table);
         self.stale = true;
     }
-}
-
-/// The names of the rules that are new or not what they were.
-fn differing(change: &Change) -> impl Iterator<Item = &String> {
-    change.added.iter().chain(&change.changed)
 }
 
 const fn has_changes(change: &Change) -> bool {

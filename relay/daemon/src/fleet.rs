@@ -17,7 +17,7 @@ use fleet::error::Error;
 use fleet::relay::{Config, Relay};
 use rules::ruleset::Policy;
 
-pub(crate) use host::Lent;
+pub(crate) use host::DaemonHost;
 
 use crate::api::refusal::{Answer, Code, Refusal};
 use crate::error::DaemonError;
@@ -67,7 +67,7 @@ impl Fleet {
     pub(crate) fn start(
         settings: FleetSettings,
         (directory, permitted): (&Path, Policy),
-        (lent, gates): (Lent, BTreeMap<String, u64>),
+        (host, gates): (DaemonHost, BTreeMap<String, u64>),
     ) -> Result<Self, DaemonError> {
         let cache = cache(directory);
         // Where it cannot be made, the driver says so when it has rules to keep.
@@ -81,7 +81,7 @@ impl Fleet {
             cache,
             gates,
         };
-        let relay = Relay::start(config, std::sync::Arc::new(lent));
+        let relay = Relay::start(config, std::sync::Arc::new(host));
         let relay = relay.map_err(|error| DaemonError::Fleet(error.to_string()))?;
         Ok(Self { relay })
     }

@@ -6,7 +6,6 @@
 
 mod abort_on_panic;
 mod api;
-mod beginning;
 pub mod config_files;
 mod core;
 mod dataplane_thread;
@@ -24,6 +23,7 @@ mod sampling;
 mod service_manager;
 mod signals;
 mod start;
+mod startup_state;
 mod state;
 mod states;
 mod supervisor;
@@ -31,8 +31,6 @@ mod supervisor;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-
-use beginning::Beginning;
 
 #[cfg(feature = "rehearsal")]
 pub use api::rehearsal::Rehearsal;
@@ -58,8 +56,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     }
     sys::capability::raise_locked_memory_limit();
     keep_needed(true);
-    let beginning = Beginning::read(&options, &instance)?;
-    keep_needed(beginning.worker_user.is_some());
+    let startup = startup_state::StartupState::read(&options, &instance)?;
+    keep_needed(startup.worker_user.is_some());
     signals::block()?;
     if let Some(log) = &options.log {
         (log.start)();
@@ -72,7 +70,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         .enable_all()
         .build()
         .map_err(DaemonError::Runtime)?;
-    let result = runtime.block_on(start::run(&options, &instance, listener, beginning));
+    let result = runtime.block_on(start::run(&options, &instance, listener, startup));
     // A task that hangs must not keep the process from ending.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result

@@ -1,6 +1,7 @@
 //! From nothing to the first live rules.
 
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,9 +9,9 @@ use std::time::Instant;
 use api::request::RULES_MAX;
 use compile::placement::{PathChoice, Support};
 use compile::table::Table;
-use config::{Config, MAX_MEMBERSHIPS, MAX_RULES};
+use config::Config;
 use dataplane::Capacity;
-use dataplane::features::Feature;
+use dataplane::features::{Feature, Features};
 use host::backlog::{self, Backlog};
 use host::offload::Offload;
 use host::tunnels::Tunnels;
@@ -25,20 +26,20 @@ use crate::api::server::Public;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
 use crate::api::{host_name, server};
-use crate::beginning::Beginning;
-use crate::core::Core;
-use crate::dataplane_thread::DataplaneThread;
+use crate::dataplane_thread::{DataplaneThread, Opening};
 use crate::demand::Demand;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
-use crate::fleet::{Fleet, Lent};
-use crate::instance::Instance;
+use crate::fleet::{DaemonHost, Fleet};
+use crate::instance::{Instance, OwnFile};
 use crate::memberships::Joined;
 use crate::options::Options;
 use crate::signals::Signals;
+use crate::startup_state::StartupState;
 use crate::state::running::RunningStore;
 use crate::supervisor::Supervisor;
-use crate::supervisor::occupied::occupied;
+use crate::supervisor::command::Command;
+use crate::supervisor::port_conflicts::port_conflicts;
 use crate::{abort_on_panic, config_files, sampling, service_manager};
 
 /// Changes that may wait for the supervisor.
@@ -49,9 +50,9 @@ pub(crate) async fn run(
     options: &Options,
     instance: &Instance,
     listener: Listener,
-    beginning: Beginning,
+    startup: StartupState,
 ) -> Result<(), DaemonError> {
-    let supervisor = start(options, instance, &listener, beginning).await?;
+    let supervisor = start(options, instance, &listener, startup).await?;
     // A task of its own: the thread that waits here would wake up as well with every tick.
     let served = tokio::spawn(supervisor.serve()).await;
     served.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
@@ -61,171 +62,30 @@ async fn start(
     options: &Options,
     instance: &Instance,
     listener: &Listener,
-    beginning: Beginning,
+    mut startup: StartupState,
 ) -> Result<Supervisor, DaemonError> {
     // All that can refuse comes before the first rule is live.
     let signals = Signals::new()?;
-    let Beginning {
-        configured,
-        first,
-        generation,
-        continues,
-        unread,
-        started_with,
-        worker_user,
-    } = beginning;
     let control = listener.listener().and_then(UnixListener::from_std);
     let control = control.map_err(DaemonError::Runtime)?;
-    let public = listen(started_with.listen).await?;
-    let (watch, host_changes) = host::follow()?;
-    let path = started_with.path.unwrap_or_default();
-    let merging = started_with.gro.unwrap_or_default();
-    let silence = started_with.silence.unwrap_or_default();
-    let backlog_choice = started_with.backlog.unwrap_or_default();
-    let max_rules = started_with.max_rules.unwrap_or(MAX_RULES);
-    let opening = DataplaneThread::start(dataplane::Options {
-        instance: instance.name().to_owned(),
-        bpffs: options.bpffs.clone(),
-        workers: started_with.workers.map_or(0, usize::from),
-        // On `--path userspace` too: it consumes behind the taps what workers relay, and what an
-        // earlier run left pinned must not go on forwarding beside them.
-        kernel: true,
-        without: options.without.clone(),
-        worker_command: options.worker_command.clone(),
-        worker_user,
-        log_directory: Some(instance.directory().to_owned()),
-        capacity: Capacity::for_rules(max_rules.min(RULES_MAX as u32)),
-        ..Default::default()
-    })?;
-    let (commands, incoming) = mpsc::channel(QUEUE);
-    let (sender, view) = watch::channel(Arc::new(View::default()));
-    let identity = Identity {
-        instance: instance.name().to_owned(),
-        host: host_name::own(),
-        started: Instant::now(),
-        config: config_files::main_file(options.config.as_deref()),
-        fleet: first
-            .settings
-            .fleet
-            .as_ref()
-            .map(|fleet| fleet.name.clone()),
-    };
-    let events = Events::default();
-    let mut joined = Joined::default();
-    let descriptor_store = block_in_place(|| {
-        DescriptorStore::open(
-            &options.fd_holder_command,
-            instance.directory(),
-            &mut joined,
-        )
-    });
-    let (dataplane, support, features) = match block_in_place(|| opening.finish()) {
-        Ok(opened) => opened,
-        Err(error) => {
-            // What an earlier run left goes on until a start succeeds.
-            if !continues {
-                block_in_place(|| descriptor_store.close());
-            }
-            return Err(error.into());
-        }
-    };
-    let max_memberships = started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize;
-    let mut core = Core::new(support.clone(), path, options.policy())
-        .at_most(max_rules as usize, max_memberships);
-    core.continue_from(generation);
-    let fleet_settings = first.settings.fleet.clone();
-    let mut supervisor = Supervisor {
-        own_files: [instance.lock(), listener.file()],
-        options: options.clone(),
-        started_with,
-        fleet_settings: fleet_settings.clone(),
-        fleet: None,
-        identity: identity.clone(),
-        core,
-        dataplane: dataplane.clone(),
-        joined,
-        descriptor_store,
-        offload: Offload::open(
-            instance.directory(),
-            features.found(Feature::SuperPackets) != Some(false),
-            merging,
-        ),
-        backlog: Backlog::new(backlog::SETTING.as_ref(), backlog_choice),
-        tunnels: Tunnels::open(instance.name())?,
-        merging: Default::default(),
-        heap_to_trim: true,
-        configured,
-        watch,
-        running_store: RunningStore::new(instance.directory()),
-        unsaved: None,
-        events: events.clone(),
-        view: sender,
-        commands: incoming,
-        host_changes,
-        demand: Demand::start(instance.directory(), events.clone()),
-        signals,
-        restarts: Default::default(),
-        workers: 0,
-        notices: 0,
-        reading: 0,
-        pending: None,
-    };
-    let live = match require_path(&support, path) {
-        Ok(()) => supervisor.first_step(first).await,
+    let public = listen(startup.started_with.listen).await?;
+    let own_files = [instance.lock(), listener.file()];
+    let (mut supervisor, handles) =
+        assemble(options, instance, (signals, own_files), &mut startup)?;
+    let live = match require_path(&handles.support, startup.path()) {
+        Ok(()) => supervisor.first_step(startup.first).await,
         refused => refused,
     };
     if let Err(error) = live {
-        if !continues {
+        if !startup.continues {
             let _ = supervisor.detach().await;
         }
         return Err(error);
     }
-    if let Some(error) = unread {
+    if let Some(error) = startup.unread {
         supervisor.events.publish(events::not_used(&error));
     }
-    let sampler = Sampler::new(silence);
-    abort_on_panic::spawn(sampling::run(
-        sampler.clone(),
-        dataplane.clone(),
-        view.clone(),
-        events.clone(),
-    ));
-    abort_on_panic::spawn(webhook::run(
-        events.clone(),
-        view.clone(),
-        instance.name().to_owned(),
-    ));
-    if let Some(settings) = fleet_settings {
-        let lent = Lent::new(
-            commands.clone(),
-            dataplane.clone(),
-            view.clone(),
-            events.clone(),
-            sampler.clone(),
-            settings.input_silence(),
-        );
-        let permitted = supervisor.core.policy(supervisor.core.settings());
-        let shares = supervisor.core.rules().iter();
-        let shares = shares.filter_map(|rule| rule.share.clone());
-        let gates = shares.map(|share| (dataplane.gates().until(&share), share));
-        let gates = gates.map(|(until, share)| (share, until)).collect();
-        let of_instance = (instance.directory(), permitted);
-        supervisor.fleet = Some(Fleet::start(settings, of_instance, (lent, gates))?);
-    }
-    let service = Arc::new(Service {
-        identity,
-        commands,
-        dataplane,
-        view,
-        support,
-        features,
-        events,
-        sampler,
-        listeners: supervisor.demand.listeners().clone(),
-        fleet: supervisor.fleet.clone(),
-        log: options.log,
-        answers: Arc::default(),
-    });
+    let service = supervisor.serve_readers(instance, handles)?;
     if let Some(public) = public {
         let names = host_name::known(supervisor.started_with.listen_names.as_deref());
         public
@@ -243,6 +103,123 @@ async fn start(
     Ok(supervisor)
 }
 
+/// The other ends of what the supervisor owns, and what the host supports.
+struct Handles {
+    commands: mpsc::Sender<Command>,
+    view: watch::Receiver<Arc<View>>,
+    support: Support,
+    features: Features,
+}
+
+/// Opens what the daemon works on; nothing is live then.
+fn assemble(
+    options: &Options,
+    instance: &Instance,
+    (signals, own_files): (Signals, [OwnFile; 2]),
+    startup: &mut StartupState,
+) -> Result<(Supervisor, Handles), DaemonError> {
+    let (watch, host_changes) = host::follow()?;
+    let opening = begin_to_open(options, instance, startup)?;
+    let mut joined = Joined::default();
+    let descriptor_store = block_in_place(|| {
+        DescriptorStore::open(
+            &options.fd_holder_command,
+            instance.directory(),
+            &mut joined,
+        )
+    });
+    let (dataplane, support, features) = match block_in_place(|| opening.finish()) {
+        Ok(opened) => opened,
+        Err(error) => {
+            // What an earlier run left goes on until a start succeeds.
+            if !startup.continues {
+                block_in_place(|| descriptor_store.close());
+            }
+            return Err(error.into());
+        }
+    };
+    let started_with = startup.started_with.clone();
+    let fleet_settings = startup.first.settings.fleet.clone();
+    let (commands, incoming) = mpsc::channel(QUEUE);
+    let (sender, view) = watch::channel(Arc::new(View::default()));
+    let events = Events::default();
+    let supervisor = Supervisor {
+        own_files,
+        options: options.clone(),
+        identity: Identity {
+            instance: instance.name().to_owned(),
+            host: host_name::own(),
+            started: Instant::now(),
+            config: config_files::main_file(options.config.as_deref()),
+            fleet: fleet_settings.as_ref().map(|fleet| fleet.name.clone()),
+        },
+        fleet_settings,
+        fleet: None,
+        core: startup.core(support.clone(), options.policy()),
+        dataplane,
+        joined,
+        descriptor_store,
+        offload: Offload::open(
+            instance.directory(),
+            features.found(Feature::SuperPackets) != Some(false),
+            started_with.gro.unwrap_or_default(),
+        ),
+        backlog: Backlog::new(
+            backlog::SETTING.as_ref(),
+            started_with.backlog.unwrap_or_default(),
+        ),
+        tunnels: Tunnels::open(instance.name())?,
+        merging: Default::default(),
+        heap_to_trim: true,
+        configured: take(&mut startup.configured),
+        started_with,
+        watch,
+        running_store: RunningStore::new(instance.directory()),
+        unsaved: None,
+        demand: Demand::start(instance.directory(), events.clone()),
+        events,
+        view: sender,
+        commands: incoming,
+        host_changes,
+        signals,
+        restarts: Default::default(),
+        workers: 0,
+        notices: 0,
+        reading: 0,
+        pending: None,
+    };
+    let handles = Handles {
+        commands,
+        view,
+        support,
+        features,
+    };
+    Ok((supervisor, handles))
+}
+
+fn begin_to_open(
+    options: &Options,
+    instance: &Instance,
+    startup: &mut StartupState,
+) -> Result<Opening, DaemonError> {
+    let started_with = &startup.started_with;
+    let opening = DataplaneThread::start(dataplane::Options {
+        instance: instance.name().to_owned(),
+        bpffs: options.bpffs.clone(),
+        workers: started_with.workers.map_or(0, usize::from),
+        // On `--path userspace` too: it consumes behind the taps what workers relay, and what an
+        // earlier run left pinned must not go on forwarding beside them.
+        kernel: true,
+        without: options.without.clone(),
+        worker_command: options.worker_command.clone(),
+        worker_user: startup.worker_user.take(),
+        log_directory: Some(instance.directory().to_owned()),
+        capacity: Capacity::for_rules(startup.max_rules().min(RULES_MAX as u32)),
+        ..Default::default()
+    })?;
+    Ok(opening)
+}
+
 /// Listens on TCP where that is asked for; who connects waits until somebody answers.
 async fn listen(address: Option<SocketAddr>) -> Result<Option<Public>, DaemonError> {
     let Some(address) = address else {
@@ -254,6 +231,71 @@ async fn listen(address: Option<SocketAddr>) -> Result<Option<Public>, DaemonErr
 }
 
 impl Supervisor {
+    /// Begins to sample, to tell the webhook, and to take part in the fleet; hands back what the API
+    /// answers from.
+    fn serve_readers(
+        &mut self,
+        instance: &Instance,
+        handles: Handles,
+    ) -> Result<Arc<Service>, DaemonError> {
+        let Handles {
+            commands,
+            view,
+            support,
+            features,
+        } = handles;
+        let (dataplane, events) = (self.dataplane.clone(), self.events.clone());
+        let sampler = Sampler::new(self.started_with.silence.unwrap_or_default());
+        abort_on_panic::spawn(sampling::run(
+            sampler.clone(),
+            dataplane.clone(),
+            view.clone(),
+            events.clone(),
+        ));
+        abort_on_panic::spawn(webhook::run(
+            events.clone(),
+            view.clone(),
+            instance.name().to_owned(),
+        ));
+        if let Some(settings) = self.fleet_settings.clone() {
+            let host = DaemonHost::new(
+                commands.clone(),
+                dataplane.clone(),
+                view.clone(),
+                events.clone(),
+                sampler.clone(),
+                settings.input_silence(),
+            );
+            let permitted = self.core.policy(self.core.settings());
+            let shares = self
+                .core
+                .rules()
+                .iter()
+                .filter_map(|rule| rule.share.clone());
+            let gates = shares.map(|share| (share.clone(), dataplane.gates().until(&share)));
+            let of_instance = (instance.directory(), permitted);
+            self.fleet = Some(Fleet::start(
+                settings,
+                of_instance,
+                (host, gates.collect()),
+            )?);
+        }
+        Ok(Arc::new(Service {
+            identity: self.identity.clone(),
+            commands,
+            dataplane,
+            view,
+            support,
+            features,
+            events,
+            sampler,
+            listeners: self.demand.listeners().clone(),
+            fleet: self.fleet.clone(),
+            log: self.options.log,
+            answers: Arc::default(),
+        }))
+    }
+
     /// Brings the first rules to the dataplane, which may have others from before.
     async fn first_step(&mut self, first: Config) -> Result<(), DaemonError> {
         let queries = self.core.queries(&first.rules, &first.settings);
@@ -277,9 +319,9 @@ impl Supervisor {
         // Held before they take packets: from then on they may outlive this process.
         self.store_descriptors().await;
         self.dataplane.sync(table).await?;
-        let occupied = block_in_place(|| occupied(self.core.rules(), &step));
-        for told in self.contested(&step).await.into_iter().chain(occupied) {
-            tracing::warn!("{told}");
+        let conflicts = block_in_place(|| port_conflicts(self.core.rules(), &step));
+        for warning in self.contested(&step).await.into_iter().chain(conflicts) {
+            tracing::warn!("{warning}");
         }
         self.finish(step, &[], Vec::new());
         self.remove_tunnels().await;

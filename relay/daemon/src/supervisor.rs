@@ -3,8 +3,8 @@
 
 mod changes;
 pub(crate) mod command;
-pub(crate) mod occupied;
-mod saving;
+mod persist;
+pub(crate) mod port_conflicts;
 mod tunnels;
 
 use std::collections::BTreeMap;

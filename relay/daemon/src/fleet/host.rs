@@ -25,7 +25,7 @@ const SLOW: u64 = 2;
 const SLOWEST: u64 = 8;
 
 /// What a daemon lends a fleet.
-pub(crate) struct Lent {
+pub(crate) struct DaemonHost {
     commands: mpsc::Sender<Command>,
     dataplane: DataplaneThread,
     view: watch::Receiver<Arc<View>>,
@@ -94,7 +94,7 @@ impl Ear {
     }
 }
 
-impl Lent {
+impl DaemonHost {
     pub(crate) fn new(
         commands: mpsc::Sender<Command>,
         dataplane: DataplaneThread,
@@ -149,7 +149,7 @@ impl Lent {
     }
 }
 
-impl Host for Lent {
+impl Host for DaemonHost {
     fn install(
         &self,
         rules: Vec<RuleDocument>,

@@ -19,7 +19,7 @@ use rules::shared_map::SharedMap;
 use tokio::task::block_in_place;
 
 use super::command::FleetRules;
-use super::occupied::occupied;
+use super::port_conflicts::port_conflicts;
 use super::{Supervisor, with_warnings};
 use crate::core::{Refused, Request, Step, joins};
 use crate::dataplane_thread;
@@ -112,10 +112,10 @@ impl Supervisor {
         let host = self.known(&snapshot.host);
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
-        let occupied = block_in_place(|| occupied(self.core.rules(), &step));
+        let conflicts = block_in_place(|| port_conflicts(self.core.rules(), &step));
         let written = block_in_place(|| self.prepare(&step));
-        let free = match (by, occupied.is_empty()) {
-            (AskedBy::Operator, false) => Err(Refused::Unavailable(occupied.join("\n"))),
+        let free = match (by, conflicts.is_empty()) {
+            (AskedBy::Operator, false) => Err(Refused::Unavailable(conflicts.join("\n"))),
             _ => self.require_written(&written),
         };
         let carried = match free {
@@ -137,7 +137,7 @@ impl Supervisor {
         self.finish(step, &came_back, events);
         self.remove_tunnels().await;
         self.follow_demand();
-        let told = contested.into_iter().chain(occupied);
+        let told = contested.into_iter().chain(conflicts);
         let warnings = told.chain(self.unsaved_warning());
         Ok(with_warnings(change, warnings.collect()))
     }

@@ -11,7 +11,7 @@ use rules::ruleset::RuleSet;
 use crate::core::Step;
 
 /// Says which new inputs of a step are at ports that sockets have, and what to do.
-pub(crate) fn occupied(running: &RuleSet, step: &Step) -> Vec<String> {
+pub(crate) fn port_conflicts(running: &RuleSet, step: &Step) -> Vec<String> {
     let mut inputs = Vec::new();
     for (rule, view) in step.differing() {
         if rule.local == LocalDelivery::Yes {

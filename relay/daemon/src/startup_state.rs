@@ -1,13 +1,15 @@
 //! What a daemon begins with, as running rules of before and the configuration say: all that is read
 //! while the process is one thread and has not yet given up what it may not need.
 
-use config::{Config, DaemonSettings};
+use compile::placement::{PathChoice, Support};
+use config::{Config, DaemonSettings, MAX_MEMBERSHIPS, MAX_RULES};
 use rules::document::RuleDocument;
 use rules::ruleset::{Policy, RuleSet};
 use rules::setting::Table;
 use sys::user::User;
 
 use crate::config_files;
+use crate::core::Core;
 use crate::error::DaemonError;
 use crate::fleet;
 use crate::instance::Instance;
@@ -15,7 +17,7 @@ use crate::options::Options;
 use crate::state::running::{Running, RunningStore};
 
 /// What a daemon begins with.
-pub(crate) struct Beginning {
+pub(crate) struct StartupState {
     /// The configuration; empty where it cannot be read.
     pub(crate) configured: Config,
     /// The first rules and settings.
@@ -32,7 +34,7 @@ pub(crate) struct Beginning {
     pub(crate) worker_user: Option<User>,
 }
 
-impl Beginning {
+impl StartupState {
     /// Reads what there is.
     ///
     /// # Errors
@@ -57,6 +59,25 @@ impl Beginning {
             worker_user: worker_user.transpose()?.flatten(),
             started_with,
         })
+    }
+
+    /// Where rules run that say nothing of it.
+    pub(crate) fn path(&self) -> PathChoice {
+        self.started_with.path.unwrap_or_default()
+    }
+
+    /// The most rules that clients may run.
+    pub(crate) fn max_rules(&self) -> u32 {
+        self.started_with.max_rules.unwrap_or(MAX_RULES)
+    }
+
+    /// The core that goes on from here.
+    pub(crate) fn core(&self, support: Support, policy: Policy) -> Core {
+        let max_memberships = self.started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS);
+        let mut core = Core::new(support, self.path(), policy)
+            .at_most(self.max_rules() as usize, max_memberships as usize);
+        core.continue_from(self.generation);
+        core
     }
 }
 
