@@ -58,7 +58,7 @@ long-hitless: build
 	$(IN_LAB) hitless::full -- $(ALONE)
 	$(IN_LAB) churn::full -- $(ALONE)
 
-# Under qemu, without KVM and without root; writes docs/kernels.md. MCR_TEST_SCALE=3 gives a busy
+# Under qemu, without KVM and without root; writes docs/measurements/kernels.md. MCR_TEST_SCALE=3 gives a busy
 # machine three times as long. The release binary: in emulation the debug build is so slow that workers
 # seem to hang.
 long-kernels: ## a dozen kernels under qemu, both paths (MCR_TEST_KERNELS="6.1 newest" picks some)

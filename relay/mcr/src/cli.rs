@@ -161,7 +161,15 @@ mod tests {
     fn documents() -> Vec<(&'static str, String)> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let read = |name| (name, fs::read_to_string(root.join(name)).unwrap());
-        ["README.md", "docs/operations.md"].map(read).into()
+        [
+            "README.md",
+            "docs/install.md",
+            "docs/run.md",
+            "docs/watch.md",
+            "docs/trouble.md",
+        ]
+        .map(read)
+        .into()
     }
 
     /// The words of a command: as a shell splits them, which single quotes keep together.

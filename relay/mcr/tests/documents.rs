@@ -8,11 +8,20 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lab::daemon::{Daemon, Options};
 use lab::link;
 use lab::namespace::Namespace;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(file: &str) -> String {
+    let text = fs::read_to_string(root().join(file));
+    text.unwrap_or_else(|error| panic!("{file}: {error}"))
+}
 
 /// A fenced block: its language and its lines.
 fn blocks(text: &str) -> Vec<(String, String)> {
@@ -45,22 +54,21 @@ fn bed() -> (Namespace, Namespace) {
     (relay, world)
 }
 
-fn run_document(name: &str) {
+/// Runs the commands of documents in one bed, one document after the other.
+fn run_documents(names: &[&str]) {
     if !lab::demo::may_run() {
         eprintln!("skipped: needs root");
         return;
     }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(name);
-    let text = fs::read_to_string(file).unwrap();
     let (relay, _world) = bed();
     let daemon = Daemon::start(&relay, Options::default()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let binary = Path::new(env!("CARGO_BIN_EXE_mcr")).parent().unwrap();
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", binary.display());
     let mut ran = 0;
-    for (language, body) in blocks(&text) {
+    let all =
+        { names.iter() }.flat_map(|name| blocks(&read(name)).into_iter().map(move |it| (name, it)));
+    for (name, (language, body)) in all {
         match language.as_str() {
             "toml" => {
                 let name = body.lines().next().and_then(|line| line.strip_prefix("# "));
@@ -85,27 +93,73 @@ fn run_document(name: &str) {
             other => panic!("{name}: a block of {other:?} is neither run nor checked"),
         }
     }
-    assert!(ran > 5, "{name}: only {ran} commands ran");
+    assert!(ran > 5, "{names:?}: only {ran} commands ran");
 }
 
 #[test]
-fn the_operations_guide_runs() {
-    run_document("docs/operations.md");
+fn the_guides_run() {
+    run_documents(&[
+        "docs/install.md",
+        "docs/run.md",
+        "docs/watch.md",
+        "docs/trouble.md",
+    ]);
+}
+
+/// A heading as a link names it.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let text = text.chars().map(|at| if at == ' ' { '-' } else { at });
+    text.filter(|at| at.is_alphanumeric() || matches!(at, '-' | '_'))
+        .collect()
+}
+
+/// Every Markdown file of a folder.
+fn documents(folder: &str) -> Vec<String> {
+    let files = fs::read_dir(root().join(folder)).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let names = names.filter(|name| name.ends_with(".md"));
+    names.map(|name| format!("{folder}/{name}")).collect()
+}
+
+#[test]
+fn every_link_of_the_documents_leads_somewhere() {
+    let folders = [".", "docs", "docs/decisions", "docs/measurements"];
+    let mut seen = 0;
+    for name in folders.map(documents).concat() {
+        let text = read(&name);
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split_once(')'));
+        for (link, _) in links.filter(|(link, _)| !link.contains(":/")) {
+            let (file, place) = link.split_once('#').unwrap_or((link, ""));
+            let folder = Path::new(&name).parent().unwrap();
+            let file = if file.is_empty() {
+                Path::new(&name).into()
+            } else {
+                folder.join(file)
+            };
+            assert!(root().join(&file).exists(), "{name}: {link}");
+            if !place.is_empty() {
+                let target = read(&file.display().to_string());
+                let mut headings = target.lines().filter(|line| line.starts_with('#'));
+                assert!(headings.any(|line| anchor(line) == place), "{name}: {link}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen} links");
 }
 
 /// The table of faults promises nothing that is not there: tests, events, metrics and checks.
 #[test]
 fn every_fault_names_a_test_that_exists_and_who_tells() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let read = |file: &str| {
-        let text = fs::read_to_string(root.join(file));
-        text.unwrap_or_else(|error| panic!("{file}: {error}"))
-    };
-    let guide = read("docs/operations.md");
+    let guide = read("docs/trouble.md");
     let (_, faults) = guide.split_once("\n## Faults, and who tells\n").unwrap();
-    let (faults, _) = faults.split_once("\n## ").unwrap();
+    let faults = faults.split("\n## ").next().unwrap();
     let sources = |folder: &str| {
-        let files = fs::read_dir(root.join(folder)).unwrap();
+        let files = fs::read_dir(root().join(folder)).unwrap();
         let files = files.map(|file| file.unwrap().path());
         let files = files.filter(|file| file.extension().is_some_and(|end| end == "rs"));
         let texts = files.map(|file| fs::read_to_string(file).unwrap());
@@ -167,10 +221,10 @@ fn every_fault_names_a_test_that_exists_and_who_tells() {
 
 #[test]
 fn the_cookbook_runs() {
-    run_document("docs/cookbook.md");
+    run_documents(&["docs/cookbook.md"]);
 }
 
 #[test]
 fn the_readme_runs() {
-    run_document("README.md");
+    run_documents(&["README.md"]);
 }

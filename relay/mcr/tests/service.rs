@@ -285,7 +285,7 @@ fn systemd_accepts_the_units() {
     }
 }
 
-/// The score is recorded in docs/operations.md; 10 is no protection at all.
+/// The score is recorded in docs/install.md; 10 is no protection at all.
 #[test]
 fn systemd_finds_the_unit_well_protected() {
     let unit = repository("dist/systemd/mcr.service");

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use crate::events::kind::{STREAM_DEGRADED, STREAM_DOWN};
 
-    const DOCUMENT: &str = include_str!("../../../docs/operations.md");
+    const DOCUMENT: &str = include_str!("../../../docs/trouble.md");
     const STREAM: &[&str] = &["a watched stream stops, loses, changes"];
 
     /// The cells of each row of the table of faults.

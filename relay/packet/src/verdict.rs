@@ -159,14 +159,14 @@ impl DropReason {
             }
             Self::OverBudget => "raise [budget], or find the rule that takes it up",
             Self::Standby => "nothing: that is what stands by",
-            Self::Duplicate => "nothing: that is what the other line is for",
+            Self::Duplicate => "nothing: that is what the other leg is for",
             Self::NotWanted => "nothing: that is what demand= is for",
             Self::IpsecPolicy => {
                 "look at ip xfrm policy and ip xfrm state; mcr show says which policy"
             }
-            Self::Late => "raise merge.packets, or find what delays the line; see skew in mcr show",
+            Self::Late => "raise merge.packets, or find what delays the leg; see skew in mcr show",
             Self::Stray => {
-                "look at what the lines bring: one is of another sender, or numbers its packets \
+                "look at what the legs bring: one is of another sender, or numbers its packets \
                  differently"
             }
         }

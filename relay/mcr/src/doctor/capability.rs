@@ -29,7 +29,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
                 format!("only the userspace path is left, which is slower: {reason}"),
             )
             .remedy(if bpf::probe::probe().is_ok() {
-                "boot a kernel that has what is missing (docs/kernels.md names some)"
+                "boot a kernel that has what is missing (docs/measurements/kernels.md names some)"
             } else {
                 "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
             }),

@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn every_kind_stands_in_the_documents() {
         let documents = [
-            include_str!("../../../../docs/operations.md"),
+            include_str!("../../../../docs/watch.md"),
             include_str!("../../../../docs/fleet.md"),
         ];
         for (kind, _) in KINDS {

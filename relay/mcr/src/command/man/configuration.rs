@@ -263,8 +263,8 @@ mod tests {
     /// The sections as the documents have them.
     fn reference() -> String {
         let mut text = "# Settings\n\nEvery key of `mcr.toml`, made of the rows that the daemon reads them by; \
-             [operations.md](operations.md) says what they are good for. `mcr.toml(5)` has the same, and \
-             `mcr config schema` for editors.\n"
+             [run.md](run.md) says what rules do with them, [install.md](install.md) the daemon. \
+             `mcr.toml(5)` has the same, and `mcr config schema` for editors.\n"
             .to_owned();
         for Section(title, about, rows) in SECTIONS {
             let about = if about.is_empty() {

@@ -30,7 +30,7 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
     Row {
         faults: &[
             "an input that stands by falls silent, or the active one does and another takes over",
-            "a merged line falls silent, or all do",
+            "a merged leg falls silent, or all do",
         ],
         metrics: &["mcr_input_last_packet_timestamp_seconds"],
         kind: LINE_DOWN,
@@ -44,7 +44,7 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         stands: Some(|_, _| "is silent".to_owned()),
     },
     Row {
-        faults: &["a merged line loses what others bring"],
+        faults: &["a merged leg loses what others bring"],
         metrics: &["mcr_merge_missed_packets_total"],
         kind: LINE_DEGRADED,
         condition: |leg| {
@@ -68,7 +68,7 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
             let packets = packets(leg.late);
             format!("is too far behind: {packets} came later than merge remembers")
         },
-        remedy: "; raise merge.packets, or find what delays the line",
+        remedy: "; raise merge.packets, or find what delays the leg",
         ends: None,
         stands: Some(|_, standing| format!("brought {} too late", packets(standing.sum))),
     },
@@ -77,7 +77,7 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         metrics: &["mcr_merge_stray_packets_total"],
         kind: LINES_DIFFER,
         condition: |leg| (leg.stray, Alarm::growth()),
-        begins: |leg| format!("brings {} that no other line does", packets(leg.stray)),
+        begins: |leg| format!("brings {} that no other leg does", packets(leg.stray)),
         remedy: ": it is of another sender, or numbers its packets differently",
         ends: None,
         stands: Some(|_, standing| format!("brought {} of another stream", packets(standing.sum))),
@@ -106,13 +106,13 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
             let (skew, window) = (leg.skew_ns as f64 / 1e6, leg.window_ns as f64 / 1e6);
             format!("is {skew:.1} ms behind, more than half the window of {window:.0} ms")
         },
-        remedy: "; raise merge.window, or find what delays the line",
+        remedy: "; raise merge.window, or find what delays the leg",
         ends: None,
         stands: Some(|leg, _| format!("is {} ms behind", leg.skew_ns / 1_000_000)),
     },
 ];
 
-const LAGS: &[&str] = &["a merged line lags, or brings another stream"];
+const LAGS: &[&str] = &["a merged leg lags, or brings another stream"];
 
 fn packets(count: u64) -> String {
     format!("{count} packet{}", plural(count))

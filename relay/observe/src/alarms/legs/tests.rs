@@ -194,7 +194,7 @@ fn duplicates_and_legs_as_they_should_be_are_no_news() {
 }
 
 #[test]
-fn a_silent_line_is_told_of_and_with_both_nothing_delivers() {
+fn a_silent_leg_is_told_of_and_with_both_nothing_delivers() {
     let mut bed = Bed::new("");
     let silent = format!("input {BLUE} is silent: no packet for 2.5 s");
     assert_eq!(
@@ -223,7 +223,7 @@ fn silence_is_as_long_as_the_health_of_the_rule_says() {
 }
 
 #[test]
-fn a_line_loses_that_lacks_more_than_one_in_a_thousand() {
+fn a_leg_loses_that_lacks_more_than_one_in_a_thousand() {
     let mut bed = Bed::new("");
     assert_eq!(bed.goes_on(30, |bed| bed.leg(BLUE).missed += 1), []);
     let told = bed.goes_on(20, |bed| bed.leg(BLUE).missed += 10);
@@ -268,12 +268,12 @@ fn late_and_stray_packets_are_told_of_once_until_they_stop() {
         bed.leg(RED).stray += 1;
     });
     let differs = format!(
-        "input {RED} brings 1 packet that no other line does: it is of another sender, or numbers \
+        "input {RED} brings 1 packet that no other leg does: it is of another sender, or numbers \
          its packets differently"
     );
     let late = format!(
         "input {BLUE} is too far behind: 5 packets came later than merge remembers; raise \
-         merge.packets, or find what delays the line"
+         merge.packets, or find what delays the leg"
     );
     // In the order of their names.
     assert_eq!(
@@ -317,7 +317,7 @@ fn a_line_that_lags_half_the_window_is_told_of_before_it_is_late() {
     assert_eq!(bed.goes_on(1, skew(25_000)), []);
     let lags = format!(
         "input {BLUE} is 26.5 ms behind, more than half the window of 50 ms; raise merge.window, or \
-         find what delays the line"
+         find what delays the leg"
     );
     assert_eq!(
         bed.goes_on(1, skew(26_500)),
