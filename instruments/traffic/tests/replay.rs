@@ -131,10 +131,15 @@ fn numbers_that_somebody_made_up_do_not_overflow_the_account() {
 #[test]
 fn copies_at_two_addresses_of_an_endpoint_are_no_duplicates() {
     let datagrams = (0..200).map(|place| (5001 + place % 2, own(2, u64::from(place / 2))));
-    let total = replay(capture(&datagrams.collect::<Vec<_>>()), 2);
-    let found = (total.packets, total.lost, total.duplicated, total.reordered);
-    assert_eq!(found, (200, 0, 0, 0));
-    assert!(total.skew_us.is_some());
+    let datagrams: Vec<_> = datagrams.collect();
+    // A receiver that is late may take all of one address before the other's: nothing to compare.
+    let compared = (0..20).any(|_| {
+        let total = replay(capture(&datagrams), 2);
+        let found = (total.packets, total.lost, total.duplicated, total.reordered);
+        assert_eq!(found, (200, 0, 0, 0));
+        total.skew_us.is_some()
+    });
+    assert!(compared);
 }
 
 #[test]

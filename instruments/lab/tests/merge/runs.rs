@@ -36,6 +36,8 @@ pub(super) struct Run {
     pub(super) sent: Value,
     pub(super) received: Value,
     stats: Value,
+    /// The relay told of a leg that was behind by more than half the window.
+    held_up: bool,
 }
 
 /// A line as the relay's input.
@@ -171,6 +173,7 @@ impl Bed {
             sent,
             received,
             stats: serde_json::from_str(&stats).unwrap(),
+            held_up: self.daemon.log().contains("skew_exceeds_window"),
         }
     }
 }
@@ -225,7 +228,12 @@ impl Run {
             assert_eq!(judged, came, "{self:?}");
             assert_eq!(told("repeated"), repeats, "{self:?}");
             assert_eq!(told("late") + told("stray"), 0, "{self:?}");
-            assert_eq!(told("missed"), count(&line["missed"]), "{self:?}");
+            // What a busy machine holds up for longer than the window was missed before it came.
+            let early = told("missed").checked_sub(count(&line["missed"]));
+            assert!(
+                early == Some(0) || self.held_up && early.is_some(),
+                "{self:?}"
+            );
         }
         let first: u64 = inputs.iter().map(|input| count(&input["first"])).sum();
         assert_eq!(first, count(&self.sent["union"]["on_any"]), "{self:?}");
