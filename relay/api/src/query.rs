@@ -1,5 +1,5 @@
-//! Which rules, and how many of them, a client asks for. There may be 100,000, of which nobody looks at
-//! more than some hundred at a time.
+//! Which rules, and how many of them, a client asks for. There may be 100,000, and nobody looks at more
+//! than some hundred at a time.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};

@@ -1,5 +1,5 @@
-//! Inputs that are no groups but addresses of this host, broadcast ones included. What an interface
-//! has is followed: an input waits for the address that it names.
+//! Inputs that are addresses of this host rather than groups, broadcast addresses included. They follow
+//! what an interface has: an input waits for the address that it names.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,4 +1,4 @@
-//! Keys that some packet fits two of: what two relays on one host would both take.
+//! Pairs of keys that some packet matches both of: what two relays on one host would both take.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Which path a rule takes, whole, and why: a pure function of the rule and of what this host can.
 //!
-//! What a path cannot do stands in one place, [`Feature::served_by`]; a path that learns something
+//! What a path cannot do stands in one place, [`Feature::served_by`]; a path that gains an ability
 //! changes one line there.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! Whether what a tunnel is handed can get to its other end.
+//! Whether packets handed to a tunnel can reach its other end.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

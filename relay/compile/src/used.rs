@@ -1,5 +1,4 @@
-//! How often rules use an interface or set a source, from which follows what this host's own addresses
-//! are.
+//! How often rules use an interface or set a source; this host's own addresses follow from that.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

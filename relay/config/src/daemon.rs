@@ -1,5 +1,5 @@
-//! How a daemon is started: what the `[daemon]` table of a configuration says, and in the same
-//! words what a command line says, which comes first. What is not said is the default's to say.
+//! How a daemon is started: the `[daemon]` table of a configuration, and the same settings of a command
+//! line, which win. What neither says has a default.
 //!
 //! A running daemon keeps what it was started with, except the permission of link-local inputs.
 

@@ -1,4 +1,4 @@
-//! Groups that are joined on an interface though no rule asks for them: `239.1.1.1%eth1`.
+//! Groups that are joined on an interface although no rule needs them: `239.1.1.1%eth1`.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Who is told of events: `[notify]`.
+//! Where events are posted: `[notify]`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! The schema of the configuration, JSON Schema draft 7: what editors complete and check a file by,
-//! made of the rows. It says of each key alone what it may be; what keys say together, and rules, is
-//! for [`Config::load`](super::Config::load).
+//! made of the rows. It says what each key alone may be; [`Config::load`](super::Config::load) judges
+//! keys together, and rules.
 
 use rules::document::RuleDocument;
 use rules::setting::Schemas;

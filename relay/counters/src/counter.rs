@@ -1,6 +1,6 @@
-//! What is known of each number of the replies: its metric, its help, how texts say it, where it
-//! stands. The rows lie beside the structs that they read; metrics, tables, `top` and the
-//! page are made from them, so none of these knows a number of its own.
+//! All there is to each number of the replies: its metric, its help, its text and its field. The rows
+//! stand beside the structs that they read; metrics, tables, `top` and the page are made from them, so
+//! none of these knows a number of its own.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Times that are counted in nanoseconds and told in seconds.
+//! Times that are counted in nanoseconds and shown in seconds.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

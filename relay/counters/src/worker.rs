@@ -1,4 +1,4 @@
-//! What is known of a worker.
+//! What a worker counts of itself.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! What a daemon before left, read as the next one reads it, whatever it says. For fuzzers and tests.
+//! Reads what an earlier daemon left, as the next one does, whatever it holds. For fuzzers and tests.
 
 use std::io::Write;
 use std::net::Shutdown;

@@ -1,5 +1,5 @@
 //! Samples the counters twice a second, those alone that may have changed, publishes what follows, and
-//! leaves inputs that another is to stand in for.
+//! switches away from legs of bad quality.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The service manager (`sd_notify(3)`): it is told that the daemon is ready, reloading, stopping or
-//! alive, and holds descriptors. Without a manager nothing is sent. Nobody waits for one that does not
-//! listen: what it has to know is told later.
+//! alive, and holds descriptors. Without a manager nothing is sent. Nothing waits for one that does not
+//! listen: it is told later.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};

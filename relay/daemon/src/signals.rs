@@ -1,4 +1,5 @@
-//! The signals that a daemon goes by, in the order of a manager that hands over: SIGUSR1, then SIGTERM.
+//! The signals that a daemon handles, in the order in which a manager sends them to hand over: SIGUSR1,
+//! then SIGTERM.
 //!
 //! They are blocked in every thread and read by one. A handler runs on whichever thread
 //! the kernel wakes, so of two signals the second may be seen first: a restart was then taken for a stop.

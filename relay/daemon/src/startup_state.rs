@@ -1,5 +1,5 @@
-//! What a daemon begins with, as running rules of before and the configuration say: all that is read
-//! while the process is one thread and has not yet given up what it may not need.
+//! What a daemon starts from: the previous running rules and the configuration, read while the process
+//! has one thread and all its privileges.
 
 use compile::placement::{PathChoice, Support};
 use config::{Config, DaemonSettings, MAX_MEMBERSHIPS, MAX_RULES};

@@ -1,4 +1,4 @@
-//! How rules and inputs do on this host, from what they come to and what is joined.
+//! The states of rules and inputs on this host, from how they compile and what is joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Which rules packets came for since somebody last looked, and a reading of those alone: quiet rules
-//! cost nothing but a look at a word of each.
+//! Which rules received packets since the last reading, and a reading of those alone: a quiet rule
+//! costs no more than reading one word.
 //!
-//! Both paths count a word of their own for each rule that says when packets were counted there. A
-//! packet that is counted while the words are looked at may be missed then, and is not the next time.
+//! On each path every rule has a word that changes when its packets are counted. A packet that is
+//! counted during a reading may be missed by it, and is seen by the next.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,6 @@
-//! Rules whose inputs stand by for each other: what the control side does to the words that packets
-//! decide with, alike on both paths. Lines and rules are named by the places that they count in, so a line
-//! that stays keeps its words when others come, go or change places.
+//! Failover: what the control side does to the words that packets decide by, alike on both paths. Legs
+//! and rules are named by the slots that they count in, so a leg that stays keeps its words when others
+//! come, go or change slots.
 
 use std::collections::BTreeMap;
 

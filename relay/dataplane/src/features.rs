@@ -1,5 +1,5 @@
-//! What not every kernel has: found by trying, once, in this one place; what its lack means; and
-//! what a test leaves out, to see that what stands in for it does.
+//! What not every kernel has, found by trying, once and only here; what its lack means; and what a test
+//! leaves out, to try the substitute.
 //!
 //! `bpf_clone_redirect` is not among it, though its answers are what drops are counted by: they are
 //! the same on all kernels that have bpf_loop. `__bpf_tx_skb` (net/core/filter.c; read in the sources

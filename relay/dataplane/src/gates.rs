@@ -1,8 +1,8 @@
 //! Gates of shares: until when packets of rules that change hands between relays pass.
 //!
-//! A gate is one word that both paths look at for each packet or batch. Each path has its own, found
-//! by the share's name, which stands beside the word: a process that takes a path over finds whose
-//! is whose, and neither opens nor shuts any. Nobody's gate is shut.
+//! A gate is one word that both paths look at for each packet or batch. Each path has its own, found by
+//! the share's name, which stands beside the word: a process that takes a path over finds whose is
+//! whose, and neither opens nor shuts any. A gate that belongs to nobody is shut.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! What a worker says and what an earlier supervisor left, read whatever it says. For fuzzers and tests.
+//! Reads what a worker sends and what an earlier supervisor left, whatever it holds. For fuzzers and
+//! tests.
 
 use crate::userspace;
 

@@ -1,9 +1,9 @@
-//! Rules whose lines become one stream: what the control side does to the words that packets decide
-//! with, alike on both paths. Lines and rules are named by the places that they count in.
+//! Merge: what the control side does to the words that packets decide by, alike on both paths. Legs and
+//! rules are named by the slots that they count in.
 //!
-//! Room is taken before anything else changes, and given back when nothing leads there any more. A line
-//! keeps its place among a rule's four while others come and go, for words say by places who brought what
-//! ([`words`]).
+//! Room is taken before anything else changes, and given back when nothing leads there any more. A leg
+//! keeps its position among a rule's four while others come and go, because the words say by position
+//! who brought what ([`words`]).
 
 mod words;
 

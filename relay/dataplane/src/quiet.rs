@@ -1,10 +1,10 @@
-//! Sockets that keep the host's stack from answering for ports of which it has none.
+//! Sockets that keep the host's stack from answering that ports are closed.
 //!
 //! A tap only copies: what a worker relays of this host's own addresses goes up the stack as well, and
 //! for each packet to a port that nobody has bound the sender would be told that it cannot be reached
 //! (ICMP port unreachable). Where the kernel path's program consumes behind the taps nothing comes so
-//! far. Where it cannot, a socket that takes nothing stands at each port. A program that has the port
-//! already answers for itself.
+//! far. Where it cannot, a socket that receives nothing stands at each port. A program that has the
+//! port already answers for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

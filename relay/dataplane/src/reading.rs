@@ -1,5 +1,5 @@
-//! Readings of all counters, in parts of a few milliseconds: whoever reads may let changes pass between
-//! two. A rule is told as it was when its part was read; of one that came meanwhile perhaps nothing is.
+//! Readings of all counters, in parts of a few milliseconds, so that changes can pass between two. A
+//! rule appears as it was when its part was read; one that was added meanwhile may be missing.
 
 use crate::Dataplane;
 use crate::counters::Counters;

@@ -1,4 +1,4 @@
-//! Which of the kernel path's counters were counted in since somebody last looked.
+//! Which of the kernel path's counters changed since the last reading.
 
 use std::collections::BTreeSet;
 

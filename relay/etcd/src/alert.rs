@@ -1,7 +1,7 @@
 //! A TLS stream that keeps why the other side ended it.
 //!
-//! With TLS 1.3 a server judges the client's certificate after the client has begun to speak: what it
-//! says of it arrives while the client writes, and a write that fails for it hides it.
+//! With TLS 1.3 a server judges the client's certificate after the client has begun to speak: the
+//! verdict arrives while the client writes, and a write that fails for that reason hides it.
 
 use std::io;
 use std::pin::Pin;

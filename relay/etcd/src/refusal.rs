@@ -1,5 +1,5 @@
-//! What was refused and will be again, as a wrong password or a certificate that nobody trusts: it is
-//! tried again after a pause that doubles, and meanwhile the same is said without asking.
+//! Refusals that will repeat, such as a wrong password or a certificate that is not trusted: the client
+//! tries again after a pause that doubles, and meanwhile returns the same error without asking.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What TLS needs, read of files, and what its failures mean.
+//! What TLS needs, read from files, and what its failures mean.
 
 use std::io;
 use std::path::Path;

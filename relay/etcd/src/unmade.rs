@@ -1,4 +1,4 @@
-//! Why there is no connection.
+//! Why no connection could be made.
 
 use std::error::Error;
 

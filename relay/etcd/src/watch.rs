@@ -1,7 +1,7 @@
-//! Watches: one stream with several targets, each of which tells every change from a revision on.
+//! Watches: one stream with several targets, each of which reports every change from a revision on.
 //!
-//! A stream that says nothing is asked for a sign of life; what it answers to that is no revision to
-//! go on from, since etcd before 3.4.25 and 3.5.8 may answer before it has told of earlier changes.
+//! A silent stream is asked for a sign of life; its answer to that is no revision to continue from,
+//! since etcd before 3.4.25 and 3.5.8 may answer before it has reported earlier changes.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A relay's part in the fleet: what it decides on what it hears, without I/O and without a clock.
+//! A relay's part in the fleet: what it decides from what it receives, without I/O and without a clock.
 //!
 //! [`Member::take`] takes what happened and the time, CLOCK_BOOTTIME of this host in ns, and
 //! [`Member::decide`] says what is to be done. Its invariant: at no instant are the gates of two relays open for one share

@@ -2,7 +2,7 @@
 //!
 //! A share's order of relays comes from their names and weights alone, so all hosts and versions agree
 //! on it without a word: the arithmetic is on integers, since logarithms of floats differ between
-//! machines. Where a share is goes on counting: nothing here moves one.
+//! machines. A share stays where it is: nothing here moves one.
 
 /// Fraction digits (bits) of logarithms.
 const FRACTION: u32 = 32;

@@ -1,5 +1,5 @@
-//! What a member was told and when, kept for a while, so that whatever it did can be done again: it has
-//! no clock and does no I/O, and comes to the same. A record begins with a member as it stood.
+//! Records for a while what a member was given and when, so that what it did can be replayed: it has no
+//! clock and does no I/O, so it decides the same. A record begins with a member as it stood.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Which interfaces chain received datagrams (`rx-gro-list`). Netlink does not tell, and not every
+//! Which interfaces chain received datagrams (`rx-gro-list`). Netlink does not show it, and not every
 //! way to switch it notifies, so it is read again with the host, and each second.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! IPsec policies on what leaves this host, and whether there are security associations for them, as
 //! the kernel lists them (NETLINK_XFRM).
 //!
-//! Of what is heard only that something changed is taken; keys are read past.
+//! Of notifications only the fact of a change is used; keys are skipped.
 
 use std::collections::BTreeMap;
 use std::io;

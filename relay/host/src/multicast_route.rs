@@ -1,5 +1,5 @@
-//! What the kernel's multicast routing forwards (`ip mroute`), of its default table, and where it would:
-//! read again with the host, and each second, as a route that comes with a packet notifies nobody who
+//! What the kernel's multicast routing forwards (`ip mroute`, its default table), and where it would.
+//! Read again with the host, and each second, because a route that a packet creates notifies nobody who
 //! asks for links.
 
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
-//! What the names stand for that outputs give in place of addresses: asked of the system's resolver
-//! (`/etc/hosts`, DNS: whatever nsswitch.conf says), off the data path and off the thread that follows the
-//! host.
+//! Resolves the names that outputs give in place of addresses, by the system's resolver (`/etc/hosts`,
+//! DNS: whatever nsswitch.conf says), off the data path and off the thread that follows the host.
 //!
-//! The resolver says nothing of how long an answer holds, so each name is asked for again and again. An
-//! address stays in use as long as the answers hold it, in whatever order they come, and after they fail.
+//! The resolver does not say how long an answer is valid, so each name is looked up again and again. An
+//! address stays in use as long as the answers contain it, in whatever order they come, and after they
+//! fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

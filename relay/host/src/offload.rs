@@ -1,6 +1,6 @@
-//! Interfaces that merge packets before they are relayed (`rx-udp-gro-forwarding`): switched on where
-//! the configuration asks for it, and where it says nothing and nobody else is concerned
-//! (`unasked.rs`); back at the end. What was on before is left alone.
+//! Interfaces on which GRO joins packets before they are relayed (`rx-udp-gro-forwarding`): switched on
+//! where the configuration asks for it, and where it says nothing and nobody else is concerned
+//! (`unasked.rs`); back at the end. What was already on is left alone.
 
 #[cfg(test)]
 mod tests;

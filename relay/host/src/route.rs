@@ -1,4 +1,4 @@
-//! What the routing table answers: by which interface a destination is reached, through whom.
+//! Route lookups: by which interface a destination is reached, and through which gateway.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

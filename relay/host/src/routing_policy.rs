@@ -1,5 +1,5 @@
-//! The host's routing policy (`ip rule`), as far as the routing table cannot be asked for all that it
-//! goes by: what an output keeps of each packet is not known beforehand.
+//! The host's routing policy (`ip rule`), for what a route lookup cannot answer: fields that an output
+//! keeps of each packet are not known beforehand.
 
 use compile::host::{Interface, PacketQuery};
 use compile::ipsec::{Holds, within};

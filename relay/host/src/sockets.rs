@@ -1,5 +1,5 @@
-//! UDP sockets of this network namespace, and which process has each: what the daemon may not see of
-//! other users' processes, whoever asked it may.
+//! UDP sockets of this network namespace, and which process has each. The daemon may not see the
+//! processes of other users; the client that asked it may.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

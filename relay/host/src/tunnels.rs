@@ -1,7 +1,7 @@
-//! The tunnels that the settings ask for: interfaces of the kernel that this instance makes, keeps
-//! over its own end where rules go on, and takes away where nobody asks for them any more.
+//! The tunnels that the settings ask for: interfaces of the kernel that this instance makes, keeps past
+//! its own end where rules go on, and removes when no setting asks for them.
 //!
-//! Packets go through them without any process; what is there and as it should be is not touched.
+//! Packets go through them without any process; a tunnel that is as it should be is not touched.
 
 mod device;
 

@@ -1,9 +1,10 @@
-//! What hosts and multicast routers say of groups: IGMPv1 to v3 (RFC 1112, 2236, 3376), MLDv1 and v2
-//! (RFC 2710, 3810) and Multicast Router Discovery (RFC 4286), read from packets and written to them.
+//! The messages of hosts and multicast routers about groups: IGMPv1 to v3 (RFC 1112, 2236, 3376), MLDv1
+//! and v2 (RFC 2710, 3810) and Multicast Router Discovery (RFC 4286), read from packets and written to
+//! them.
 //!
-//! Both families come to the same words: MLDv1 says what IGMPv2 says, MLDv2 what IGMPv3 says. A packet
-//! that a router on its way may have forwarded, or whose lengths or checksum are wrong, says nothing.
-//! Not hot path: it allocates.
+//! Both families become the same types: MLDv1 says what IGMPv2 says, MLDv2 what IGMPv3 says. A packet
+//! that a router may have forwarded, or whose lengths or checksum are wrong, is ignored. Not hot path:
+//! it allocates.
 
 mod code;
 #[cfg(any(test, feature = "test-support"))]

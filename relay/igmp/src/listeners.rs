@@ -1,4 +1,4 @@
-//! Who listens on each link, for whoever shows it.
+//! Who listens on each link, for every view that shows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! The router's part of IGMP or MLD on one link: RFC 3376 section 6, RFC 3810 section 7, and Multicast
 //! Router Discovery (RFC 4286) so that snooping switches send reports here too.
 //!
-//! Pure: it is told the time and what was heard, and says what is to be sent and what is listened to. What
-//! it remembers is bounded; what it refuses for that it counts.
+//! Pure: it is given the time and what was received, and says what to send and who listens. What it
+//! remembers is bounded; what it refuses for that it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

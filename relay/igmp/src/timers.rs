@@ -1,4 +1,4 @@
-//! How long things last between hosts and multicast routers (RFC 3376 section 8, RFC 3810 section 9).
+//! Timers between hosts and multicast routers (RFC 3376 section 8, RFC 3810 section 9).
 
 use std::time::Duration;
 

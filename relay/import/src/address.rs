@@ -1,4 +1,4 @@
-//! Addresses, ports and interfaces as files write them; each says itself what is wrong with it.
+//! Addresses, ports and interfaces as files write them; each error says what is wrong.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! Why there is nothing to be read.
+//! Why a file cannot be read.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! What a file says: streams as they are sent, before anything is known of the relay.
+//! What a file says: streams as they are sent, independent of the relay.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! AMWA IS-05: what a sender or receiver is told or tells (`staged`, `active`, and the lists of bulk
+//! AMWA IS-05: the parameters of a sender or receiver (`staged`, `active`, and the lists of bulk
 //! requests). Parameters come first; where they leave group or port open, the SDP in `transport_file`
 //! says them.
 

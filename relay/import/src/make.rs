@@ -1,4 +1,4 @@
-//! From streams to rules: with what files do not say, and as a set that makes sense.
+//! From streams to rules: adds what files do not say, and makes a valid set.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,5 +1,5 @@
-//! What is said of a file besides its rules, each under its line: what was not taken over and why, and
-//! what there is to know of the rest.
+//! What is reported of a file besides its rules, each under its line: what was not taken over and why,
+//! and notes on the rest.
 
 use std::fmt;
 

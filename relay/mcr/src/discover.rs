@@ -1,4 +1,4 @@
-//! What multicast arrives on this host, also what nobody joined: heard by packet sockets of its own,
+//! What multicast arrives on this host, also what nobody joined: received by packet sockets of its own,
 //! for `mcr discover` and for the doctor. It takes no part in relaying and needs no daemon.
 
 mod interface;

@@ -1,7 +1,7 @@
-//! What is told when it begins and when it is over, judged from successive readings. A row says all of
-//! one alarm: its condition, its words, the kinds of its events, its metrics and its remedy. Begin and
-//! end of what counters say are judged here, and what is silent; nothing is remembered of what never
-//! began. What a watched stream's state goes by, the last ten seconds, is `stats::stream`'s.
+//! Alarms: conditions that are reported when they begin and when they end, judged from successive
+//! readings. A row is all there is to one alarm: its condition, its words, the kinds of its events, its
+//! metrics and its remedy. Silence is judged here too. Nothing is remembered of what never began. The
+//! state of a watched stream, which goes by the last ten seconds, is `stats::stream`'s.
 
 mod bounds;
 mod drops;

@@ -1,5 +1,5 @@
-//! A long text in pieces, each packed as soon as it is written: the metrics of 100,000 rules are 127 MB
-//! of which a twentieth is left, and one who reads them unpacks a piece at a time.
+//! A long text in pieces, each compressed as soon as it is written: the metrics of 100,000 rules are
+//! 127 MB, of which a twentieth is left, and a reader unpacks a piece at a time.
 
 use std::fmt;
 use std::io;

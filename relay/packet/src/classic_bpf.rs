@@ -1,5 +1,5 @@
-//! Classic BPF (linux/filter.h), in which socket filters are written: its instructions, and programs
-//! put together of tests.
+//! Classic BPF (linux/filter.h), the language of socket filters: its instructions, and programs
+//! composed of tests.
 
 /// Loads 4 bytes at `k` of the packet, big-endian.
 pub const LOAD_WORD: u16 = 0x20;

@@ -1,8 +1,8 @@
 //! What a stream carries, judged from some of its payloads: MPEG-TS, RTP, both, or neither. Bounded
 //! memory, and nothing of the payload is kept.
 //!
-//! RTP has no mark of its own ([`crate::rtp`]), so one packet proves nothing: two of one source have
-//! to go on from each other.
+//! RTP has no mark of its own ([`crate::rtp`]), so one packet proves nothing: two of one source must be
+//! consecutive.
 
 use crate::mpeg_ts;
 use crate::rtp::{self, Header};

@@ -1,9 +1,9 @@
-//! Which of several lines passes: the active one, until it falls silent. The packets themselves
-//! decide, so no process has to look on: one of a line that stands by makes its own line active, by
-//! one compare-and-swap of a word that all share. `bpf/src/relay/failover.h` does the same.
+//! Which of several legs passes: the active one, until it falls silent. The packets themselves decide,
+//! so no process has to watch: a packet of a leg that stands by makes its own leg active, by one
+//! compare-and-swap of a word that all share. `bpf/src/relay/failover.h` does the same.
 //!
-//! A line that stands by takes over when the active one has been silent for so long *and* it has
-//! delivered for as long itself: so when all begin at once, or begin again, the active one gets its
+//! A leg that stands by takes over when the active one has been silent for `silence` *and* it has
+//! itself delivered for as long: so when all begin at once, or begin again, the active one gets its
 //! time. Of several that could, the first does.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! How long packets stay, as a histogram of a sample of them: what both paths count alike.
+//! How long packets stay, as a histogram of a sample of them: both paths count it alike.
 //!
 //! Each bucket reaches twice as far as the one before, from about a microsecond to about a second.
 

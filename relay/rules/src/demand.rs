@@ -1,5 +1,5 @@
-//! Outputs on demand, `demand = "igmp"`: only the groups leave by them that hosts on their interface
-//! listen to, as these say by IGMP or MLD.
+//! Outputs on demand, `demand = "igmp"`: they send only the groups that hosts on their interface ask
+//! for by IGMP or MLD.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

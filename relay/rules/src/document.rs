@@ -1,4 +1,4 @@
-//! Rules as text stands for them: one shape for the TOML file, the control API and the export.
+//! Rules as they are written: one shape for the TOML file, the control API and the export.
 //!
 //! Documents hold what was written; [`Rule`] holds what it means. Unknown keys are refused.
 

@@ -1,6 +1,5 @@
 //! Where a stream comes from or goes to: `[SOURCE@]GROUP%IFACE:PORT`, and how it is written. A host's
-//! address may stand in the place of the group, or at an input `unicast`: every address of the
-//! interface.
+//! address may replace the group, and in an input so may `unicast`, every address of the interface.
 //!
 //! Parsing and printing round-trip exactly. Whether an endpoint makes sense as an input or as an
 //! output is decided by [`crate::ruleset`], not here.

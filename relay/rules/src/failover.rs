@@ -1,7 +1,7 @@
 //! Which of a rule's inputs is relayed: `failover = { silence = "200ms", revert = "30s" }`.
 //!
-//! The first input goes before the second and so on. What a rule does not say has a default; the
-//! text of a failover names it exactly.
+//! Earlier inputs come before later ones. What a rule does not say has a default; the text of a
+//! failover gives it exactly.
 
 use std::time::Duration;
 

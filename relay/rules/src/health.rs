@@ -1,6 +1,6 @@
 //! How the stream of a rule is watched: `health = { silence = "2s", rate_min = "900pps" }`.
 //!
-//! What a rule does not say has a default; the text of a health names it exactly.
+//! What a rule does not say has a default; the text of a health gives it exactly.
 
 use std::time::Duration;
 

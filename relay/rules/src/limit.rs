@@ -1,6 +1,6 @@
 //! A rate limit, and how it is written: `limit=5000pps`, `limit=20Mbit,burst=1Mbit`.
 //!
-//! `k`, `M` and `G` are powers of 1000, as in `tc`. The text of a limit names it exactly.
+//! `k`, `M` and `G` are powers of 1000, as in `tc`. The text of a limit gives it exactly.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -1,12 +1,11 @@
-//! Circles of rules: an output that arrives at an input of its own rule, directly or through
-//! others.
+//! Loops of rules: an output that arrives at an input of its own rule, directly or through others.
 //!
-//! Only what the configuration can show is found: an output and an input on the same interface, or an
-//! output to an address that is an input of this host, which gets there whatever the interface.
-//! A circle whose rules all carry the same groups and ports from one interface to another is none:
-//! it relays them between these interfaces in every direction, as mDNS and SSDP want it, and no
-//! interface hears what it sends itself; one network's broadcasts and another's are the same here. A rule that reflects is such a circle by itself. Loops through the network beyond are caught by `own_source`
-//! and `ttl=dec` at run time; `ttl=dec` is no licence for a circle here.
+//! Finds only what the configuration can show: an output and an input on the same interface, or an
+//! output to an address that is an input of this host, which gets there whatever the interface. Rules
+//! that carry the same groups and ports between interfaces in every direction, as mDNS and SSDP need,
+//! are no loop, because no interface gets back what it sent; a rule that reflects does so by itself.
+//! Broadcasts of different networks count as the same here. `own_source` and `ttl=dec` catch loops
+//! through the network beyond at run time; `ttl=dec` permits no loop here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;

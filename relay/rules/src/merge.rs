@@ -1,6 +1,6 @@
-//! How a rule makes one stream of several lines that bring the same: `merge = "rtp"`.
+//! How a rule makes one stream of several legs that bring the same: `merge = "rtp"`.
 //!
-//! What a rule does not say has a default; the text of a merge names it exactly.
+//! What a rule does not say has a default; the text of a merge gives it exactly.
 
 mod problem;
 mod text;

@@ -1,6 +1,6 @@
-//! Outputs that send to one group and port on one interface: who listens there gets the packets of
-//! both, mixed. Nothing forbids it, so it is told and never refused. Rules that reflect mean it so, and
-//! an output whose source address is its own can be told apart by receivers that choose sources.
+//! Outputs that send to one group and port on one interface, so that listeners get the packets of both,
+//! mixed. Nothing forbids that, so it is reported and never refused. Rules that reflect intend it, and
+//! receivers that choose sources can tell an output with a source address of its own apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What somebody may have meant: of names that there are the one that a slip of the finger is away.
+//! What somebody may have meant: the existing name that is one typing slip away.
 
 /// The first of `known` that `name` may have been meant for, two letters of it swapped perhaps.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! Whose a thing is that two rules have.
+//! Which rule already has what another one wants.
 
 use std::fmt;
 

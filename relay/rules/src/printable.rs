@@ -1,5 +1,5 @@
-//! Text of others that goes to a terminal or a log: names of interfaces, programs and packet filters
-//! may hold anything, also what clears a screen or turns a line around.
+//! Makes foreign text safe for a terminal or a log: names of interfaces, programs and packet filters
+//! may hold anything, including what clears a screen or reverses a line.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with rules, each said so that the operator knows what to change.
+//! Everything that can be wrong with rules; each message tells the operator what to change.
 //!
 //! Problems are collected, never reported one at a time:
 //! `rule "cam1": output 239.10.1.1%eth1:6001: what is wrong; what to do`.

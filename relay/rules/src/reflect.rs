@@ -1,9 +1,9 @@
 //! Rules that reflect: what comes by each of their interfaces leaves by all others, `mode = "reflect"`.
 //!
-//! Such a rule has one input and one output for each interface, in the same order, all of one group
-//! and port; packets of an input leave by every output but its own. Whoever else reflects between the
-//! same networks sends back what it is sent. So each payload passes once in a while, whichever
-//! interface it comes by: nothing leaves twice, and nothing goes round.
+//! Such a rule has one input and one output for each interface, in the same order, all of one group and
+//! port; packets of an input leave by every output but its own. Another reflector between the same
+//! networks sends back what it is sent. So a payload passes once within a window, whichever interface
+//! brings it: nothing leaves twice, and nothing loops.
 
 use std::time::Duration;
 

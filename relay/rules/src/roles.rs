@@ -1,4 +1,4 @@
-//! Roles: what rules of a fleet call interfaces, for each relay has its own names for them.
+//! Roles: the names that rules of a fleet use for interfaces, because each relay has its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! An ordered set of rules that make sense, alone and together. There is no other way to make one
-//! than through validation, so whoever holds a set need not check it again.
+//! An ordered set of rules that make sense, alone and together. Only validation makes one, so whoever
+//! holds a set need not check it again.
 
 mod change;
 mod check;

@@ -1,4 +1,4 @@
-//! What ends the process when a part of it panics that the rest cannot do without.
+//! Ends the process when a part of it panics that the rest cannot do without.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Capabilities, no-new-privileges and the other fences of a process.
+//! Capabilities, no-new-privileges and the other limits of a process.
 
 #![expect(
     unsafe_code,

@@ -1,4 +1,4 @@
-//! The fence around a process that has all it needs: no new file, socket, process or program.
+//! The sandbox of a process that has all it needs: it gets no new file, socket, process or program.
 //!
 //! Landlock closes the file system, seccomp every system call that is not on a short list. What is
 //! refused fails with `EPERM`, so that a library which tries something new goes on without it. The

@@ -1,5 +1,5 @@
-//! AF_PACKET sockets of a multicast router: they hear IGMP or MLD on one interface, whatever group it is
-//! sent to, and send it.
+//! AF_PACKET sockets of a multicast router: they receive IGMP or MLD on one interface, whatever group
+//! it is sent to, and send it.
 //!
 //! Bound to one protocol, so frames that are tagged for a VLAN, copies on their way out and the traffic
 //! itself cost nothing here.

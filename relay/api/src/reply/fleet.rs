@@ -1,4 +1,4 @@
-//! What is told of a fleet.
+//! What is reported of a fleet.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How the stream of a rule does.
+//! The state of a rule's stream.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

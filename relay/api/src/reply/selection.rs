@@ -1,4 +1,4 @@
-//! What was selected of all rules, where not all are told.
+//! Which of all rules a reply holds, where it does not hold all.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which programs hang at an interface's ingress, whoever attached them.
+//! Which programs are attached at an interface's ingress, whoever attached them.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What other instances have at interfaces of this network namespace, as far as their pins tell.
+//! Other instances at interfaces of this network namespace, as far as their pins show.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Leaves nonsense in pinned maps, to see that nobody believes it.
+//! Writes nonsense into pinned maps, so that tests see that nothing trusts it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -1,6 +1,6 @@
-//! A filter for a packet socket that also counts, for what no count of the kernel's shows: how many
-//! datagrams lie in the super-packets that it lets in. A full receive ring drops a super-packet as
-//! one packet.
+//! A filter for a packet socket that also counts what no counter of the kernel shows: how many
+//! datagrams are in the super-packets that it lets in. A full receive ring drops a super-packet as one
+//! packet.
 //!
 //! The filter itself is classic BPF, which needs no privilege; where BPF is allowed, it is
 //! translated one by one, with the counting behind its acceptance.

@@ -1,7 +1,7 @@
 //! The Rust mirror of `layout.h`; a test holds it against the object's BTF: names, offsets, sizes.
 //!
-//! Addresses and ports named `*_be` in spirit (see `layout.h`) are stored in network order, that is,
-//! as the bytes of the packet.
+//! Addresses and ports (`layout.h` says which) are stored in network order, that is, as the bytes of
+//! the packet.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! A list with comments: who goes takes its own along, who stays keeps them.
+//! A list with comments: an entry that is removed takes its own along, the others keep theirs.
 
 use toml_edit::{Array, Value};
 

@@ -1,6 +1,6 @@
-//! Long answers, in memory that is bounded however many ask and however slowly they read: those who
-//! ask at a time share one text, packed, and where there are too many texts the readers of the oldest are
-//! cut off.
+//! Long replies in bounded memory, however many clients ask and however slowly they read: those who ask
+//! at the same time share one compressed text, and when there are too many texts the readers of the
+//! oldest are cut off.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

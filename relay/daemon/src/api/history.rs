@@ -1,4 +1,4 @@
-//! The past of rules, as much of it as one answer may hold.
+//! The history of rules, as much of it as one reply may hold.
 
 use std::sync::Arc;
 

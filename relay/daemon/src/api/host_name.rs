@@ -1,6 +1,6 @@
-//! Who the listener on TCP is asked for. A page of somebody else can have a browser look its name up
-//! as this host's address (DNS rebinding) and would read what only this network may: a request that
-//! comes under a name that is not known is refused.
+//! The host names that requests on TCP may use. Another site's page can make a browser resolve its name
+//! to this host's address (DNS rebinding) and read what only this network may, so a request under an
+//! unknown name is refused.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Room for large bodies of requests, taken as bytes come. A client may take as much as the largest
-//! body does, and all together twice that. Who needs more has the unfinished body that has waited
-//! longest for its next bytes make room: among the client's own where these are too many, else among
-//! all. So bodies that never come to their end keep nobody out.
+//! Memory for large request bodies, taken as bytes come. A client may take as much as the largest body
+//! does, and all together twice that. When more is needed, the unfinished body that has waited longest
+//! for its next bytes is dropped: among the client's own if these are too many, else among all. So
+//! bodies that never end keep nobody out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

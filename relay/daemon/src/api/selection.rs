@@ -1,5 +1,5 @@
-//! Questions about some of the rules, as they stand in an address. Each is bounded, for the answers of
-//! those who ask at a time are kept by what was asked.
+//! Queries for some of the rules, as a URL writes them. Each is bounded, because replies are cached by
+//! query.
 
 use api::query::{FILTER_MAX, LABELS_MAX, Label, Order, RulesQuery, StatsQuery};
 use api::reply::Condition;

@@ -1,5 +1,5 @@
-//! What the API does: reads are answered from the view and the dataplane's counters by whoever asks,
-//! changes go to the supervisor. So nobody who reads waits for a change.
+//! What the API does: a read is answered in its own connection's task from the view and the dataplane's
+//! counters, a change goes to the supervisor. So no reader waits for a change.
 
 use std::io::{self, Write};
 use std::sync::Arc;

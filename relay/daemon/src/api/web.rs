@@ -1,6 +1,6 @@
 //! The web page: files embedded in the binary, which ask only this daemon. It reads `/v1/stats` and
-//! `/v1/events`, as every other client does, so its numbers are those of `mcr stats`; how it says
-//! them it takes from where they are declared.
+//! `/v1/events`, as every other client does, so its numbers are those of `mcr stats`; their words come
+//! from where they are declared.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Which rules have outputs on demand, and what follows when what is listened to changes.
+//! Which rules have outputs on demand, and what follows when listeners change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

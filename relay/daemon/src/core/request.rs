@@ -1,4 +1,4 @@
-//! What somebody asks of the rules, and why it may be refused.
+//! What a request changes of the rules, and why it may be refused.
 
 use api::request::{RuleList, Transaction};
 use rules::problem::Problems;

@@ -1,4 +1,4 @@
-//! What the core proposes: a step from what runs to something else. Who reads it changes nothing.
+//! What the core proposes: a step from what runs to something else. Reading it changes nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The sockets and the clock of the routers: one task owns them, one for each socket reads.
+//! The sockets and the clock of the routers: one task owns them, and one task for each socket reads.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,6 +1,6 @@
-//! What is listened to, on disk: after a crash or a hand-over it goes on until a query round is over.
+//! Who listens, on disk: after a crash or a hand-over they are served until a query round is over.
 //!
-//! Times are not written: who was there counts as if it had just said so.
+//! Times are not written: a listener counts as if it had just reported.
 
 use std::collections::BTreeMap;
 use std::fs;

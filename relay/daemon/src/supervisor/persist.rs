@@ -1,5 +1,5 @@
-//! What runs, written down: each change before it is carried out, so that one for which there is no
-//! room can be refused, and all of it again each second where it could not be.
+//! Writes down what runs: each change before it is carried out, so that one without room can be
+//! refused, and everything again each second after that failed.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Ports of this host that rules are to take packets of and a program has bound: two cannot have what
-//! is sent to one address, unless both are meant to.
+//! Ports of this host that a rule wants and a program has bound: only one can have what is sent to an
+//! address, unless the rule is to pass the original on.
 
 use compile::InputView;
 use compile::table::LocalDelivery;

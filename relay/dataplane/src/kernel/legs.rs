@@ -1,5 +1,5 @@
-//! What the program decides by between the inputs of a rule that stand by for each other or are merged:
-//! `failovers` with `lines` and `choices`, `merges` with `merge_blocks`.
+//! What the program chooses between the legs of a rule by: `failovers` with `lines` and `choices`,
+//! `merges` with `merge_blocks`.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

@@ -1,6 +1,6 @@
-//! The words that a rule's lines are merged by: set up, changed and taken back. Nothing here waits: a place
-//! that changes hands while packets of the former line are in flight costs them nothing but that they
-//! count for the new one.
+//! The words that a rule's legs are merged by: set up, changed and taken back. Nothing here waits: if a
+//! position changes hands while packets of the former leg are in flight, they count for the new one,
+//! and nothing else happens to them.
 
 use std::mem::offset_of;
 

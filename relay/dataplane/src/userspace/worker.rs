@@ -1,9 +1,8 @@
-//! The worker process: one pinned core, one thread, one io_uring, no capability, fenced in.
+//! The worker process: one pinned core, one thread, one io_uring, no capability, in a sandbox.
 //!
-//! Its loop: take a batch from a tap, look each packet up, send the copies, give the ring frames
-//! back; between batches apply what the supervisor says. Sends wait for their completion, so a
-//! slow egress slows the taking: what piles up then piles up in the rings, where the kernel counts
-//! what does not fit.
+//! Its loop: take a batch from a tap, look each packet up, send the copies, give the ring frames back;
+//! between batches apply what the supervisor says. Sends wait for their completion, so a slow egress
+//! slows the receiving: packets then pile up in the rings, where the kernel counts what does not fit.
 
 mod answer;
 mod coalesce;

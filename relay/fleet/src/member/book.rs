@@ -1,4 +1,4 @@
-//! What etcd holds, as far as this relay has read it. Knowledge of a key never goes back.
+//! What etcd holds, as far as this relay has read it. A key never returns to an older state.
 
 use std::collections::BTreeMap;
 

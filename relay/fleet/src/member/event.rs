@@ -1,4 +1,4 @@
-//! What a member tells people.
+//! What a member reports to people.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! How well this relay serves its shares, and how well compared with others: one that receives fewer
-//! of a share's rules than another lacks what that one has.
+//! How well this relay serves its shares, alone and compared with others: one that receives fewer of a
+//! share's rules than another is worse.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Until when each share's packets pass: derived anew from what is known, at each step.
+//! Until when each share's packets pass: derived anew at each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 

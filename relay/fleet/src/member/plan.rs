@@ -1,4 +1,4 @@
-//! Who is next for each share: what every relay works out alike from what etcd holds.
+//! Who is next for each share: every relay computes the same from what etcd holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

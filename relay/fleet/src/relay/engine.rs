@@ -1,5 +1,5 @@
-//! The loop that a relay lives in: it tells the member what happens and carries out what the member
-//! decides. One thread, which waits for nothing but the next event; requests run beside it.
+//! The main loop of a relay: it gives the member what happens and carries out what the member decides.
+//! One thread, which waits for nothing but the next event; requests run beside it.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

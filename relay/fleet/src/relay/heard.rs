@@ -1,4 +1,4 @@
-//! What the engine hears of its own tasks.
+//! What the engine receives from its own tasks.
 
 use std::net::{SocketAddr, UdpSocket};
 

@@ -1,5 +1,5 @@
-//! That etcd is of no use to a relay that has no session, told to people: at first, when the reason
-//! becomes another one, and now and then. Of one that has a session its beats tell first.
+//! Reports that etcd is of no use to a relay without a session: at first, when the reason changes, and
+//! now and then. For a relay with a session its beats report that first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Where the other relays reach this one: as the configuration says, or at the address from which this
 //! host reaches etcd. A name of etcd's may have no address yet, as while a host boots; then the relay
-//! takes no part until it has, which is until etcd can be reached.
+//! takes no part until it has one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a relay knows, for people: what its member says, and what the engine noted beside it.
+//! The status that a relay reports: its member's, and what the engine noted beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Tasks of the relay's thread. Their panics end the process: gates of one that decides nothing any
-//! more, or on half of what it should know, would stay as they are and nobody would know why.
+//! Tasks of the relay's thread. Their panics end the process: a relay that decides nothing any more, or
+//! from half of what it should know, would leave its gates as they are, and nobody would know why.
 
 use std::thread;
 

@@ -1,5 +1,5 @@
-//! What stands in etcd, told to the engine as it changes: the fleet's keys, and the beats of those
-//! relays that the member monitors.
+//! Passes to the engine what changes in etcd: the fleet's keys, and the beats of those relays that the
+//! member monitors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Whether an interface that no configuration names may merge packets: only where nobody but MCR
-//! has to do with what it receives, and no packet waits for it.
+//! Whether GRO may join packets on an interface that no configuration names: only where nobody but MCR
+//! uses what it receives, and no packet waits for it.
 //!
-//! What is merged is seen whole by whoever routes, bridges, filters or captures it, who may not
-//! expect that. The kernel spares packets that a UDP socket of this host waits for: GRO looks the
-//! socket up (`udp_gro_receive`).
+//! Whoever routes, bridges, filters or captures them sees super-packets, and may not expect that. The
+//! kernel spares packets that a UDP socket of this host waits for: GRO looks the socket up
+//! (`udp_gro_receive`).
 
 use std::fs;
 use std::path::Path;

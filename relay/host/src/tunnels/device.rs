@@ -1,5 +1,5 @@
 //! A tunnel as the kernel has it: a VXLAN interface (RFC 7348) with one other end, marked as MCR's by
-//! its alias. One that is not marked so is never touched.
+//! its alias. An interface without that mark is never touched.
 
 use std::net::IpAddr;
 

@@ -1,7 +1,7 @@
 //! IGMP in IPv4 packets.
 //!
-//! Router Alert is sent and not asked for: many hosts leave it out, and it protects nobody who shares the
-//! link. TTL 1 is asked for, so that nothing from elsewhere is heard.
+//! Router Alert is sent and not required: many hosts leave it out, and it protects nobody on the link.
+//! TTL 1 is required, so that nothing from elsewhere is accepted.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `mcr enable` and `mcr disable`: has rules forward, or not, that stay configured.
+//! `mcr enable` and `mcr disable`: whether rules that stay configured forward.
 
 use std::process::ExitCode;
 

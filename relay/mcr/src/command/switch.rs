@@ -1,4 +1,4 @@
-//! `mcr switch`: has another input of a rule relayed, of those that stand by for each other.
+//! `mcr switch`: has another leg of a failover rule relayed.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The sockets that hear, and what they heard. What they are too slow for is lost to them alone, and
-//! counted.
+//! The sockets that listen, and what they received. What they are too slow for is lost to them alone,
+//! and counted.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -1,4 +1,4 @@
-//! What was heard, stream by stream, in bounded memory.
+//! What was received, stream by stream, in bounded memory.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Outputs on demand: whether it can be heard who listens on their interfaces.
+//! Outputs on demand: whether the relay can learn who listens on their interfaces.
 
 use api::reply::DemandStats;
 

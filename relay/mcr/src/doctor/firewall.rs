@@ -1,6 +1,7 @@
-//! Packet filters. What is relayed passes none but, on the userspace path, those at a device's
-//! egress, and what goes to sockets of this host those that anybody's packets to them pass; IGMP and MLD do: a filter that drops queries ends every stream behind a snooping switch
-//! after some minutes, one that drops reports at once.
+//! Packet filters. Relayed packets pass none, except those at a device's egress on the userspace path,
+//! and the usual ones on the way to sockets of this host. IGMP and MLD pass all: a filter that drops
+//! queries ends every stream behind a snooping switch after some minutes, one that drops reports at
+//! once.
 
 mod chain;
 mod legacy;

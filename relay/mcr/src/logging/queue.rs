@@ -1,6 +1,6 @@
-//! The way of log lines out of the daemon: a queue of bounded length that one thread empties. Who
-//! logs never waits for who reads; lines that find no room are counted, and told of once there is
-//! some again.
+//! The way of log lines out of the daemon: a queue of bounded length that one thread empties. Logging
+//! never waits for the reader; lines that find no room are counted, and reported once there is room
+//! again.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

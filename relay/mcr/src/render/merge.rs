@@ -1,4 +1,4 @@
-//! The merged inputs of a rule: how copies are told, and what each line brought.
+//! The merged inputs of a rule: how copies are recognised, and what each leg brought.
 
 use api::reply::{InputStats, MergeStats, RuleStats};
 use comfy_table::{Cell, CellAlignment};

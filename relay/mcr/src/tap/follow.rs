@@ -1,5 +1,5 @@
-//! What becomes of a rule while it is captured. A thread of its own asks the daemon: a daemon that does not
-//! answer changes nothing, for the kernel path goes on without it, and holds nothing up.
+//! Follows a rule while it is captured. A thread of its own asks the daemon; one that does not answer
+//! changes nothing and holds nothing up, because the kernel path goes on without it.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;

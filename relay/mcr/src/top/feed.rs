@@ -1,4 +1,4 @@
-//! Where news comes from: two threads that ask the daemon, and go on asking after it was gone.
+//! Where updates come from: two threads that ask the daemon, and keep asking after it is gone.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};

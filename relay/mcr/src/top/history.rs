@@ -1,6 +1,7 @@
 //! Rates of what the daemon does not rate itself: inputs, outputs, drops, and the past of what rules
-//! receive. A rate is what was counted between two samples of the statistics, over the daemon's own time
-//! between them, so a late answer changes nothing. What was before the first sample the daemon tells.
+//! receive. A rate is what was counted between two samples of the statistics, over the daemon's own
+//! time between them, so a late answer changes nothing. The daemon supplies what was before the first
+//! sample.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! The rules that are known: of few all; of many a window around the selected one, in the order and with
-//! the filter that are chosen. Keys go beyond it: what they go to is selected once the daemon told it.
+//! The rules that the screen holds: all if they are few, else a window around the selected one, in the
+//! chosen order and filter. Keys may lead beyond it: that rule is selected once the daemon has sent it.
 
 use api::query::StatsQuery;
 use api::reply::Part;

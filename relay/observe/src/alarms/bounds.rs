@@ -1,4 +1,4 @@
-//! Rates that rules set bounds to, and the content that they say.
+//! Judges rates and content by the bounds that rules set.
 
 use compile::table::RateUnit;
 use dataplane::counters::HealthCounters;

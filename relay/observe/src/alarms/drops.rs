@@ -1,7 +1,7 @@
 //! When drops begin and end at a rule and at its outputs, and which outputs drop everything. Nothing
 //! is remembered of what never dropped.
 //!
-//! What an output drops because it is down is not told here: that it is down is.
+//! Drops of an output that is down are not reported here: that it is down is.
 
 use std::collections::BTreeMap;
 

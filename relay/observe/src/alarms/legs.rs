@@ -1,6 +1,5 @@
-//! The legs of rules whose inputs stand by for each other or are merged: which is relayed, and which
-//! are silent, lose, lag or bring something else. What is dropped because another leg was first is as
-//! it should be, and nothing is told of it.
+//! The legs of failover and merge rules: which is relayed, and which are silent, lose, lag or bring
+//! something else. Drops because another leg was first are as they should be, and are not reported.
 
 mod rows;
 #[cfg(test)]

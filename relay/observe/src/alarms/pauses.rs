@@ -1,5 +1,6 @@
-//! Silence of a stream that its rule does not watch. How long it may pause is learnt from its last pauses:
-//! one of a packet each ten seconds is not silent in between, and one of a thousand a second soon is.
+//! Decides when a stream that its rule does not watch is silent. How long it may pause is learnt from
+//! its last pauses: a stream of one packet every ten seconds is not silent in between, and one of a
+//! thousand a second soon is.
 
 use config::Silence;
 

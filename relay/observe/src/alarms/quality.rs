@@ -1,9 +1,9 @@
-//! Whether the relayed one of inputs that stand by for each other is as its rule's health asks, and
-//! which other is: `failover = { on = "degraded" }`.
+//! Whether the relayed leg of a failover rule is as its rule's health asks, and which other is:
+//! `failover = { on = "degraded" }`.
 //!
-//! What stands by is not looked into, only counted: another is well if it delivers at a rate within the
-//! bounds and was not left for its quality within a minute. Two lines that are both bad change places
-//! once in that time at most.
+//! A leg that stands by is counted and not inspected: it is well if it delivers at a rate within the
+//! bounds and was not left for its quality within a minute. So two bad legs change places at most once
+//! a minute.
 
 use std::collections::BTreeMap;
 

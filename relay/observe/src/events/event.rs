@@ -1,4 +1,4 @@
-//! An event, and those that several parts of the daemon tell of.
+//! An event, and those that several parts of the daemon publish.
 
 use std::fmt::Display;
 use std::time::SystemTime;

@@ -1,5 +1,5 @@
 //! The log of events: each goes to every subscriber and, coalesced, is kept for a while for those who
-//! subscribe later, so that nobody has to watch to know what happened just now.
+//! subscribe later.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! A subscriber to events: it gets what was kept, then what comes, and learns how much it missed.
+//! A subscriber to events: it gets recent events, then new ones, and learns how many it missed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

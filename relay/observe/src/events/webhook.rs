@@ -1,5 +1,5 @@
-//! Events posted to an address of the operator's, one by one and in their order. A queue of bounded
-//! length waits for whoever does not answer, what does not fit is counted, and nothing else waits.
+//! Events posted to an address of the operator's, one by one and in their order. While the server does
+//! not answer, events wait in a bounded queue; what does not fit is counted, and nothing else waits.
 
 use std::collections::VecDeque;
 use std::error::Error;

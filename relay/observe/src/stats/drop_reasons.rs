@@ -1,7 +1,7 @@
-//! For which reasons rules can drop packets, as they are configured: what a metric shows at 0 before
-//! it occurs, so that the first drops are growth and not a new series.
+//! The reasons for which rules can drop packets as they are configured: their metrics are shown at 0
+//! before they occur, so that the first drops are growth and not a new series.
 //!
-//! Not all of them for everything: ten thousand rules would have a page of their own.
+//! Not every reason for every rule: the page of ten thousand rules would be too long.
 
 use std::collections::BTreeMap;
 

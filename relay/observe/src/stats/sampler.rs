@@ -1,5 +1,5 @@
-//! Samples of the counters, of those alone that may have changed: from them come the rates of every
-//! rule, the state of each stream that is watched, and what is told of drops, the same for every view.
+//! Samples of the counters, of those alone that may have changed: they give the rates of every rule,
+//! the state of each watched stream and the reports of drops, the same for every view.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};

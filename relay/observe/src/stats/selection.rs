@@ -1,5 +1,5 @@
-//! Which rules a query selects: those that match, in its order, from one place on. Each rule's
-//! statistics are looked at once and dropped at once; what stays is a key and a place for each rule that
+//! Which rules a query selects: those that match, in its order, from an offset on. Each rule's
+//! statistics are read once and dropped at once; what stays is a key and an index for each rule that
 //! matches.
 
 use api::query::{Order, StatsQuery};

@@ -1,5 +1,5 @@
-//! The streams of all rules, and which of them have to be looked at: those that packets came for, and
-//! those that time alone may change. What is at rest costs nothing, however many there are.
+//! The streams of all rules, and which of them have to be sampled: those that received packets, and
+//! those that time alone may change. Streams at rest cost nothing, however many there are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is wrong with a merge, each said so that the operator knows what to write.
+//! What can be wrong with a merge; each message tells the operator what to write.
 
 use thiserror::Error;
 

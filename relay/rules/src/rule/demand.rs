@@ -1,4 +1,4 @@
-//! Rules of which outputs follow what is listened to.
+//! Rules whose outputs follow who listens.
 
 use super::{OutputSpec, Rule, SourceChoice};
 use crate::demand::DemandProblem;

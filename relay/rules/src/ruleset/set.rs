@@ -1,4 +1,4 @@
-//! Rules in their order and what finds them; whether they are valid is not asked here.
+//! Rules in their order, with indices to find them; this does not check whether they are valid.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! What values a key may have: asked of texts, said to people, and written as a schema.
+//! The values that a key may have: checks texts, tells people, and writes a schema.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Regular expressions for numbers and times between bounds: what a schema has to say of them where
-//! they are written as texts.
+//! Regular expressions for numbers and times within bounds, for the schema of keys that are written as
+//! text.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A UDP socket that takes nothing: for what comes to its port the kernel neither keeps a packet nor
-//! tells the sender that nobody is there.
+//! A UDP socket that receives nothing: the kernel keeps no packet that comes to its port, and does not
+//! tell the sender that the port is closed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};

@@ -1,5 +1,5 @@
-//! Who asked what rules that reflect have sent, so that answers find back: the worker that takes an
-//! answer may be another than the one that took the question, and the supervisor may have been
+//! Who asked what rules that reflect have sent, so that answers find their way back: the worker that
+//! takes an answer may be another than the one that took the question, and the supervisor may have been
 //! replaced in between.
 //!
 //! A table of sets, in each of which the oldest gives way. An entry's first word is odd while somebody

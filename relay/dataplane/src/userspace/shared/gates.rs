@@ -1,4 +1,4 @@
-//! Since when and until when packets of each share pass, as all workers look at it, those of an earlier
+//! Since when and until when packets of each share pass, for all workers, those of an earlier
 //! supervisor too.
 
 use std::sync::atomic::Ordering;

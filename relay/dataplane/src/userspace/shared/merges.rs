@@ -1,6 +1,6 @@
-//! The windows of rules whose lines are merged: which packets of a stream have passed. All workers
-//! share them, those of an earlier supervisor too, for each line may come to another of them, and no
-//! packet is to pass again because a process was replaced.
+//! The windows of rules that merge: which packets of a stream have passed. All workers share them,
+//! those of an earlier supervisor too, because each leg may reach another worker, and no packet may
+//! pass again because a process was replaced.
 
 use std::fs::File;
 use std::io;

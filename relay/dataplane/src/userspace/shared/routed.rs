@@ -1,5 +1,5 @@
-//! How workers come by sockets of [`sys::routed_socket`]: a worker may open nothing and bind nothing,
-//! and which source ports it meets only it knows. A thread of the supervisor opens what it asks for.
+//! How workers get sockets of [`sys::routed_socket`]: a worker may open and bind nothing, but only it
+//! knows which source ports it meets. A thread of the supervisor opens what it asks for.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};

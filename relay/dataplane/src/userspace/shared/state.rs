@@ -1,6 +1,6 @@
-//! What the workers decide with, one word at a time: the state of the rate limits, and of the rules
-//! whose inputs stand by for each other; and who asked what rules that reflect have sent. All workers share
-//! it, those of an earlier supervisor too, for the packets of a rule may be spread over several of them.
+//! What the workers decide by, one word at a time: the state of the rate limits and of failover rules,
+//! and who asked what rules that reflect have sent. All workers share it, those of an earlier
+//! supervisor too, because the packets of a rule may be spread over several of them.
 
 use bpf::layout::{ASKERS, Choice, Failover, Line};
 use packet::failover::Pair;

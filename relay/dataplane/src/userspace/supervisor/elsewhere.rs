@@ -1,5 +1,5 @@
-//! Routes of the kernel path that workers have to know of: those that may take the same packets of
-//! a group as theirs, were it not for the ports. A fragment without ports belongs to none of them then.
+//! Routes of the kernel path that workers have to know: those that would take the same packets of a
+//! group as theirs, were it not for the ports. A fragment without ports then belongs to none of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! All workers together: they are started at once, told the same, and replaced one by one.
+//! All workers together: they are started at once, get the same messages, and are replaced one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,5 +1,5 @@
-//! What all workers are given beside their routes: their number and command, the interfaces they
-//! listen on and send by, and what all routes have in common.
+//! What all workers get beside their routes: their number and command, the interfaces they listen on
+//! and send by, and what all routes share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
-//! Answers by unicast to what a rule reflects: its copies come from this host's address, and so the
-//! answers come there. What nobody asked for, what a socket of this host waits for and what comes in
-//! fragments stays the host's.
+//! Unicast answers to what a rule reflects: its copies come from this host's address, and so the
+//! answers come there. The host keeps what nobody asked for, what one of its sockets waits for, and
+//! fragments.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! What becomes of the packets of a rule whose lines are merged: the first copy of each passes,
-//! whichever line and whichever worker brings it.
+//! What becomes of the packets of a rule that merges: the first copy of each passes, whichever leg and
+//! whichever worker brings it.
 //!
 //! A datagram in fragments is judged by its first, which the others follow. Of a super-packet each
 //! segment is judged by itself, and those that are first copies leave.

@@ -1,9 +1,9 @@
-//! Looks at the rings for a moment before the worker sleeps, where packets follow each other so closely
-//! that it would be woken at once: to wake up takes longer than all that is done with a packet.
+//! Watches the rings for a moment before the worker sleeps, if packets follow each other so closely
+//! that it would be woken at once: waking up takes longer than relaying a packet.
 //!
-//! A worker that packets come to slowly sleeps at once, so it takes no more of its core than it needs.
-//! So does one whose looks are in vain, because what would bring the packets wants the same core: it
-//! looks the more seldom the more often that was so.
+//! A worker whose packets come slowly sleeps at once, so it takes no more of its core than it needs. So
+//! does one that watches in vain, because whatever would bring the packets needs the same core: the
+//! more often that happened, the more rarely it watches.
 
 /// Longest look, and longest sleep after which a look would have been worth it.
 const LOOK_NS: u64 = 20_000;

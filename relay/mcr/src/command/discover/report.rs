@@ -1,4 +1,4 @@
-//! What `mcr discover` shows of what it heard: JSON, a table, and the commands that relay it.
+//! What `mcr discover` shows of what it received: JSON, a table, and the commands that relay it.
 
 use std::net::IpAddr;
 use std::time::Instant;

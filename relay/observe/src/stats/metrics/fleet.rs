@@ -1,4 +1,4 @@
-//! What a relay tells of its fleet: each of its own part, so that sums over all relays are the fleet.
+//! What a relay reports of its fleet: its own part, so that sums over all relays are the fleet.
 
 use api::reply::{FleetShareState, FleetStatus};
 

@@ -1,5 +1,4 @@
-//! How long packets stay, as a histogram. A rule of which no packet was looked at has no samples
-//! here.
+//! How long packets stay, as a histogram. A rule of which no packet was sampled has no samples here.
 
 use api::reply::{ResidenceStats, RuleStats};
 use dataplane::counters::bound_ns;
