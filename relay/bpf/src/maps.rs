@@ -58,7 +58,7 @@ impl Capacity {
         self.routes + self.outputs
     }
 
-    /// Rules whose lines are merged: each has two routes at least. They are few among many.
+    /// Rules whose legs are merged: each has two routes at least. They are few among many.
     pub(crate) fn merges(self) -> u32 {
         (self.routes / 2).clamp(1, 8_192)
     }
@@ -102,7 +102,7 @@ pub struct Maps {
     pub lines: Array<Line>,
     /// Which of a rule's inputs passes, by the rule's counter.
     pub choices: Array<Choice>,
-    /// What is known of lines that are merged, by the number of the merge.
+    /// What is known of legs that are merged, by the number of the merge.
     pub merges: Array<Merge>,
     /// The numbers that they brought.
     pub merge_blocks: HashMap<u32, MergeBlock>,

@@ -20,9 +20,9 @@ pub const BLOCKS_MAX: u32 = 65_536;
 pub enum Verdict {
     /// It is the first copy: it passes.
     First,
-    /// Another line was first.
+    /// Another leg was first.
     Duplicate,
-    /// The line itself brought it before.
+    /// The leg itself brought it before.
     Repeated,
     /// It is further behind than what is remembered.
     Late,
@@ -68,13 +68,13 @@ sys::region! {
     pub struct Windows as c"mcr-merges" {
         /// Each rule's own.
         pub rules: [Merge; RULES],
-        /// The numbers that their lines brought.
+        /// The numbers that their legs brought.
         pub blocks: [MergeBlock; BLOCKS],
     }
 }
 
 impl Windows {
-    /// Judges and counts a packet that came on line `line` of rule `index`, of which `payload` is
+    /// Judges and counts a packet that came on leg `line` of rule `index`, of which `payload` is
     /// the UDP payload and `sender` stands for who sent it, which counts where a rule reflects with the
     /// senders kept; `now_ns` is `CLOCK_MONOTONIC`, which may be as of the batch.
     ///
@@ -270,7 +270,7 @@ mod tests {
             assert_eq!(judge(1, &packet, 5), Verdict::First);
             assert_eq!(judge(0, &packet, 6), Verdict::Duplicate);
         }
-        // What the other line never brings is forgotten after the window.
+        // What the other leg never brings is forgotten after the window.
         assert_eq!(judge(0, b"alone", 10), Verdict::First);
         assert_eq!(judge(1, b"alone", 70), Verdict::First);
         assert_eq!(windows.rules.read(0).unsettled, 0);

@@ -106,13 +106,13 @@ pub struct MergeLines {
 }
 
 impl FailoverLines {
-    /// Time without a packet of the active line after which another takes over, in nanoseconds.
+    /// Time without a packet of the active leg after which another takes over, in nanoseconds.
     #[must_use]
     pub fn silence_ns(&self) -> u64 {
         nanoseconds(self.when.silence)
     }
 
-    /// How long a line before the active one must deliver to take over again, in nanoseconds; 0: never.
+    /// How long a leg before the active one must deliver to take over again, in nanoseconds; 0: never.
     #[must_use]
     pub fn revert_ns(&self) -> u64 {
         self.when.revert.map_or(0, nanoseconds)

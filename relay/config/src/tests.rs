@@ -211,9 +211,9 @@ merge = "sequence"
         errors(sensible),
         [
             "mcr.toml:6: rule \"one\": merge: has one input; give a second that brings the same, or leave merge out",
-            "mcr.toml:12: rule \"both\": merge: there is failover too; lines are merged or stand by for each other, so leave one of the two out",
+            "mcr.toml:12: rule \"both\": merge: there is failover too; legs are merged or stand by for each other, so leave one of the two out",
             "mcr.toml:15: rule \"same\": input 239.1.1.3%red:5001: is an input of this rule already; a stream belongs to one rule, which may have many outputs",
-            "mcr.toml:22: rule \"range\": merge: input 239.1.4.0/24%red:5001 may be several streams; a line is one, so give each a rule of its own",
+            "mcr.toml:22: rule \"range\": merge: input 239.1.4.0/24%red:5001 may be several streams; a leg is one, so give each a rule of its own",
         ]
     );
     assert_eq!(

@@ -53,7 +53,7 @@ pub struct LineStats {
 
 counters! { MergeStats {
     lost: "mcr_merge_lost_packets_total",
-        "Numbers that none of the rule's merged inputs brought.", "{} lost on all lines";
+        "Numbers that none of the rule's merged inputs brought.", "{} lost on all legs";
     streams: "mcr_merge_streams_total",
         "Streams begun by the rule's merged inputs: each source or session, and each run of its \
          numbers.", "{} stream{s} begun";

@@ -32,7 +32,7 @@ pub(crate) trait Memory {
     type Base: Default + PartialEq + fmt::Debug;
     /// What has to be read of it beforehand.
     type Lanes: ?Sized;
-    /// The numbers that merged lines brought.
+    /// The numbers that merged legs brought.
     type Blocks: BlockMemory<Error = Self::Error>;
     /// What may go wrong.
     type Error: fmt::Display;
@@ -201,7 +201,7 @@ impl<M: Memory> Control<M> {
         }
     }
 
-    /// Has packets of a rule pass by one line at a time, or by all.
+    /// Has packets of a rule pass by one leg at a time, or by all.
     ///
     /// # Errors
     /// The memory's.
@@ -220,7 +220,7 @@ impl<M: Memory> Control<M> {
         Ok(())
     }
 
-    /// Makes an input the active one of its rule; `false` if it is none of the rule's lines.
+    /// Makes an input the active one of its rule; `false` if it is none of the rule's legs.
     pub(crate) fn switch(&self, rule: &str, input: &str) -> bool {
         let slot = |name: Name<'_>| self.slot(name.kind(), &name.hash());
         let found = (slot(Name::Rule(rule)), slot(Name::Input(rule, input)));

@@ -30,7 +30,7 @@ pub struct RuleCounters {
     pub inputs: BTreeMap<String, InputCounters>,
     /// Which of them is active, where they stand by for each other.
     pub failover: Option<Box<FailoverCounters>>,
-    /// What its lines brought, where they are merged.
+    /// What its legs brought, where they are merged.
     pub merge: Option<Box<MergeCounters>>,
     /// Packets dropped before the outputs.
     pub dropped: Drops,
@@ -61,13 +61,13 @@ pub struct Received {
     pub health: Option<Box<HealthCounters>>,
     /// What was dropped, if anything was: most rules drop nothing.
     pub lost: Option<Box<Lost>>,
-    /// What came by each line, if the rule's inputs stand by for each other.
+    /// What came by each leg, if the rule's inputs stand by for each other.
     pub lines: Option<Box<LinesSeen>>,
-    /// What its lines brought, if they are merged; when the last packet of each came stands beside it.
+    /// What its legs brought, if they are merged; when the last packet of each came stands beside it.
     pub merge: Option<Box<MergeSeen>>,
 }
 
-/// The lines of a merged rule.
+/// The legs of a merged rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeSeen {
     /// What they brought.
@@ -76,7 +76,7 @@ pub struct MergeSeen {
     pub last_ns: BTreeMap<String, u64>,
 }
 
-/// The lines of a rule whose inputs stand by for each other, as the rule writes them.
+/// The legs of a rule whose inputs stand by for each other, as the rule writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinesSeen {
     /// The one that is relayed.
@@ -249,17 +249,17 @@ pub struct FailoverCounters {
     pub changes: u64,
 }
 
-/// What the lines of a merged rule brought.
+/// What the legs of a merged rule brought.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeCounters {
     /// All together.
     pub together: MergeStats,
-    /// Each line by the endpoint as the rule writes it.
+    /// Each leg by the endpoint as the rule writes it.
     pub lines: BTreeMap<String, LineStats>,
 }
 
 impl MergeCounters {
-    /// What was read of a merge, with the names of its lines and their places.
+    /// What was read of a merge, with the names of its legs and their places.
     pub(crate) fn of<'a>(
         counts: &bpf::merge::Counts,
         lines: impl Iterator<Item = (&'a String, usize)>,

@@ -25,10 +25,10 @@ pub enum Error {
         /// How much there is.
         limit: usize,
     },
-    /// The lines of a rule cannot be merged for want of memory; nothing was changed.
+    /// The legs of a rule cannot be merged for want of memory; nothing was changed.
     #[error(
-        "rule {rule:?}: no room to merge its lines ({blocks} blocks in a row): let it remember fewer \
-         `packets`, or merge the lines of fewer rules; nothing was changed"
+        "rule {rule:?}: no room to merge its legs ({blocks} blocks in a row): let it remember fewer \
+         `packets`, or merge the legs of fewer rules; nothing was changed"
     )]
     MergeRoom {
         /// The rule.

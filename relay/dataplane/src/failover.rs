@@ -22,7 +22,7 @@ pub(crate) struct Failovers {
     rules: BTreeMap<u32, Failover>,
 }
 
-/// Which line of a rule passes.
+/// Which leg of a rule passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Active {
     pub(crate) line: u32,
@@ -59,8 +59,8 @@ impl Failovers {
         is_sound
     }
 
-    /// Lets packets of a rule pass by one line at a time; says whether that is news. A rule without an
-    /// active line, or with one that is none any more, gets one: the first that delivers, or else the
+    /// Lets packets of a rule pass by one leg at a time; says whether that is news. A rule without an
+    /// active leg, or with one that is none any more, gets one: the first that delivers, or else the
     /// first, which gets its time.
     pub(crate) fn set(&mut self, rule: u32, failover: Failover) -> bool {
         let before = self.rules.insert(rule, failover);
@@ -91,8 +91,8 @@ impl Failovers {
         self.rules.retain(|rule, _| wanted(*rule));
     }
 
-    /// Makes a line the active one of its rule; while it delivers, those before it come back as if they
-    /// had begun to deliver now. `false` if it is none of the rule's lines.
+    /// Makes a leg the active one of its rule; while it delivers, those before it come back as if they
+    /// had begun to deliver now. `false` if it is none of the rule's legs.
     pub(crate) fn switch(&self, rule: u32, line: u32) -> bool {
         let Some(failover) = self.rules.get(&rule) else {
             return false;
@@ -119,7 +119,7 @@ impl Failovers {
         true
     }
 
-    /// Which line of a rule is active, where it fails over.
+    /// Which leg of a rule is active, where it fails over.
     pub(crate) fn active(&self, rule: u32) -> Option<Active> {
         self.rules.get(&rule)?;
         let Choice { active, changes } = self.choices.read(rule);
@@ -141,7 +141,7 @@ impl Failovers {
         self.choices.write(rule, &Choice::default());
     }
 
-    /// Forgets times that are yet to come: a silent line would seem to deliver until then.
+    /// Forgets times that are yet to come: a silent leg would seem to deliver until then.
     pub(crate) fn mend(&self, line: u32) {
         let now_ns = self.clock.now_ns();
         let found = self.lines.read(line);
@@ -155,14 +155,14 @@ impl Failovers {
         }
     }
 
-    /// Whoever sees another active line sees that it changed.
+    /// Whoever sees another active leg sees that it changed.
     fn choose(&self, rule: u32, active: u64, changes: u64) {
         self.choices.store(rule, field!(Choice, changes), changes);
         self.choices.store(rule, field!(Choice, active), active);
     }
 }
 
-/// How a route's rule fails over between lines that count there, if it does. A line whose interface is
+/// How a route's rule fails over between legs that count there, if it does. A leg whose interface is
 /// missing may count nowhere yet.
 pub(crate) fn of_route(route: &Route, lines: impl Iterator<Item = u32>) -> Option<Failover> {
     let wanted = route.failover.as_ref()?;
@@ -174,7 +174,7 @@ pub(crate) fn of_route(route: &Route, lines: impl Iterator<Item = u32>) -> Optio
     Some(between(failover, lines))
 }
 
-/// The same between other lines.
+/// The same between other legs.
 pub(crate) fn between(failover: Failover, lines: impl Iterator<Item = u32>) -> Failover {
     let mut failover = Failover {
         count: 0,
@@ -188,7 +188,7 @@ pub(crate) fn between(failover: Failover, lines: impl Iterator<Item = u32>) -> F
     failover
 }
 
-/// When another line takes over.
+/// When another leg takes over.
 #[inline]
 pub(crate) fn when(failover: &Failover) -> failover::Failover<'_> {
     let count = failover.count as usize;
@@ -248,7 +248,7 @@ mod tests {
         let now = Clock::Process.now_ns();
         let (last_ns, since_ns) = (now, now);
         failovers.lines.write(2, &Line { last_ns, since_ns });
-        // The process may run for less than the silence: that a line never delivered is long ago.
+        // The process may run for less than the silence: that a leg never delivered is long ago.
         let last_ns = now.wrapping_sub(200 * SECOND);
         failovers.lines.write(1, &Line { last_ns, since_ns });
         set(&mut failovers, &[0, 1, 2, 3]);

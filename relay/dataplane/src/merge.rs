@@ -76,14 +76,14 @@ pub(crate) struct ActiveMerge {
     pub(crate) params: MergeParams,
 }
 
-/// How a rule's lines are merged.
+/// How a rule's legs are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergeParams {
     /// What a packet is called by.
     pub(crate) format: MergeFormat,
     /// Blocks of a stream, as a power of two.
     pub(crate) blocks_log: u32,
-    /// How long a line may lie behind another.
+    /// How long a leg may lie behind another.
     pub(crate) window_ns: u64,
 }
 
@@ -275,18 +275,18 @@ impl<B: BlockMemory> Merges<B> {
         Some(merge)
     }
 
-    /// Gives a line of a rule the place that it has or may have among the rule's `lines`.
+    /// Gives a leg of a rule the place that it has or may have among the rule's `lines`.
     pub(crate) fn join(&self, merge: ActiveMerge, line: u32, lines: &[u32]) -> Option<u32> {
         let now_ns = self.clock.now_ns();
         words::join(&self.words, merge.index, (line, lines), now_ns)
     }
 
-    /// Which line has which place.
+    /// Which leg has which place.
     pub(crate) fn places(&self, merge: ActiveMerge) -> [Option<u32>; LINES_MAX] {
         lines(&self.words.read(merge.index))
     }
 
-    /// Takes their places from lines of a rule that are none of these any more, or ends its merge where
+    /// Takes their places from legs of a rule that are none of these any more, or ends its merge where
     /// it has none.
     pub(crate) fn keep(&mut self, rule: u32, lines: Option<&[u32]>) {
         match (lines, self.of(rule)) {
@@ -318,7 +318,7 @@ impl<B: BlockMemory> Merges<B> {
         freed
     }
 
-    /// What the lines of a rule brought, of those among `inputs`.
+    /// What the legs of a rule brought, of those among `inputs`.
     pub(crate) fn read<'a>(
         &self,
         rule: u32,

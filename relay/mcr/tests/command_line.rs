@@ -393,7 +393,7 @@ fn lines_that_cannot_be_merged_are_refused_with_what_to_do() {
             "there is failover too",
         ),
         (&[range], &["--merge", "rtp"], "may be several streams"),
-        (&[blue, third], &["--merge", "payload"], "merges two lines"),
+        (&[blue, third], &["--merge", "payload"], "merges two legs"),
         (
             &[blue, third, "239.4.1.1%red:1", "239.5.1.1%red:1"],
             &["--merge", "rtp"],

@@ -266,9 +266,9 @@ fn silent_seconds(received: Traffic, sample: &sampler::Sample) -> Option<f64> {
     }
 }
 
-/// A rule with an output that drops everything is degraded, and so is one with a line that nobody
+/// A rule with an output that drops everything is degraded, and so is one with a leg that nobody
 /// could fail over to or that another could not stand in for, unless it is in a worse state. Merged
-/// lines of which none delivers are down.
+/// legs of which none delivers are down.
 fn judge(
     state: &RuleState,
     outputs: &[OutputStats],
@@ -302,7 +302,7 @@ pub const fn path_name(path: Path) -> &'static str {
     }
 }
 
-/// `troubles`: what is wrong with which lines.
+/// `troubles`: what is wrong with which legs.
 fn inputs(
     state: &RuleState,
     counted: &RuleCounters,

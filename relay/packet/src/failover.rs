@@ -8,27 +8,27 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nanoseconds that the note of a line's last packet may lie behind: one that all look at is not
+/// Nanoseconds that the note of a leg's last packet may lie behind: one that all look at is not
 /// written anew for each packet. A silence is that much longer, never shorter.
 pub const GRAIN_NS: u64 = 1 << 16;
 
-/// Bits of [`Choice::active`] that name the line.
+/// Bits of [`Choice::active`] that name the leg.
 const NAME_BITS: u32 = 24;
 /// What the time above them counts: 2^20 ns, a good millisecond.
 const TIME_SHIFT: u32 = 20;
 
-/// When another line takes over.
+/// When another leg takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failover<'a> {
-    /// Time without a packet of the active line, in nanoseconds.
+    /// Time without a packet of the active leg, in nanoseconds.
     pub silence_ns: u64,
-    /// How long a line before the active one must deliver to take over again, in nanoseconds; 0: never.
+    /// How long a leg before the active one must deliver to take over again, in nanoseconds; 0: never.
     pub revert_ns: u64,
-    /// The lines' names, below 2^24 - 1, the preferred first.
+    /// The legs' names, below 2^24 - 1, the preferred first.
     pub lines: &'a [u32],
 }
 
-/// When the packets of a line came, in nanoseconds of the clock that the decision goes by.
+/// When the packets of a leg came, in nanoseconds of the clock that the decision goes by.
 #[derive(Debug, Default)]
 pub struct Line {
     /// The last, or at most [`GRAIN_NS`] before it; 0: none came.
@@ -37,12 +37,12 @@ pub struct Line {
     pub since_ns: AtomicU64,
 }
 
-/// Which line passes, and how often another has taken over.
+/// Which leg passes, and how often another has taken over.
 #[derive(Debug, Default)]
 pub struct Choice {
     /// Name plus one, and above it when it took over; 0: none did.
     pub active: AtomicU64,
-    /// Times another line took over.
+    /// Times another leg took over.
     pub changes: AtomicU64,
 }
 
@@ -50,8 +50,8 @@ pub struct Choice {
 pub type Pair = [AtomicU64; 2];
 
 impl Failover<'_> {
-    /// Says whether a packet of line `name` that comes at `now_ns` passes. `line` finds the words of a
-    /// line: `last_ns`, `since_ns`; `choice` are `active` and `changes`.
+    /// Says whether a packet of leg `name` that comes at `now_ns` passes. `line` finds the words of a
+    /// leg: `last_ns`, `since_ns`; `choice` are `active` and `changes`.
     #[inline]
     pub fn passes<'m>(
         &self,
@@ -81,7 +81,7 @@ impl Failover<'_> {
         }
     }
 
-    /// Notes a packet of a line; returns since when it has delivered.
+    /// Notes a packet of a leg; returns since when it has delivered.
     #[inline]
     fn note(&self, [last, since]: &Pair, now_ns: u64) -> u64 {
         let last_ns = last.load(Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl Failover<'_> {
         lasted(since_ns, self.silence_ns) && !earlier.iter().any(could)
     }
 
-    /// Says whether a line whose last packet came at `last_ns` is silent by now.
+    /// Says whether a leg whose last packet came at `last_ns` is silent by now.
     #[inline]
     #[must_use]
     pub const fn is_silent(&self, last_ns: u64, now_ns: u64) -> bool {
@@ -135,20 +135,20 @@ const fn ahead(a: u64, b: u64) -> i64 {
     a.wrapping_sub(b).cast_signed()
 }
 
-/// The line that a word of [`Choice::active`] names.
+/// The leg that a word of [`Choice::active`] names.
 #[inline]
 #[must_use]
 pub const fn active_of(word: u64) -> Option<u32> {
     ((word & ((1 << NAME_BITS) - 1)) as u32).checked_sub(1)
 }
 
-/// When the line that the word names took over, in nanoseconds, a good millisecond exact.
+/// When the leg that the word names took over, in nanoseconds, a good millisecond exact.
 #[must_use]
 pub const fn since_ns(word: u64) -> u64 {
     word >> NAME_BITS << TIME_SHIFT
 }
 
-/// The word that says that a line took over.
+/// The word that says that a leg took over.
 #[inline]
 #[must_use]
 pub const fn choice(name: u32, now_ns: u64) -> u64 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     impl Rule {
-        /// Lines 0, 1 and so on, the first of them active as of the start.
+        /// Legs 0, 1 and so on, the first of them active as of the start.
         fn new(lines: u32, silence_ms: u64, revert_ms: u64) -> Self {
             let state: Vec<Pair> = (0..lines).map(|_| Pair::default()).collect();
             let active = choice(0, START);
@@ -200,7 +200,7 @@ mod tests {
             failover.passes(line, START + at_ns, &self.choice, state)
         }
 
-        /// Which milliseconds of `span` a line passes in, a packet in each in which `sends` says so.
+        /// Which milliseconds of `span` a leg passes in, a packet in each in which `sends` says so.
         fn run(&self, span: std::ops::Range<u64>, sends: &[u32]) -> Vec<(u64, u32)> {
             let mut passed = Vec::new();
             for ms in span {
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn of_lines_that_begin_together_the_first_passes_whichever_was_quicker() {
         let rule = Rule::new(3, 100, 0);
-        // All were silent for long; then line 2 is the first to deliver.
+        // All were silent for long; then leg 2 is the first to deliver.
         assert!(!rule.passes(2, 60_000 * MS));
         assert!(rule.passes(0, 60_001 * MS));
         assert!(!rule.passes(1, 60_002 * MS));
@@ -306,9 +306,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: one line passes at a time, another only after the silence or the wait of
-        /// the way back, and never longer than both of a line's own silence and the time to be
-        /// trusted is nothing passed of a line that delivers.
+        /// Whatever comes: one leg passes at a time, another only after the silence or the wait of
+        /// the way back, and never longer than both of a leg's own silence and the time to be
+        /// trusted is nothing passed of a leg that delivers.
         #[test]
         fn one_line_passes_at_a_time(
             silence_ms in 1_u64..50,
@@ -341,7 +341,7 @@ mod tests {
                     }
                     (active, last_pass) = (line, now);
                 } else {
-                    // It is not trusted yet, or the active line, or one before it, is there.
+                    // It is not trusted yet, or the active leg, or one before it, is there.
                     let grace = silence_ms * MS + GRAIN_NS;
                     let others = (0..3).filter(|other| *other != at);
                     let alone = others.clone().all(|other| {

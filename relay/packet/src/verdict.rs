@@ -55,11 +55,11 @@ pub enum DropReason {
     OverBudget = 14,
     /// Rule: came by an input that stands by while another is relayed (`failover`).
     Standby = 15,
-    /// Rule: another line, or the same, brought it before (`merge`).
+    /// Rule: another leg, or the same, brought it before (`merge`).
     Duplicate = 16,
-    /// Rule: came so long after the other lines that copies cannot be told any more (`merge`).
+    /// Rule: came so long after the other legs that copies cannot be told any more (`merge`).
     Late = 17,
-    /// Rule: not of the stream that the other lines bring (`merge`).
+    /// Rule: not of the stream that the other legs bring (`merge`).
     Stray = 18,
     /// Output: nobody on its interface listens to it (`demand`).
     NotWanted = 19,

@@ -12,9 +12,9 @@ use crate::duration;
 use crate::endpoint::Endpoint;
 use crate::setting::{Form, OptionProblem, options, words};
 
-/// Silence after which the next line takes over, unless the rule says otherwise.
+/// Silence after which the next leg takes over, unless the rule says otherwise.
 pub const DEFAULT_SILENCE: Duration = Duration::from_millis(500);
-/// The most lines of a rule.
+/// The most legs of a rule.
 pub const LINES_MAX: usize = 8;
 /// Shortest silence: what can be told from the scatter of arrivals.
 const SILENCE_MIN: Duration = Duration::from_millis(1);
@@ -25,19 +25,19 @@ const REVERT_MAX: Duration = Duration::from_secs(86_400);
 /// What to write instead of a wait that is none.
 const REVERT: &str = "give a time up to 24h that is not shorter than silence, or never";
 
-/// When another line takes over.
+/// When another leg takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Failover {
-    /// Time without a packet of the active line after which the next takes over.
+    /// Time without a packet of the active leg after which the next takes over.
     pub silence: Duration,
-    /// How long a line before the active one must deliver to take over again; `None`: never.
+    /// How long a leg before the active one must deliver to take over again; `None`: never.
     pub revert: Option<Duration>,
-    /// What else than silence has the active line left.
+    /// What else than silence has the active leg left.
     pub on: On,
 }
 
 words! {
-    /// What has the active line left.
+    /// What has the active leg left.
     pub enum On = Silence {
         /// Its silence.
         Silence = "silence",
@@ -62,7 +62,7 @@ pub enum FailoverProblem {
     /// Options that cannot be read.
     #[error(transparent)]
     Option(#[from] OptionProblem),
-    /// Nothing to judge lines by.
+    /// Nothing to judge legs by.
     #[error(
         "failover: on=degraded goes by the rule's health, and it has none; give it one, such as \
          health = {{ rate_min = \"900pps\" }}, or leave on out"

@@ -15,17 +15,17 @@ pub use text::{ByWord, MergeKeys};
 use crate::endpoint::Endpoint;
 use crate::setting::words;
 
-/// How long a line may lie behind another, unless the rule says otherwise.
+/// How long a leg may lie behind another, unless the rule says otherwise.
 pub const DEFAULT_WINDOW: Duration = Duration::from_millis(50);
 /// Packets that are remembered, unless the rule says otherwise.
 pub const DEFAULT_PACKETS: u32 = 2_048;
 /// The most packets that can be remembered.
 pub const PACKETS_MAX: u32 = 65_536;
-/// Shortest window: what lies between two lines through one switch.
+/// Shortest window: what lies between two legs through one switch.
 pub const WINDOW_MIN: Duration = Duration::from_millis(1);
 /// Longest window; class C of ST 2022-7 has 450 ms.
 pub const WINDOW_MAX: Duration = Duration::from_millis(500);
-/// The most lines of a rule that are merged.
+/// The most legs of a rule that are merged.
 pub const LINES_MAX: usize = 4;
 
 /// How copies of a packet are told.
@@ -33,7 +33,7 @@ pub const LINES_MAX: usize = 4;
 pub struct Merge {
     /// What tells that two packets are the same.
     pub by: By,
-    /// How long a line may lie behind another.
+    /// How long a leg may lie behind another.
     pub window: Duration,
     /// How many packets of a stream are remembered: a power of two from [`DEFAULT_PACKETS`] to
     /// [`PACKETS_MAX`].
@@ -51,9 +51,9 @@ pub enum By {
     MoldUdp64,
     /// MDP 3.0 of the CME: the number of the packet.
     Mdp3,
-    /// All of the payload, of two lines.
+    /// All of the payload, of two legs.
     Payload,
-    /// All of the payload, whichever line brings it, which passes once in a window: what reflects goes
+    /// All of the payload, whichever leg brings it, which passes once in a window: what reflects goes
     /// by it, nothing that is written.
     Once,
     /// The same, of each sender by itself.

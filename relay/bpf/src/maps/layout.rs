@@ -375,11 +375,11 @@ pub const FAILOVER_LINES: usize = rules::failover::LINES_MAX;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Failover {
-    /// Time without a packet of the active line, in nanoseconds.
+    /// Time without a packet of the active leg, in nanoseconds.
     pub silence_ns: u64,
-    /// How long a line before the active one must deliver to take over again; 0: never.
+    /// How long a leg before the active one must deliver to take over again; 0: never.
     pub revert_ns: u64,
-    /// How many lines there are.
+    /// How many legs there are.
     pub count: u32,
     /// The inputs' counters, the preferred first.
     pub lines: [u32; FAILOVER_LINES],
@@ -401,7 +401,7 @@ pub struct Line {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Choice {
-    /// Which line is active, and since when.
+    /// Which leg is active, and since when.
     pub active: u64,
     /// Times another took over.
     pub changes: u64,
@@ -531,12 +531,12 @@ pub const ARBITER_KIND: u32 = 0xf;
 pub const ARBITER_FAILOVER: u32 = 1;
 /// The rule's inputs are merged.
 pub const ARBITER_MERGE: u32 = 2;
-/// Where the line's place stands then.
+/// Where the leg's place stands then.
 pub const ARBITER_LINE_SHIFT: u32 = 4;
 /// Where the number of the merge stands, plus one.
 pub const ARBITER_MERGE_SHIFT: u32 = 8;
 
-/// What decides about packets of a line that has place `line` in merge `merge`.
+/// What decides about packets of a leg that has place `line` in merge `merge`.
 #[must_use]
 pub const fn merge_arbiter(merge: u32, line: u32) -> u32 {
     (merge + 1) << ARBITER_MERGE_SHIFT | line << ARBITER_LINE_SHIFT | ARBITER_MERGE

@@ -84,7 +84,7 @@ impl MergeFormat {
         }
     }
 
-    /// Says whether it matters which line brings a packet.
+    /// Says whether it matters which leg brings a packet.
     #[must_use]
     pub const fn has_lines(&self) -> bool {
         !matches!(self.by, BY_ONCE | BY_ONCE_FROM_EACH)
@@ -107,7 +107,7 @@ impl MergeFormat {
     }
 }
 
-/// The numbers of one stream that one line brought; generation in the upper 16 bits.
+/// The numbers of one stream that one leg brought; generation in the upper 16 bits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct MergePart {
@@ -124,7 +124,7 @@ pub struct MergePart {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct MergeStream {
     /// Key 32, generation 16, lower bits of its first number 16; generation 0: none. A generation has
-    /// in its two lower bits the line that opened the stream.
+    /// in its two lower bits the leg that opened the stream.
     pub id: u64,
     /// Newest number: generation 16, number 48.
     pub top: u64,
@@ -136,13 +136,13 @@ pub struct MergeStream {
     pub seen_ns: u64,
     /// When it got its first number.
     pub began_ns: u64,
-    /// The program's: how often in a row each line repeated itself, and where.
+    /// The program's: how often in a row each leg repeated itself, and where.
     pub again: u64,
     /// Zero.
     pub pad: u64,
 }
 
-/// What the packets of one line write.
+/// What the packets of one leg write.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct MergeLine {
@@ -160,7 +160,7 @@ pub struct MergeLine {
     pub skew_ns_8: u64,
     /// The most that was.
     pub skew_max_ns: u64,
-    /// User space's: since when it is a line of this rule; 0: it is none.
+    /// User space's: since when it is a leg of this rule; 0: it is none.
     pub since_ns: u64,
     /// User space's: its input's counter plus one.
     pub owner: u64,
@@ -186,7 +186,7 @@ pub struct Merge {
     pub blocks_log: u32,
     /// After so long without a packet nothing of a stream is in flight.
     pub window_ns: u64,
-    /// The program's: generation of the stream opened last, without a line, and its place.
+    /// The program's: generation of the stream opened last, without a leg, and its place.
     pub newest: u64,
     /// User space's: the rule's counter plus one; 0: free.
     pub owner: u64,
@@ -194,13 +194,13 @@ pub struct Merge {
     pub spare: [u64; 2],
     /// Numbers of streams that are over.
     pub span: u64,
-    /// Numbers that left and stand in no line's counts.
+    /// Numbers that left and stand in no leg's counts.
     pub firsts: u64,
     /// Packets that left and have no number.
     pub unnumbered: u64,
     /// Packets, or payloads that are remembered, for which there was no room.
     pub unsettled: u64,
-    /// The route whose `health` all lines' packets are looked at for, plus one.
+    /// The route whose `health` all legs' packets are looked at for, plus one.
     pub watch: u32,
     /// The program's: a CPU is at it.
     pub watcher: u32,
@@ -208,12 +208,12 @@ pub struct Merge {
     pub pad: [u64; 3],
     /// Its streams.
     pub stream: [MergeStream; STREAMS],
-    /// Its lines.
+    /// Its legs.
     pub line: [MergeLine; LINES_MAX],
 }
 
 impl Merge {
-    /// A merge in which nothing came yet and that has no lines; its blocks are to follow
+    /// A merge in which nothing came yet and that has no legs; its blocks are to follow
     /// `first_block`.
     #[must_use]
     pub fn of(merge: &Model, first_block: u32) -> Self {
@@ -258,7 +258,7 @@ impl Merge {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct MergeBlock {
-    /// Generation 16, turn of the ring 16, a bit for each line and 8 numbers.
+    /// Generation 16, turn of the ring 16, a bit for each leg and 8 numbers.
     pub word: [u64; WORDS],
     /// When the first packet of every fourth word came.
     pub stamp: [u64; WORDS / 4],

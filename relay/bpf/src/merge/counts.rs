@@ -1,6 +1,6 @@
-//! What the lines of a merge brought, out of its words: by arithmetic, without walking through numbers.
+//! What the legs of a merge brought, out of its words: by arithmetic, without walking through numbers.
 //!
-//! A stream's numbers lie between its oldest and its newest; what did not pass was lost, what a line
+//! A stream's numbers lie between its oldest and its newest; what did not pass was lost, what a leg
 //! did not bring it missed. Only numbers younger than a window may still come: those are told by the
 //! ring's bits, and only when there is anything to tell. Where packets take up several numbers the
 //! bits do not say it; there what is missing counts once it was in several readings.
@@ -21,10 +21,10 @@ const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 const READINGS: usize = 4;
 const GENERATION_MAX: u16 = u16::MAX / LINES_MAX as u16;
 
-/// What a merge's lines brought.
+/// What a merge's legs brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Numbers that no line brought, since the merge's first stream began; by payload always 0.
+    /// Numbers that no leg brought, since the merge's first stream began; by payload always 0.
     pub lost: u64,
     /// Streams begun since this process reads them, and those that were there before.
     pub streams: u64,
@@ -34,14 +34,14 @@ pub struct Counts {
     pub lines: [Line; LINES_MAX],
 }
 
-/// What one line brought.
+/// What one leg brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// Packets by [`Verdict::index`].
     pub packets: [u64; 5],
     /// Packets of `First` under a number that stood still.
     pub still: u64,
-    /// Numbers that only other lines brought.
+    /// Numbers that only other legs brought.
     pub missed: u64,
     /// How much later than the first its copies come by now; a mean.
     pub skew_ns: u64,
@@ -119,7 +119,7 @@ impl Recent {
     }
 }
 
-/// Reads what the lines brought.
+/// Reads what the legs brought.
 ///
 /// `merge` copies the merge's words, `block` one of its blocks by number; `now_ns` is
 /// `CLOCK_MONOTONIC`. `reading` belongs to this merge alone, and begins with its default.
@@ -160,7 +160,7 @@ pub fn counts(
 }
 
 impl Reading {
-    /// Generations go from 1 to [`GENERATION_MAX`] and then from 1 again, above the bits of a line.
+    /// Generations go from 1 to [`GENERATION_MAX`] and then from 1 again, above the bits of a leg.
     fn note_streams(&mut self, words: &Merge) {
         let generation = (words.newest >> 8) as u16 / LINES_MAX as u16;
         let wrapped = u64::from(generation < self.generation);
@@ -169,7 +169,7 @@ impl Reading {
         self.generation = generation;
     }
 
-    /// Begins anew with lines that came.
+    /// Begins anew with legs that came.
     fn note_lines(&mut self, words: &Merge, before: &Merge) {
         let oldest = words.line.iter().map(|line| line.since_ns);
         let oldest = oldest.filter(|&since_ns| since_ns != 0).min();
@@ -192,7 +192,7 @@ impl Reading {
         }
     }
 
-    /// What has passed a window ago a line has brought by now, or it never does.
+    /// What has passed a window ago a leg has brought by now, or it never does.
     fn read_payloads(&mut self, words: &Merge, now_ns: u64) {
         self.passed.note(firsts(words), now_ns, words.window_ns);
         let Some(passed) = self.passed.settled else {
@@ -289,7 +289,7 @@ fn firsts(words: &Merge) -> u64 {
     (words.firsts + counted).saturating_sub(words.unnumbered)
 }
 
-/// Numbers that a line brought, each once, in time or late.
+/// Numbers that a leg brought, each once, in time or late.
 fn brought(line: &MergeLine, takes_several: bool) -> u64 {
     if takes_several {
         return line.numbers;
@@ -320,7 +320,7 @@ fn spans(words: &Merge) -> u64 {
     words.span + live.map(|(base, top)| length(base, top)).sum::<u64>()
 }
 
-/// The numbers of a stream that a line should have brought by now.
+/// The numbers of a stream that a leg should have brought by now.
 fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u64)> {
     let (base, top) = range(&words.stream[stream])?;
     let own = &words.line[line];
@@ -342,7 +342,7 @@ fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u
     }
 }
 
-/// Numbers that a line should have brought by now.
+/// Numbers that a leg should have brought by now.
 fn span_of(words: &Merge, line: usize, now_ns: u64) -> u64 {
     let due = (0..STREAMS).filter_map(|stream| due(words, stream, line, now_ns));
     words.line[line].span + due.map(|(first, last)| length(first, last)).sum::<u64>()
@@ -351,9 +351,9 @@ fn span_of(words: &Merge, line: usize, now_ns: u64) -> u64 {
 /// Young numbers that have not come.
 #[derive(Debug, Default)]
 struct Holes {
-    /// On no line.
+    /// On no leg.
     all: u64,
-    /// On each line, of those that are due there.
+    /// On each leg, of those that are due there.
     lines: [u64; LINES_MAX],
 }
 

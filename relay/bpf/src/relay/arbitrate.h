@@ -267,7 +267,7 @@ static __always_inline __u32 merge_fragment(struct fanout *f, __u32 arbiter)
 
 #define WATCH_TURNS 256		/* looking at a packet takes less */
 
-/* The route whose `health` a packet is looked at for: where lines are merged, one for all of them, and one
+/* The route whose `health` a packet is looked at for: where legs are merged, one for all of them, and one
  * CPU at a time, or what passes would seem to have holes.
  */
 VERIFIED_ONCE __u32 begin_watch(__u32 arbiter, __u32 slot)

@@ -23,7 +23,7 @@ static __always_inline bool is_silent(const struct failover *f, const struct lin
 	return (__s64)(now - once(line->last_ns)) > (__s64)(f->silence_ns + LINE_GRAIN_NS);
 }
 
-/* Notes a packet of a line. Others read the word, so it is not written for each packet. */
+/* Notes a packet of a leg. Others read the word, so it is not written for each packet. */
 static __always_inline void note_line(const struct failover *f, struct line *line, __u64 now)
 {
 	if (unlikely(is_silent(f, line, now)))
@@ -32,7 +32,7 @@ static __always_inline void note_line(const struct failover *f, struct line *lin
 		once(line->last_ns) = now;
 }
 
-/* Says whether a line that stands by takes over from the one that `active` names, of which there may be
+/* Says whether a leg that stands by takes over from the one that `active` names, of which there may be
  * none any more.
  */
 static __always_inline bool takes_over(const struct failover *f, __u32 input, const struct line *own,

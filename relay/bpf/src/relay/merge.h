@@ -1,5 +1,5 @@
-/* One stream of several lines that bring the same: the first copy of each packet passes, the others do
- * not. Lock-free: lines may come on any CPUs at once. One source for the program, for the workers,
+/* One stream of several legs that bring the same: the first copy of each packet passes, the others do
+ * not. Lock-free: legs may come on any CPUs at once. One source for the program, for the workers,
  * which share the same words, and for the checker, which puts a scheduling point before every access.
  *
  * Every decision is one compare-and-swap of one word of a stream's ring (merge_layout.h). A word says
@@ -22,7 +22,7 @@ merge_inline struct merge_block *merge_ring(struct merge *m, const struct merge_
 	return MERGE_BLOCK(m, m->first_block + (slot << log) + (place / MERGE_WORDS & ((1u << log) - 1)));
 }
 
-/* Moves a mean of 8 and the maximum. Written by the packets of one line. */
+/* Moves a mean of 8 and the maximum. Written by the packets of one leg. */
 merge_inline void merge_skew(struct merge_line *line, __u64 ns)
 {
 	__u64 mean = MERGE_LOAD(line->skew_ns_8);
@@ -34,7 +34,7 @@ merge_inline void merge_skew(struct merge_line *line, __u64 ns)
 		MERGE_STORE(line->skew_max_ns, ns);
 }
 
-/* Claims the packet's number for its line. */
+/* Claims the packet's number for its leg. */
 MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
 {
 	__u64 place, old, *word, *stamp;
@@ -92,7 +92,7 @@ unsettled:
 	return MERGE_FIRST;
 }
 
-/* Whether a line that repeats itself has begun anew: by the eighth packet in a row that goes on from those
+/* Whether a leg that repeats itself has begun anew: by the eighth packet in a row that goes on from those
  * before it, while nobody brings anything else. Says in `still` where its number is the one before.
  */
 merge_inline int merge_begins_anew(struct merge *m, struct merge_packet *p)
@@ -115,7 +115,7 @@ merge_inline int merge_begins_anew(struct merge *m, struct merge_packet *p)
 	return 0;
 }
 
-/* A line that brings something else has not begun anew. */
+/* A leg that brings something else has not begun anew. */
 merge_inline void merge_brings_other(struct merge *m, const struct merge_packet *p)
 {
 	struct merge_stream *s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
@@ -125,7 +125,7 @@ merge_inline void merge_brings_other(struct merge *m, const struct merge_packet 
 		MERGE_CAS(s->again, again, again & ~lane);
 }
 
-/* Whether a number that stands still brings something new all the same, long enough on any line. */
+/* Whether a number that stands still brings something new all the same, long enough on any leg. */
 merge_inline int merge_goes_on_still(struct merge *m, const struct merge_packet *p)
 {
 	struct merge_stream *s = &m->stream[(p->still - 1) & (MERGE_STREAMS - 1)];
@@ -166,7 +166,7 @@ merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
 	}
 }
 
-/* Notes what a line brought. */
+/* Notes what a leg brought. */
 MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 {
 	struct merge_line *line;

@@ -1,6 +1,6 @@
-/* Merging two lines whose packets have no number: by what is in them. A payload may come twice for good
+/* Merging two legs whose packets have no number: by what is in them. A payload may come twice for good
  * reason (null packets, a beacon) and must pass twice then. So what is remembered of it is not whether
- * it came but by how many one line is ahead of the other; what brings a line level is a copy.
+ * it came but by how many one leg is ahead of the other; what brings a leg level is a copy.
  *
  * Where a rule reflects, what comes back from others that reflect as well must not pass, however many
  * they are: a payload that is remembered is a copy, and the balance stays what it was. It is remembered
@@ -40,7 +40,7 @@ struct merge_digest {
 	__u64 lane[MERGE_LANES];
 };
 
-/* Whether a payload passes once, whichever line brings it. */
+/* Whether a payload passes once, whichever leg brings it. */
 merge_inline int merge_is_once(const struct merge *m)
 {
 	return m->format.by == MERGE_BY_ONCE || m->format.by == MERGE_BY_ONCE_FROM_EACH;
@@ -117,7 +117,7 @@ merge_inline __u32 merge_lowest(__u64 bits)
 
 /* One attempt. Of the packet: `number` is the hash, `newest` the table, its first block in the upper half
  * and a mask of its buckets in the lower, `key` the tick, `width` the window in ticks; `at` is what it put
- * in and has not confirmed yet, in way `slot`; `generation`: the other line's copy is about to pass, as
+ * in and has not confirmed yet, in way `slot`; `generation`: the other leg's copy is about to pass, as
  * far as has been seen.
  */
 MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
@@ -234,7 +234,7 @@ merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
 	__u32 verdict, place = 0;
 
-	/* Of the two lines, which one it is: places may have gaps. */
+	/* Of the two legs, which one it is: places may have gaps. */
 	for (__u32 i = 0; i < MERGE_LINES; i++)
 		if (i < (p->line & (MERGE_LINES - 1)) && MERGE_LOAD(m->line[i].since_ns))
 			place++;

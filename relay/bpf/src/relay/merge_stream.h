@@ -1,5 +1,5 @@
 /* To which stream of a merge a packet belongs, and when another begins: by its key, by how far its number
- * is from the stream's newest, and by where its line was before. merge.h decides by it.
+ * is from the stream's newest, and by where its leg was before. merge.h decides by it.
  */
 #ifndef MERGE_STREAM_H
 #define MERGE_STREAM_H
@@ -21,9 +21,9 @@
 
 #define MERGE_SWAPS 40		/* more than the 33 that a word can change, and its replacement */
 #define MERGE_TURNS 8
-#define MERGE_PATIENCE 3	/* windows after which a line is no longer with the others */
+#define MERGE_PATIENCE 3	/* windows after which a leg is no longer with the others */
 #define MERGE_CONFIRM 16	/* numbers within which a second packet confirms a restart */
-#define MERGE_RUN 8		/* repeated packets of a line in a row that are a restart */
+#define MERGE_RUN 8		/* repeated packets of a leg in a row that are a restart */
 #define MERGE_SKEW_SHIFT 34	/* 17 s */
 #define MERGE_NUMBER_BITS 48
 #define MERGE_NUMBER_MASK 0xffffffffffffull
@@ -32,8 +32,8 @@
 
 enum merge_verdict {
 	MERGE_FIRST,		/* pass it on */
-	MERGE_DUPLICATE,	/* another line was first */
-	MERGE_REPEATED,		/* this line itself brought it before */
+	MERGE_DUPLICATE,	/* another leg was first */
+	MERGE_REPEATED,		/* this leg itself brought it before */
 	MERGE_LATE,		/* further behind than what is remembered */
 	MERGE_STRAY,		/* not of this stream, or not yet known to be its restart */
 	MERGE_VERDICTS,
@@ -56,8 +56,8 @@ struct merge_packet {
 	__u32 width;		/* bits of a number: 16, 32, 48 */
 	__u32 slot;		/* of its stream; found */
 	__u32 generation;	/* the same */
-	__u32 still;		/* its line repeats this number: the stream's slot, plus one */
-	__u32 once;		/* of a payload: it passes once, whichever line brings it */
+	__u32 still;		/* its leg repeats this number: the stream's slot, plus one */
+	__u32 once;		/* of a payload: it passes once, whichever leg brings it */
 	MERGE_PACKET_MORE
 };
 
@@ -93,7 +93,7 @@ merge_inline __u32 merge_generation(__u64 id)
 	return id >> 16 & 0xffff;
 }
 
-/* A generation counts in its upper bits; below them stands the line that opened the stream, which is
+/* A generation counts in its upper bits; below them stands the leg that opened the stream, which is
  * known at once with the stream itself. `newest` has it without: it is not known yet.
  */
 merge_inline __u32 merge_opener(__u32 generation)
@@ -142,7 +142,7 @@ merge_inline int merge_near(const struct merge_packet *p, __u64 from, __s64 leas
 	return ahead >= least && ahead <= most;
 }
 
-/* Whether a line goes on from where it was. The generation in `from` is none of the number's bits. */
+/* Whether a leg goes on from where it was. The generation in `from` is none of the number's bits. */
 merge_inline int merge_goes_on(const struct merge_packet *p, __u64 from, __s64 least, __s64 most)
 {
 	__s64 ahead = merge_ahead(p->number, from, p->width);
@@ -150,7 +150,7 @@ merge_inline int merge_goes_on(const struct merge_packet *p, __u64 from, __s64 l
 	return from && ahead >= least && ahead <= most;
 }
 
-/* Whether a packet far from the stream is the second that says so, on its line or on two of them. It says
+/* Whether a packet far from the stream is the second that says so, on its leg or on two of them. It says
  * so itself before it looks at the others: of two that come at once at least one sees the other.
  */
 merge_inline int merge_confirmed(struct merge *m, const struct merge_packet *p)
@@ -197,7 +197,7 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 		__u64 since = MERGE_LOAD(line->since_ns);
 		__u64 first = MERGE_LOAD(line->part[slot & (MERGE_STREAMS - 1)].first);
 
-		if (!since)	/* no such line */
+		if (!since)	/* no such leg */
 			continue;
 		if (merge_is_over(began, since, 0))	/* it came later */
 			span = (first ^ top) >> MERGE_NUMBER_BITS ? 0 : merge_span(first, top);
@@ -209,13 +209,13 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 
 /* What a packet finds among the streams. */
 struct merge_look {
-	__u64 own;		/* where its line was last */
+	__u64 own;		/* where its leg was last */
 	__u64 seen;		/* of the newest stream of its key */
 	__s64 ahead;
 	__u64 found_own;	/* of the newest of these that it is within reach of */
 	__u64 found_seen;
 	__s64 found_ahead;
-	__u32 found_goes_on;	/* its line has been there until now */
+	__u32 found_goes_on;	/* its leg has been there until now */
 	__u32 newest;
 	__u32 newest_generation;
 	__u32 found;
@@ -267,7 +267,7 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	}
 	if (by <= -reach || by > reach)
 		return 0;
-	/* Where the numbers began anew within reach, a line that lags finishes what it is at. */
+	/* Where the numbers began anew within reach, a leg that lags finishes what it is at. */
 	goes_on = merge_goes_on(p, mark, 1, MERGE_CONFIRM) &&
 		  !merge_is_over(stream_seen, p->now_ns, m->window_ns);
 	if (l->found == MERGE_NONE || (goes_on && !l->found_own) ||
@@ -283,7 +283,7 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	return 0;
 }
 
-/* Whether a packet's line is no stranger to what is there: it brings some of it, or has just opened it,
+/* Whether a packet's leg is no stranger to what is there: it brings some of it, or has just opened it,
  * or nobody brings any.
  */
 MERGE_CALL int merge_is_member(struct merge *m, const struct merge_packet *p)

@@ -98,7 +98,7 @@ impl<M: Memory> Control<M> {
         known.filter_map(|known| Some((self.slot(Kind::Rule, &known.hash)?, known)))
     }
 
-    /// Which line of a rule is active.
+    /// Which leg of a rule is active.
     fn failover(&self, rule: u32, known: &KnownRule) -> Option<FailoverCounters> {
         let active = self.failovers.active(rule)?;
         let mut inputs = self.inputs(known);
@@ -110,12 +110,12 @@ impl<M: Memory> Control<M> {
         })
     }
 
-    /// What the lines of a rule brought that are merged.
+    /// What the legs of a rule brought that are merged.
     fn merge(&self, rule: u32, known: &KnownRule) -> Option<MergeCounters> {
         self.merges.read(rule, self.inputs(known))
     }
 
-    /// What came by each line of a rule whose inputs stand by for each other. One whose interface is
+    /// What came by each leg of a rule whose inputs stand by for each other. One whose interface is
     /// missing may have no slot yet.
     fn lines_seen(&self, lanes: &M::Lanes, rule: u32, known: &KnownRule) -> Option<LinesSeen> {
         let failover = self.failover(rule, known)?;

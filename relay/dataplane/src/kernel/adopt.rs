@@ -147,7 +147,7 @@ impl Kernel {
         Ok(referenced.into_iter().collect())
     }
 
-    /// Takes over what decides between inputs, and lets those pass whose line leads nowhere; the rules
+    /// Takes over what decides between inputs, and lets those pass whose leg leads nowhere; the rules
     /// bring it back.
     fn adopt_legs(&mut self, counting: &HashSet<u32>) -> Result<(), Error> {
         let control = &mut self.control;

@@ -38,7 +38,7 @@ impl WantedLegs {
         })
     }
 
-    /// The rule's name and how its lines are merged, if they are.
+    /// The rule's name and how its legs are merged, if they are.
     pub(super) fn merge(&self) -> Option<(&str, MergeParams)> {
         Some((&self.rule, self.merge?))
     }
@@ -126,7 +126,7 @@ pub(super) fn set_failovers(
     Ok(())
 }
 
-/// Gives up what a change leaves over: places of lines that went, merges of rules that have none.
+/// Gives up what a change leaves over: places of legs that went, merges of rules that have none.
 pub(super) fn finish_merges(
     control: &mut KernelControl,
     wanted: &HashMap<Hash, Option<WantedLegs>>,

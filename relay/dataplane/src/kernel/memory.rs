@@ -129,7 +129,7 @@ impl KernelControl {
         Ok(self.memory.failovers.remove(&senseless)?)
     }
 
-    /// Forgets times that are yet to come: a limit would refuse, and a silent line would seem to
+    /// Forgets times that are yet to come: a limit would refuse, and a silent leg would seem to
     /// deliver, until then.
     pub(super) fn mend_times(&self) {
         let now_ns = Clock::Kernel.now_ns();
@@ -206,7 +206,7 @@ impl KernelMemory {
     }
 
     /// Has a rule keep what was found in packets of one of its routes, before that goes; another is the one
-    /// that all its lines' packets are looked at for, if they are merged.
+    /// that all its legs' packets are looked at for, if they are merged.
     pub(super) fn keep_health(&mut self, entry: &Entry) {
         let rule = self.rule_counter(entry.word);
         if let Some(merge) = merge_of(self.identities.read(entry.word.counter).arbiter)

@@ -86,7 +86,7 @@ impl Kernel {
         self.routes.grace_period_passed();
         self.gates.grace_period_passed(Path::Kernel);
         if let Err(error) = self.control.merges.free() {
-            tracing::debug!("memory of merged lines is not given back: {error}");
+            tracing::debug!("memory of merged legs is not given back: {error}");
         }
         Ok(())
     }

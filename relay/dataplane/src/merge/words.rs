@@ -11,7 +11,7 @@ use sys::memory::{Array, Field};
 
 use super::{ActiveMerge, MergeParams};
 
-/// Prepares a merge that no packet sees yet, without lines; its blocks are zero.
+/// Prepares a merge that no packet sees yet, without legs; its blocks are zero.
 pub(super) fn set_up(words: &Array<Merge>, rule: u32, merge: &ActiveMerge) {
     let (index, params) = (merge.index, merge.params);
     // The owner goes first and comes last: whoever adopts a half of it finds it free.
@@ -32,7 +32,7 @@ pub(super) fn is_owned(words: &Array<Merge>, merge: u32) -> bool {
     words.load(merge, field!(Merge, owner)) != 0
 }
 
-/// Changes how long a line may lie behind another, of a merge that is running.
+/// Changes how long a leg may lie behind another, of a merge that is running.
 pub(super) fn set_window(words: &Array<Merge>, merge: u32, window_ns: u64) {
     words.store(merge, field!(Merge, window_ns), window_ns);
 }
@@ -42,7 +42,7 @@ pub(super) fn tear_down(words: &Array<Merge>, merge: u32) {
     words.store(merge, field!(Merge, owner), 0);
 }
 
-/// Gives a line the place that it has or may have: a free one, or else that of a line which is none of
+/// Gives a leg the place that it has or may have: a free one, or else that of a leg which is none of
 /// the `wanted` ones any more. `None` where more than four are wanted.
 pub(super) fn join(
     words: &Array<Merge>,
@@ -68,7 +68,7 @@ pub(super) fn join(
     Some(place as u32)
 }
 
-/// Takes their places from lines that are none of the `wanted` ones any more. What they brought stays
+/// Takes their places from legs that are none of the `wanted` ones any more. What they brought stays
 /// until others take their places.
 pub(super) fn part_with_others(words: &Array<Merge>, merge: u32, wanted: &[u32]) {
     let places = lines(&words.read(merge));
@@ -79,7 +79,7 @@ pub(super) fn part_with_others(words: &Array<Merge>, merge: u32, wanted: &[u32])
     }
 }
 
-/// Which line has which place.
+/// Which leg has which place.
 pub(crate) fn lines(merge: &Merge) -> [Option<u32>; LINES_MAX] {
     merge.line.map(|line| {
         let owner = u32::try_from(line.owner.checked_sub(1)?).ok()?;
@@ -88,7 +88,7 @@ pub(crate) fn lines(merge: &Merge) -> [Option<u32>; LINES_MAX] {
 }
 
 /// What a former process left and for which rule, if it makes sense; times that are yet to come are mended,
-/// for a silent line would seem to deliver until then.
+/// for a silent leg would seem to deliver until then.
 pub(super) fn find(words: &Array<Merge>, index: u32, now_ns: u64) -> Option<(u32, ActiveMerge)> {
     let left = words.read(index);
     let rule = u32::try_from(left.owner.checked_sub(1)?).ok()?;
@@ -111,7 +111,7 @@ pub(super) fn find(words: &Array<Merge>, index: u32, now_ns: u64) -> Option<(u32
     Some((rule, merge))
 }
 
-/// Frees places that name no line, or one that another names.
+/// Frees places that name no leg, or one that another names.
 fn mend_lines(words: &Array<Merge>, merge: u32, left: &Merge) {
     let found = lines(left);
     for (place, line) in found.iter().enumerate() {
@@ -144,13 +144,13 @@ fn free_place(words: &Array<Merge>, merge: u32, place: usize) {
     words.store(merge, of_line(place, field!(MergeLine, owner)), 0);
 }
 
-/// Empties a place. What its former line was first with stays with the rule.
+/// Empties a place. What its former leg was first with stays with the rule.
 fn clear_place(words: &Array<Merge>, merge: u32, (before, place): (&Merge, usize)) {
     let [firsts, ..] = before.line[place].counts;
     if before.format.count_bytes == 0 {
         words.add(merge, field!(Merge, firsts), firsts);
     }
-    // A packet of the former line that is in flight may count here meanwhile.
+    // A packet of the former leg that is in flight may count here meanwhile.
     let counted = of_line(place, field!(MergeLine, counts));
     words.add(merge, counted, firsts.wrapping_neg());
     for word in (0..size_of::<MergeLine>()).step_by(size_of::<u64>()) {

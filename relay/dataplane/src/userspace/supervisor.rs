@@ -219,7 +219,7 @@ impl Userspace {
             merges.keep(rule, merged.get(&rule).map(Vec::as_slice));
         }
         if let Err(error) = merges.drop_prepared().and_then(|()| merges.free()) {
-            tracing::debug!("memory of merged lines is not given back: {error}");
+            tracing::debug!("memory of merged legs is not given back: {error}");
         }
         let used = self.counted.values().filter_map(|counted| counted.gate);
         self.gates.release_others(Path::Userspace, used);

@@ -130,7 +130,7 @@ mod tests {
         );
         assert_eq!(
             lines[1].1,
-            "5 lost on all lines, 1 stream begun, 0 not remembered"
+            "5 lost on all legs, 1 stream begun, 0 not remembered"
         );
         assert_eq!(words(&lines[2].1), HEADER);
         assert_eq!(

@@ -13,14 +13,14 @@ use rules::rule::Rule;
 
 use super::{SECOND_NS, beyond, loses, unfit};
 
-/// Seconds in a row that a line has to be bad; what lasts for one lies in two of them.
+/// Seconds in a row that a leg has to be bad; what lasts for one lies in two of them.
 const BAD: u32 = 3;
 /// An input that has become the relayed one stays so for as long, unless it falls silent.
 const HOLD_NS: u64 = 5 * SECOND_NS;
-/// For so long a line that was left is not come back to.
+/// For so long a leg that was left is not come back to.
 const MEMORY_NS: u64 = 60 * SECOND_NS;
 
-/// What is known of how a rule's lines do.
+/// What is known of how a rule's legs do.
 #[derive(Debug, Default)]
 pub(super) struct Quality {
     active: String,
@@ -29,9 +29,9 @@ pub(super) struct Quality {
     /// What was counted when the second that is being judged began.
     began: Option<Counted>,
     bad_seconds: u32,
-    /// When a line was left.
+    /// When a leg was left.
     left_ns: BTreeMap<String, u64>,
-    /// To which line the daemon switches, and why, until that is seen.
+    /// To which leg the daemon switches, and why, until that is seen.
     asked: Option<Leave>,
 }
 
@@ -42,7 +42,7 @@ struct Counted {
     found: HealthCounters,
 }
 
-/// A line to switch to, and what is wrong with the one that is relayed.
+/// A leg to switch to, and what is wrong with the one that is relayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Leave {
     pub(crate) to: String,
@@ -50,7 +50,7 @@ pub(crate) struct Leave {
 }
 
 impl Quality {
-    /// Takes in a reading; says what to switch to, if the relayed line is to be left.
+    /// Takes in a reading; says what to switch to, if the relayed leg is to be left.
     pub(super) fn sample(
         &mut self,
         now_ns: u64,
@@ -101,14 +101,14 @@ impl Quality {
         Some(leave)
     }
 
-    /// Why another line is relayed now, if that is the daemon's doing.
+    /// Why another leg is relayed now, if that is the daemon's doing.
     pub(super) fn why(&mut self, to: &str) -> Option<String> {
         let asked = self.asked.take().filter(|asked| asked.to == to);
         asked.map(|asked| asked.why)
     }
 }
 
-/// What is wrong with the relayed line. Silence is not: that is the paths' to judge.
+/// What is wrong with the relayed leg. Silence is not: that is the paths' to judge.
 fn wrong(began: &Counted, now: &Counted, health: &Health, active: &str) -> Option<String> {
     let came = came(began, now, active);
     if came.packets == 0 {
@@ -154,14 +154,14 @@ mod tests {
         "239.3.1.1%eth2:5001",
     ];
 
-    /// Lines that are read every half second.
+    /// Legs that are read every half second.
     struct Bed {
         rule: Rule,
         quality: Quality,
         now_ns: u64,
         seen: LinesSeen,
         found: HealthCounters,
-        /// Packets of each line in half a second, and of them lost in a thousand.
+        /// Packets of each leg in half a second, and of them lost in a thousand.
         sends: [(u64, u64); 3],
     }
 
@@ -185,7 +185,7 @@ mod tests {
             }
         }
 
-        /// Goes on until a line is left, for so many seconds at most; does what is asked then.
+        /// Goes on until a leg is left, for so many seconds at most; does what is asked then.
         fn goes_on(&mut self, seconds: u64) -> Option<(u64, String)> {
             for reading in 1..=2 * seconds {
                 self.now_ns += HALF;
@@ -257,7 +257,7 @@ mod tests {
         while bed.goes_on(600).is_some() && bed.now_ns < start_ns + 300 * SECOND_NS {
             left += 1;
         }
-        // Each of three lines once a minute, with the hold in between.
+        // Each of three legs once a minute, with the hold in between.
         assert!((3..=15).contains(&left), "{left}");
     }
 

@@ -41,7 +41,7 @@ pub enum MergeProblem {
     BesideNone(String),
     /// Inputs that stand by for each other cannot be merged.
     #[error(
-        "merge: there is failover too; lines are merged or stand by for each other, so leave one \
+        "merge: there is failover too; legs are merged or stand by for each other, so leave one \
          of the two out"
     )]
     WithFailover,
@@ -49,16 +49,16 @@ pub enum MergeProblem {
     #[error("merge: has one input; give a second that brings the same, or leave merge out")]
     OneInput,
     /// More inputs than can be merged.
-    #[error("merge: has {0} inputs; at most {LINES_MAX} lines can be merged, so take some out")]
+    #[error("merge: has {0} inputs; at most {LINES_MAX} legs can be merged, so take some out")]
     TooManyInputs(usize),
     /// More inputs than can be merged by payload.
     #[error(
-        "merge: has {0} inputs; by=payload merges two lines, so take some out or merge by a number"
+        "merge: has {0} inputs; by=payload merges two legs, so take some out or merge by a number"
     )]
     TooManyForPayload(usize),
     /// An input that is more than one stream.
     #[error(
-        "merge: input {0} may be several streams; a line is one, so give each a rule of its own"
+        "merge: input {0} may be several streams; a leg is one, so give each a rule of its own"
     )]
     SeveralStreams(String),
 }

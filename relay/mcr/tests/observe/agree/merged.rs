@@ -125,7 +125,7 @@ fn said(rule: &RuleStats) -> Vec<String> {
     let merge = rule.merge.unwrap();
     assert_eq!(merge.streams, 1, "{rule:?}");
     let mut said = vec![format!(
-        "{} lost on all lines, 1 stream begun",
+        "{} lost on all legs, 1 stream begun",
         grouped(merge.lost)
     )];
     for input in &rule.inputs {
