@@ -90,7 +90,7 @@ pub struct Maps {
     pub limits: Array<Limit>,
     /// What is known of the streams of routes, by index in `route_table`.
     pub health: Array<Health>,
-    /// The continuity counters of those whose payload is looked at, by the same index.
+    /// The continuity counters of those whose payload is inspected, by the same index.
     pub pids: HashMap<u32, Pids>,
     /// What was found in packets of rules' former routes, by the rule's counter.
     pub past_health: HashMap<u32, PastHealth>,

@@ -92,7 +92,8 @@ impl Windows {
         }
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         // SAFETY: `index` is one of the struct merge that there are, and there are as many struct
-        // merge_block as is said, both of words that are only ever accessed atomically and may change through a shared
+        // merge_block as is said, both of words that are only ever accessed atomically and may
+        // change through a shared
         // reference; the C code checks each block's number against that, masks `line`, and reads
         // `length` bytes of the payload at most.
         let verdict = unsafe {

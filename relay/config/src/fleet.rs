@@ -20,7 +20,7 @@ const ENDPOINTS_MAX: usize = 16;
 
 /// How long a beat counts where nobody says otherwise.
 pub const HOLD: Duration = Duration::from_millis(1200);
-/// How long an input may be silent that another relay hears, where nobody says otherwise.
+/// How long an input may be silent that another relay receives, where nobody says otherwise.
 const INPUT_SILENCE: Duration = Duration::from_secs(2);
 /// How long an output may be down, where nobody says otherwise.
 const OUTPUT_DOWN: Duration = Duration::from_millis(500);
@@ -138,7 +138,7 @@ impl FleetSettings {
         self.hold.map_or(HOLD, |Hold(hold)| hold)
     }
 
-    /// How long an input may be silent that another relay hears.
+    /// How long an input may be silent that another relay receives.
     #[must_use]
     pub fn input_silence(&self) -> Duration {
         self.input_silence.unwrap_or(INPUT_SILENCE)

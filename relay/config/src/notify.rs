@@ -7,7 +7,7 @@ use rules::setting::{ANY, Form, TextForm, nested, settings};
 use serde::{Deserialize, Serialize};
 
 settings! {
-    /// Who is told of events.
+    /// Where events are posted.
     pub struct Notify {
         /// Where each event is posted as JSON, as in `http://10.0.0.9:8080/mcr`; http only.
         optional webhook: Webhook, otherwise: "none";

@@ -52,7 +52,7 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub join: Vec<StaticJoin>,
-    /// Who is told of events.
+    /// Where events are posted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub notify: Notify,
 }

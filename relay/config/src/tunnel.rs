@@ -13,7 +13,7 @@ use super::{InterfaceTable, Over};
 /// The port of VXLAN (RFC 7348 section 8).
 pub const TUNNEL_PORT: u16 = 4789;
 
-/// The network identifier that both ends use unless they are told another one.
+/// The network identifier that both ends use by default.
 pub const TUNNEL_ID: u32 = 1;
 
 /// The least that every IPv4 host can take in (RFC 791 section 3.1).

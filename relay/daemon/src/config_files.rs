@@ -124,7 +124,7 @@ fn parts(main: &Path) -> Result<Vec<PathBuf>, DaemonError> {
 fn is_part(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
     let named = name.ends_with(b".toml") && !name.starts_with(b".");
-    // What cannot be looked at is read, so that the error names it.
+    // What cannot be inspected is read, so that the error names it.
     named && fs::metadata(path).map_or(true, |there| there.is_file())
 }
 

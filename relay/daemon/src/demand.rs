@@ -32,7 +32,7 @@ const REST: u32 = 4;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Links(pub(crate) BTreeMap<Ifindex, Link>);
 
-/// What the driver is told.
+/// What the driver is given.
 #[derive(Debug, Default)]
 struct Told {
     links: Links,
@@ -106,7 +106,7 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Starts the driver, which has nothing to do until it is told interfaces.
+    /// Starts the driver, which has nothing to do until it is given interfaces.
     pub(crate) fn start(directory: &Path, events: Events) -> Self {
         let (sender_of_links, told) = watch::channel(Told::default());
         let (sender, listening) = watch::channel(Arc::default());

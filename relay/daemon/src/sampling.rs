@@ -26,7 +26,7 @@ pub(crate) async fn run(
     events: Events,
 ) {
     let mut seen = Seen::default();
-    // The first at once: what is counted until then is no news.
+    // The first at once: what is counted until then is not reported.
     let mut interval = None;
     loop {
         if let Some(interval) = interval.replace(INTERVAL) {

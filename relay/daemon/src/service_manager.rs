@@ -95,7 +95,7 @@ pub(crate) fn stored() -> Vec<(String, OwnedFd)> {
     taken.collect()
 }
 
-/// Tells a state, or notes it to be told later: only the last one counts.
+/// Reports a state, or notes it to be reported later: only the last one counts.
 fn tell(state: String) {
     *untold() = (!notify(&state)).then_some(state);
 }

@@ -85,9 +85,9 @@ pub(crate) struct Supervisor {
     pub(crate) signals: Signals,
     /// This daemon's restarts of each worker as last read.
     pub(crate) restarts: BTreeMap<u32, u64>,
-    /// What was known of the workers when they were last looked at.
+    /// What was known of the workers when they were last checked.
     pub(crate) workers: u64,
-    /// The host's notices heard of until the memberships were last looked at.
+    /// The host's notifications received until the memberships were last checked.
     pub(crate) notices: u64,
     /// The reading of the host that the rules were last carried out on.
     pub(crate) reading: u64,

@@ -123,7 +123,7 @@ impl ArrivalsReading {
             rules.extend(kernel.touched(&mut self.seen.kernel));
         }
         if let Some(userspace) = &dataplane.userspace {
-            // Before what they brought, so that what comes meanwhile is looked at once more.
+            // Before what they brought, so that what comes meanwhile is read once more.
             self.seen.frames = SharedCounters::frames(userspace.worker_memory());
             rules.extend(userspace.touched(&mut self.seen.userspace));
         }

@@ -59,7 +59,7 @@ impl Failovers {
         is_sound
     }
 
-    /// Lets packets of a rule pass by one leg at a time; says whether that is news. A rule without an
+    /// Lets packets of a rule pass by one leg at a time; says whether that changed. A rule without an
     /// active leg, or with one that is none any more, gets one: the first that delivers, or else the
     /// first, which gets its time.
     pub(crate) fn set(&mut self, rule: u32, failover: Failover) -> bool {

@@ -232,7 +232,7 @@ impl Kernel {
         self.control.merges.is_waiting()
     }
 
-    /// How many counters are looked at for that.
+    /// How many counters are read for that.
     pub(crate) fn counters(&self) -> u32 {
         self.control.used()
     }

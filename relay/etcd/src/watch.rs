@@ -159,7 +159,8 @@ impl Watch {
     /// Waits for the next changes. Nothing is lost if the future is dropped before it is ready.
     ///
     /// # Errors
-    /// [`Error::Compacted`] if a target's revision is gone, [`Error::Behind`] if it has not come yet, [`Error::Unavailable`] if the stream
+    /// [`Error::Compacted`] if a target's revision is gone, [`Error::Behind`] if it has not come
+    /// yet, [`Error::Unavailable`] if the stream
     /// broke, said nothing for too long, or its member has lost its leader, [`Error::Refused`] if
     /// the user may not read a target.
     pub async fn next(&mut self) -> Result<WatchBatch, Error> {
@@ -182,7 +183,7 @@ impl Watch {
         self.targets.push(target);
     }
 
-    /// Ends a target; nothing more is told of it.
+    /// Ends a target; nothing more is reported of it.
     pub fn cancel(&mut self, id: i64) {
         let watch_id = id;
         send(

@@ -1,7 +1,8 @@
 //! A relay's part in the fleet: what it decides from what it receives, without I/O and without a clock.
 //!
 //! [`Member::take`] takes what happened and the time, CLOCK_BOOTTIME of this host in ns, and
-//! [`Member::decide`] says what is to be done. Its invariant: at no instant are the gates of two relays open for one share
+//! [`Member::decide`] says what is to be done. Its invariant: at no instant are the gates of two
+//! relays open for one share
 //! (policies `stop` and `peers`), whatever is delayed, lost, repeated or stopped.
 
 mod beat;
@@ -79,7 +80,7 @@ pub struct Config {
 pub struct Patience {
     /// An output is down, or an input is not joined.
     pub down: u64,
-    /// An input is silent that another relay hears.
+    /// An input is silent that another relay receives.
     pub silent: u64,
 }
 

@@ -75,7 +75,7 @@ impl Secret {
     }
 }
 
-/// Where relays are heard.
+/// Where datagrams of relays arrive.
 #[derive(Debug)]
 pub struct Peers {
     socket: UdpSocket,

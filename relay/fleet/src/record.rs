@@ -50,7 +50,7 @@ enum Entry<I> {
     Decided(u64, u64),
 }
 
-/// The last that a member was told.
+/// The last that a member was given.
 #[derive(Debug)]
 pub struct Recorder {
     parts: VecDeque<Part>,
@@ -78,7 +78,7 @@ impl Recorder {
         recorder
     }
 
-    /// Notes what the member was told.
+    /// Notes what the member was given.
     pub fn took(&mut self, now: u64, input: &Input) {
         let since = self.since(now);
         self.note(&Entry::Took(since, input));

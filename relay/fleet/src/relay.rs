@@ -42,7 +42,7 @@ pub struct Config {
     pub settings: FleetSettings,
     /// The relay's name, which is the host's where the configuration gives none.
     pub relay: String,
-    /// The version of MCR that the others are told.
+    /// The version of MCR that the others are sent.
     pub version: String,
     /// What rules are permitted.
     pub permitted: Policy,
@@ -184,7 +184,7 @@ impl Relay {
         self.ask(|reply| Order::Fence(relay, reply)).await
     }
 
-    /// What the deciding part was told of late, for [`crate::record::replay`]: of so long and a minute
+    /// What the deciding part was given of late, for [`crate::record::replay`]: of so long and a minute
     /// more at most, as far as it is kept. It has no secret in it.
     ///
     /// # Errors

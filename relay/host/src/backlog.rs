@@ -110,9 +110,9 @@ pub enum Outcome {
 pub struct Backlog {
     setting: PathBuf,
     raises: bool,
-    /// Whether rules or host changed since it was looked at.
+    /// Whether rules or host changed since it was read.
     is_stale: bool,
-    /// What could not be raised, and why: it is told once.
+    /// What could not be raised, and why: it is reported once.
     refused: Option<String>,
 }
 

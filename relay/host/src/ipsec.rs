@@ -48,7 +48,7 @@ pub struct Ipsec {
     known: Option<Arc<Policies>>,
 }
 
-/// A message as it comes: what is heard is not looked into.
+/// A message as it comes, not parsed.
 #[derive(Clone, Debug)]
 pub struct Message {
     kind: u16,

@@ -143,7 +143,7 @@ struct Request {
 }
 
 impl Watch {
-    /// Grows with everything that is heard of the host's network, whether anything differs by it or not.
+    /// Grows with every notification of the host's network, whether anything differs by it or not.
     pub fn notices(&self) -> u64 {
         self.notices.load(Ordering::Relaxed)
     }

@@ -98,7 +98,8 @@ impl Offload {
     }
 
     /// Looks again, once in a while: at interfaces that nobody named if rules or host changed, or
-    /// if somebody else has to do with one or has not any more, and at what somebody switches on by hand where that costs
+    /// if somebody else has to do with one or has not any more, and at what somebody switches on by
+    /// hand where that costs
     /// packets. What [`Offload::settle`] would say, if it may have changed.
     pub fn follow(
         &mut self,
@@ -216,7 +217,7 @@ struct Judgement {
     interface: String,
     merge: bool,
     reason: String,
-    /// Whether it is told also where nothing is merged.
+    /// Whether it is shown also where nothing is merged.
     told: bool,
     /// A rule that would lose what is merged.
     loser: Option<String>,

@@ -55,7 +55,7 @@ pub struct Setting {
 pub struct Router {
     setting: Setting,
     timers: Timers,
-    /// The querier that was heard, and until when it counts.
+    /// The other querier, and until when it counts.
     other: Option<(IpAddr, Instant)>,
     next_query: Option<Instant>,
     startup_left: u8,

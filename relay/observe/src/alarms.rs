@@ -72,7 +72,7 @@ pub(crate) struct Row<R> {
     /// The words with which it begins, and what to do about it.
     pub(crate) begins: fn(&R) -> String,
     pub(crate) remedy: &'static str,
-    /// Kind and words with which it ends; none where its end is not told.
+    /// Kind and words with which it ends; none where its end is not reported.
     pub(crate) ends: Option<(&'static str, Words<R>)>,
     /// Words for it while it stands; none where nothing shows it then.
     pub(crate) stands: Option<Words<R>>,
@@ -85,7 +85,7 @@ type Words<R> = fn(&R, &Standing) -> String;
 pub(crate) type Told = (&'static str, String);
 
 impl<R> Row<R> {
-    /// What is to be told, if anything is.
+    /// What is to be reported, if anything is.
     pub(crate) fn told(&self, read: &R, turn: &Turn) -> Option<Told> {
         match turn {
             Turn::Begins => Some((self.kind, (self.begins)(read) + self.remedy)),

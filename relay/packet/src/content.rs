@@ -48,7 +48,7 @@ pub struct Guess {
 }
 
 impl Guess {
-    /// Bytes of a payload that are looked at: an RTP header with contributors and extension, and the
+    /// Bytes of a payload that are inspected: an RTP header with contributors and extension, and the
     /// first sync bytes behind it.
     pub const BYTES: usize = 320;
 

@@ -9,7 +9,7 @@ pub const FIRST_SHIFT: u32 = 10;
 /// Of how many packets of a rule on a core the kernel path looks at one; a power of two.
 pub const KERNEL_EVERY: u64 = 64;
 
-/// The packets looked at, by how long they stayed.
+/// The sampled packets, by how long they stayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Packets per bucket.

@@ -21,7 +21,7 @@ pub const DYNAMIC: u8 = 96;
 /// came later.
 pub const RTCP_PAYLOAD_TYPES: RangeInclusive<u8> = 64..=95;
 
-/// The fields of an RTP header that are looked at.
+/// The fields of an RTP header that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Payload type, without the marker bit.

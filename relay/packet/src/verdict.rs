@@ -29,7 +29,7 @@ pub enum DropReason {
     RateLimited = 2,
     /// Rule: a fragment that came before its datagram's first, or after that was forgotten, to a
     /// group that several rules take, or to an address of this host, whose other ports are not
-    /// relayed: whose it is cannot be told. Counted at the first of them.
+    /// relayed: its rule cannot be known. Counted at the first of them.
     FragmentUnknown = 3,
     /// Rule: the userspace path had no free buffer or queue slot.
     BufferExhausted = 4,
@@ -57,7 +57,7 @@ pub enum DropReason {
     Standby = 15,
     /// Rule: another leg, or the same, brought it before (`merge`).
     Duplicate = 16,
-    /// Rule: came so long after the other legs that copies cannot be told any more (`merge`).
+    /// Rule: came so long after the other legs that copies cannot be recognised any more (`merge`).
     Late = 17,
     /// Rule: not of the stream that the other legs bring (`merge`).
     Stray = 18,

@@ -16,7 +16,7 @@ use crate::setting::{Form, OptionProblem, options, words};
 pub const DEFAULT_SILENCE: Duration = Duration::from_millis(500);
 /// The most legs of a rule.
 pub const LINES_MAX: usize = 8;
-/// Shortest silence: what can be told from the scatter of arrivals.
+/// Shortest silence: what can be distinguished from the scatter of arrivals.
 const SILENCE_MIN: Duration = Duration::from_millis(1);
 /// Longest silence.
 const SILENCE_MAX: Duration = Duration::from_secs(60);

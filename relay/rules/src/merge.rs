@@ -28,7 +28,7 @@ pub const WINDOW_MAX: Duration = Duration::from_millis(500);
 /// The most legs of a rule that are merged.
 pub const LINES_MAX: usize = 4;
 
-/// How copies of a packet are told.
+/// How copies of a packet are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Merge {
     /// What tells that two packets are the same.

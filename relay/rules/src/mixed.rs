@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::endpoint::Endpoint;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 
-/// So many are told one by one.
+/// So many are reported one by one.
 const TOLD: usize = 8;
 /// So many pairs are compared at most: of thousands on one group the first are found.
 const COMPARED: usize = 1 << 20;

@@ -52,7 +52,7 @@ pub struct Row {
     pub remedy: &'static str,
 }
 
-/// Rows of one table are told by their keys.
+/// Rows of one table are known by their keys.
 impl PartialEq for Row {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key

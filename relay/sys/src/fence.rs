@@ -74,7 +74,7 @@ const FCNTL: &[c_int] = &[
     libc::F_SETFL,
 ];
 
-/// Closes the fence around the calling thread, and what it starts, for good. For a process of one
+/// Puts the calling thread into the sandbox, and what it starts, for good. For a process of one
 /// thread that has given up its capabilities: it also forbids new privileges, and keeps the
 /// process from being traced or dumped by anybody but root. Without `landlock` the file system is left
 /// to seccomp.

@@ -30,7 +30,7 @@ pub struct Membership {
     pub source: Option<IpAddr>,
 }
 
-/// In place of a group: the interface takes all there are (`allmulticast`), and nobody is told.
+/// In place of a group: the interface takes all there are (`allmulticast`), and no report is sent.
 pub const ALL: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Why a membership is not there.
@@ -126,7 +126,7 @@ impl Memberships {
         Ok(())
     }
 
-    /// Takes over what the adopted sockets joined and no claim told of, and says how much that was: a
+    /// Takes over what the adopted sockets joined and no claim named, and says how much that was: a
     /// process may be killed between a join or a leave and the word of it.
     pub fn claim_listed(&mut self, listed: &Listed) -> usize {
         let unknown = listed.iter().filter(|group| !self.held.contains_key(group));

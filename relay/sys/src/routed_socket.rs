@@ -24,7 +24,7 @@ pub struct SocketKind {
     pub cut: bool,
 }
 
-/// A datagram's headers, as such a socket is told them.
+/// A datagram's headers, as such a socket takes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers {
     /// Source address, of this host or not.
@@ -42,7 +42,7 @@ pub struct Headers {
 /// Bytes that [`Headers::control`] writes at most.
 pub(crate) const CONTROL: usize = 88;
 
-/// An address of nobody (RFC 7600, RFC 6666): what is bound to it hears nothing, and takes packets
+/// An address of nobody (RFC 7600, RFC 6666): what is bound to it receives nothing, and takes packets
 /// from nobody.
 const NOBODY: (Ipv4Addr, Ipv6Addr) = (
     Ipv4Addr::new(192, 0, 0, 8),

@@ -2,7 +2,8 @@
 //! burst, a death and the demo inside.
 //!
 //! The short form belongs to the ordinary tests; `make kernels` runs the whole matrix and writes
-//! docs/measurements/kernels.md. Kernels are kept in `target/kernels`. What cannot be had here is named and skipped.
+//! docs/measurements/kernels.md. Kernels are kept in `target/kernels`. What cannot be had here is
+//! named and skipped.
 //!
 //! `MCR_TEST_KERNELS` picks those that its words name (`6.1 newest`) or that have one of them in their
 //! names (`rt`); the others' rows stay in the document as they are. `MCR_TEST_SCALE` multiplies all

@@ -23,7 +23,7 @@ pub struct DemandStats {
     pub reports: u64,
     /// Groups, sources and hosts that there was no room for.
     pub refused: u64,
-    /// Why it is not heard who listens.
+    /// Why it cannot be known who listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

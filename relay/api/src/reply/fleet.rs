@@ -204,7 +204,7 @@ pub struct FleetRules {
     pub rules: Vec<RuleDocument>,
 }
 
-/// What a relay was told of late, as `mcr fleet record` writes it.
+/// What a relay was given of late, as `mcr fleet record` writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FleetRecord {
     /// The relay.

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::{Rates, Traffic};
 
-/// Which of the rules that match are told.
+/// Which of the rules that match are returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Part {
     /// How many that match stand before the first that is told.
@@ -25,7 +25,7 @@ pub struct Part {
 /// What was selected, and what all rules together do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Selection {
-    /// Which of the rules that match are told.
+    /// Which of the rules that match are returned.
     #[serde(flatten)]
     pub part: Part,
     /// How many of all rules do how, by the words of `state` in the query.

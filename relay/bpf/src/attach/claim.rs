@@ -57,7 +57,7 @@ fn is_the_same(opened: &File, directory: &Path) -> bool {
     inode(opened.metadata()) == inode(fs::metadata(directory))
 }
 
-/// Without it a process that is refused is only told less.
+/// Without it a process that is refused only learns less.
 fn sign(directory: &Path) {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let namespace = fs::read_link("/proc/thread-self/ns/net").unwrap_or_default();

@@ -19,7 +19,7 @@ const BARE: [u16; 9] = [768, 769, 776, 778, 823, 0xffff, 0xfffe, 519, PPP];
 /// Types among them whose devices have a link header of their own if their settings say so.
 const GRE: [u16; 2] = [778, 823];
 
-/// The longest link header that is told from others.
+/// The longest link header that is distinguished.
 const LONGEST: i32 = 255;
 /// `mark` in `struct __sk_buff`: which device is asked for.
 const MARK: usize = 2;

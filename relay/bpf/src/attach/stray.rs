@@ -41,7 +41,7 @@ struct Settings {
 }
 
 /// Lists those at these interfaces of the calling thread's network namespace that are pinned nowhere
-/// below `bpffs`. Without CAP_SYS_ADMIN no program can be looked at, and the list is empty.
+/// below `bpffs`. Without CAP_SYS_ADMIN no program can be inspected, and the list is empty.
 #[must_use]
 pub fn strays(bpffs: &Path, interfaces: &[u32]) -> Vec<Stray> {
     let attached = interfaces.iter().flat_map(|ifindex| {

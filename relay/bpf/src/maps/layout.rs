@@ -121,7 +121,7 @@ pub struct Route {
     pub lookup: u16,
     /// Index of its gate in `gates`; 0: none. Of one that is not there nothing passes.
     pub gate: u16,
-    /// Its own index plus one: its packets are looked at; 0: they are not.
+    /// Its own index plus one: its packets are inspected; 0: they are not.
     pub health: u32,
 }
 

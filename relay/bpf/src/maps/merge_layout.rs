@@ -200,7 +200,7 @@ pub struct Merge {
     pub unnumbered: u64,
     /// Packets, or payloads that are remembered, for which there was no room.
     pub unsettled: u64,
-    /// The route whose `health` all legs' packets are looked at for, plus one.
+    /// The route whose `health` all legs' packets are inspected for, plus one.
     pub watch: u32,
     /// The program's: a CPU is at it.
     pub watcher: u32,

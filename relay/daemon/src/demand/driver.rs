@@ -293,7 +293,8 @@ impl Driver {
                 }
             }
             Err(error) => {
-                // The link went down, or it is gone and another one has its number: that is told soon.
+                // The link went down, or it is gone and another one has its number: a notification
+                // follows soon.
                 tracing::debug!(%error, interface = place.0.0, "does not hear who listens");
                 self.open.remove(&place);
                 self.retry_at.get_or_insert(now + RETRY);

@@ -70,7 +70,7 @@ impl Verb {
     }
 }
 
-/// How many descriptors a process may hold for others. To be asked before it is fenced in.
+/// How many descriptors a process may hold for others. To be asked before it enters the sandbox.
 #[must_use]
 pub fn room() -> usize {
     sys::capability::descriptor_limit().saturating_sub(OWN)

@@ -34,11 +34,11 @@ pub(crate) struct DaemonHost {
     /// A stream that was heard is silent after a longer time without a packet, one that was not is not
     /// judged before.
     silence_ns: u64,
-    /// What was heard of each of the fleet's rules.
+    /// What was received of each of the fleet's rules.
     ears: Mutex<BTreeMap<String, Ear>>,
 }
 
-/// What was heard of a rule, in nanoseconds of `CLOCK_MONOTONIC`.
+/// What was received of a rule, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug)]
 struct Ear {
     since_ns: u64,
@@ -142,7 +142,7 @@ impl DaemonHost {
         ear.hear(read, self.silence_ns)
     }
 
-    /// Forgets what was heard of rules that are not here: what comes back is new.
+    /// Forgets what was received of rules that are not here: what comes back is new.
     fn forget_others(&self, view: &View) {
         let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
         ears.retain(|rule, _| view.rules.get(rule).is_some());

@@ -23,7 +23,7 @@ pub(crate) struct Joined {
 /// Reading the kernel's lists takes at most one part of so many of the time: 20,000 groups take some
 /// tenths of a second, and are therefore not compared every second.
 const REST: u32 = 50;
-/// The same while nothing is heard of the host's network: what goes unheard is rare.
+/// The same while no notification of the host's network comes: lost ones are rare.
 const LONG_REST: u32 = 5_000;
 
 impl Joined {

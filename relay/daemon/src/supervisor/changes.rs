@@ -181,7 +181,7 @@ impl Supervisor {
             snapshot.take_up(pending);
         }
         if snapshot.reading < self.reading {
-            // A change has read the host since: only what happened on the way is still news.
+            // A change has read the host since: only what happened meanwhile is new.
             snapshot.take_up(Snapshot {
                 reading: self.reading,
                 host: Host::clone(self.core.host()),
@@ -227,7 +227,7 @@ impl Supervisor {
             self.finish(step, &[], Vec::new());
         }
         if required.is_err() {
-            // What can be joined is; the rest is told of its rule, and tried again.
+            // What can be joined is; the rest is reported with its rule, and tried again.
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.update_view_of_memberships();
         }

@@ -41,7 +41,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets what was written down count, now that it is carried out; what that is news of.
+    /// Lets what was written down count, now that it is carried out; says what changed.
     pub(super) fn keep(&mut self, written: io::Result<Option<Prepared>>) -> Vec<Event> {
         let kept = written.and_then(|prepared| match prepared {
             Some(prepared) => self.running_store.commit(prepared).map(Some),

@@ -24,7 +24,7 @@ impl Supervisor {
         }
     }
 
-    /// Makes those of the first rules; what cannot be is told, and disturbs nothing else.
+    /// Makes those of the first rules; what cannot be is reported, and disturbs nothing else.
     pub(crate) async fn make_first_tunnels(
         &mut self,
         first: &Config,

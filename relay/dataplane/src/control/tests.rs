@@ -1,5 +1,5 @@
 //! A third executor: all that it has to bring is its memory and its hot path. Whose counters are whose, what
-//! limits, gates and failovers are, and what is told of it all is the control side's.
+//! limits, gates and failovers are, and all readings are the control side's.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;

@@ -13,7 +13,7 @@ pub(super) struct Entry {
     pub(super) placeholder: bool,
     /// What its packets pass by, as it stands in the map.
     pub(super) gate: u16,
-    /// What its packets are looked at for.
+    /// What its packets are inspected for.
     pub(super) inspection: Option<Inspection>,
     /// Whether answers to its copies go back to whoever sent the packets.
     pub(super) answered: bool,

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::inspection::content;
 use crate::kernel::key::Key;
 
-/// What the program is told to look for in a route's packets.
+/// What the program is to look for in a route's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inspection {
     content: u64,
@@ -109,7 +109,7 @@ impl Inspections {
         }
     }
 
-    /// Reads what an earlier process kept; these are the routes that are looked at.
+    /// Reads what an earlier process kept; these are the routes that are inspected.
     pub(super) fn adopt(
         &mut self,
         routes: impl Iterator<Item = (u32, Inspection)>,
@@ -141,7 +141,7 @@ impl Inspections {
         }
     }
 
-    /// Gives up the table of PIDs of a route whose packets are no longer looked at.
+    /// Gives up the table of PIDs of a route whose packets are no longer inspected.
     pub(super) fn end(&mut self, index: u32, inspection: Option<Inspection>) -> Result<(), Error> {
         if inspection.is_some_and(Inspection::looks_inside) {
             self.pids.remove(&[index])?;

@@ -206,7 +206,7 @@ impl KernelMemory {
     }
 
     /// Has a rule keep what was found in packets of one of its routes, before that goes; another is the one
-    /// that all its legs' packets are looked at for, if they are merged.
+    /// that all its legs' packets are inspected for, if they are merged.
     pub(super) fn keep_health(&mut self, entry: &Entry) {
         let rule = self.rule_counter(entry.word);
         if let Some(merge) = merge_of(self.identities.read(entry.word.counter).arbiter)

@@ -26,7 +26,7 @@ pub(super) struct Routes {
     settings: Array<Settings>,
     /// Every element, placeholders included.
     pub(super) entries: HashMap<Key, Entry>,
-    /// Those whose packets are looked at.
+    /// Those whose packets are inspected.
     inspected: HashSet<Key>,
     /// How many of them each interface has, to know where the program has to be attached.
     pub(super) entries_on: BTreeMap<u32, usize>,
@@ -110,7 +110,7 @@ impl Routes {
         Some(entry)
     }
 
-    /// Says in the settings whether packets to addresses of this host are looked at.
+    /// Says in the settings whether packets to addresses of this host are looked up.
     pub(super) fn publish_addresses(&self) {
         let addresses = self.addresses + self.answered;
         let settings = &self.settings;

@@ -23,7 +23,7 @@ pub(super) struct Known<T> {
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Book {
     pub(super) keys: Keys,
-    /// Newest revision that lists and watches have told.
+    /// Newest revision that lists and watches have reported.
     pub(super) revision: u64,
     pub(super) relays: BTreeMap<String, Known<RelayEntry>>,
     pub(super) shares: BTreeMap<String, Known<ShareEntry>>,
@@ -256,7 +256,7 @@ impl Member {
         self.session_listed(revision, beat);
     }
 
-    /// Notes a revision that a watch or a list has told.
+    /// Notes a revision that a watch or a list has reported.
     pub(super) fn heard_up_to(&mut self, revision: u64) {
         self.book.revision = self.book.revision.max(revision);
         self.newest = self.newest.max(revision);

@@ -12,7 +12,7 @@ use crate::member::{
 pub(super) struct Watched {
     pub(super) session: SessionNumber,
     modified: u64,
-    /// When this beat was first heard of here, and [`Member::waited`] then.
+    /// When this beat was first seen here, and [`Member::waited`] then.
     pub(super) seen: u64,
     waited: u64,
     /// The last one that made sense.

@@ -9,7 +9,7 @@ use crate::member::{Fitness, Member};
 /// How long a relay stays out of line for a share that it was not fit for and has no more, in ns. What
 /// it has not installed it cannot judge; then it is tried again.
 const MARKED_FOR: u64 = 60_000_000_000;
-/// Longest reason that others are told, in characters.
+/// Longest reason that is sent to others, in characters.
 const REASON_MAX: usize = 60;
 
 /// What was known of a share when it was taken away.

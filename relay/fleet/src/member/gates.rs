@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::keys::SessionNumber;
 use crate::member::{Command, FleetEvent, Member, PhaseName, faulty};
 
-/// The gates as the data plane was told.
+/// The gates as the data plane was given them.
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Gates {
     until: BTreeMap<String, u64>,
     /// Shares that people were told to be open, and when the first of them may have run out.
     open: BTreeSet<String>,
     runs_out: u64,
-    /// What the data plane was told to prepare.
+    /// What the data plane was asked to prepare.
     pub(super) installing: Option<BTreeSet<String>>,
     /// What the deadlines were derived from last.
     basis: Option<Basis>,

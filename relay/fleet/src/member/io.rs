@@ -136,7 +136,7 @@ pub enum Operator {
     Leave,
 }
 
-/// What a member is told. Each comes with the time of its handling.
+/// What a member is given. Each comes with the time of its handling.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Input {
     /// All watched keys, as they stood at `revision`, and this relay's own beat key: after the

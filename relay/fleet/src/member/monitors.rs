@@ -1,4 +1,5 @@
-//! Monitors: whom this relay lists, what they have promised it, and what it promises others.
+//! Monitors: the relays that this one lists in its beats and that alone may fence it, what they have
+//! promised it, and what it promises others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::placement::{Candidate, order};
 const ALL_MONITOR: usize = 8;
 /// How many monitors a relay has in a larger fleet.
 const MONITORS: usize = 3;
-/// A relay that etcd has not heard for so long is promised nothing more, in ns.
+/// A relay from which etcd has had nothing for so long is promised nothing more, in ns.
 const SILENT_MAX: u64 = 10_000_000_000;
 /// What is asked of a monitor that has not answered of late, in ms, the shortest promise there is: one
 /// that does not arrive is not to keep it from fencing a relay that hears nothing.

@@ -5,7 +5,7 @@ use crate::member::{
     FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Session, Txn, created, modified,
 };
 
-/// How long a process with this relay's name is told of after it was seen last, in ns.
+/// How long a process with this relay's name is reported after it was seen last, in ns.
 const RIVAL_FOR: u64 = 10_000_000_000;
 
 /// Where this relay stands with its session.

@@ -33,7 +33,7 @@ use crate::rules::Rules;
 const TICK: Duration = Duration::from_millis(20);
 /// How often the daemon is asked how it does.
 const LOOK: Duration = Duration::from_millis(100);
-/// So much of what is heard is acted on together, at most.
+/// So many notifications are acted on together, at most.
 const TOGETHER: usize = 64;
 /// Looks between two that publish what is known, if that has changed, and how many shares make it one more.
 const PUBLISHED: u32 = 2;
@@ -43,7 +43,7 @@ const REPEATED: u32 = 10;
 /// Looks between two that tell the others what was counted here.
 const COUNTED: u32 = 50;
 
-/// Where the engine hears from.
+/// What the engine receives from.
 pub(super) struct Ears {
     /// Its own tasks; each has few things under way at a time.
     pub(super) heard: mpsc::UnboundedReceiver<Heard>,
@@ -69,7 +69,7 @@ pub(super) struct Engine {
     pub(super) reading: Option<crate::keys::Current>,
     /// The same, if they could not be read, and at which look they are asked for again.
     pub(super) unread: Option<(crate::keys::Current, u32)>,
-    /// The member's news that were published last.
+    /// The member's changes that were published last.
     pub(super) told: u64,
     /// How often was looked.
     pub(super) looks: u32,
@@ -140,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// Notes why etcd is of no use. Who has a session is told of it by what becomes of its beats.
+    /// Notes why etcd is of no use. A relay with a session learns it from what becomes of its beats.
     fn note_away(&mut self, error: &etcd::Error) {
         let why = status::away(error);
         let has_session = self.member.phase() == PhaseName::Joined;

@@ -7,7 +7,7 @@ use crate::keys::Current;
 use crate::member::Input;
 use crate::rules::Rules;
 
-/// What the engine hears.
+/// What the engine receives.
 #[derive(Debug)]
 pub(super) enum Heard {
     Input(Input),

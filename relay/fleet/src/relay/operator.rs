@@ -31,7 +31,7 @@ type Reply<T> = oneshot::Sender<Result<T, Error>>;
 #[derive(Debug)]
 pub(super) enum Order {
     Leave(oneshot::Sender<()>),
-    /// What the member was told, of so long.
+    /// What the member was given, of so long.
     Record(Duration, Reply<Vec<u8>>),
     Counters(oneshot::Sender<Status>),
     Rules(Reply<FleetRules>),

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// It may come and go at the start, as with a host that boots.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// So many reasons are told, as their texts may vary.
+/// So many reasons are reported, as their texts may vary.
 const REASONS: usize = 8;
 /// So often where nothing changes.
 const SAME: Duration = Duration::from_secs(3600);
@@ -21,7 +21,7 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// Whether people are to be told of it now. Each reason is: the first may hide the one that matters.
+    /// Whether it is to be reported now. Each reason is: the first may hide the one that matters.
     pub(super) fn is_news(&mut self, why: &str, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         self.told.retain(|_, at| now < *at + SAME);
@@ -39,12 +39,12 @@ impl Outage {
         self.told.insert(why.to_owned(), now);
     }
 
-    /// Whether people were told, and it is not over.
+    /// Whether it was reported, and is not over.
     pub(super) fn is_told(&self) -> bool {
         !self.told.is_empty()
     }
 
-    /// It is over; says whether people were told of it.
+    /// It is over; says whether it had been reported.
     pub(super) fn is_over(&mut self) -> bool {
         self.since = None;
         !std::mem::take(&mut self.told).is_empty()

@@ -81,7 +81,7 @@ pub(super) fn away(error: &etcd::Error) -> String {
     }
 }
 
-/// What people are told of an event of the member, if anything.
+/// What is reported to people of an event of the member, if anything.
 pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
     let refused = |what: &str, why: &str| Event::RulesRefused {
         what: what.to_owned(),

@@ -48,7 +48,7 @@ pub(super) struct Follower {
     pub(super) lists_again: bool,
 }
 
-/// What is watched, and how far it was told.
+/// What is watched, and how far it was reported.
 struct Watched {
     fleet: WatchTarget,
     /// By relay; `None`: its beat was not read yet.

@@ -296,7 +296,7 @@ fn owner(link: &LinkMessage) -> Owner<'_> {
     }
 }
 
-/// What is told of a VXLAN interface; nothing of any other.
+/// What is known of a VXLAN interface; nothing of any other.
 fn vxlan(link: &LinkMessage) -> Option<&[InfoVxlan]> {
     let mut infos = link
         .attributes

@@ -147,7 +147,7 @@ fn text(
     lines.join("\n")
 }
 
-/// Adds what is told of an input.
+/// Adds what is known of an input.
 fn add_input(
     line: &mut impl FnMut(&str, String),
     rule: &RuleDocument,
@@ -188,7 +188,7 @@ fn add_input(
     more(line, number::all(InputStats::COUNTERS, input));
 }
 
-/// Adds what is told of an output that the rule writes as `to`.
+/// Adds what is known of an output that the rule writes as `to`.
 fn add_output(
     line: &mut impl FnMut(&str, String),
     to: &str,

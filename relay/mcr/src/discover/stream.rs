@@ -41,7 +41,7 @@ impl Stream {
     }
 }
 
-/// Everything that was heard.
+/// Everything that was received.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     pub(crate) known: BTreeMap<Key, Stream>,

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 
 /// An input is silent when its last packet came longer ago than this, in seconds.
 const SILENT: f64 = 10.0;
-/// As many silent inputs are told one by one.
+/// As many silent inputs are reported one by one.
 const EACH: usize = 8;
 /// As many streams that might be meant are named.
 const NAMED: usize = 3;

@@ -15,7 +15,7 @@ use super::repair::Repair;
 use super::snapshot::{Link, Snapshot};
 use crate::render::number;
 
-/// Packets in and out a second from which one CPU is told of: a quarter of what one passes on the
+/// Packets in and out a second from which one CPU is reported: a quarter of what one passes on the
 /// kernel path (docs/measurements/cores.md).
 const BUSY: f64 = 300_000.0;
 const ONLINE: &str = "/sys/devices/system/cpu/online";

@@ -51,7 +51,7 @@ struct State {
     is_started: bool,
     written: u64,
     lost: u64,
-    /// So many of those lost have been told of.
+    /// So many of those lost have been reported.
     told: u64,
 }
 

@@ -11,7 +11,7 @@ use packet::verdict::DropReason;
 /// Samples that are remembered, each of the rules that were told.
 pub(super) const KEPT: usize = 121;
 
-/// Rules that are not told at the moment and whose past is kept.
+/// Rules that the daemon does not send at the moment and whose past is kept.
 const PASTS_KEPT: usize = 4096;
 
 /// Packets and bits per second.

@@ -102,7 +102,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes in news.
+    /// Takes in what changed.
     pub(crate) fn take(&mut self, news: News) {
         match news {
             News::Stats(query, stats, status) => {

@@ -57,7 +57,7 @@ impl Screen {
         part.filter(|part| part.total > WINDOW as u64)
     }
 
-    /// Says whether what is told has the order and the filter that are chosen.
+    /// Says whether the reply has the order and the filter that are chosen.
     fn is_answered(&self) -> bool {
         let query = self.query();
         let of = |query: &StatsQuery| (query.order, query.filter.clone(), query.labels.clone());
@@ -72,7 +72,7 @@ impl Screen {
         })
     }
 
-    /// Selects the rule that was gone to, once it is told.
+    /// Selects the rule that was gone to, once the daemon has sent it.
     pub(super) fn reach_goal(&mut self) {
         let Some(goal) = self.goal else {
             return;

@@ -25,7 +25,7 @@ pub(crate) fn beyond(health: &Health, packets: f64, bits: f64) -> Option<String>
     outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")))
 }
 
-/// Says whether none of the packets that were looked at is what it has to be.
+/// Says whether none of the inspected packets is what it has to be.
 pub(crate) fn unfit(found: &HealthCounters, content: Content) -> Option<String> {
     let (content, fitting) = match content {
         Content::Rtp => ("RTP", found.rtp_packets),

@@ -113,7 +113,7 @@ pub(crate) struct DropNews {
 }
 
 impl Losses {
-    /// Takes in a reading; `adopted`: what was dropped before it is not news.
+    /// Takes in a reading; `adopted`: what was dropped before it is not reported.
     pub(crate) fn sample(
         &mut self,
         now_ns: u64,
@@ -142,7 +142,7 @@ impl Losses {
         news
     }
 
-    /// Whether what was dropped is still to be told of when no packet comes any more.
+    /// Whether drops are still to be reported when no packet comes any more.
     pub(crate) fn go_on(&self) -> bool {
         let mut ledgers = [&self.rule].into_iter().chain(self.outputs.values());
         ledgers.any(|ledger| ledger.some.any() || ledger.starved_since_ns.is_some())
@@ -310,7 +310,7 @@ pub(crate) fn lost<'a>(drops: impl Iterator<Item = &'a Drops>) -> u64 {
     lost.fold(0, |sum, (_, count)| sum.saturating_add(count))
 }
 
-/// That an output is down is told by itself.
+/// That an output is down is reported by itself.
 const fn is_news(reason: DropReason) -> bool {
     !reason.is_meant()
         && !matches!(

@@ -22,7 +22,7 @@ use crate::events::kind::{INPUT_SWITCHED, STREAM_RESTARTED};
 pub(super) use rows::ROWS;
 use rows::{EPOCH_NS, Reading};
 
-/// Shortest silence that is told of: the counters are read twice a second.
+/// Shortest silence that is reported: the counters are read twice a second.
 const SILENCE_MIN: Duration = Duration::from_secs(1);
 /// What is known of a rule's legs.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub(crate) struct Legs {
 
 #[derive(Debug)]
 struct Leg {
-    /// When its last packet came, or when it was first looked at.
+    /// When its last packet came, or when it was first read.
     last_ns: u64,
     counts: LineStats,
     epoch: Epoch,
@@ -64,7 +64,7 @@ impl Legs {
         rule.enabled && (stand_by || are_merged)
     }
 
-    /// Takes in a reading. What was counted before the first is not news, nor is, if it is `adopted`,
+    /// Takes in a reading. What was counted before the first is not reported, nor is, if it is `adopted`,
     /// what was switched.
     pub(crate) fn sample(
         &mut self,
@@ -218,7 +218,7 @@ impl Leg {
             still: grown(counts.still, before.still),
             ..limits
         };
-        // All that a silent leg lacks is told by its silence.
+        // Its silence explains all that a silent leg lacks.
         if self.read.silent_ns.is_none() {
             self.read.skew_ns = counts.skew_seconds.ns;
             // Numbers that are still on their way weigh alike at the begin and at the end.
@@ -236,7 +236,7 @@ impl Leg {
         let read = &self.read;
         let levels = ROWS.iter().map(|row| (row.condition)(read)).enumerate();
         let turns = self.alarms.sample(now_ns, levels).into_iter();
-        // Of a silent leg nothing else is told to be over.
+        // Of a silent leg the end of nothing else is reported.
         let is_news = |turn: &Turn| *turn == Turn::Begins || read.silent_ns.is_none();
         let news = turns.filter(|(_, turn)| is_news(turn));
         news.filter_map(|(row, turn)| ROWS[row].told(read, &turn))

@@ -151,7 +151,7 @@ fn of_names(old: &Host, new: &Host) -> Vec<Event> {
 
 /// Destinations that are reached in another way than before.
 fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
-    // Of several outputs to one destination it is told once.
+    // Of several outputs to one destination it is reported once.
     let mut told = BTreeSet::new();
     for (query, now) in &new.next_hops {
         if old.next_hops.get(query).is_none_or(|before| before == now) {

@@ -9,7 +9,7 @@ use rules::rule::Rule;
 
 use crate::view::RuleState;
 
-/// The most hosts that are told of one rule.
+/// The most hosts that are listed of one rule.
 const TOLD_MAX: usize = 1000;
 
 /// The interfaces that outputs on demand lead to.

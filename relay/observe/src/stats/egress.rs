@@ -151,7 +151,7 @@ impl Inner {
         self.links = outputs.filter_map(|output| output.link).collect();
     }
 
-    /// What had been dropped when a link came into use is no news.
+    /// What had been dropped when a link came into use is not reported.
     fn take(
         &mut self,
         now_ns: u64,

@@ -125,7 +125,7 @@ pub fn text(
     page.finish()
 }
 
-/// What is told of rules.
+/// What is shown of rules.
 fn rule_families(page: &mut Page, all: &[RuleStats], possible: &[PossibleDrops]) {
     rules(page, all);
     inputs(page, all);

@@ -111,7 +111,7 @@ impl News {
             let event = events::stream(&rule.name, state, reason.as_deref());
             self.streams.push(event);
         }
-        // Merged legs are told of one by one, and who reflects waits for nobody.
+        // Merged legs are reported one by one, and a rule that reflects expects nothing.
         let is_judged =
             rule.enabled && rule.health.is_none() && rule.reflect.is_none() && rule.merge.is_none();
         if let Some(pause) = stream.pause(now_ns, Some(silence).filter(|_| is_judged), adopted) {

@@ -50,11 +50,11 @@ pub(super) struct Stream {
     pub(super) legs: Option<Box<Legs>>,
     /// What is known of its pauses, where it is not watched.
     pauses: Pauses,
-    /// When it is to be looked at although no packet came, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// When it is to be read although no packet came, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) due_ns: Option<u64>,
 }
 
-/// Whether time alone may change what is told of a stream.
+/// Whether time alone may change what is shown of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     /// It may, at any time.
@@ -151,7 +151,7 @@ impl Stream {
             watched.outside = Some((now_ns, outside));
         }
         let judged = self.judge(now_ns, &watched);
-        // A stream that is well from its beginning is no news.
+        // A stream that is well from its beginning is not reported.
         let trouble = u64::from(judged.0 != State::Up);
         let turns =
             { &mut watched.alarms }.sample(now_ns, [(judged.0, (trouble, Alarm::above(0)))]);

@@ -17,7 +17,7 @@ pub(super) struct Streams {
     pub(super) rules: Arc<RuleSet>,
     /// Of a rule that nothing ever came for, and that is not watched, there is none.
     streams: BTreeMap<Place, Stream>,
-    /// Those that are looked at with every sample.
+    /// Those that are read with every sample.
     awake: BTreeSet<Place>,
     /// Those at rest that something becomes of without a packet, and when, in nanoseconds of
     /// `CLOCK_MONOTONIC`.
@@ -26,7 +26,7 @@ pub(super) struct Streams {
     asked_ns: Option<u64>,
     /// When rules came, in nanoseconds of `CLOCK_MONOTONIC`: of those that nothing ever came for.
     made_ns: BTreeMap<Place, u64>,
-    /// When the first reading and the last one were: what was counted until the first is no news.
+    /// When the first reading and the last one were: what was counted until the first is not reported.
     pub(super) read_ns: Option<(u64, u64)>,
     /// The past of all rules together.
     pub(super) all: Ring,
@@ -97,7 +97,7 @@ impl Streams {
         self.due.first().map(|(due_ns, _)| *due_ns)
     }
 
-    /// Says whether some are looked at with every sample.
+    /// Says whether some are read with every sample.
     pub(super) fn is_any_awake(&self) -> bool {
         !self.awake.is_empty()
     }
@@ -109,7 +109,7 @@ impl Streams {
         Span::new(begun_ns, before_ns, now_ns)
     }
 
-    /// Has a stream looked at by `sample`, as if it had been at the last reading, at `before_ns`, too;
+    /// Has a stream read by `sample`, as if it had been at the last reading, at `before_ns`, too;
     /// afterwards it rests if it may.
     pub(super) fn look(
         &mut self,

@@ -19,7 +19,7 @@ pub struct Ts {
     pub packets: u64,
     /// Packets that do not go on from the last one of their PID.
     pub continuity_errors: u64,
-    /// Packets that the sender marks as broken; nothing else of them is looked at.
+    /// Packets that the sender marks as broken; nothing else of them is read.
     pub transport_errors: u64,
     /// Packets that do not begin with the sync byte.
     pub sync_errors: u64,

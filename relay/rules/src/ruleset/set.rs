@@ -156,7 +156,8 @@ impl RuleSet {
     }
 
     /// Counts the memberships that all rules need on a host with these links, each interface that is
-    /// named and not there included. A number up to `enough` may be too large: no more is counted than it takes
+    /// named and not there included. A number up to `enough` may be too large: no more is counted
+    /// than it takes
     /// to know that there are not more.
     #[must_use]
     pub fn memberships<'a>(

@@ -522,7 +522,7 @@ fn small_change() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
 
 #[test]
 fn looks_at_few_rules_to_judge_one_more() {
-    // Each rule's outputs feed nothing; only the new one is looked at.
+    // Each rule's outputs feed nothing; only the new one is checked.
     let rules = (0..2000).map(|n| {
         let input = format!("239.1.1.1%eth0:{}", n + 1);
         rule(

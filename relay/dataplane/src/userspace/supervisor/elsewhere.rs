@@ -158,7 +158,7 @@ mod tests {
         let mut expected = vec![same, around, within];
         expected.sort();
         assert_eq!((gone, come), (vec![], expected));
-        // What stays is not told again.
+        // What stays is not sent again.
         let again = elsewhere.changes(&TableDiff::default(), None);
         assert_eq!(again, (vec![], vec![]));
         let (gone, come) =

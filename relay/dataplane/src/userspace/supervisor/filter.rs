@@ -105,7 +105,8 @@ pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> 
     program.finish()
 }
 
-/// Takes UDP behind a tag within the frame: there the kernel has IP on a VLAN interface with `reorder_hdr off`
+/// Takes UDP behind a tag within the frame: there the kernel has IP on a VLAN interface with
+/// `reorder_hdr off`
 /// alone.
 fn take_tagged(program: &mut Program) {
     program.load_word(12);
@@ -168,7 +169,7 @@ fn take_ipv6(program: &mut Program, addresses: &Wanted<'_, Ipv6Addr>, ip_offset:
             program.when(u32::from(udp::PROTOCOL), |program| {
                 take_ports(program, ports, ip_offset + ipv6::HEADER as u32);
             });
-            // What stands behind extension headers cannot be told here.
+            // What stands behind extension headers cannot be known here.
             program.refuse_if(TCP);
             program.refuse_if(ICMPV6);
             program.take(WHOLE);

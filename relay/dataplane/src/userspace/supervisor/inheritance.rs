@@ -29,7 +29,7 @@ use crate::userspace::shared::state::SharedState;
 
 /// Longest a worker may take to forward what is in its rings.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often it is looked at meanwhile.
+/// How often it is checked meanwhile.
 const STEP: Duration = Duration::from_micros(50);
 
 /// Names a descriptor, with the layout of what is behind it.

@@ -1,6 +1,7 @@
 //! The supervisor's duplicates of a worker's taps.
 //!
-//! It needs them to open and filter the taps and to read the kernel's statistics. The price: a dead worker's tap would stay in its `packet_fanout` group and swallow its share, so
+//! It needs them to open and filter the taps and to read the kernel's statistics. The price: a dead
+//! worker's tap would stay in its `packet_fanout` group and swallow its share, so
 //! whoever sees the worker's end must call [`Taps::close`] at once.
 
 use std::collections::BTreeMap;

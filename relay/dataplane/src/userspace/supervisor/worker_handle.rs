@@ -250,7 +250,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Waits until the process, if there is one, has done all it was told.
+    /// Waits until the process, if there is one, has done all it was sent.
     ///
     /// # Errors
     /// The conversation's.

@@ -119,7 +119,7 @@ impl Watches {
         self.make_room();
     }
 
-    /// Looks at the payload of a packet of what is watched; every segment of a super-packet is looked at.
+    /// Inspects the payload of a packet of what is watched, every segment of a super-packet.
     #[inline]
     pub(super) fn observe(
         &mut self,
@@ -137,7 +137,7 @@ impl Watches {
         };
         if !is_judged {
             if verdict == Verdict::Dropped(DropReason::Standby) {
-                // Packets of it are not looked at: it begins anew.
+                // Its packets are not inspected: it begins anew.
                 watched.watch.rtp.is_followed = false;
             }
             return;

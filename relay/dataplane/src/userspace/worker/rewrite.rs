@@ -39,7 +39,7 @@ pub(super) struct CompiledRoute {
     pub gate: Option<u16>,
     /// Whether packets may leave coalesced: not where outputs judge each of them.
     pub coalesce: bool,
-    /// What is watched when packets are looked at for the stream's health.
+    /// What is watched when packets are inspected for the stream's health.
     pub subject: Option<Subject>,
     /// Whether the budget applies to an output.
     pub unicast: bool,

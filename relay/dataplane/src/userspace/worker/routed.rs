@@ -91,7 +91,7 @@ impl RoutedSockets {
     }
 }
 
-/// What a socket is told of a datagram's copy, which begins with these headers, and its payload.
+/// What a socket takes of a datagram's copy, which begins with these headers, and its payload.
 ///
 /// # Errors
 /// Why no socket can send it: a fragment, or a checksum that is wrong and would be right then.

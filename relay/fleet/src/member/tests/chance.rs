@@ -7,7 +7,8 @@ use super::settings;
 use super::sim::{MS, Settings, Sim};
 use crate::keys::Policy;
 
-/// A silence is told after half of `input_silence` and half a second at most, and is waited for the other half.
+/// A silence is reported after half of `input_silence` and half a second at most, and is waited for
+/// the other half.
 const SILENCE: u64 = 2600 * MS;
 /// What a transaction or two and a tick take, and clocks' drift.
 const SLACK: u64 = 500 * MS;

@@ -95,7 +95,7 @@ fn a_holder_that_never_heard_what_another_hears_gives_it_away_and_is_named() {
     }
 }
 
-/// Whoever hears a source first that starts again has no cause to be given anything.
+/// The relay that first receives a source that starts again has no cause to be given anything.
 #[test]
 fn a_source_that_starts_again_moves_nothing() {
     for seed in 0..6 {

@@ -65,7 +65,7 @@ pub(super) struct Host {
     ppm: i64,
     pub(super) gates: BTreeMap<String, u64>,
     saved: Option<Session>,
-    /// What the data plane was told to prepare last.
+    /// What the data plane was last asked to prepare.
     install: BTreeSet<String>,
     pub(super) etcd_cut_until: u64,
     pub(super) peers_cut_until: u64,

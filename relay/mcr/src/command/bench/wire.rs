@@ -16,7 +16,7 @@ use traffic::endpoint::{self, Listen};
 use crate::command::traffic_run::usage;
 use crate::failure::Failure;
 
-/// Where a verifier listens unless told otherwise.
+/// Where a verifier listens by default.
 const LISTEN: &str = "127.0.0.1:2544";
 
 /// Measure a relay, or whatever forwards multicast, over real interfaces.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::discover::{Interface, Joined, Key, LIMIT, Listener, Stream, input, taker};
 use crate::render;
 
-/// Everything that was heard.
+/// Everything that was received.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// How long it was listened.

@@ -106,7 +106,7 @@ const SECTIONS: &[Section] = &[
         "Settings of an interface.",
         &[InterfaceTable::ROWS],
     ),
-    Section("[notify]", "Who is told of events.", &[Notify::ROWS]),
+    Section("[notify]", "Where events are posted.", &[Notify::ROWS]),
 ];
 
 /// The page.

@@ -34,7 +34,7 @@ pub(crate) struct Bridge {
     pub(crate) snoops: bool,
     /// Whether it asks for members itself.
     pub(crate) asks: bool,
-    /// Address of a querier that it hears elsewhere.
+    /// Address of another querier.
     pub(crate) hears: Option<IpAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! What is told of legs, reading by reading.
+//! What is reported of legs, reading by reading.
 
 use dataplane::counters::{MergeCounters, MergeSeen, MergeStats, Traffic};
 use rules::document::RuleDocument;

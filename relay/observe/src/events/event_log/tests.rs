@@ -85,7 +85,7 @@ fn what_comes_together_is_heard_in_full_and_kept_coalesced() {
     let kept = kept(&log);
     assert_eq!(kept.len(), 6);
     assert_eq!(kept[5].event.message, told[0]);
-    // Who left amid them is told of all again, and misses nothing.
+    // Who left amid them gets all again, and misses nothing.
     let (told, missed) = heard(&mut log.subscribe(Begin::After(kept[5].number - 7), false));
     assert_eq!((told.len(), missed), (1, 0));
     let (told, missed) = heard(&mut log.subscribe(Begin::After(kept[4].number), false));

@@ -11,7 +11,7 @@ use super::report::{Groups, Report, Throughput};
 use super::text::limits;
 use crate::render;
 
-/// Loss below this, in percent, is looked at a second time, as the search does.
+/// Loss below this, in percent, is measured a second time, as the search does.
 const DISTURBANCE_PERCENT: f64 = 1.0;
 /// Groups are counted at this share of the rate that all of them pass: their number shall be what
 /// changes.
