@@ -31,41 +31,41 @@ pub struct SendReport {
     /// Faults injected on purpose; absent when none were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub injected: Option<Injected>,
-    /// By line, where lines carry the same packets; absent elsewhere.
+    /// By leg, where legs carry the same packets; absent elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<LineReport>,
-    /// Of all lines together; absent where there are none.
+    /// Of all legs together; absent where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub union: Option<UnionReport>,
 }
 
-/// What went on a line, in packets.
+/// What went on a leg, in packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineReport {
-    /// Where the line leads.
+    /// Where the leg leads.
     pub to: String,
     /// Went on it, repeats included.
     pub sent: u64,
-    /// Of these, left before any other line's copy.
+    /// Of these, left before any other leg's copy.
     pub first: u64,
     /// Left out by chance.
     pub lost: u64,
-    /// Left out because the line was cut.
+    /// Left out because the leg was cut.
     pub cut: u64,
     /// Sent twice.
     pub duplicated: u64,
     /// Sent after their successor.
     pub reordered: u64,
-    /// Went on other lines only.
+    /// Went on other legs only.
     pub missed: u64,
 }
 
-/// What went on the lines of one run, in numbers: each counts once.
+/// What went on the legs of one run, in numbers: each counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnionReport {
     /// Made.
     pub numbers: u64,
-    /// Went on one line at least.
+    /// Went on one leg at least.
     pub on_any: u64,
     /// Went on none, between the first and the last that went on any.
     pub lost: u64,
@@ -138,7 +138,7 @@ pub struct EndpointReport {
 }
 
 impl EndpointReport {
-    /// Holds what arrived against what the sender put on its lines.
+    /// Holds what arrived against what the sender put on its legs.
     pub fn judge(&mut self, sent: &UnionReport) {
         let tally = &self.tally;
         let received = tally
@@ -155,10 +155,10 @@ impl EndpointReport {
     }
 }
 
-/// What arrived of one stream that was sent on several lines, in numbers: each counts once.
+/// What arrived of one stream that was sent on several legs, in numbers: each counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judgement {
-    /// Went on one line at least.
+    /// Went on one leg at least.
     pub on_any: u64,
     /// Arrived.
     pub received: u64,
@@ -171,7 +171,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Says whether all that was sent on any line arrived, and each once.
+    /// Says whether all that was sent on any leg arrived, and each once.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         self.missing == 0 && self.twice == 0 && self.received == self.on_any

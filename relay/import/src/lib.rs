@@ -5,6 +5,8 @@
 //!            └────────────────────┴──> remarks: what was not taken over, line by line
 //! ```
 //!
+//! A further kind of file is a reader here, and its word in `read`.
+//!
 //! Pure: no I/O, no clock. Whatever the bytes, nothing panics, and what is made is a valid set of rules.
 
 mod address;

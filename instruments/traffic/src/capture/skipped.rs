@@ -1,5 +1,5 @@
-//! What a replay leaves out of a capture, told by reason: a user who asked for a stream and gets less
-//! of it must see why.
+//! What a replay leaves out of a capture, reported by reason: a user who asked for a stream and gets
+//! less of it must see why.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! One of several lines that carry the same packets, as the command line writes it:
+//! One of several legs that carry the same packets, as `--line` writes it:
 //! `239.1.1.1%eth0:5001,lose=5%,burst=10,delay=40ms,jitter=2ms,cut=3s-5s,duplicate=1%`.
 
 use std::ops::Range;
@@ -26,7 +26,7 @@ const DELAY_MAX: Duration = Duration::from_secs(10);
 /// The most packets lost in a row on purpose.
 const BURST_MAX: u64 = 1_000_000;
 
-/// A line: where it leads, and what goes wrong on it.
+/// A leg: where it leads, and what goes wrong on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// One group or address, and one port.
@@ -35,7 +35,7 @@ pub struct Line {
     pub faults: LineFaults,
 }
 
-/// What goes wrong on a line on purpose.
+/// What goes wrong on a leg on purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineFaults {
     /// Percentage of packets left out.
@@ -46,7 +46,7 @@ pub struct LineFaults {
     pub delay: Duration,
     /// Longest time beyond `delay`; packets stay in order.
     pub jitter: Duration,
-    /// Times after the start, at the line's end, in which nothing passes.
+    /// Times after the start, at the leg's end, in which nothing passes.
     pub cuts: Vec<Range<Duration>>,
     /// Percentage of packets sent twice.
     pub duplicate: f64,
@@ -68,7 +68,7 @@ impl Default for LineFaults {
     }
 }
 
-/// What is wrong with a line.
+/// What is wrong with a leg.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum LineError {
     /// Its destination.
@@ -120,7 +120,7 @@ impl FromStr for Line {
         for part in parts {
             let pair = part.split_once('=');
             let (key, value) = pair.ok_or_else(|| LineError::Form(part.to_owned()))?;
-            // A line may be cut several times.
+            // A leg may be cut several times.
             if key != "cut" && seen.contains(&key) {
                 return Err(LineError::Twice(key.to_owned()));
             }

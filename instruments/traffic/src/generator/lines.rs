@@ -1,7 +1,7 @@
-//! The same packets on several lines, each with faults of its own.
+//! The same packets on several legs, each with faults of its own.
 //!
-//! What becomes of a packet on a line is a function of seed, line, number and due time, whatever the
-//! timing of the run was. A line keeps its packets in order, but for those reordered on purpose.
+//! What becomes of a packet on a leg is a function of seed, leg, number and due time, whatever the
+//! timing of the run was. A leg keeps its packets in order, but for those reordered on purpose.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,18 +20,18 @@ pub(super) struct Copy {
     pub(super) number: u64,
     /// Which of the streams it belongs to, and its number there, to judge the order by.
     pub(super) place: (usize, u64),
-    /// When the packet was meant to leave, in nanoseconds of CLOCK_REALTIME: on every line the same.
+    /// When the packet was meant to leave, in nanoseconds of CLOCK_REALTIME: on every leg the same.
     pub(super) intended_ns: u64,
     /// When the copy leaves, in nanoseconds after the start.
     due_ns: u64,
 }
 
-/// All lines of a run.
+/// All legs of a run.
 pub(super) struct Lines {
     lines: Vec<Line>,
-    /// The line whose copy left last: what is due at once leaves line by line.
+    /// The leg whose copy left last: what is due at once leaves leg by leg.
     latest: usize,
-    /// What left on any line, by stream.
+    /// What left on any leg, by stream.
     left: Vec<Option<Sequence>>,
     numbers: u64,
     on_any: u64,
@@ -54,7 +54,7 @@ struct Line {
 }
 
 impl Lines {
-    /// The lines that `options` ask for; `None` where each destination is a stream of its own.
+    /// The legs that `options` ask for; `None` where each destination is a stream of its own.
     pub(super) fn of(options: &Options) -> Option<Self> {
         let line = |(index, faults): (usize, &LineFaults)| {
             let to = &options.destinations[index];
@@ -81,7 +81,7 @@ impl Lines {
         delays.max().unwrap_or_default()
     }
 
-    /// Puts a packet on the lines, due on all of them at the same time.
+    /// Puts a packet on the legs, due on all of them at the same time.
     pub(super) fn put(&mut self, number: u64, place: (usize, u64), due_ns: u64, intended_ns: u64) {
         let copy = Copy {
             number,
@@ -110,7 +110,7 @@ impl Lines {
         fronts.map(|copy| copy.due_ns).min()
     }
 
-    /// The copy that leaves next, and on which line.
+    /// The copy that leaves next, and on which leg.
     pub(super) fn next(&self) -> Option<(usize, Copy)> {
         let count = self.lines.len();
         let lines = (0..count).map(|step| (self.latest + step) % count);
@@ -118,7 +118,7 @@ impl Lines {
         fronts.min_by_key(|(_, copy)| copy.due_ns)
     }
 
-    /// Takes note that the next copy of a line has left.
+    /// Takes note that the next copy of a leg has left.
     pub(super) fn leave(&mut self, line: usize) {
         self.latest = line;
         let Some(copy) = self.lines[line].waiting.pop_front() else {
@@ -220,7 +220,7 @@ impl Line {
         true
     }
 
-    /// When a copy comes to the line's end: not before the one in front of it.
+    /// When a copy comes to the leg's end: not before the one in front of it.
     fn due_ns(&self, copy: &Copy) -> u64 {
         let jitter = clock::nanoseconds(self.faults.jitter);
         let bits = random::bits(self.seed, Choice::Jitter, copy.number);
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Runs so many packets, a millisecond apart; returns line and number of each copy in order.
+    /// Runs so many packets, a millisecond apart; returns leg and number of each copy in order.
     fn run(options: &Options, count: u64) -> (Lines, Vec<(usize, u64)>) {
         let mut lines = Lines::of(options).unwrap();
         let mut left = Vec::new();
@@ -345,7 +345,7 @@ mod tests {
     fn a_late_line_is_behind_by_its_delay_and_first_only_where_the_other_lost() {
         let (lines, left) = run(&options(&[",lose=5%", ",delay=40ms"]), 1000);
         let at = |line, number| left.iter().position(|&one| one == (line, number)).unwrap();
-        // Some forty packets of the first line leave in between.
+        // Some forty packets of the first leg leave in between.
         let before = numbers(&left[..at(1, 100)], 0);
         assert!((130..=140).contains(before.last().unwrap()), "{before:?}");
         let [a, b] = &lines.reports()[..] else {
@@ -361,7 +361,7 @@ mod tests {
     fn nothing_passes_while_a_line_is_cut() {
         let (lines, left) = run(&options(&[",delay=10ms,cut=200ms-300ms", ""]), 1000);
         let passed = numbers(&left, 0);
-        // What was sent 10 ms before comes to the end of the line in that time.
+        // What was sent 10 ms before comes to the end of the leg in that time.
         let expected: Vec<u64> = (0..190).chain(290..1000).collect();
         assert_eq!(passed, expected);
         let [a, _] = &lines.reports()[..] else {

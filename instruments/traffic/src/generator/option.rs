@@ -50,12 +50,12 @@ pub enum Method {
 /// What to send, where, how fast and for how long.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// One stream each, or one line each.
+    /// One stream each, or one leg each.
     pub destinations: Vec<Destination>,
-    /// What goes wrong on the way to each destination, where all of them are lines that carry the
+    /// What goes wrong on the way to each destination, where all of them are legs that carry the
     /// same packets; else empty.
     pub lines: Vec<LineFaults>,
-    /// Streams that take turns on the lines, each with numbers of its own; 1 without lines.
+    /// Streams that take turns on the legs, each with numbers of its own; 1 without legs.
     pub senders: u32,
     /// Packets per second of each stream; `None` for as fast as possible.
     pub rate_pps: Option<f64>,
@@ -131,7 +131,7 @@ impl Options {
         }
     }
 
-    /// The same for packets that go on several lines.
+    /// The same for packets that go on several legs.
     #[must_use]
     pub fn on(lines: Vec<Line>) -> Self {
         let (destinations, lines) = lines

@@ -1,5 +1,5 @@
 //! What to send and when: packets made to a schedule, or those of a capture, each to a destination of
-//! its own or to all lines.
+//! its own or to all legs.
 
 use std::time::Duration;
 
@@ -142,14 +142,14 @@ impl<'a> Plan<'a> {
         due.filter(|&due| due < self.end_ns)
     }
 
-    /// Lets what waits for a successor on a line go: there is none.
+    /// Lets what waits for a successor on a leg go: there is none.
     fn release(&mut self) {
         if let Some(lines) = &mut self.lines {
             lines.finish();
         }
     }
 
-    /// Puts the copy that leaves a line next into the outbox.
+    /// Puts the copy that leaves a leg next into the outbox.
     fn queue_waiting(&mut self, outbox: &mut Outbox) -> bool {
         let Some(lines) = &mut self.lines else {
             return false;

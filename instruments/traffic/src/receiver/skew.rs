@@ -1,4 +1,4 @@
-//! Replication skew: how far apart the copies of one packet arrive at different places.
+//! Replication skew: how far apart the copies of one packet arrive at different endpoints.
 
 use std::collections::HashMap;
 

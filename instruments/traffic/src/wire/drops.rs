@@ -1,4 +1,4 @@
-//! Where packets of a trial went, as far as anybody counted them, every drop once.
+//! Where packets of a trial went, as far as any counter saw them, every drop once.
 
 use std::collections::BTreeMap;
 

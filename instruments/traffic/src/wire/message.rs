@@ -1,4 +1,4 @@
-//! What generator and verifier say to each other: a JSON value a line, each request answered by one
+//! The messages between generator and verifier: one JSON value a line, each request answered by one
 //! reply. Unknown words and fields are refused, so a new version is a new number.
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! The verifier: joins its endpoints, waits for generators, and counts for one at a time.
 //!
-//! Whoever connects and says nothing, or nonsense, holds up nobody: every connection has a thread of
-//! its own, there are few of them, and only one that has said hello gets to measure.
+//! A client that connects and sends nothing, or nonsense, holds up nobody: every connection has a thread
+//! of its own, there are few of them, and only one that has sent a hello may measure.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, ErrorKind};
