@@ -20,7 +20,7 @@ use crate::namespace::Namespace;
 use crate::process::{self, Finished, Process};
 use crate::{accounting, binary, control, keep, mark, wait};
 
-/// Where daemons keep a fleet's rules.
+/// Where daemons keep a fleet's rules and the log of changes.
 const CACHE: &str = "/var/lib/mcr";
 
 /// How a daemon is started.

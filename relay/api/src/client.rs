@@ -21,11 +21,11 @@ use tokio::time::{sleep, timeout};
 pub use self::events::{Events, StreamItem};
 use crate::query::{RulesQuery, StatsQuery, escaped};
 use crate::reply::{
-    Change, ErrorReply, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus, FlowStats,
-    History, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
+    Change, ChangeRecord, ErrorReply, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus,
+    FlowStats, History, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
 };
 use crate::request::{
-    ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction,
+    ActiveInput, FleetMove, FleetRelayName, FleetRuleList, MESSAGE_HEADER, RuleList, Transaction,
 };
 
 /// How long a request may take.
@@ -62,6 +62,8 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    /// Why it changes what it changes.
+    message: Option<String>,
 }
 
 impl Client {
@@ -70,7 +72,14 @@ impl Client {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
+            message: None,
         }
+    }
+
+    /// The same, that says why it changes what it changes.
+    #[must_use]
+    pub fn because(self, message: Option<String>) -> Self {
+        Self { message, ..self }
     }
 
     /// The socket.
@@ -306,6 +315,15 @@ impl Client {
             .await
     }
 
+    /// Reads the last changes, the oldest first.
+    ///
+    /// # Errors
+    /// As every request; `unavailable` where the daemon keeps no log of them.
+    pub async fn changes(&self, last: u32) -> Result<Vec<ChangeRecord>, Error> {
+        let path = format!("/v1/changes?last={last}");
+        self.read(Method::GET, &path, None::<&()>).await
+    }
+
     /// Reads how much the daemon logs.
     ///
     /// # Errors
@@ -383,11 +401,15 @@ impl Client {
         let connection = tokio::spawn(connection);
         let body = body.map(serde_json::to_vec).transpose();
         let body = body.map_err(|error| self.broken(error))?;
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, "mcr")
-            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(message) = &self.message {
+            request = request.header(MESSAGE_HEADER, message.as_bytes());
+        }
+        let request = request
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|error| self.broken(error))?;
         let reply = sender

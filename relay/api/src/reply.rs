@@ -1,5 +1,6 @@
 //! What the daemon answers. The shapes are a contract with scripts: fields are added, never renamed.
 
+mod changes;
 mod demand;
 mod egress;
 mod fleet;
@@ -13,6 +14,7 @@ mod tunnel;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use changes::{By, ChangeRecord, Outcome, Via};
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
 pub use egress::EgressStats;
@@ -245,7 +247,7 @@ impl LogLevel {
 }
 
 /// Something that happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Milliseconds since the epoch.
     pub at_ms: u64,
@@ -262,6 +264,12 @@ pub struct Event {
     pub subject: String,
     /// What happened, for people.
     pub message: String,
+    /// Who did it, where somebody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Box<By>>,
+    /// Why, as they said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// Any refused request.

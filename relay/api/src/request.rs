@@ -14,6 +14,11 @@ pub const RULES_MAX: usize = 131_072;
 /// The most rules whose history one request may ask for.
 pub const HISTORY_RULES_MAX: usize = 100;
 
+/// The header that says why something is changed.
+pub const MESSAGE_HEADER: &str = "x-mcr-message";
+/// Its most bytes.
+pub const MESSAGE_MAX: usize = 1024;
+
 /// A whole rule set, to put in the place of the running one; also what the daemon answers when
 /// asked for its rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -5,7 +5,6 @@ mod host;
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::reply::{
@@ -21,9 +20,7 @@ pub(crate) use host::DaemonHost;
 
 use crate::api::refusal::{Answer, Code, Refusal};
 use crate::error::DaemonError;
-
-/// Where rules are kept for a start without etcd, by instance.
-const CACHE: &str = "/var/lib/mcr";
+use crate::instance::Instance;
 
 /// How long a daemon that stops waits for others to take over.
 const LEAVE: Duration = Duration::from_secs(2);
@@ -66,10 +63,11 @@ impl Fleet {
     /// Begins to take part.
     pub(crate) fn start(
         settings: FleetSettings,
-        (directory, permitted): (&Path, Policy),
+        (instance, permitted): (&Instance, Policy),
         (host, gates): (DaemonHost, BTreeMap<String, u64>),
     ) -> Result<Self, DaemonError> {
-        let cache = cache(directory);
+        // Where rules are kept for a start without etcd.
+        let cache = instance.state().join("fleet");
         // Where it cannot be made, the driver says so when it has rules to keep.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&cache);
         let config = Config {
@@ -77,7 +75,7 @@ impl Fleet {
             settings,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             permitted,
-            run: directory.to_owned(),
+            run: instance.directory().to_owned(),
             cache,
             gates,
         };
@@ -173,12 +171,6 @@ impl Fleet {
     pub(crate) async fn leave(&self) {
         self.relay.leave(LEAVE).await;
     }
-}
-
-/// Where an instance with this directory of running state keeps the fleet's rules.
-fn cache(directory: &Path) -> PathBuf {
-    let instance = directory.file_name().unwrap_or_default();
-    Path::new(CACHE).join(instance).join("fleet")
 }
 
 fn refusal(error: Error) -> Refusal {

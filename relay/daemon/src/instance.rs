@@ -28,6 +28,7 @@ const PF_EXITING: u64 = 0x4;
 pub(crate) struct Instance {
     name: String,
     directory: PathBuf,
+    state: PathBuf,
     lock_path: PathBuf,
     _lock: Flock<File>,
 }
@@ -46,6 +47,7 @@ impl Instance {
         require_own(&directory)?;
         Ok(Self {
             name: options.instance.clone(),
+            state: options.state_directory.join(&options.instance),
             directory,
             lock_path,
             _lock: lock,
@@ -65,6 +67,11 @@ impl Instance {
     /// The directory of the running rules.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The directory of what is kept over reboots; whoever keeps something there makes it.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
     }
 }
 

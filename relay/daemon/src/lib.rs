@@ -6,6 +6,7 @@
 
 mod abort_on_panic;
 mod api;
+mod author;
 pub mod config_files;
 mod core;
 mod dataplane_thread;

@@ -30,6 +30,8 @@ pub struct Options {
     pub log: Option<LogControl>,
     /// Directory of locks and, one directory per instance, of running rules.
     pub run_directory: PathBuf,
+    /// Directory of what is kept over reboots, one directory per instance.
+    pub state_directory: PathBuf,
     /// Where bpffs is, or is to be mounted.
     pub bpffs: PathBuf,
 }
@@ -68,6 +70,7 @@ impl Default for Options {
             fd_holder_command: Vec::new(),
             log: None,
             run_directory: PathBuf::from("/run/mcr"),
+            state_directory: PathBuf::from("/var/lib/mcr"),
             bpffs: PathBuf::from("/sys/fs/bpf"),
         }
     }

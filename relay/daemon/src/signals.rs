@@ -6,9 +6,12 @@
 
 use std::thread;
 
+use api::reply::By;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use tokio::sync::mpsc;
 
+use crate::author;
 use crate::error::DaemonError;
 
 /// Those that are read.
@@ -36,26 +39,41 @@ pub fn unblock() {
 
 /// What was sent since [`block`] and is not read yet.
 pub(crate) struct Signals {
-    sent: mpsc::UnboundedReceiver<Signal>,
+    sent: mpsc::UnboundedReceiver<(Signal, By)>,
 }
 
 impl Signals {
     /// Begins to read them, on a thread of its own.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When no thread or no descriptor can be had.
     pub(crate) fn new() -> Result<Self, DaemonError> {
         let (sender, sent) = mpsc::unbounded_channel();
         let set = SigSet::from_iter(SIGNALS);
-        // Of signals that wait the kernel hands out the lowest first: SIGUSR1 before SIGTERM.
-        let read = move || while set.wait().is_ok_and(|signal| sender.send(signal).is_ok()) {};
+        let read = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC);
+        let read = read.map_err(|error| DaemonError::Runtime(error.into()))?;
+        let read = move || {
+            // Of signals that wait the kernel hands out the lowest first: SIGUSR1 before SIGTERM.
+            while let Ok(Some(read)) = read.read_signal() {
+                if told(&read).is_some_and(|told| sender.send(told).is_err()) {
+                    return;
+                }
+            }
+        };
         let thread = thread::Builder::new().name("signals".to_owned());
         thread.spawn(read).map_err(DaemonError::Runtime)?;
         Ok(Self { sent })
     }
 
-    /// The next signal.
-    pub(crate) async fn next(&mut self) -> Option<Signal> {
+    /// The next signal, and who sent it.
+    pub(crate) async fn next(&mut self) -> Option<(Signal, By)> {
         self.sent.recv().await
     }
+}
+
+fn told(read: &siginfo) -> Option<(Signal, By)> {
+    let signal = Signal::try_from(i32::try_from(read.ssi_signo).ok()?).ok()?;
+    // 0: by the kernel, or by a process that this namespace does not know.
+    let pid = i32::try_from(read.ssi_pid).ok().filter(|pid| *pid > 0);
+    Some((signal, author::process(pid, pid.map(|_| read.ssi_uid))))
 }

@@ -36,6 +36,7 @@ use crate::memberships::Joined;
 use crate::options::Options;
 use crate::signals::Signals;
 use crate::startup_state::StartupState;
+use crate::state::changes::ChangeLog;
 use crate::state::running::RunningStore;
 use crate::supervisor::Supervisor;
 use crate::supervisor::command::Command;
@@ -82,6 +83,7 @@ async fn start(
         }
         return Err(error);
     }
+    block_in_place(|| supervisor.begin_log(startup.generation, instance.state()));
     if let Some(error) = startup.unread {
         supervisor.events.publish(events::not_used(&error));
     }
@@ -175,6 +177,7 @@ fn assemble(
         started_with,
         watch,
         running_store: RunningStore::new(instance.directory()),
+        log: Err("".into()),
         unsaved: None,
         demand: Demand::start(instance.directory(), events.clone()),
         events,
@@ -264,7 +267,7 @@ impl Supervisor {
                 view.clone(),
                 events.clone(),
                 sampler.clone(),
-                settings.input_silence(),
+                (settings.name.clone(), settings.input_silence()),
             );
             let permitted = self.core.policy(self.core.settings());
             let shares = self
@@ -273,7 +276,7 @@ impl Supervisor {
                 .iter()
                 .filter_map(|rule| rule.share.clone());
             let gates = shares.map(|share| (share.clone(), dataplane.gates().until(&share)));
-            let of_instance = (instance.directory(), permitted);
+            let of_instance = (instance, permitted);
             self.fleet = Some(Fleet::start(
                 settings,
                 of_instance,
@@ -291,6 +294,10 @@ impl Supervisor {
             sampler,
             listeners: self.demand.listeners().clone(),
             fleet: self.fleet.clone(),
+            changes: match &self.log {
+                Ok(_) => Ok(ChangeLog::path(instance.state())),
+                Err(why) => Err(Arc::clone(why)),
+            },
             log: self.options.log,
             answers: Arc::default(),
         }))

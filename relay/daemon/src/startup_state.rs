@@ -14,6 +14,7 @@ use crate::error::DaemonError;
 use crate::fleet;
 use crate::instance::Instance;
 use crate::options::Options;
+use crate::state::changes::{self, ChangeLog};
 use crate::state::running::{Running, RunningStore};
 
 /// What a daemon begins with.
@@ -43,6 +44,7 @@ impl StartupState {
         let policy = options.policy();
         let running = RunningStore::new(instance.directory()).load();
         let continues = running.is_some();
+        let before = changes::last_generation(&ChangeLog::path(instance.state()));
         let config = config_files::read(options.config.as_deref(), policy);
         let read = begin(config, running, policy)?;
         if let Some(fleet) = &read.first.settings.fleet {
@@ -53,7 +55,7 @@ impl StartupState {
         Ok(Self {
             configured: read.configured,
             first: read.first,
-            generation: read.generation,
+            generation: read.generation.max(before),
             continues,
             unread: read.unread,
             worker_user: worker_user.transpose()?.flatten(),

@@ -1,4 +1,6 @@
 //! What is remembered on disk and survives a crash.
 
+pub(crate) mod changes;
 pub(crate) mod journal;
+mod lines;
 pub(crate) mod running;

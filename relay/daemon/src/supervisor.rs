@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::reply::Change;
+use api::reply::{By, Change, Via};
 use config::{Config, DaemonSettings, FleetSettings, Settings};
 use dataplane::Close;
 use dataplane::counters::WorkerStats;
@@ -31,6 +31,7 @@ use tokio::task::block_in_place;
 use tokio::time::sleep_until;
 
 use crate::api::refusal::{Code, Refusal};
+use crate::author::Author;
 use crate::config_files;
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
@@ -43,8 +44,8 @@ use crate::memberships::Joined;
 use crate::options::Options;
 use crate::service_manager;
 use crate::signals::Signals;
+use crate::state::changes::ChangeLog;
 use crate::state::running::RunningStore;
-use changes::AskedBy;
 use command::{Command, Order};
 
 /// How often joins that failed are tried again, and workers checked.
@@ -74,6 +75,8 @@ pub(crate) struct Supervisor {
     pub(crate) configured: Config,
     pub(crate) watch: Watch,
     pub(crate) running_store: RunningStore,
+    /// The log of changes, or why there is none.
+    pub(crate) log: Result<ChangeLog, Arc<str>>,
     /// Why what runs is not written down, while it is not.
     pub(crate) unsaved: Option<Arc<str>>,
     pub(crate) events: Events,
@@ -102,8 +105,11 @@ impl Supervisor {
         let mut retry = tick::next(RETRY);
         let hands_over = loop {
             tokio::select! {
-                Some(signal) = self.signals.next() => match signal {
-                    Signal::SIGHUP => drop(self.reload().await),
+                Some((signal, by)) = self.signals.next() => match signal {
+                    Signal::SIGHUP => {
+                        let by = By { via: Via::Reload, ..by };
+                        drop(self.reload(&Author { by, ..Author::default() }).await);
+                    }
                     signal => break signal == Signal::SIGUSR1,
                 },
                 Some(command) = self.commands.recv() => self.carry_out(command).await,
@@ -118,22 +124,34 @@ impl Supervisor {
         self.stop(hands_over).await
     }
 
-    async fn carry_out(&mut self, Command { order, turn, reply }: Command) {
+    async fn carry_out(&mut self, command: Command) {
+        let Command {
+            order,
+            author,
+            turn,
+            reply,
+        } = command;
         if !turn.begin() {
             return;
         }
         let outcome = match order {
-            Order::Change(request) => self.change(&request).await.map_err(Refusal::from),
+            Order::Change(request) => {
+                let changed = self.change(&request, &author).await;
+                changed.map_err(Refusal::from)
+            }
             Order::DryRun(request) => self.dry_run(&request).map_err(Refusal::from),
-            Order::Reload => self.reload().await,
-            Order::Fleet(rules) => self.change_fleet(rules).await.map_err(Refusal::from),
+            Order::Reload => self.reload(&author).await,
+            Order::Fleet(rules) => {
+                let changed = self.change_fleet(rules, &author).await;
+                changed.map_err(Refusal::from)
+            }
         };
         // Whoever asked may have gone away; that changes nothing.
         let _ = reply.send(outcome);
     }
 
     /// Makes the running rules those of the configuration, as it is now.
-    async fn reload(&mut self) -> Result<Change, Refusal> {
+    async fn reload(&mut self, author: &Author) -> Result<Change, Refusal> {
         service_manager::reloading();
         let config =
             config_files::read_again(self.options.config.as_deref(), self.core.own_policy());
@@ -145,7 +163,7 @@ impl Supervisor {
                     tracing::warn!("{awaiting}");
                 }
                 let outcome = match self.core.keeping_fleet(config) {
-                    Ok(config) => self.change_to(config, AskedBy::Operator).await,
+                    Ok(config) => self.change_to(config, author).await,
                     Err(refused) => Err(refused),
                 };
                 outcome
@@ -154,7 +172,7 @@ impl Supervisor {
             }
             Err(error) => Err(Refusal::new(Code::Invalid, error)),
         };
-        self.events.publish(match &outcome {
+        let event = match &outcome {
             Ok(change) => events::event(
                 events::kind::RELOADED,
                 "configuration",
@@ -167,7 +185,9 @@ impl Supervisor {
                 ),
             ),
             Err(refusal) => events::not_used(&refusal.message),
-        });
+        };
+        let why = author.message.as_deref();
+        self.events.publish(events::done_by(event, &author.by, why));
         service_manager::ready(self.core.rules().len());
         outcome
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use api::client::{Client, Error, Events, StreamItem};
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
-    Change, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus, History, Log, RulePart,
-    Stats,
+    Change, ChangeRecord, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus, History,
+    Log, RulePart, Stats,
 };
 use api::request::{ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction};
 use config::Config;
@@ -42,6 +42,14 @@ impl Control {
             client: Client::new(global.socket()),
             runtime,
         })
+    }
+
+    /// The same, that says why it changes what it changes.
+    pub(crate) fn because(self, message: Option<String>) -> Self {
+        Self {
+            client: self.client.because(message),
+            ..self
+        }
     }
 
     pub(crate) fn stats(&self) -> Result<Stats, Failure> {
@@ -157,6 +165,10 @@ impl Control {
 
     pub(crate) fn reload(&self) -> Result<Change, Failure> {
         self.wait(self.client.reload())
+    }
+
+    pub(crate) fn changes(&self, last: u32) -> Result<Vec<ChangeRecord>, Failure> {
+        self.wait(self.client.changes(last))
     }
 
     pub(crate) fn log(&self) -> Result<Log, Failure> {

@@ -15,6 +15,7 @@ mod rows;
 mod save;
 mod selection;
 mod tap;
+mod terms;
 mod top;
 
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ mod api;
 mod bed;
 mod bench;
 mod bootstrap;
+mod changes;
 mod command_line;
 mod completion;
 mod daemon_settings;

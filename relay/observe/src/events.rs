@@ -18,9 +18,9 @@ use tracing::Level;
 
 pub use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
-pub use compare::{between, of_change};
+pub use compare::{between, of_change, of_host};
 pub(crate) use event::pause;
-pub use event::{event, not_saved, not_used, saved, stream, worker_restarted};
+pub use event::{done_by, event, not_saved, not_used, saved, stream, worker_restarted};
 use event_log::EventLog;
 pub use event_log::{Begin, KEPT};
 use kind::{RELOAD_FAILED, RELOADED, Weight, weight};
@@ -138,10 +138,12 @@ fn log(event: &Event, count: u64) {
     // What stands for many is about none of them.
     let subject = (count == 1).then_some(event.subject.as_str());
     let count = (count > 1).then_some(count);
+    let (by, why) = (event.by.as_ref().map(ToString::to_string), &event.why);
+    let (by, why) = (by.as_deref(), why.as_deref());
     match weight(kind) {
-        Weight::Trouble => tracing::warn!(event = kind, subject, count, "{message}"),
-        Weight::News => tracing::info!(event = kind, subject, count, "{message}"),
-        Weight::Detail => tracing::debug!(event = kind, subject, count, "{message}"),
+        Weight::Trouble => tracing::warn!(event = kind, subject, count, by, why, "{message}"),
+        Weight::News => tracing::info!(event = kind, subject, count, by, why, "{message}"),
+        Weight::Detail => tracing::debug!(event = kind, subject, count, by, why, "{message}"),
     }
 }
 

@@ -68,6 +68,23 @@ impl User {
     }
 }
 
+/// The name of the user of that number, where this host knows one.
+#[must_use]
+pub fn name_of(uid: u32) -> Option<String> {
+    let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let number = uid.to_string();
+    let here = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then(|| name.to_owned())
+    });
+    let elsewhere = || match cfg!(target_feature = "crt-static") {
+        true => None,
+        false => Some(nix::unistd::User::from_uid(Uid::from_raw(uid)).ok()??.name),
+    };
+    here.or_else(elsewhere)
+}
+
 /// The user of this name or number in the text of `/etc/passwd`.
 fn user_in(text: &str, wanted: &str) -> Option<User> {
     text.lines().find_map(|line| {

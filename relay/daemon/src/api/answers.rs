@@ -38,6 +38,8 @@ pub(crate) enum Subject {
     Export,
     Interfaces,
     Metrics(Format),
+    /// The last so many.
+    Changes(usize),
     Flows(String),
     History {
         rules: Vec<String>,
@@ -52,7 +54,7 @@ impl Subject {
             Self::Stats(None) | Self::Rules(None) => true,
             Self::Export | Self::Interfaces | Self::Metrics(_) => true,
             Self::Stats(Some(_)) | Self::Rules(Some(_)) => false,
-            Self::Flows(_) | Self::History { .. } => false,
+            Self::Flows(_) | Self::History { .. } | Self::Changes(_) => false,
         }
     }
 }

@@ -5,11 +5,22 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use api::reply::By;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+
+use crate::author;
+
+/// The process at the other end of a connection, where there is one on this host (unix(7),
+/// SO_PEERCRED).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Peer {
+    pub(super) pid: Option<i32>,
+    pub(super) uid: Option<u32>,
+}
 
 /// A client's connection, as those know it who answer.
 #[derive(Clone, Debug, Default)]
@@ -20,21 +31,28 @@ struct State {
     /// How many requests of it are being answered.
     answering: AtomicUsize,
     cut_off: Notify,
-    /// The process at the other end, where there is one on this host.
-    client: Option<i32>,
+    peer: Peer,
+    /// Who that is, once somebody wanted to know.
+    by: OnceLock<By>,
 }
 
 impl Connection {
-    /// A connection of the process `client`.
-    pub(super) fn of(client: Option<i32>) -> Self {
+    /// A connection of that process.
+    pub(super) fn of(peer: Peer) -> Self {
         Self(Arc::new(State {
-            client,
+            peer,
             ..State::default()
         }))
     }
 
     pub(super) fn client(&self) -> Option<i32> {
-        self.0.client
+        self.0.peer.pid
+    }
+
+    /// Who is at the other end; asked while they wait for an answer, so that the process is still theirs.
+    pub(super) fn by(&self) -> &By {
+        let Peer { pid, uid } = self.0.peer;
+        self.0.by.get_or_init(|| author::process(pid, uid))
     }
 
     /// Marks it as being answered until the guard is dropped.
@@ -85,7 +103,7 @@ impl Connections {
 
     /// Runs a conversation as a task of its own, making room first: there is room once the
     /// descriptor of the connection that goes is closed.
-    pub(super) async fn add<F>(&mut self, client: Option<i32>, serve: impl FnOnce(Connection) -> F)
+    pub(super) async fn add<F>(&mut self, peer: Peer, serve: impl FnOnce(Connection) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -96,7 +114,7 @@ impl Connections {
             task.abort();
             let _ = task.await;
         }
-        let connection = Connection::of(client);
+        let connection = Connection::of(peer);
         let task = tokio::spawn(serve(connection.clone()));
         self.open.push_back((task, connection));
     }
@@ -130,6 +148,7 @@ mod tests {
     #[tokio::test]
     async fn a_crowd_makes_room_for_itself() {
         let mut connections = Connections::new(4);
+        let of = |pid| Peer { pid, uid: None };
         let there = |connections: &Connections| -> Vec<Option<i32>> {
             connections
                 .open
@@ -139,14 +158,16 @@ mod tests {
         };
         for client in [1, 7, 7, 7, 7, 7] {
             connections
-                .add(Some(client), |_| std::future::pending())
+                .add(of(Some(client)), |_| std::future::pending())
                 .await;
         }
         assert_eq!(there(&connections), [Some(1), Some(7), Some(7), Some(7)]);
         // Where each has one, the oldest goes.
         let mut connections = Connections::new(2);
         for client in [Some(1), None, Some(3)] {
-            connections.add(client, |_| std::future::pending()).await;
+            connections
+                .add(of(client), |_| std::future::pending())
+                .await;
         }
         assert_eq!(there(&connections), [None, Some(3)]);
     }

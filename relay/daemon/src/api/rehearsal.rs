@@ -67,6 +67,7 @@ impl Default for Rehearsal {
             sampler: Sampler::default(),
             listeners: Listeners::default(),
             fleet: None,
+            changes: Err("".into()),
             log: None,
             answers: Arc::default(),
         };

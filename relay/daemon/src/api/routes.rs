@@ -1,15 +1,15 @@
 //! Every route of the API, each described where it is written: the OpenAPI document is made of the
 //! router itself.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
-    Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
+    Change, ChangeRecord, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, RulePart,
+    Stats, Status, Via,
 };
-use api::request::{ActiveInput, RuleList, Transaction};
+use api::request::{ActiveInput, MESSAGE_HEADER, MESSAGE_MAX, RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query, Request, State};
@@ -39,6 +39,7 @@ use super::refusal::{Answer, Code, Refusal};
 use super::selection;
 use super::service::Service;
 use super::web;
+use crate::author::Author;
 use crate::core::Request as ChangeRequest;
 use crate::supervisor::command::Order;
 
@@ -79,6 +80,7 @@ fn reading() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(export))
         .routes(routes!(interfaces))
         .routes(routes!(log))
+        .routes(routes!(changes))
         .routes(routes!(event_stream::events))
         .routes(routes!(fleet::status))
         .routes(routes!(metrics_text))
@@ -231,6 +233,37 @@ async fn log(State(service): State<Arc<Service>>) -> Answer<Json<Log>> {
     service.log().map(Json)
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct ChangesOptions {
+    /// The last so many; all that are kept where it is left out.
+    #[serde(default = "ChangesOptions::all")]
+    last: usize,
+}
+
+impl ChangesOptions {
+    const fn all() -> usize {
+        usize::MAX
+    }
+}
+
+/// Who changed what, the oldest first: the last 10,000 changes, over restarts and reboots.
+#[utoipa::path(get, path = "/v1/changes", tag = "rules", params(ChangesOptions),
+    responses((status = 200, body = Vec<ChangeRecord>), (status = 400, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+async fn changes(
+    State(service): State<Arc<Service>>,
+    options: Result<Query<ChangesOptions>, QueryRejection>,
+    client: Client,
+) -> Answer<Response> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    let reading = service
+        .read(Subject::Changes(options.last), &client)
+        .await?;
+    Ok(text("application/json", reading))
+}
+
 /// Changes how much the daemon logs, until it ends.
 #[utoipa::path(put, path = "/v1/log", tag = "daemon", request_body = Log,
     responses((status = 200, body = Log), (status = 400, body = ErrorReply),
@@ -259,42 +292,69 @@ async fn rules(
 #[derive(Clone, Copy, Debug)]
 struct Deadline(Instant);
 
-/// Who changes something, and until when.
+/// Who changes something, why, and until when.
 struct Changing {
     service: Arc<Service>,
+    author: Author,
     deadline: Instant,
 }
 
 impl Changing {
-    async fn change(&self, order: Order) -> Answer<Change> {
-        self.service.change(order, self.deadline).await
+    async fn change(self, order: Order) -> Answer<Change> {
+        let Self {
+            service,
+            author,
+            deadline,
+        } = self;
+        service.change(order, author, deadline).await
     }
 }
 
 impl FromRequestParts<Arc<Service>> for Changing {
-    type Rejection = Infallible;
+    type Rejection = Refusal;
 
     async fn from_request_parts(
         parts: &mut Parts,
         service: &Arc<Service>,
-    ) -> Result<Self, Infallible> {
+    ) -> Result<Self, Refusal> {
         let deadline = parts.extensions.get::<Deadline>();
         let deadline = deadline.map_or_else(Instant::now, |deadline| deadline.0);
+        let client = parts.extensions.get::<Connection>();
         Ok(Self {
             service: Arc::clone(service),
+            author: Author {
+                by: client.map(Connection::by).cloned().unwrap_or_default(),
+                message: message(&parts.headers)?,
+            },
             // Before everything that the request waits for is cut short.
             deadline: deadline - CHANGE_HEADSTART,
         })
     }
 }
 
+/// Why something is changed, as the client says.
+fn message(headers: &HeaderMap) -> Answer<Option<String>> {
+    let Some(message) = headers.get(MESSAGE_HEADER) else {
+        return Ok(None);
+    };
+    let message = String::from_utf8_lossy(message.as_bytes());
+    match message.len() {
+        0 => Ok(None),
+        1..=MESSAGE_MAX => Ok(Some(message.into_owned())),
+        length => {
+            let message = format!("{MESSAGE_HEADER}: {length} bytes, of at most {MESSAGE_MAX}");
+            Err(Refusal::new(Code::Usage, message))
+        }
+    }
+}
+
 /// Hands a change to the supervisor.
-async fn change(changing: &Changing, order: Order) -> Answer<Tagged<Change>> {
+async fn change(changing: Changing, order: Order) -> Answer<Tagged<Change>> {
     let change = changing.change(order).await?;
     Ok(Tagged(change.generation, change))
 }
 
-async fn transact(changing: &Changing, transaction: Transaction) -> Answer<Tagged<Change>> {
+async fn transact(changing: Changing, transaction: Transaction) -> Answer<Tagged<Change>> {
     change(changing, Order::Change(ChangeRequest::Change(transaction))).await
 }
 
@@ -350,7 +410,7 @@ struct Rules {
 }
 
 /// Adds rules behind the running ones, all or none.
-#[utoipa::path(post, path = "/v1/rules", tag = "rules", params(IfMatchHeader), request_body = Rules,
+#[utoipa::path(post, path = "/v1/rules", tag = "rules", params(IfMatchHeader, MessageHeader), request_body = Rules,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
@@ -364,7 +424,7 @@ async fn add(
         add: rules,
         ..Transaction::default()
     };
-    transact(&changing, transaction).await
+    transact(changing, transaction).await
 }
 
 /// How [`IfMatch`] stands in the document.
@@ -379,6 +439,17 @@ struct IfMatchHeader {
     if_match: Option<String>,
 }
 
+/// How [`message`] stands in the document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only described here; message reads it")]
+struct MessageHeader {
+    /// Why it is changed, for the log of changes: at most 1,024 bytes.
+    #[param(rename = "X-MCR-Message", required = false, nullable = false, value_type = String,
+        max_length = 1024)]
+    message: Option<String>,
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -389,7 +460,7 @@ struct ReplaceOptions {
 }
 
 /// Puts a whole rule set in the place of the running one, as one step.
-#[utoipa::path(put, path = "/v1/rules", tag = "rules", params(ReplaceOptions, IfMatchHeader),
+#[utoipa::path(put, path = "/v1/rules", tag = "rules", params(ReplaceOptions, IfMatchHeader, MessageHeader),
     request_body = RuleList,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
@@ -407,12 +478,12 @@ async fn replace(
         true => Order::DryRun(request),
         false => Order::Change(request),
     };
-    change(&changing, order).await
+    change(changing, order).await
 }
 
 /// Takes one rule out.
 #[utoipa::path(delete, path = "/v1/rules/{name}", tag = "rules",
-    params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader),
+    params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader, MessageHeader),
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
@@ -422,11 +493,11 @@ async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answ
         remove: vec![name],
         ..Transaction::default()
     };
-    transact(&changing, transaction).await
+    transact(changing, transaction).await
 }
 
 /// Removes and adds rules as one step.
-#[utoipa::path(post, path = "/v1/transaction", tag = "rules", params(IfMatchHeader),
+#[utoipa::path(post, path = "/v1/transaction", tag = "rules", params(IfMatchHeader, MessageHeader),
     request_body = Transaction,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
@@ -438,7 +509,7 @@ async fn transaction(
     Body(mut transaction): Body<Transaction>,
 ) -> Answer<Tagged<Change>> {
     transaction.generation = if_match.and(transaction.generation)?;
-    transact(&changing, transaction).await
+    transact(changing, transaction).await
 }
 
 /// Has another input of a rule relayed, of those that stand by for each other.
@@ -456,10 +527,12 @@ async fn switch(
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.
-#[utoipa::path(post, path = "/v1/reload", tag = "rules",
-    responses((status = 200, body = Change), (status = 422, body = ErrorReply),
+#[utoipa::path(post, path = "/v1/reload", tag = "rules", params(MessageHeader),
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 422, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
-async fn reload(changing: Changing) -> Answer<Json<Change>> {
+async fn reload(mut changing: Changing) -> Answer<Json<Change>> {
+    changing.author.by.via = Via::Reload;
     changing.change(Order::Reload).await.map(Json)
 }
 

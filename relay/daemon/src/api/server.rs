@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio_io_timeout::TimeoutWriter;
 
-use super::connections::{Connection, Connections};
+use super::connections::{Connection, Connections, Peer};
 use super::host_name::Names;
 use super::routes;
 use super::service::Service;
@@ -50,8 +50,12 @@ const DESCRIPTORS_PART: usize = 4;
 pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>) {
     let accept = || async {
         let (stream, _) = listener.accept().await?;
-        let client = stream.peer_cred().ok().and_then(|client| client.pid());
-        Ok((stream, client))
+        let peer = stream.peer_cred().map(|peer| Peer {
+            // 0 of one whose process this namespace does not know.
+            pid: peer.pid().filter(|pid| *pid > 0),
+            uid: Some(peer.uid()),
+        });
+        Ok((stream, peer.unwrap_or_default()))
     };
     serve_all(accept, routes::control(service)).await;
 }
@@ -98,7 +102,7 @@ impl Public {
 
 /// Serves what only reads, on TCP, until the task is aborted.
 async fn serve_read_only(listener: TcpListener, service: Arc<Service>, names: Names) {
-    let accept = || async { Ok((listener.accept().await?.0, None)) };
+    let accept = || async { Ok((listener.accept().await?.0, Peer::default())) };
     serve_all(accept, routes::read_only(service, names)).await;
 }
 
@@ -106,15 +110,15 @@ async fn serve_read_only(listener: TcpListener, service: Arc<Service>, names: Na
 async fn serve_all<S, F>(accept: impl Fn() -> F, router: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Future<Output = io::Result<(S, Option<i32>)>>,
+    F: Future<Output = io::Result<(S, Peer)>>,
 {
     let descriptors = sys::capability::descriptor_limit() / DESCRIPTORS_PART;
     let mut connections = Connections::new(descriptors.clamp(1, CONNECTIONS_MAX));
     loop {
         match accept().await {
-            Ok((stream, client)) => {
+            Ok((stream, peer)) => {
                 let serve = |connection| serve_connection(stream, router.clone(), connection);
-                connections.add(client, serve).await;
+                connections.add(peer, serve).await;
             }
             Err(error) => pause(&error).await,
         }

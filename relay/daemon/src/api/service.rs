@@ -2,6 +2,7 @@
 //! counters, a change goes to the supervisor. So no reader waits for a change.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::query::RulesQuery;
@@ -29,15 +30,17 @@ use rules::endpoint::Endpoint;
 use rules::rule::Rule;
 use rules::ruleset::Policy;
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::answers::{Answers, Made, Reading, Subject};
 use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
+use crate::author::Author;
 use crate::dataplane_thread::{self, DataplaneThread};
 use crate::fleet::Fleet;
 use crate::options::LogControl;
+use crate::state::changes;
 use crate::supervisor::command::{Command, Order, Turn};
 
 /// What runs is permitted, whatever it is.
@@ -63,6 +66,8 @@ pub(crate) struct Service {
     pub(crate) listeners: Listeners,
     /// This relay's place in a fleet, if it is in one.
     pub(crate) fleet: Option<Fleet>,
+    /// Where the log of changes is, or why there is none.
+    pub(crate) changes: Result<PathBuf, Arc<str>>,
     pub(crate) log: Option<LogControl>,
     pub(crate) answers: Arc<Answers>,
 }
@@ -109,11 +114,12 @@ impl Service {
                 let unknown = self.view().rules.require(rules);
                 unknown.map_err(|error| Refusal::new(Code::NotFound, error))?;
             }
+            Subject::Changes(_) => drop(self.log_of_changes()?),
             Subject::Rules(_) | Subject::Export | Subject::Interfaces => {}
         }
         // Read after the counters: a rule just removed is not shown with nothing counted.
         let view = self.view();
-        let few = view.rules.len() <= FEW;
+        let few = view.rules.len() <= FEW && !matches!(subject, Subject::Changes(_));
         let write = move || {
             let mut text = Chunks::default();
             let written = match subject {
@@ -135,6 +141,10 @@ impl Service {
                 Subject::Rules(None) => json(&mut text, &rules(&view)),
                 Subject::Rules(Some(query)) => json(&mut text, &selected_rules(&view, &query)),
                 Subject::Interfaces => json(&mut text, &interfaces(&view)),
+                Subject::Changes(last) => {
+                    let changes = changes::read(self.log_of_changes()?, last);
+                    changes.and_then(|changes| json(&mut text, &changes))
+                }
                 Subject::Export => text.write_all(export(&view).as_bytes()),
                 Subject::Metrics(format) => {
                     text = self.metrics(format, &view, &counters);
@@ -150,6 +160,12 @@ impl Service {
         }
         let written = tokio::task::spawn_blocking(write).await;
         written.map_err(|error| Refusal::new(Code::Internal, error))?
+    }
+
+    /// Where the log of changes is.
+    fn log_of_changes(&self) -> Answer<&Path> {
+        let path = self.changes.as_deref();
+        path.map_err(|why| Refusal::new(Code::Unavailable, why))
     }
 
     const fn readings<'a>(&'a self, view: &'a View, counters: &'a Counters) -> Readings<'a> {
@@ -271,15 +287,14 @@ impl Service {
 
     /// Has the supervisor change something and waits until it has. What it has not begun by the
     /// deadline it does not do.
-    pub(super) async fn change(&self, order: Order, deadline: Instant) -> Answer<Change> {
-        let (reply, answer) = oneshot::channel();
+    pub(super) async fn change(
+        &self,
+        order: Order,
+        author: Author,
+        deadline: Instant,
+    ) -> Answer<Change> {
         let ending = || Refusal::new(Code::Unavailable, "the daemon is ending");
-        let turn = Turn::default();
-        let command = Command {
-            order,
-            turn: turn.clone(),
-            reply,
-        };
+        let (command, turn, answer) = Command::new(order, author);
         let generation = self.view().generation;
         let exchange = async {
             let sent = self.commands.send(command).await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::reply::FleetCounters;
+use api::reply::{FleetCounters, Via};
 use dataplane::counters::{Counters, DropReason, RuleCounters};
 use fleet::host::{BoxFuture, Event, Fitness, Host};
 use observe::events::{self, Events};
@@ -15,8 +15,9 @@ use rules::document::RuleDocument;
 use rules::printable::plural;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::author::Author;
 use crate::dataplane_thread::DataplaneThread;
-use crate::supervisor::command::{Command, FleetRules, Order, Turn};
+use crate::supervisor::command::{Command, FleetRules, Order};
 
 /// How long a stream that has paused for long is one that does so, and gets so many times as long
 /// before it is silent.
@@ -26,6 +27,8 @@ const SLOWEST: u64 = 8;
 
 /// What a daemon lends a fleet.
 pub(crate) struct DaemonHost {
+    /// The fleet's name.
+    name: String,
     commands: mpsc::Sender<Command>,
     dataplane: DataplaneThread,
     view: watch::Receiver<Arc<View>>,
@@ -101,9 +104,10 @@ impl DaemonHost {
         view: watch::Receiver<Arc<View>>,
         events: Events,
         sampler: Sampler,
-        input_silence: Duration,
+        (name, input_silence): (String, Duration),
     ) -> Self {
         Self {
+            name,
             commands,
             dataplane,
             view,
@@ -121,12 +125,9 @@ impl DaemonHost {
     ) -> Result<BTreeMap<String, String>, String> {
         let ending = || "the daemon is ending".to_owned();
         let (refused, told) = oneshot::channel();
-        let (reply, answer) = oneshot::channel();
-        let command = Command {
-            order: Order::Fleet(FleetRules { rules, refused }),
-            turn: Turn::default(),
-            reply,
-        };
+        let order = Order::Fleet(FleetRules { rules, refused });
+        let author = Author::of(Via::Fleet, Some(self.name.clone()));
+        let (command, _, answer) = Command::new(order, author);
         let sent = self.commands.send(command).await;
         sent.map_err(|_| ending())?;
         let answered = answer.await.map_err(|_| ending())?;

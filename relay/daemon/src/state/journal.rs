@@ -7,8 +7,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use super::lines::Lines;
 
 /// How long a journal may grow behind a snapshot that is shorter, in bytes.
 const ROOM: usize = 64 * 1024;
@@ -24,9 +25,7 @@ pub(crate) struct Journal {
 
 #[derive(Debug)]
 struct Open {
-    file: File,
-    /// Bytes that count.
-    length: usize,
+    lines: Lines,
     /// Bytes that may be added.
     room: usize,
 }
@@ -103,12 +102,7 @@ impl Journal {
     /// the next thing has to be a snapshot.
     pub(crate) fn prepare_lines(&mut self, lines: &[u8]) -> Option<Prepared> {
         let open = self.open.take().filter(|open| lines.len() <= open.room)?;
-        let (_, line) = lines.split_last()?;
-        let unfinished = [line, b" "].concat();
-        // What may stand in the file after a failure is the start of a line.
-        open.file
-            .write_all_at(&unfinished, open.length as u64)
-            .ok()?;
+        open.lines.prepare(lines).ok()?;
         self.open = Some(open);
         Some(Prepared::Lines(lines.len()))
     }
@@ -126,10 +120,8 @@ impl Journal {
     pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
         match (prepared, self.open.take()) {
             (Prepared::Lines(bytes), Some(mut open)) => {
-                open.length += bytes;
                 open.room -= bytes;
-                // In the place of a byte that is there: this needs no room.
-                open.file.write_all_at(b"\n", open.length as u64 - 1)?;
+                open.lines.commit(bytes)?;
                 self.open = Some(open);
             }
             (Prepared::Lines(_), None) => return Err(ErrorKind::NotFound.into()),
@@ -145,7 +137,7 @@ impl Journal {
     pub(crate) fn abort(&mut self, prepared: Prepared) {
         match (prepared, &self.open) {
             (Prepared::Lines(_), Some(open)) => {
-                if open.file.set_len(open.length as u64).is_err() {
+                if open.lines.abort().is_err() {
                     self.open = None;
                 }
             }
@@ -169,8 +161,7 @@ impl Journal {
         let head = head(snapshot);
         file.write_all(&head)?;
         Ok(Open {
-            file,
-            length: head.len(),
+            lines: Lines::new(file, head.len() as u64),
             room: snapshot.len().max(ROOM),
         })
     }

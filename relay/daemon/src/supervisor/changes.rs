@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use api::reply::{Change, Event};
+use api::reply::{Change, Event, Via};
 use compile::host::Host;
 use config::{Config, Settings};
 use host::Snapshot;
@@ -21,25 +21,23 @@ use tokio::task::block_in_place;
 use super::command::FleetRules;
 use super::port_conflicts::port_conflicts;
 use super::{Supervisor, with_warnings};
+use crate::author::Author;
 use crate::core::{Refused, Request, Step, joins};
 use crate::dataplane_thread;
 use crate::states;
-
-/// Who asks for a change: the fleet is not refused over what one of its hosts does besides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AskedBy {
-    Operator,
-    Fleet,
-}
 
 /// Rules in a change whose reading takes memory that is worth giving back.
 const MANY: usize = 256;
 
 impl Supervisor {
-    pub(super) async fn change(&mut self, request: &Request) -> Result<Change, Refused> {
+    pub(super) async fn change(
+        &mut self,
+        request: &Request,
+        author: &Author,
+    ) -> Result<Change, Refused> {
         let asked = block_in_place(|| self.core.resolve(request))?;
         let awaiting = self.awaiting_restart_by(request);
-        let change = self.change_to(asked, AskedBy::Operator).await?;
+        let change = self.change_to(asked, author).await?;
         Ok(with_warnings(change, awaiting))
     }
 
@@ -60,11 +58,14 @@ impl Supervisor {
 
     /// Makes these the rules of the fleet on this host; those of a share that cannot be are left
     /// out, and whoever gave them is told.
-    pub(super) async fn change_fleet(&mut self, asked: FleetRules) -> Result<Change, Refused> {
+    pub(super) async fn change_fleet(
+        &mut self,
+        asked: FleetRules,
+        author: &Author,
+    ) -> Result<Change, Refused> {
         let (rules, refused) = block_in_place(|| self.core.with_fleet(&asked.rules));
         let settings = Settings::clone(self.core.settings());
-        let asked_by = AskedBy::Fleet;
-        let change = self.change_to(Config { rules, settings }, asked_by).await?;
+        let change = self.change_to(Config { rules, settings }, author).await?;
         // Whoever asked may have gone away; that changes nothing.
         let _ = asked.refused.send(refused);
         Ok(change)
@@ -84,7 +85,8 @@ impl Supervisor {
         };
         let rules = RuleSet::clone(self.core.rules());
         let asked = Config { rules, settings };
-        if let Err(error) = self.change_to(asked, AskedBy::Operator).await {
+        let author = Author::of(Via::Time, None);
+        if let Err(error) = self.change_to(asked, &author).await {
             tracing::warn!(%error, "cannot leave what was joined for a time; trying again");
         }
     }
@@ -93,7 +95,7 @@ impl Supervisor {
     pub(super) async fn change_to(
         &mut self,
         asked: Config,
-        by: AskedBy,
+        author: &Author,
     ) -> Result<Change, Refused> {
         let Config { rules, settings } = asked;
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
@@ -113,10 +115,11 @@ impl Supervisor {
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         let conflicts = block_in_place(|| port_conflicts(self.core.rules(), &step));
-        let written = block_in_place(|| self.prepare(&step));
-        let free = match (by, conflicts.is_empty()) {
-            (AskedBy::Operator, false) => Err(Refused::Unavailable(conflicts.join("\n"))),
-            _ => self.require_written(&written),
+        let written = block_in_place(|| self.prepare(&step, author));
+        // The fleet is not refused over what one of its hosts does besides.
+        let free = match conflicts.is_empty() || author.by.via == Via::Fleet {
+            false => Err(Refused::Unavailable(conflicts.join("\n"))),
+            true => self.require_written(written.as_ref()),
         };
         let carried = match free {
             Ok(()) => self.carry_over(&step).await,
@@ -132,7 +135,7 @@ impl Supervisor {
         self.reading = snapshot.reading;
         let change = step.change.clone();
         let contested = self.contested(&step).await;
-        let mut events = events::of_change(&change);
+        let mut events = events::of_change(&change, &author.by, author.message.as_deref());
         events.extend(block_in_place(|| self.keep(written)));
         self.finish(step, &came_back, events);
         self.remove_tunnels().await;
@@ -198,7 +201,8 @@ impl Supervisor {
         match self.apply(&step).await {
             Ok(()) => {
                 self.reading = snapshot.reading;
-                self.finish(step, &came_back, Vec::new());
+                let news = self.append_world(&step);
+                self.finish(step, &came_back, news);
                 self.remove_tunnels().await;
                 self.follow_demand();
             }
@@ -207,6 +211,27 @@ impl Supervisor {
                 self.pending = Some(snapshot);
             }
         }
+    }
+
+    /// Writes down what of the host changed what is forwarded.
+    fn append_world(&mut self, step: &Step) -> Vec<Event> {
+        if step.diff().is_empty() && step.cleared.is_empty() {
+            return Vec::new();
+        }
+        let world = events::of_host(self.core.host(), step.host());
+        let Some(by) = world.first().and_then(|first| first.by.as_deref()) else {
+            return Vec::new();
+        };
+        let author = Author::of(by.via, by.name.clone());
+        let told = world.iter().map(|event| event.message.clone());
+        let change = Change {
+            generation: self.core.generation(),
+            settings: told.collect(),
+            ..Change::default()
+        };
+        let mut record = self.record(&author, &change);
+        record.rules = self.core.rules().len();
+        block_in_place(|| self.append(&record))
     }
 
     /// Follows what hosts listen to where outputs are on demand. What cannot be carried out is tried again

@@ -8,14 +8,34 @@ use rules::document::RuleDocument;
 use tokio::sync::oneshot;
 
 use crate::api::refusal::Answer;
+use crate::author::Author;
 use crate::core::Request;
 
 /// A change and where to answer it.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) order: Order,
+    pub(crate) author: Author,
     pub(crate) turn: Turn,
     pub(crate) reply: oneshot::Sender<Answer<Change>>,
+}
+
+impl Command {
+    /// A command, its turn, and where its answer comes.
+    pub(crate) fn new(
+        order: Order,
+        author: Author,
+    ) -> (Self, Turn, oneshot::Receiver<Answer<Change>>) {
+        let (reply, answer) = oneshot::channel();
+        let turn = Turn::default();
+        let command = Self {
+            order,
+            author,
+            turn: turn.clone(),
+            reply,
+        };
+        (command, turn, answer)
+    }
 }
 
 /// Whether a change was begun, or is not to be any more: one or the other, for good.

@@ -1,63 +1,165 @@
 //! Writes down what runs: each change before it is carried out, so that one without room can be
 //! refused, and everything again each second after that failed.
 
-use std::io;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::SystemTime;
 
-use api::reply::Event;
+use api::reply::{Change, ChangeRecord, Event, Via};
 use config::{Config, OnFull};
 use observe::events;
 
 use super::Supervisor;
+use crate::author::Author;
 use crate::core::{Refused, Step};
+use crate::state::changes::ChangeLog;
 use crate::state::journal::Prepared;
 use crate::state::running::Running;
 
+/// A change as it was written down: none of it counts yet.
+pub(super) struct Written {
+    record: ChangeRecord,
+    running: Result<Prepared, String>,
+    logged: Result<usize, String>,
+}
+
 impl Supervisor {
-    /// Writes down what a step comes to; nothing of it counts before [`Self::keep`].
-    pub(super) fn prepare(&mut self, step: &Step) -> io::Result<Option<Prepared>> {
+    /// Opens the log of changes, now that something runs, and begins it with that. Where there can be
+    /// none that is told, and ends nothing.
+    pub(crate) fn begin_log(&mut self, before: u64, directory: &Path) {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+        let opened = made.and_then(|()| ChangeLog::open(directory));
+        self.log = opened.map_err(|error| {
+            let why = format!(
+                "no log of changes is kept: {}: {error}; make the directory, for root alone, and \
+                 start the daemon again",
+                directory.display()
+            );
+            tracing::warn!("{why}");
+            why.into()
+        });
+        if self.core.generation() == before {
+            return;
+        }
+        let all = self.core.rules().names().map(str::to_owned);
+        let change = Change {
+            generation: self.core.generation(),
+            added: all.collect(),
+            ..Change::default()
+        };
+        let record = ChangeRecord {
+            before,
+            rules: self.core.rules().len(),
+            ..self.record(&Author::of(Via::Start, None), &change)
+        };
+        let news = self.append(&record);
+        self.tell(news);
+    }
+
+    /// A change for the log.
+    pub(super) fn record(&self, author: &Author, change: &Change) -> ChangeRecord {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let record = ChangeRecord {
+            at_ms: now.map_or(0, |now| now.as_millis() as u64),
+            by: author.by.clone(),
+            message: author.message.clone(),
+            before: self.core.generation(),
+            ..ChangeRecord::default()
+        };
+        record.with(change)
+    }
+
+    /// Writes down what a step comes to and who asked for it; nothing of it counts before
+    /// [`Self::keep`].
+    pub(super) fn prepare(&mut self, step: &Step, author: &Author) -> Option<Written> {
         let generation = step.change.generation;
         if generation == self.core.generation() {
-            return Ok(None);
+            return None;
         }
+        let after = step.rules_and_settings();
+        let record = ChangeRecord {
+            rules: after.0.len(),
+            ..self.record(author, &step.change)
+        };
         let before = (&**self.core.rules(), &**self.core.settings());
-        let prepared =
-            self.running_store
-                .prepare_change(generation, before, step.rules_and_settings());
-        prepared.map(Some)
+        let running = self
+            .running_store
+            .prepare_change(generation, before, after)
+            .map_err(|error| format!("{}: {error}", self.running_store.path().display()));
+        let logged = match &mut self.log {
+            Ok(log) => log.prepare(&record).map_err(|error| error.to_string()),
+            Err(_) => Ok(0),
+        };
+        Some(Written {
+            record,
+            running,
+            logged,
+        })
     }
 
     /// Refuses a change that could not be written down, where the operator wants that.
-    pub(super) fn require_written(
-        &self,
-        written: &io::Result<Option<Prepared>>,
-    ) -> Result<(), Refused> {
-        match (written, self.started_with.on_full.unwrap_or_default()) {
-            (Err(error), OnFull::Refuse) => Err(Refused::Unavailable(format!(
-                "cannot write the change to {}: {error}; nothing was changed: make room there, or \
-                 start the daemon with --on-full warn, for changes that a crash would undo",
-                self.running_store.path().display()
+    pub(super) fn require_written(&self, written: Option<&Written>) -> Result<(), Refused> {
+        let error = written.and_then(|written| {
+            let running = written.running.as_ref().err();
+            running.or(written.logged.as_ref().err())
+        });
+        match (error, self.started_with.on_full.unwrap_or_default()) {
+            (Some(error), OnFull::Refuse) => Err(Refused::Unavailable(format!(
+                "cannot write the change to {error}; nothing was changed: make room there, or \
+                 start the daemon with --on-full warn, for changes that a crash would undo"
             ))),
             _ => Ok(()),
         }
     }
 
     /// Lets what was written down count, now that it is carried out; says what changed.
-    pub(super) fn keep(&mut self, written: io::Result<Option<Prepared>>) -> Vec<Event> {
-        let kept = written.and_then(|prepared| match prepared {
-            Some(prepared) => self.running_store.commit(prepared).map(Some),
-            None => Ok(None),
+    pub(super) fn keep(&mut self, written: Option<Written>) -> Vec<Event> {
+        let Some(written) = written else {
+            return Vec::new();
+        };
+        let kept = written.running.and_then(|prepared| {
+            let kept = self.running_store.commit(prepared);
+            kept.map_err(|error| format!("{}: {error}", self.running_store.path().display()))
         });
-        match kept {
-            Ok(None) => Vec::new(),
-            Ok(Some(())) => self.note(Ok(())),
-            Err(error) => self.note(Err(error)),
-        }
+        let logged = match &mut self.log {
+            Ok(log) => match written.logged {
+                Ok(bytes) => log.commit(bytes),
+                Err(_) => log.append(&written.record),
+            },
+            Err(_) => Ok(()),
+        };
+        self.note(kept.and(logged.map_err(|error| error.to_string())))
     }
 
     /// Takes back what was written down of a step that is not carried out.
-    pub(super) fn take_back(&mut self, written: io::Result<Option<Prepared>>) {
-        if let Ok(Some(prepared)) = written {
+    pub(super) fn take_back(&mut self, written: Option<Written>) {
+        let Some(Written {
+            running, logged, ..
+        }) = written
+        else {
+            return;
+        };
+        if let Ok(prepared) = running {
             self.running_store.abort(prepared);
+        }
+        if let (Ok(log), Ok(_)) = (&self.log, logged) {
+            log.abort();
+        }
+    }
+
+    /// Writes down what happened besides changes that are carried out; what that is news of.
+    pub(crate) fn append(&mut self, record: &ChangeRecord) -> Vec<Event> {
+        let appended = match &mut self.log {
+            Ok(log) => log.append(record),
+            Err(_) => Ok(()),
+        };
+        match appended {
+            Ok(()) => Vec::new(),
+            Err(error) => self.note(Err(error.to_string())),
         }
     }
 
@@ -68,8 +170,15 @@ impl Supervisor {
         if let Some(configured) = configured {
             running.note(configured);
         }
-        let saved = self.running_store.save(&running);
-        let news = self.note(saved);
+        let saved = self
+            .running_store
+            .save(&running)
+            .map_err(|error| format!("{}: {error}", self.running_store.path().display()));
+        let caught_up = match &mut self.log {
+            Ok(log) => log.catch_up().map_err(|error| error.to_string()),
+            Err(_) => Ok(()),
+        };
+        let news = self.note(saved.and(caught_up));
         if !news.is_empty() {
             self.tell(news);
         }
@@ -90,11 +199,10 @@ impl Supervisor {
         ))
     }
 
-    fn note(&mut self, saved: io::Result<()>) -> Vec<Event> {
-        let path = self.running_store.path().display();
-        let now = saved.err().map(|error| {
-            format!("the running rules are not written to {path}: {error}; make room there")
-        });
+    fn note(&mut self, saved: Result<(), String>) -> Vec<Event> {
+        let now = saved
+            .err()
+            .map(|error| format!("the running rules are not written to {error}; make room there"));
         let news = match (&self.unsaved, &now) {
             (None, Some(why)) => vec![events::not_saved(why)],
             (Some(_), None) => vec![events::saved()],

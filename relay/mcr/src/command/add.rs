@@ -13,13 +13,12 @@ use rules::rule;
 use rules::ruleset::{Policy, RuleSet};
 
 use crate::completion;
-use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
 use crate::rows;
-use crate::save::Save;
 use crate::selection::label;
+use crate::terms::Terms;
 
 /// Add a rule: relay what arrives at INPUT to every OUTPUT.
 ///
@@ -84,7 +83,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
     #[command(flatten)]
-    save: Save,
+    terms: Terms,
 }
 
 const EXAMPLES: &str = "\
@@ -99,7 +98,7 @@ Examples:
   echo '239.1.1.2%eth0:5001 10.9.9.9:7001 --name cam2' | mcr add -    all lines or none";
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
-    let save = args.save;
+    let terms = args.terms.clone();
     let documents = if args.input == "-" {
         refuse_options(&args)?;
         batch()?
@@ -107,8 +106,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         vec![checked(args)?]
     };
     let names: Vec<String> = { documents.iter() }.map(|rule| rule.name.clone()).collect();
-    let control = Control::open(global)?;
-    let saving = save.begin(&control)?;
+    let (control, saving) = terms.open(global)?;
     let change = control.add(documents)?;
     super::warn("add", &change.warnings);
     if global.json {
@@ -180,9 +178,9 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
             let first = text.lines().next().unwrap_or_default();
             refused(first.trim_start_matches("error: ").to_owned())
         });
-        let parsed = parsed.and_then(|line| match line.rule.save.is_asked() {
+        let parsed = parsed.and_then(|line| match line.rule.terms.are_given() {
             true => Err(refused(
-                "--save: give it beside -, for all lines".to_owned(),
+                "--save and --message: give them beside -, for all lines".to_owned(),
             )),
             false => Ok(line),
         });

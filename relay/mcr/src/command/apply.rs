@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use api::reply::{Change, RuleChange};
+use api::reply::Change;
+use config::Config;
 use rules::ruleset::Policy;
 
 use crate::configuration;
@@ -12,7 +13,7 @@ use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
-use crate::save::Save;
+use crate::terms::Terms;
 
 /// Make the running rules and settings those of a configuration file: all of it or nothing.
 ///
@@ -29,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "save")]
     dry_run: bool,
     #[command(flatten)]
-    save: Save,
+    terms: Terms,
 }
 
 /// Say what mcr apply would change, rule by rule and line by line.
@@ -44,66 +45,49 @@ pub(crate) struct DiffArgs {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    replace(&args.file, args.dry_run, args.save, global)?;
+    let config = read(&args.file)?;
+    let (control, saving) = args.terms.open(global)?;
+    let change = control.replace(config, args.dry_run)?;
+    let command = if args.dry_run { "diff" } else { "apply" };
+    show(command, &change, global)?;
+    if let Some(configuration) = saving {
+        configuration.write_all(&control)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure> {
-    let change = replace(&args.file, true, Save::default(), global).map_err(|failure| {
+    let config = read(&args.file)?;
+    let change = Control::open(global)?.replace(config, true);
+    let change = change.map_err(|failure| {
         // Its status is that of a difference.
         match failure.is(Status::Refused) {
             true => Failure::new(Status::Configuration, failure),
             false => failure,
         }
     })?;
-    Ok(ExitCode::from(u8::from(differs(&change))))
+    show("diff", &change, global)?;
+    Ok(ExitCode::from(u8::from(change.differs())))
 }
 
-const fn differs(change: &Change) -> bool {
-    let rules = [&change.added, &change.removed, &change.changed];
-    let [added, removed, changed] = rules;
-    let none = added.is_empty() && removed.is_empty() && changed.is_empty();
-    !(none && change.settings.is_empty())
-}
-
-fn replace(file: &Path, dry_run: bool, save: Save, global: &Global) -> Result<Change, Failure> {
+fn read(file: &Path) -> Result<Config, Failure> {
     // Whether link-local inputs are permitted is the daemon's to say.
     let policy = Policy {
         allow_link_local: Some(true),
     };
-    let config = configuration::read(file, policy)?;
-    let control = Control::open(global)?;
-    let saving = save.begin(&control)?;
-    let change = control.replace(config, dry_run)?;
-    super::warn(if dry_run { "diff" } else { "apply" }, &change.warnings);
-    if global.json {
-        render::json(&change)?;
-    } else {
-        render::text(&text(&change))?;
-    }
-    if let Some(configuration) = saving {
-        configuration.write_all(&control)?;
-    }
-    Ok(change)
+    configuration::read(file, policy)
 }
 
-pub(super) fn text(change: &Change) -> String {
-    let marked = |mark: &'static str, names: &[String]| {
-        let lines = names.iter().map(|name| format!("{mark} {name}\n"));
-        lines.collect::<String>()
-    };
-    let changed = change.changed.iter().map(|name| {
-        let differs = change.differences.iter().filter(|one| one.rule == *name);
-        let lines = differs.map(|RuleChange { removed, added, .. }| {
-            marked("    -", removed) + &marked("    +", added)
-        });
-        format!("~ {name}\n{}", lines.collect::<String>())
-    });
-    let changes = [
-        marked("-", &change.removed),
-        marked("+", &change.added),
-        changed.collect(),
-        marked("~", &change.settings),
-    ];
-    format!("{}{} unchanged", changes.concat(), change.unchanged)
+/// Shows what was changed, or would be.
+pub(super) fn show(command: &str, change: &Change, global: &Global) -> Result<(), Failure> {
+    super::warn(command, &change.warnings);
+    if global.json {
+        return Ok(render::json(change)?);
+    }
+    let lines: Vec<String> = change.lines().map(|line| line + "\n").collect();
+    Ok(render::text(&format!(
+        "{}{} unchanged",
+        lines.concat(),
+        change.unchanged
+    ))?)
 }

@@ -9,11 +9,10 @@ use rules::endpoint::Endpoint;
 use rules::rule::OutputSpec;
 
 use crate::completion;
-use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
-use crate::save::Save;
+use crate::terms::Terms;
 use key::Setting;
 
 /// Change a running rule: its inputs, outputs and options.
@@ -51,12 +50,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KEY=VALUE", group = "what", add = completion::setting())]
     set: Vec<Setting>,
     #[command(flatten)]
-    save: Save,
+    terms: Terms,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let control = Control::open(global)?;
-    let saving = args.save.begin(&control)?;
+    let (control, saving) = args.terms.open(global)?;
     let names = std::slice::from_ref(&args.name);
     let change = control.edit(names, |rule| changed(rule, args))?;
     super::warn("change", &change.warnings);

@@ -3,11 +3,10 @@
 use std::process::ExitCode;
 
 use crate::completion;
-use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
-use crate::save::Save;
+use crate::terms::Terms;
 
 /// Have rules forward again that mcr disable stopped, all of those named or none.
 ///
@@ -21,7 +20,7 @@ pub(crate) struct EnableArgs {
     #[arg(required = true, value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
     #[command(flatten)]
-    save: Save,
+    terms: Terms,
 }
 
 /// Have rules forward nothing and stay configured, all of those named or none.
@@ -38,26 +37,25 @@ pub(crate) struct DisableArgs {
     #[arg(required = true, value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
     #[command(flatten)]
-    save: Save,
+    terms: Terms,
 }
 
 pub(crate) fn enable(args: &EnableArgs, global: &Global) -> Result<ExitCode, Failure> {
-    set("enable", &args.names, true, args.save, global)
+    set("enable", &args.names, true, &args.terms, global)
 }
 
 pub(crate) fn disable(args: &DisableArgs, global: &Global) -> Result<ExitCode, Failure> {
-    set("disable", &args.names, false, args.save, global)
+    set("disable", &args.names, false, &args.terms, global)
 }
 
 fn set(
     command: &str,
     names: &[String],
     enabled: bool,
-    save: Save,
+    terms: &Terms,
     global: &Global,
 ) -> Result<ExitCode, Failure> {
-    let control = Control::open(global)?;
-    let saving = save.begin(&control)?;
+    let (control, saving) = terms.open(global)?;
     let change = control.edit(names, |rule| {
         rule.enabled = Some(false).filter(|_| !enabled);
         Ok(())

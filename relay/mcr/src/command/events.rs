@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use api::client::StreamItem;
-use api::reply::Event;
+use api::reply::{Event, Via};
 
 use crate::control::Control;
 use crate::failure::{Failure, Status};
@@ -65,5 +65,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 fn line(event: &Event) -> String {
     let (time, kind) = (render::moment(event.at_ms), &event.kind);
-    format!("{time}  {kind:<16}  {}", event.message)
+    // What the world did says itself what did it.
+    let by = { event.by.iter() }.filter(|by| !matches!(by.via, Via::Link | Via::Name));
+    let by: String = by.map(|by| format!(" by {by}")).collect();
+    let why: String = { event.why.iter() }.map(|why| format!(": {why}")).collect();
+    format!("{time}  {kind:<16}  {}{by}{why}", event.message)
 }

@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
-use crate::save::Save;
+use crate::terms::Terms;
 
 /// Join groups on an interface whatever the rules say, or list what is joined so.
 ///
@@ -36,7 +36,7 @@ pub(crate) struct JoinArgs {
     #[arg(requires = "groups", conflicts_with = "save")]
     duration: Option<Duration>,
     #[command(flatten)]
-    save: Save,
+    terms: Terms,
 }
 
 /// Leave groups that mcr join joined, all of those named or none.
@@ -50,7 +50,7 @@ pub(crate) struct LeaveArgs {
     #[arg(value_name = "GROUP%IFACE", required = true)]
     groups: Vec<StaticJoin>,
     #[command(flatten)]
-    save: Save,
+    terms: Terms,
 }
 
 pub(crate) fn join(args: JoinArgs, global: &Global) -> Result<ExitCode, Failure> {
@@ -70,7 +70,7 @@ pub(crate) fn join(args: JoinArgs, global: &Global) -> Result<ExitCode, Failure>
         join: joins.collect(),
         ..Transaction::default()
     };
-    change("join", &asked, args.save, global)
+    change("join", &asked, &args.terms, global)
 }
 
 pub(crate) fn leave(args: LeaveArgs, global: &Global) -> Result<ExitCode, Failure> {
@@ -78,17 +78,16 @@ pub(crate) fn leave(args: LeaveArgs, global: &Global) -> Result<ExitCode, Failur
         leave: args.groups,
         ..Transaction::default()
     };
-    change("leave", &asked, args.save, global)
+    change("leave", &asked, &args.terms, global)
 }
 
 fn change(
     command: &str,
     asked: &Transaction,
-    save: Save,
+    terms: &Terms,
     global: &Global,
 ) -> Result<ExitCode, Failure> {
-    let control = Control::open(global)?;
-    let saving = save.begin(&control)?;
+    let (control, saving) = terms.open(global)?;
     let change = control.transact(asked)?;
     super::warn(command, &change.warnings);
     if global.json {

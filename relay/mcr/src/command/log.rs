@@ -1,20 +1,26 @@
-//! `mcr log`: how much the daemon logs.
+//! `mcr log`: how much the daemon logs, and who changed what.
 
 use std::process::ExitCode;
 
-use api::reply::{Log, LogLevel};
+use api::reply::{ChangeRecord, Log, LogLevel};
+use rules::printable::printable;
 
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
 
-/// Show or change how much the daemon logs, while it runs.
+/// Show or change how much the daemon logs, while it runs; show who changed what.
 ///
 /// Lasts until the daemon ends. Workers log only what goes wrong, whatever the level.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  mcr log\n  mcr log debug")]
+#[command(
+    after_help = "Examples:\n  mcr log\n  mcr log debug\n  mcr log changes --last 5",
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<LogCommand>,
     /// From here on up lines are written
     #[arg(value_enum)]
     level: Option<Level>,
@@ -34,7 +40,67 @@ enum Level {
     Trace,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum LogCommand {
+    Changes(ChangesArgs),
+}
+
+/// Show who changed the rules, when, why, and what.
+///
+/// The newest comes last. 10,000 changes are kept, or 32 MiB, over restarts and reboots.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr log changes
+  mcr log changes --last 1
+  mcr log changes --json | jq -r '.[] | select(.by.user == \"alice\") | .what'")]
+struct ChangesArgs {
+    /// Only the last so many
+    #[arg(long, value_name = "N")]
+    last: Option<u32>,
+}
+
+fn changes(args: &ChangesArgs, global: &Global) -> Result<ExitCode, Failure> {
+    let changes = Control::open(global)?.changes(args.last.unwrap_or(u32::MAX))?;
+    if global.json {
+        render::json(&changes)?;
+    } else {
+        render::text(&changes.iter().map(text).collect::<String>())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(change: &ChangeRecord) -> String {
+    let head = [
+        Some(render::second(change.at_ms)),
+        Some(format!("{} -> {}", change.before, change.generation)),
+        Some(change.by.to_string()),
+        change.outcome.map(|outcome| match change.of {
+            Some(of) => format!("{} generation {of}", outcome.as_str()),
+            None => outcome.as_str().to_owned(),
+        }),
+    ];
+    let head: Vec<String> = head.into_iter().flatten().collect();
+    let message = change
+        .message
+        .as_deref()
+        .map(|message| format!("\"{message}\""));
+    let lines = message
+        .iter()
+        .map(String::as_str)
+        .chain(change.what.lines());
+    let lines = lines.map(|line| format!("    {}\n", printable(line)));
+    let more = match change.left_out {
+        0 => String::new(),
+        more => format!("    and {more} more lines\n"),
+    };
+    let lines: String = lines.collect();
+    format!("{}\n{lines}{more}", printable(&head.join("  ")))
+}
+
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    if let Some(LogCommand::Changes(args)) = &args.command {
+        return changes(args, global);
+    }
     let control = Control::open(global)?;
     let log = match args.level {
         None => control.log()?,

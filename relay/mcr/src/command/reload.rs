@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use super::apply;
-use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
-use crate::render;
+use crate::terms::Said;
 
 /// Have the daemon read its configuration again, as SIGHUP does, and say what that changed.
 ///
@@ -16,15 +15,13 @@ use crate::render;
 #[command(after_help = "Examples:
   mcr reload
   mcr check /etc/mcr/mcr.toml && mcr reload")]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    said: Said,
+}
 
-pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let change = Control::open(global)?.reload()?;
-    super::warn("reload", &change.warnings);
-    if global.json {
-        render::json(&change)?;
-    } else {
-        render::text(&apply::text(&change))?;
-    }
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let change = args.said.open(global)?.reload()?;
+    apply::show("reload", &change, global)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,11 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::completion;
-use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
-use crate::save::Save;
+use crate::terms::Terms;
 
 /// Remove rules, all of those named or none.
 ///
@@ -23,7 +22,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
     #[command(flatten)]
-    save: Save,
+    terms: Terms,
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
@@ -33,8 +32,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
             .map_err(|error| Failure::new(Status::Usage, format!("standard input: {error}")))?;
         names = text.split_whitespace().map(str::to_owned).collect();
     }
-    let control = Control::open(global)?;
-    let saving = args.save.begin(&control)?;
+    let (control, saving) = args.terms.open(global)?;
     let change = control.remove(names.clone())?;
     if global.json {
         render::json(&change)?;

@@ -119,8 +119,8 @@ impl Screen {
             News::Missed(missed) => self.remember(Event {
                 at_ms: self.events.back().map_or(0, |event| event.at_ms),
                 kind: "missed".to_owned(),
-                subject: String::new(),
                 message: render::missed(missed),
+                ..Event::default()
             }),
             News::Gone(reason) => self.gone = Some(reason),
         }

@@ -56,6 +56,8 @@ fn together(first: &Event, last: &Event, count: usize) -> Event {
         subject: String::new(),
         // The number in front: where there is little room the end is cut off.
         message: format!("first of {count} events: {}", first.message),
+        by: last.by.clone(),
+        why: last.why.clone(),
     }
 }
 

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::reply::{Change, Event, State};
+use api::reply::{By, Change, Event, State, Via};
 use compile::host::{Host, Interface, NextHop};
 use rules::shared_map::SharedMap;
 
-use super::event::event;
+use super::event::{done_by, event};
 use super::kind::*;
 use crate::view::{RuleState, View};
 
-/// The events of a change of rules and settings.
-pub fn of_change(change: &Change) -> Vec<Event> {
+/// The events of a change of rules and settings, who made it, and why.
+pub fn of_change(change: &Change, by: &By, why: Option<&str>) -> Vec<Event> {
     let kinds = [
         (RULE_REMOVED, &change.removed, "removed"),
         (RULE_ADDED, &change.added, "added"),
@@ -28,13 +28,20 @@ pub fn of_change(change: &Change) -> Vec<Event> {
         let message = format!("settings changed: {text}");
         event(SETTINGS_CHANGED, "configuration", message)
     });
-    events.chain(settings).collect()
+    let events = events.chain(settings);
+    events.map(|event| done_by(event, by, why)).collect()
+}
+
+/// What changed of a host's links and of what names stand for.
+pub fn of_host(old: &Host, new: &Host) -> Vec<Event> {
+    let mut events = of_links(old, new);
+    events.extend(of_names(old, new));
+    events
 }
 
 /// The events that lead from one view to the next.
 pub fn between(old: &View, new: &View) -> Vec<Event> {
-    let mut events = of_links(&old.host, &new.host);
-    events.extend(of_names(&old.host, &new.host));
+    let mut events = of_host(&old.host, &new.host);
     events.extend(of_next_hops(&old.host, &new.host));
     // States are shared between views, so most need no look at their names.
     let difference = SharedMap::difference(&old.states, &new.states);
@@ -108,7 +115,12 @@ fn of_links(old: &Host, new: &Host) -> Vec<Event> {
     let mut events = Vec::new();
     let mut add = |link: &Interface, what: String| {
         let message = format!("interface {}: {what}", link.name);
-        events.push(event(LINK_CHANGED, &link.name, message));
+        let told = event(LINK_CHANGED, &link.name, message);
+        events.push(done_by(
+            told,
+            &By::of(Via::Link, Some(link.name.clone())),
+            None,
+        ));
     };
     for (index, link) in &new.interfaces {
         match old.interfaces.get(index) {
@@ -144,7 +156,8 @@ fn of_names(old: &Host, new: &Host) -> Vec<Event> {
                 (NAME_FAILED, message)
             }
         };
-        event(kind, name.as_str(), message)
+        let by = By::of(Via::Name, Some(name.to_string()));
+        done_by(event(kind, name.as_str(), message), &by, None)
     });
     told.collect()
 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::SystemTime;
 
-use api::reply::{Event, State};
+use api::reply::{By, Event, State};
 use dataplane::counters::WorkerStats;
 use rules::printable::{plural, printable};
 
@@ -18,7 +18,15 @@ pub fn event(kind: &str, subject: &str, message: String) -> Event {
         kind: kind.to_owned(),
         subject: subject.to_owned(),
         message: printable(&message).into_owned(),
+        ..Event::default()
     }
+}
+
+/// Says who did what an event tells of, and why.
+pub fn done_by(mut event: Event, by: &By, why: Option<&str>) -> Event {
+    event.by = Some(Box::new(by.clone()));
+    event.why = why.map(str::to_owned);
+    event
 }
 
 /// The configuration is there and cannot be used.

@@ -17,6 +17,7 @@ use super::super::body::BODY_MAX;
 use super::super::host_name;
 use super::super::refusal::{Code, Refusal};
 use super::*;
+use crate::author::Author;
 use crate::dataplane_thread::{DataplaneThread, without_paths};
 use crate::supervisor::command::{Command, Order};
 
@@ -78,6 +79,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         sampler: Sampler::default(),
         listeners: igmp::listeners::Listeners::default(),
         fleet: None,
+        changes: Err("".into()),
         log: None,
         answers: Arc::default(),
     };
@@ -267,7 +269,10 @@ async fn a_change_that_is_not_answered_in_time_says_whether_it_may_have_been_mad
     let (service, mut commands) = service();
     let order = || Order::Reload;
     let soon = || tokio::time::Instant::now() + Duration::from_millis(20);
-    let refusal = service.change(order(), soon()).await.unwrap_err();
+    let refusal = service
+        .change(order(), Author::default(), soon())
+        .await
+        .unwrap_err();
     assert_eq!(refusal.code, Code::Timeout);
     assert!(
         refusal.message.contains("nothing was changed"),
@@ -281,7 +286,8 @@ async fn a_change_that_is_not_answered_in_time_says_whether_it_may_have_been_mad
         assert!(command.turn.begin());
         command
     };
-    let (_command, refusal) = tokio::join!(begin, service.change(order(), soon()));
+    let (_command, refusal) =
+        tokio::join!(begin, service.change(order(), Author::default(), soon()));
     let refusal = refusal.unwrap_err();
     let said = "the change may have been made: the generation of the rules was 1";
     assert!(refusal.message.contains(said), "{refusal:?}");

@@ -1,0 +1,216 @@
+//! Who changed what, when and why.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Change, RuleChange};
+
+/// Bytes of a difference that are kept in the log of changes.
+const WHAT_MAX: usize = 64 << 10;
+
+/// What kind of author a change has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Via {
+    /// Somebody at the control socket.
+    #[default]
+    Client,
+    /// Somebody who had the configuration read again, by the socket or by SIGHUP.
+    Reload,
+    /// The fleet, of that name.
+    Fleet,
+    /// An interface of the host, of that name.
+    Link,
+    /// A name that stands for another address now.
+    Name,
+    /// The daemon at its start.
+    Start,
+    /// The daemon, which undoes what nobody confirmed, and ends joins whose time is over.
+    Time,
+}
+
+/// Who made a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct By {
+    /// What kind of author.
+    pub via: Via,
+    /// The user's name, where the host knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The user's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// The process's name, where the daemon may see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+    /// Name of the fleet, the interface, or what was looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl By {
+    /// An author that is no process.
+    #[must_use]
+    pub fn of(via: Via, name: Option<String>) -> Self {
+        Self {
+            via,
+            name,
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uid = self.uid.map(|uid| format!("uid {uid}"));
+        let pid = self.pid.map(|pid| match &self.process {
+            Some(process) => format!("{process}, pid {pid}"),
+            None => format!("pid {pid}"),
+        });
+        let who = self.user.clone().or_else(|| uid.clone());
+        let details = [uid.filter(|_| self.user.is_some()), pid];
+        let details: Vec<String> = details.into_iter().flatten().collect();
+        let details = match details.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", details.join(", ")),
+        };
+        let who = who.map(|who| who + &details);
+        let via = match self.via {
+            Via::Client => return f.write_str(who.as_deref().unwrap_or("somebody")),
+            Via::Reload => "reload",
+            Via::Fleet => "fleet",
+            Via::Link => "link",
+            Via::Name => "name",
+            Via::Start => "start",
+            Via::Time => "time",
+        };
+        match who.or_else(|| self.name.clone()) {
+            Some(who) if self.via == Via::Reload => write!(f, "{via} by {who}"),
+            Some(name) => write!(f, "{via} {name}"),
+            None => f.write_str(via),
+        }
+    }
+}
+
+/// What became of a change that was made to be confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Nobody has confirmed it yet.
+    Pending,
+    /// Somebody has.
+    Confirmed,
+    /// It was undone.
+    Undone,
+}
+
+impl Outcome {
+    /// Its word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Confirmed => "confirmed",
+            Self::Undone => "undone",
+        }
+    }
+}
+
+/// A change, as the log of changes and the generations know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChangeRecord {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Who made it.
+    pub by: By,
+    /// Why, as whoever made it said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Generation of the rules before it.
+    pub before: u64,
+    /// Generation of the rules after it.
+    pub generation: u64,
+    /// How many rules there were then.
+    pub rules: usize,
+    /// What it changed, as `mcr diff` prints it: at most 64 KiB.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub what: String,
+    /// How many more lines it would be.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
+    /// What became of it, if it was made to be confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// The generation that a confirmation or an undoing is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u64>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl ChangeRecord {
+    /// Takes over what a change did, as far as there is room.
+    #[must_use]
+    pub fn with(mut self, change: &Change) -> Self {
+        self.generation = change.generation;
+        for line in change.lines() {
+            if self.left_out == 0 && self.what.len() + line.len() < WHAT_MAX {
+                self.what.push_str(&line);
+                self.what.push('\n');
+            } else {
+                self.left_out += 1;
+            }
+        }
+        self
+    }
+}
+
+impl Change {
+    /// Whether anything is not what it was.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.lines().next().is_some()
+    }
+
+    /// How many rules and settings are not what they were.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.added.len() + self.removed.len() + self.changed.len() + self.settings.len()
+    }
+
+    /// What it changed, line by line, as `mcr diff` prints it.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let marked = |mark: &'static str, names: &'_ [String]| {
+            let lines = names.iter().map(|name| format!("{mark} {name}"));
+            lines.collect::<Vec<String>>()
+        };
+        // Both are in the order of the rules, and every one that changed may have a difference.
+        let mut differences = self.differences.iter().peekable();
+        let changed = self.changed.iter().flat_map(move |name| {
+            let mut lines = vec![format!("~ {name}")];
+            if let Some(RuleChange { removed, added, .. }) =
+                differences.next_if(|one| one.rule == *name)
+            {
+                lines.extend(marked("    -", removed));
+                lines.extend(marked("    +", added));
+            }
+            lines
+        });
+        let one = |mark: &'static str, names: &'_ [String]| marked(mark, names).into_iter();
+        one("-", &self.removed)
+            .chain(one("+", &self.added))
+            .chain(changed)
+            .chain(one("~", &self.settings))
+    }
+}

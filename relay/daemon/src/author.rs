@@ -1,0 +1,36 @@
+//! Who makes a change, and why.
+
+use std::fs;
+
+use api::reply::{By, Via};
+
+/// Who makes a change, and why.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Author {
+    pub(crate) by: By,
+    /// Why, as they say.
+    pub(crate) message: Option<String>,
+}
+
+impl Author {
+    /// An author that is no client.
+    pub(crate) fn of(via: Via, name: Option<String>) -> Self {
+        Self {
+            by: By::of(via, name),
+            ..Self::default()
+        }
+    }
+}
+
+/// The process of that number, as far as it may be seen: with `ProtectProc=invisible` others' are not.
+pub(crate) fn process(pid: Option<i32>, uid: Option<u32>) -> By {
+    let process = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+    By {
+        via: Via::Client,
+        user: uid.and_then(sys::user::name_of),
+        uid,
+        pid,
+        process: process.map(|name| name.trim_end().to_owned()),
+        name: None,
+    }
+}
