@@ -16,7 +16,8 @@ use rules::joins::{JOINED_GROUPS_MAX, groups_too_many};
 use rules::net::{Ports, Prefix};
 use rules::rule::Rule;
 
-use super::{InputView, Join, RuleView, keys};
+use super::keys::keys;
+use super::{InputView, Join, RuleView};
 use crate::table::{DownReason, Output, OutputState, RouteKey};
 
 /// Sources of one group that are joined each by itself; where there are more all are joined at once, for

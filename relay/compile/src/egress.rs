@@ -115,35 +115,39 @@ enum Receiver {
     Routed(Detour),
 }
 
+/// Where an output leaves, who is to receive it there, and the address that this host has there.
+type Hop<'a> = (&'a Interface, Receiver, Option<IpAddr>);
+
 /// Finds the interface an output leaves by, and who is to receive it there.
-fn next_hop<'a>(
-    spec: &OutputSpec,
-    host: &'a Host,
-    links: &Links<'a>,
-) -> Result<(&'a Interface, Receiver, Option<IpAddr>), Down> {
-    let named = spec.to.interface.as_deref();
-    if let Some(name) = named {
-        let link = links.named(name);
-        let link = link.ok_or_else(|| down(DownReason::InterfaceMissing, links.missing(name)))?;
-        if !is_routed(&spec.to) {
-            if let Some(down) = tunnel::obstacle_of(name, host) {
-                return Err(down);
-            }
-            if link.is_vrf() {
-                let text = format!(
-                    "{name} is a VRF: groups leave by its interfaces; write one of them{}",
-                    links.ports(link)
-                );
-                return Err(down(DownReason::NoRoute, text));
-            }
-            let receiver = match link.name.as_str() {
-                LOOPBACK => Receiver::Here,
-                _ if spec.to.is_broadcast() => Receiver::At(link.mac.map(|_| Mac([0xff; 6]))),
-                _ => Receiver::Group,
-            };
-            return Ok((link, receiver, None));
-        }
+fn next_hop<'a>(spec: &OutputSpec, host: &'a Host, links: &Links<'a>) -> Result<Hop<'a>, Down> {
+    let Some(name) = spec.to.interface.as_deref() else {
+        return by_route(spec, host);
+    };
+    let link = links.named(name);
+    let link = link.ok_or_else(|| down(DownReason::InterfaceMissing, links.missing(name)))?;
+    if is_routed(&spec.to) {
+        return by_route(spec, host);
     }
+    if let Some(down) = tunnel::obstacle_of(name, host) {
+        return Err(down);
+    }
+    if link.is_vrf() {
+        let text = format!(
+            "{name} is a VRF: groups leave by its interfaces; write one of them{}",
+            links.ports(link)
+        );
+        return Err(down(DownReason::NoRoute, text));
+    }
+    let receiver = match link.name.as_str() {
+        LOOPBACK => Receiver::Here,
+        _ if spec.to.is_broadcast() => Receiver::At(link.mac.map(|_| Mac([0xff; 6]))),
+        _ => Receiver::Group,
+    };
+    Ok((link, receiver, None))
+}
+
+/// The same where the routing table decides.
+fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
     let destination = spec.to.destination.address;
     let no_route = |text| Err(down(DownReason::NoRoute, text));
     let (index, receiver, source) = match host.next_hops.get(&next_hop_query(spec)) {
@@ -151,22 +155,7 @@ fn next_hop<'a>(
         Some(NextHop::NoRoute) if spec.to.is_multicast() => {
             return no_route(not_local(destination));
         }
-        Some(NextHop::NoRoute) => {
-            let through = named.map(|name| format!(" through {name}"));
-            let through = through.unwrap_or_default();
-            let vrfs = host.interfaces.values().filter(|link| link.is_vrf());
-            let vrfs: Vec<String> = vrfs.map(|link| link.name.clone()).collect();
-            let vrfs = match (named, vrfs.first()) {
-                (None, Some(vrf)) => format!(
-                    ", or name the VRF whose routes lead there, as in {destination}%{vrf} (have: {})",
-                    listed(&vrfs)
-                ),
-                _ => String::new(),
-            };
-            return no_route(format!(
-                "no route to {destination}{through}; add one, `ip route get {destination}` shows it{vrfs}"
-            ));
-        }
+        Some(NextHop::NoRoute) => return no_route(no_route_to(spec, host)),
         Some(NextHop::Here { interface, source }) => (interface, Receiver::Here, *source),
         Some(NextHop::Unresolved {
             interface,
@@ -201,6 +190,25 @@ fn next_hop<'a>(
             format!("the route to {destination} leads through an interface that is gone"),
         )),
     }
+}
+
+fn no_route_to(spec: &OutputSpec, host: &Host) -> String {
+    let destination = spec.to.destination.address;
+    let named = spec.to.interface.as_deref();
+    let through = named.map(|name| format!(" through {name}"));
+    let through = through.unwrap_or_default();
+    let vrfs = host.interfaces.values().filter(|link| link.is_vrf());
+    let vrfs: Vec<String> = vrfs.map(|link| link.name.clone()).collect();
+    let vrfs = match (named, vrfs.first()) {
+        (None, Some(vrf)) => format!(
+            ", or name the VRF whose routes lead there, as in {destination}%{vrf} (have: {})",
+            listed(&vrfs)
+        ),
+        _ => String::new(),
+    };
+    format!(
+        "no route to {destination}{through}; add one, `ip route get {destination}` shows it{vrfs}"
+    )
 }
 
 /// What leaves by the loopback interface comes in by it, and goes to sockets if it is local.

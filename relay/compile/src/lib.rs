@@ -47,7 +47,9 @@ mod demand;
 pub mod diff;
 mod egress;
 pub mod host;
+mod inputs;
 pub mod ipsec;
+mod keys;
 mod links;
 pub mod overlap;
 pub mod placement;
@@ -57,24 +59,23 @@ mod used;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter::repeat_n;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use config::StaticJoin;
 use rules::demand::Listening;
 use rules::endpoint::Endpoint;
-use rules::joins::groups_too_many;
-use rules::net::{Ifindex, Prefix};
+use rules::net::Ifindex;
 use rules::rule::{OutputSpec, Rule};
 use rules::ruleset::{Place, RuleChanges, RuleSet};
 use rules::shared_map::SharedMap;
 
 use crate::diff::TableDiff;
-use crate::host::{Host, Interface, LOOPBACK, NextHopQuery, PacketQuery};
+use crate::host::{Host, LOOPBACK, NextHopQuery, PacketQuery};
 use crate::placement::{Ends, PathChoices, Support, place, sockets_barred};
-use crate::table::{FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey, Table};
-use demand::Keyed;
+use crate::table::{Route, RouteKey, Table};
+use inputs::input;
+pub use inputs::joined;
+use keys::{Named, route, route_keys, under_keys};
 use links::{Links, ipv6_is_off, link_down};
 pub use tunnel::{below, tunnel_query, tunnel_trouble};
 use used::{count, in_use, is_same_use, links_of, shared_sources};
@@ -118,8 +119,8 @@ pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathCh
 }
 
 impl Compiled {
-    /// Compiles the rules that `changes` brings for the host and what is listened to, and works out what follows from it and from those
-    /// that go. The other rules are not looked at: for them host, support and choices must be what
+    /// Compiles the rules that `changes` brings for the host and what is listened to, and works out
+    /// what follows from it and from those that go. The other rules are not looked at: for them host, support and choices must be what
     /// they were compiled with. Where a rule names an input's interface by a wildcard, which takes
     /// what no other rule names, all rules must be among the changes.
     #[must_use]
@@ -137,12 +138,8 @@ impl Compiled {
         for (place, rule) in &changes.removed {
             if let Some(view) = rules.remove(place) {
                 removed.extend(route_keys(rule, &view));
-                count(&mut egress, &self.egress, links_of(&view), |count| {
-                    count - 1
-                });
-                count(&mut sources, &self.sources, shared_sources(rule), |count| {
-                    count - 1
-                });
+                count(&mut egress, &self.egress, links_of(&view), -1);
+                count(&mut sources, &self.sources, shared_sources(rule), -1);
             }
         }
         let (mut routes, mut behind) = (Vec::new(), Vec::new());
@@ -155,12 +152,8 @@ impl Compiled {
                     behind.push((rank, key, route));
                 }
             }
-            count(&mut egress, &self.egress, links_of(&view), |count| {
-                count + 1
-            });
-            count(&mut sources, &self.sources, shared_sources(rule), |count| {
-                count + 1
-            });
+            count(&mut egress, &self.egress, links_of(&view), 1);
+            count(&mut sources, &self.sources, shared_sources(rule), 1);
             rules.insert(*place, Arc::new(view));
         }
         let mut routes: BTreeMap<RouteKey, Route> = routes.into_iter().collect();
@@ -344,194 +337,6 @@ pub fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
             dscp: output.dscp,
         },
     }
-}
-
-/// What is joined for each of `joins`, and how it stands on this host.
-#[must_use]
-pub fn joined(joins: &[StaticJoin], host: &Host) -> Vec<InputView> {
-    if joins.is_empty() {
-        return Vec::new();
-    }
-    let links = Links::new(host);
-    let inputs = joins.iter().map(|join| InputView {
-        at: join.at(),
-        ..input(&join.endpoint(), host, &links)
-    });
-    inputs.collect()
-}
-
-fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
-    let name = endpoint.interface.as_deref().unwrap_or_default();
-    let matching = links.of_input(name);
-    if !endpoint.is_multicast() {
-        return address::input(endpoint, links, &matching);
-    }
-    let too_many = groups_too_many(endpoint.destination);
-    let join = |link: &&Interface| Join {
-        interface: link.index,
-        groups: endpoint.destination,
-        sources: { endpoint.sources.iter() }
-            .map(|source| source.address)
-            .collect(),
-    };
-    let vrf = matching.iter().find(|link| link.is_vrf());
-    let joins = match too_many {
-        _ if vrf.is_some() => Vec::new(),
-        None => matching.iter().map(join).collect(),
-        Some(_) => matching
-            .iter()
-            .map(|link| Join::of_all(link.index))
-            .collect(),
-    };
-    let down = matching.iter().find(|link| !link.up);
-    let no_ipv6 = matching.iter().find(|link| link.no_ipv6);
-    let no_ipv6 = no_ipv6.filter(|_| !endpoint.is_ipv4());
-    let pending = match (matching.is_empty(), down, no_ipv6) {
-        (true, ..) => Some(format!("{}; waits for it", links.missing(name))),
-        (_, Some(link), _) => Some(link_down(link)),
-        (.., Some(link)) => Some(ipv6_is_off(link)),
-        _ => vrf.map(|vrf| links.receives_nothing(vrf)),
-    };
-    let shared = matching.iter().filter_map(|link| {
-        let takers = takers(endpoint, link, host);
-        (!takers.is_empty()).then(|| (link.index, takers.join(", ")))
-    });
-    InputView {
-        at: endpoint.to_string(),
-        interfaces: matching.iter().map(|link| link.index).collect(),
-        joins,
-        addresses: Vec::new(),
-        pending,
-        unjoined: too_many,
-        shared: shared.collect(),
-    }
-}
-
-/// Who besides sockets gets what comes by an input on `link`.
-fn takers(endpoint: &Endpoint, link: &Interface, host: &Host) -> Vec<String> {
-    let mut takers = link.shared_with.clone();
-    let groups = endpoint.destination;
-    let first = (link.index, groups.address);
-    let routing = &host.multicast_routing;
-    let mut routed = routing.routes.range(first..);
-    let is_routed = routed
-        .next()
-        .is_some_and(|(index, group)| *index == link.index && groups.contains(*group));
-    // One that has no route yet gets it with its first packet; what stays on its link gets none.
-    let is_asked_for = || {
-        let mut routes = routing.routes.iter();
-        routing.inputs.contains(&(endpoint.is_ipv4(), link.index))
-            && !rules::ruleset::is_link_local(groups)
-            && !routes.any(|(_, group)| groups.contains(*group))
-    };
-    if endpoint.is_multicast() && (is_routed || is_asked_for()) {
-        takers.push("the kernel's multicast routing".to_owned());
-    }
-    takers
-}
-
-fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
-    Route {
-        rule: rule.name.clone(),
-        input: None,
-        path: view.placement.path,
-        local: rule.local,
-        limit: rule.limit,
-        failover: rule.failover.map(|when| {
-            let inputs = view.inputs.iter();
-            let lines = inputs.map(|input| input.at.clone()).collect();
-            Box::new(FailoverLines { when, lines })
-        }),
-        merge: rule.merge.or_else(|| rule.passes_once()).map(|how| {
-            let inputs = view.inputs.iter();
-            let lines = inputs.map(|input| input.at.clone()).collect();
-            Box::new(MergeLines { how, lines })
-        }),
-        share: rule.share.clone(),
-        inspect: rule.health.map(|health| health.inspect),
-        outputs,
-    }
-}
-
-/// How far an input names what it takes: the least goes before the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Named {
-    by_wildcard: bool,
-    every_address: bool,
-}
-
-/// A rule's route under every key of its inputs, each with how far it is named. The last one
-/// is the route itself: of ten thousand rules most have one key.
-fn under_keys(
-    rule: &Rule,
-    view: &mut RuleView,
-    route: Option<Route>,
-    listening: &Listening,
-) -> impl Iterator<Item = (RouteKey, Route, Named)> {
-    let keys: Vec<Keyed> = match &route {
-        Some(route) if rule.has_demand() => demand::routes(rule, view, &route.outputs, listening),
-        _ => {
-            let inputs = rule.inputs.iter().zip(&view.inputs).enumerate();
-            let keys = inputs.flat_map(|(number, (endpoint, input))| {
-                let keys = keys(endpoint, input).into_iter();
-                keys.map(move |key| (key, number, None))
-            });
-            keys.collect()
-        }
-    };
-    let view = &*view;
-    let routes = route.map(|route| repeat_n(route, keys.len()));
-    let under = keys.into_iter().zip(routes.into_iter().flatten());
-    let several = rule.inputs.len() > 1;
-    under.map(move |((key, number, outputs), mut route)| {
-        let (endpoint, input) = (&rule.inputs[number], &view.inputs[number]);
-        if let Some(outputs) = outputs {
-            route.outputs = outputs;
-        }
-        route.input = several.then(|| input.at.clone());
-        if rule.reflect.is_some() {
-            let outputs = &mut route.outputs;
-            outputs.retain(|output| rule.leads(number, output.index as usize));
-        }
-        let is_shared = input.shared.iter().any(|(link, _)| *link == key.ingress);
-        if is_shared && route.local == LocalDelivery::Auto {
-            route.local = LocalDelivery::Yes;
-        }
-        let rank = Named {
-            by_wildcard: endpoint.has_wildcard(),
-            every_address: endpoint.is_every_address(),
-        };
-        (key, route, rank)
-    })
-}
-
-/// The keys that a rule's routes were put under.
-fn route_keys(rule: &Rule, view: &RuleView) -> impl Iterator<Item = RouteKey> {
-    let inputs = rule.inputs.iter().zip(&view.inputs);
-    let inputs = inputs.filter(|_| view.placement.serves);
-    let keys = inputs.flat_map(|(endpoint, input)| keys(endpoint, input));
-    keys.chain(view.divided.iter().copied())
-}
-
-/// One key for each interface, of an input that is no group each of its addresses, and source.
-fn keys(endpoint: &Endpoint, input: &InputView) -> Vec<RouteKey> {
-    let sources: Vec<Option<Prefix>> = if endpoint.sources.is_empty() {
-        vec![None]
-    } else {
-        endpoint.sources.iter().copied().map(Some).collect()
-    };
-    let key = |(ingress, groups), source: &Option<Prefix>| RouteKey {
-        ingress,
-        groups,
-        ports: endpoint.ports,
-        source: *source,
-    };
-    let groups = input.interfaces.iter().filter(|_| endpoint.is_multicast());
-    let groups = groups.map(|link| (*link, endpoint.destination));
-    let addresses = input.addresses.iter();
-    let places = groups.chain(addresses.map(|(link, address)| (*link, Prefix::host(*address))));
-    let pairs = places.flat_map(|place| sources.iter().map(move |source| key(place, source)));
-    pairs.collect()
 }
 
 #[cfg(test)]

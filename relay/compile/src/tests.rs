@@ -10,7 +10,7 @@ use rules::ruleset::Policy;
 
 use super::*;
 use crate::diff::TableDiff;
-use crate::host::{Destination, Named, NextHop};
+use crate::host::{Destination, Interface, Named, NextHop};
 use crate::placement::PathChoice;
 use crate::table::{DownReason, Egress, LinkHeader, OutputState, Path};
 

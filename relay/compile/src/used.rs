@@ -28,12 +28,12 @@ pub(super) fn count<K: Copy + Ord>(
     then: &mut BTreeMap<K, usize>,
     before: &BTreeMap<K, usize>,
     used: impl Iterator<Item = K>,
-    change: fn(usize) -> usize,
+    change: isize,
 ) {
     for key in used {
         let before = before.get(&key).copied().unwrap_or_default();
         let count = then.entry(key).or_insert(before);
-        *count = change(*count);
+        *count = count.saturating_add_signed(change);
     }
 }
 

@@ -20,6 +20,7 @@ mod rewrite;
 mod routed;
 mod send;
 mod spin;
+mod table;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,12 +41,13 @@ use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, ToWorker, ring_size};
 use crate::userspace::shared::state::SharedState;
 use coalesce::Source;
-use execute::{ActiveTable, BatchCounts, Packet};
+use execute::{BatchCounts, Packet};
 use health::Watches;
 use latency::Samples;
 use receive::{Arrival, LargeBuffers, Tap};
 use send::Sender;
 use spin::Spin;
+use table::ActiveTable;
 
 /// Batches after which the supervisor is listened to even if packets never cease.
 const LISTEN_EVERY: u32 = 16;

@@ -9,9 +9,9 @@ use packet::datagram::{Datagram, Part};
 
 use super::coalesce::Matched;
 use super::context::Context;
-use super::execute::ActiveTable;
 use super::lookup::RouteIndex;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute};
+use super::table::ActiveTable;
 use crate::userspace::shared::askers::{Asker, Place};
 
 /// What becomes of an answer.

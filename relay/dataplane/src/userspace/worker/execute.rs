@@ -1,62 +1,36 @@
 //! Executes the table for the packets of a batch: finds each one's route, decides what becomes of it,
 //! and stages its copies or counts why there are none.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use compile::diff::BudgetChange;
-use compile::table::RouteKey;
 use packet::datagram::Datagram;
-use packet::fragment::{Attribution, Fragment};
+use packet::fragment::{Attribution, Fragment, FragmentKey};
 use packet::memory::Memory;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
 use sys::packet_socket::VnetHeader;
 
 use super::Shared;
-use super::answer;
+use super::answer::{self, Answer};
 use super::coalesce::{Matched, Source};
 use super::context::{Clock, Context};
 use super::health::Watches;
 use super::latency::Samples;
-use super::lookup::{Lookup, RouteIndex};
+use super::lookup::RouteIndex;
 use super::merge::{self, Segments};
 use super::receive::Place;
 use super::rewrite::{CompiledRoute, Counts};
 use super::send::Sender;
+use super::table::ActiveTable;
 use crate::counters::Traffic;
-use crate::limits::{self, Limiter};
+use crate::limits::Limiter;
 use crate::owners::name::Kind;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::limits::Cost;
-use crate::userspace::shared::messages::{MergeLeg, TableChange};
-
-/// Where the kernel path's routes lead to among those of [`ActiveTable`].
-const ELSEWHERE: RouteIndex = RouteIndex(u32::MAX);
-
-/// The table as it is executed.
-#[derive(Default)]
-pub(super) struct ActiveTable {
-    indices: BTreeMap<RouteKey, RouteIndex>,
-    /// The routes by index.
-    pub(super) routes: Vec<Option<CompiledRoute>>,
-    free: Vec<u32>,
-    lookup: Lookup,
-    /// The same without regard to ports, and with the kernel path's, for fragments.
-    groups: Lookup,
-    /// Keys of the kernel path that take packets of these groups too.
-    elsewhere: BTreeSet<RouteKey>,
-    own: Vec<IpAddr>,
-    /// Cap on what all unicast outputs send together.
-    pub(super) budget: Option<bpf::layout::Limit>,
-    /// Packets that wait together may leave as one.
-    coalesces: bool,
-    /// Copies of some route are answered.
-    answered: bool,
-}
+use crate::userspace::shared::messages::MergeLeg;
 
 /// A packet to execute the table for.
 pub(super) struct Packet {
@@ -72,6 +46,17 @@ pub(super) struct Packet {
     pub(super) vnet: VnetHeader,
     /// Bytes of the packet of which only the beginning is there.
     pub(super) whole_length: Option<usize>,
+}
+
+/// What a packet turned out to be.
+struct Read {
+    datagram: Datagram,
+    /// The route that takes it.
+    found: Option<RouteIndex>,
+    /// Whether it is a fragment that another rule might take as well.
+    is_unknown: bool,
+    /// The datagram that it is a fragment of.
+    name: Option<(u32, FragmentKey)>,
 }
 
 /// A super-packet of a merged rule, and where it belongs.
@@ -97,14 +82,6 @@ pub(super) struct BatchCounts {
 }
 
 impl ActiveTable {
-    /// An empty table.
-    pub(super) fn new(coalesces: bool) -> Self {
-        Self {
-            coalesces,
-            ..Self::default()
-        }
-    }
-
     /// What packets of `source` are executed in.
     #[inline]
     pub(super) fn context<'a>(
@@ -138,28 +115,16 @@ impl ActiveTable {
     ) -> io::Result<()> {
         let Source { tap, large } = context.source;
         let bytes = tap.bytes(large, packet.place);
-        let mut name = None;
-        let (mut datagram, found, is_unknown) = match parse(bytes, packet.link, packet.meta) {
-            Parsed::Udp(datagram) => (datagram, self.find(tap.interface, &datagram), false),
-            Parsed::Fragment(fragment) => {
-                let attributed = self.attribute(&fragment, tap.interface, fragments);
-                let Some(attributed) = attributed else {
-                    counts.received += 1;
-                    return Ok(());
-                };
-                name = Some((tap.interface, fragment.key));
-                attributed
-            }
-            Parsed::NotOurs(_) => {
-                counts.received += 1;
-                return Ok(());
-            }
+        let Some(read) = self.read(bytes, (&packet, tap.interface), fragments, counts) else {
+            return Ok(());
         };
-        if let Some(length) = packet.whole_length {
-            datagram.present = length;
-        }
+        let Read {
+            datagram,
+            found,
+            is_unknown,
+            name,
+        } = read;
         let packets = u64::from(datagram.packets());
-        counts.received += packets;
         let mut found = found.and_then(|index| Some((index, self.route(index)?)));
         let mut answer = None;
         if found.is_none() && self.answered {
@@ -214,25 +179,7 @@ impl ActiveTable {
                     samples.pick(route.counts.rule, tap.received_ns(packet.frame));
                 }
                 let matched = self.matched((index, route), &packet, (&datagram, bytes));
-                if let Some(passed) = passed.filter(|_| answer.is_none()) {
-                    let all = Segments {
-                        count: datagram.packets(),
-                        bytes: bytes_in,
-                        ..Segments::default()
-                    };
-                    let (first, rest) = all.split(passed, size);
-                    drop_segments(context, route.counts, rest);
-                    return sender.stage_part(&matched, first, context);
-                }
-                match answer {
-                    Some(answer) => sender.send_answer(&matched, &answer.output, context)?,
-                    None => {
-                        if route.answered {
-                            answer::note_question(route, &matched, context);
-                        }
-                        sender.stage(&matched, context);
-                    }
-                }
+                return forward(sender, &matched, route, (answer.as_ref(), passed), context);
             }
             Verdict::Dropped(reason) => {
                 let bytes = datagram.payload_bytes() as u64;
@@ -240,6 +187,43 @@ impl ActiveTable {
             }
         }
         Ok(())
+    }
+
+    /// Reads a packet and finds the route that takes it; `None`: no rule has anything of it.
+    #[inline]
+    fn read(
+        &self,
+        bytes: &[u8],
+        (packet, interface): (&Packet, u32),
+        fragments: &mut Memory,
+        counts: &mut BatchCounts,
+    ) -> Option<Read> {
+        let mut name = None;
+        let (mut datagram, found, is_unknown) = match parse(bytes, packet.link, packet.meta) {
+            Parsed::Udp(datagram) => (datagram, self.find(interface, &datagram), false),
+            Parsed::Fragment(fragment) => {
+                let Some(attributed) = self.attribute(&fragment, interface, fragments) else {
+                    counts.received += 1;
+                    return None;
+                };
+                name = Some((interface, fragment.key));
+                attributed
+            }
+            Parsed::NotOurs(_) => {
+                counts.received += 1;
+                return None;
+            }
+        };
+        if let Some(length) = packet.whole_length {
+            datagram.present = length;
+        }
+        counts.received += u64::from(datagram.packets());
+        Some(Read {
+            datagram,
+            found,
+            is_unknown,
+            name,
+        })
     }
 
     /// Executes the table for the segments of a super-packet of a merged rule, each by itself. Where all
@@ -370,57 +354,6 @@ impl ActiveTable {
             }
         }
     }
-
-    /// Applies a change. Not hot: it allocates, and rebuilds the lookup.
-    pub(super) fn change(&mut self, change: TableChange, watches: &mut Watches) {
-        for key in &change.removed {
-            if let Some(index) = self.indices.get(key) {
-                watches.end(index.0);
-            }
-            self.remove(key);
-        }
-        for (key, counted) in &change.set {
-            let index = self.index(*key);
-            let route = CompiledRoute::compile((index, key), counted, self.coalesces);
-            self.routes[index as usize] = Some(route);
-            watches.begin(index, key, counted);
-        }
-        self.answered = { self.routes.iter().flatten() }.any(|route| route.answered);
-        let left = self.routes.iter().flatten();
-        watches.end_others(left.filter_map(|route| route.subject));
-        self.own
-            .retain(|address| !change.own_removed.contains(address));
-        self.own.extend(change.own_added);
-        let keys = self.indices.iter().map(|(key, index)| (*index, key));
-        self.lookup = Lookup::build(keys.clone());
-        for key in &change.elsewhere_removed {
-            self.elsewhere.remove(key);
-        }
-        self.elsewhere.extend(change.elsewhere_added);
-        let elsewhere = self.elsewhere.iter().map(|key| (ELSEWHERE, key));
-        self.groups = Lookup::build_groups(keys.chain(elsewhere));
-        if let Some(BudgetChange(budget)) = change.budget {
-            self.budget = budget.map(limits::new);
-        }
-    }
-
-    fn index(&mut self, key: RouteKey) -> u32 {
-        let index = *self.indices.entry(key).or_insert_with(|| {
-            let index = self.free.pop().unwrap_or_else(|| {
-                self.routes.push(None);
-                self.routes.len() as u32 - 1
-            });
-            RouteIndex(index)
-        });
-        index.0
-    }
-
-    fn remove(&mut self, key: &RouteKey) {
-        if let Some(index) = self.indices.remove(key) {
-            self.routes[index.0 as usize] = None;
-            self.free.push(index.0);
-        }
-    }
 }
 
 impl CompiledRoute {
@@ -452,6 +385,37 @@ impl CompiledRoute {
             passed => (verdict, (passed < cost.packets).then_some(passed)),
         }
     }
+}
+
+/// Stages the copies of a packet that passes; of a super-packet only the first `passed`, where a limit
+/// says so.
+#[inline]
+fn forward(
+    sender: &mut Sender,
+    matched: &Matched<'_>,
+    route: &CompiledRoute,
+    (answer, passed): (Option<&Answer<'_>>, Option<u32>),
+    context: Context<'_>,
+) -> io::Result<()> {
+    if let Some(answer) = answer {
+        return sender.send_answer(matched, &answer.output, context);
+    }
+    let datagram = matched.datagram;
+    if let Some(passed) = passed {
+        let all = Segments {
+            count: datagram.packets(),
+            bytes: datagram.payload_bytes(),
+            ..Segments::default()
+        };
+        let (first, rest) = all.split(passed, datagram.segment_bytes());
+        drop_segments(context, route.counts, rest);
+        return sender.stage_part(matched, first, context);
+    }
+    if route.answered {
+        answer::note_question(route, matched, context);
+    }
+    sender.stage(matched, context);
+    Ok(())
 }
 
 /// What becomes of packets that would pass but for their gate: what looks at the stream goes on.

@@ -1,0 +1,118 @@
+//! A rule's route, and the keys that it stands under.
+
+use std::iter::repeat_n;
+
+use rules::demand::Listening;
+use rules::endpoint::Endpoint;
+use rules::net::Prefix;
+use rules::rule::Rule;
+
+use super::RuleView;
+use super::demand::{self, Keyed};
+use super::view::InputView;
+use crate::table::{FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey};
+
+/// What packets of a rule's inputs are to obey.
+pub(super) fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
+    Route {
+        rule: rule.name.clone(),
+        input: None,
+        path: view.placement.path,
+        local: rule.local,
+        limit: rule.limit,
+        failover: rule.failover.map(|when| {
+            let inputs = view.inputs.iter();
+            let lines = inputs.map(|input| input.at.clone()).collect();
+            Box::new(FailoverLines { when, lines })
+        }),
+        merge: rule.merge.or_else(|| rule.passes_once()).map(|how| {
+            let inputs = view.inputs.iter();
+            let lines = inputs.map(|input| input.at.clone()).collect();
+            Box::new(MergeLines { how, lines })
+        }),
+        share: rule.share.clone(),
+        inspect: rule.health.map(|health| health.inspect),
+        outputs,
+    }
+}
+
+/// How far an input names what it takes: the least goes before the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Named {
+    by_wildcard: bool,
+    every_address: bool,
+}
+
+/// A rule's route under every key of its inputs, each with how far it is named. The last one
+/// is the route itself: of ten thousand rules most have one key.
+pub(super) fn under_keys(
+    rule: &Rule,
+    view: &mut RuleView,
+    route: Option<Route>,
+    listening: &Listening,
+) -> impl Iterator<Item = (RouteKey, Route, Named)> {
+    let keys: Vec<Keyed> = match &route {
+        Some(route) if rule.has_demand() => demand::routes(rule, view, &route.outputs, listening),
+        _ => {
+            let inputs = rule.inputs.iter().zip(&view.inputs).enumerate();
+            let keys = inputs.flat_map(|(number, (endpoint, input))| {
+                let keys = keys(endpoint, input).into_iter();
+                keys.map(move |key| (key, number, None))
+            });
+            keys.collect()
+        }
+    };
+    let view = &*view;
+    let routes = route.map(|route| repeat_n(route, keys.len()));
+    let under = keys.into_iter().zip(routes.into_iter().flatten());
+    let several = rule.inputs.len() > 1;
+    under.map(move |((key, number, outputs), mut route)| {
+        let (endpoint, input) = (&rule.inputs[number], &view.inputs[number]);
+        if let Some(outputs) = outputs {
+            route.outputs = outputs;
+        }
+        route.input = several.then(|| input.at.clone());
+        if rule.reflect.is_some() {
+            let outputs = &mut route.outputs;
+            outputs.retain(|output| rule.leads(number, output.index as usize));
+        }
+        let is_shared = input.shared.iter().any(|(link, _)| *link == key.ingress);
+        if is_shared && route.local == LocalDelivery::Auto {
+            route.local = LocalDelivery::Yes;
+        }
+        let rank = Named {
+            by_wildcard: endpoint.has_wildcard(),
+            every_address: endpoint.is_every_address(),
+        };
+        (key, route, rank)
+    })
+}
+
+/// The keys that a rule's routes were put under.
+pub(super) fn route_keys(rule: &Rule, view: &RuleView) -> impl Iterator<Item = RouteKey> {
+    let inputs = rule.inputs.iter().zip(&view.inputs);
+    let inputs = inputs.filter(|_| view.placement.serves);
+    let keys = inputs.flat_map(|(endpoint, input)| keys(endpoint, input));
+    keys.chain(view.divided.iter().copied())
+}
+
+/// One key for each interface, of an input that is no group each of its addresses, and source.
+pub(super) fn keys(endpoint: &Endpoint, input: &InputView) -> Vec<RouteKey> {
+    let sources: Vec<Option<Prefix>> = if endpoint.sources.is_empty() {
+        vec![None]
+    } else {
+        endpoint.sources.iter().copied().map(Some).collect()
+    };
+    let key = |(ingress, groups), source: &Option<Prefix>| RouteKey {
+        ingress,
+        groups,
+        ports: endpoint.ports,
+        source: *source,
+    };
+    let groups = input.interfaces.iter().filter(|_| endpoint.is_multicast());
+    let groups = groups.map(|link| (*link, endpoint.destination));
+    let addresses = input.addresses.iter();
+    let places = groups.chain(addresses.map(|(link, address)| (*link, Prefix::host(*address))));
+    let pairs = places.flat_map(|place| sources.iter().map(move |source| key(place, source)));
+    pairs.collect()
+}
