@@ -14,9 +14,9 @@ use anyhow::{Context, Result, bail, ensure};
 use api::reply::{State, Stats};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
+use traffic::report::{ReceiveReport, SendReport};
 
 pub use self::report::{Delivery, Report};
-use self::report::{ReceiveAccount, SendAccount};
 use self::stream::{Copy, Receiver, STREAMS};
 use crate::daemon::{self, Daemon};
 use crate::guard::Guard;
@@ -166,7 +166,7 @@ impl<'a> Bed<'a> {
         &mut self,
         mut sender: Process,
         show: &mut impl FnMut(Event) -> Result<()>,
-    ) -> Result<SendAccount> {
+    ) -> Result<SendReport> {
         let sending = Duration::from_secs(self.options.duration_s.into());
         let deadline = Instant::now() + sending + wait::scaled(REST);
         let mut next = Instant::now();
@@ -200,14 +200,14 @@ impl<'a> Bed<'a> {
         fs::metadata(&self.stock_file).map_or(0, |file| file.len())
     }
 
-    fn report(self, sender: &SendAccount) -> Result<Report> {
+    fn report(self, sender: &SendReport) -> Result<Report> {
         let stats = self.daemon.stats()?;
         let stock_packets = self.stock_bytes() / u64::from(self.options.size);
         let sent = self.packets();
         drop(self.stock);
         // It has ended by itself, unless packets are missing.
         let text = self.checked.stop(Signal::SIGINT)?.stdout;
-        let checked: ReceiveAccount =
+        let checked: ReceiveReport =
             serde_json::from_str(&text).with_context(|| format!("mcr receive --json: {text}"))?;
         let law = accounting::check(&stats);
         Ok(Report {

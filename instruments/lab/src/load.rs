@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
+use traffic::report::{ReceiveReport, SendReport};
 
 use crate::link::{self, End};
 use crate::namespace::Namespace;
@@ -113,7 +114,7 @@ impl Load {
         let mut counter = to.0.command(binary::mcr()?);
         counter.args(["receive", "--json", "--method", "bpf", "-n", &streams]);
         counter.arg(endpoint(plan.output, to.1));
-        let counter = start_receiver(to.0, counter)?;
+        let counter = start_receiver(to.0, counter, 1)?;
         let links: Vec<_> = links
             .iter()
             .map(|(namespace, name)| ((*namespace).clone(), (*name).to_owned()))
@@ -153,14 +154,14 @@ impl Load {
     pub fn finish(self) -> Result<Account> {
         let mut packets = 0;
         for generator in self.generators {
-            let sent: Sent = report(generator)?;
+            let sent: SendReport = report(generator)?;
             ensure!(sent.errors == 0, "{} packets were not sent", sent.errors);
             packets += sent.sent.packets;
         }
         settle((&self.sink.0, &self.sink.1))?;
         let bed_dropped = dropped(&self.links)? - self.dropped;
-        let received: Received = report(self.counter)?;
-        let all = received.endpoints.iter();
+        let received: ReceiveReport = report(self.counter)?;
+        let all = received.endpoints.iter().map(|one| &one.tally);
         Ok(Account {
             sent: packets,
             received: all.clone().map(|one| one.packets - one.duplicated).sum(),
@@ -242,14 +243,14 @@ fn dropped(links: &[(Namespace, String)]) -> Result<u64> {
         .sum()
 }
 
-/// Starts `mcr receive` and returns once it has a socket.
+/// Starts `mcr receive` and returns once it has so many sockets.
 ///
 /// # Errors
 /// When it does not start, or not in time.
-pub fn start_receiver(namespace: &Namespace, command: Command) -> Result<Process> {
+pub fn start_receiver(namespace: &Namespace, command: Command, count: usize) -> Result<Process> {
     let before = sockets(namespace);
     let receiver = Process::start(command)?;
-    let joined = || sockets(namespace) > before;
+    let joined = || sockets(namespace) >= before + count;
     wait::until_within(PATIENCE, "mcr receive has joined", joined)
         .with_context(|| receiver.stderr())?;
     Ok(receiver)
@@ -268,27 +269,4 @@ fn report<T: for<'a> Deserialize<'a>>(process: Process) -> Result<T> {
             finished.status, finished.stdout, finished.stderr
         )
     })
-}
-
-#[derive(Deserialize)]
-struct Sent {
-    sent: Volume,
-    errors: u64,
-}
-
-#[derive(Deserialize)]
-struct Volume {
-    packets: u64,
-}
-
-#[derive(Deserialize)]
-struct Received {
-    endpoints: Vec<Counted>,
-}
-
-#[derive(Deserialize)]
-struct Counted {
-    packets: u64,
-    duplicated: u64,
-    reordered: u64,
 }

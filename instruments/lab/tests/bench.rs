@@ -6,6 +6,7 @@ use lab::bench::results::{Results, Trial};
 use lab::bench::run::engine;
 use lab::bench::run::relay::Relay;
 use lab::bench::run::scenario::Options;
+use traffic::trial::Outcome;
 
 #[test]
 fn two_small_scenarios_deliver_everything_and_add_up() {

@@ -15,5 +15,7 @@ mod random;
 pub mod receiver;
 pub mod report;
 pub mod schedule;
+pub mod search;
 pub mod sequence;
+pub mod trial;
 pub mod wire;

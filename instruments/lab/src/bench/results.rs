@@ -10,6 +10,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use traffic::latency::Summary;
+use traffic::search::{Found, Probe};
+use traffic::trial::{Outcome, Volume};
 
 use machine::Machine;
 
@@ -65,10 +68,10 @@ pub struct Trial {
     pub load_average: f64,
     /// One-way latency in microseconds, from the intended send time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_us: Option<Latency>,
+    pub latency_us: Option<Summary>,
     /// Microseconds between the first and the last copy of one datagram.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skew_us: Option<Latency>,
+    pub skew_us: Option<Summary>,
     /// The highest offered rate without loss that a search found, datagrams per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zero_loss_pps: Option<f64>,
@@ -81,15 +84,6 @@ pub struct Trial {
     /// What the sequence numbers showed, where the receiver read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Sequence>,
-}
-
-/// One step of a search.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Probe {
-    /// Datagrams offered per second.
-    pub offered_pps: f64,
-    /// Loss in percent.
-    pub loss_percent: f64,
 }
 
 /// Copies that one place dropped.
@@ -143,21 +137,6 @@ pub struct Cost {
     pub processes: u32,
 }
 
-/// Figures of a distribution.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
-    /// Shortest.
-    pub min: Option<f64>,
-    /// Median.
-    pub p50: Option<f64>,
-    /// 99th percentile.
-    pub p99: Option<f64>,
-    /// 99.9th percentile.
-    pub p99_9: Option<f64>,
-    /// Longest.
-    pub max: Option<f64>,
-}
-
 /// What the receiver found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sequence {
@@ -171,11 +150,27 @@ pub struct Sequence {
     pub corrupt: u64,
 }
 
+impl Outcome for Trial {
+    fn volume(&self) -> Volume {
+        Volume {
+            sent: self.sent,
+            seconds: self.seconds,
+            expected: self.expected,
+            delivered: self.delivered,
+        }
+    }
+}
+
 impl Trial {
-    /// Copies that did not arrive; negative when more came than were sent.
+    /// The trial that a search found, with the rest of what it found.
     #[must_use]
-    pub fn missing(&self) -> i64 {
-        self.expected as i64 - self.delivered as i64
+    pub fn found(found: Found<Self>) -> Self {
+        Self {
+            zero_loss_pps: Some(found.zero_loss_pps),
+            partial_drop_pps: Some(found.partial_drop_pps),
+            probes: found.probes,
+            ..found.trial
+        }
     }
 
     /// Missing copies that nobody counted; negative when more drops were counted than are missing.
@@ -183,18 +178,6 @@ impl Trial {
     pub fn unexplained(&self) -> i64 {
         let counted: u64 = self.drops.iter().map(|drops| drops.copies).sum();
         self.missing() - counted as i64
-    }
-
-    /// Loss in percent of what was expected; negative for duplicates.
-    #[must_use]
-    pub fn loss_percent(&self) -> f64 {
-        100.0 * self.missing() as f64 / self.expected.max(1) as f64
-    }
-
-    /// Datagrams offered per second, over all streams.
-    #[must_use]
-    pub fn offered_pps(&self) -> f64 {
-        self.sent as f64 / self.seconds.max(1e-9)
     }
 
     /// Copies delivered per second.

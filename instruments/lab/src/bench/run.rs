@@ -10,7 +10,6 @@ pub mod needs;
 pub mod plan;
 pub mod relay;
 pub mod scenario;
-pub mod search;
 mod shape;
 pub mod sink;
 pub mod trial;

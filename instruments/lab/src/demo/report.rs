@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result};
 use api::reply::Stats;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use traffic::latency::Summary;
+use traffic::report::ReceiveReport;
 
 use super::stream::{Receiver, STREAMS};
 
@@ -69,7 +71,7 @@ impl Report {
 pub(super) fn deliveries(
     sent: u64,
     stats: &Stats,
-    checked: &ReceiveAccount,
+    checked: &ReceiveReport,
     stock_packets: u64,
 ) -> Result<Vec<Delivery>> {
     let mut deliveries = Vec::new();
@@ -77,7 +79,8 @@ pub(super) fn deliveries(
         let rule = stats.rules.iter().find(|rule| rule.name == stream.rule);
         let rule = rule.with_context(|| format!("mcr stats has no rule {}", stream.rule))?;
         for (index, copy) in stream.outputs.iter().enumerate() {
-            let endpoint = checked.of(copy.at);
+            let endpoint = checked.endpoints.iter().find(|one| one.at == copy.at);
+            let endpoint = endpoint.map(|one| &one.tally);
             let output = rule.outputs.get(index);
             let delivered = match stream.receiver {
                 Receiver::Mcr => endpoint.map_or(0, |endpoint| endpoint.packets),
@@ -96,50 +99,14 @@ pub(super) fn deliveries(
                 lost: sent.saturating_sub(delivered),
                 faulty: endpoint.map_or(0, |endpoint| endpoint.duplicated + endpoint.corrupt),
                 receiver: stream.receiver.name(),
-                latency_us: endpoint.and_then(|endpoint| endpoint.latency_us.figures()),
+                latency_us: endpoint.and_then(|endpoint| figures(&endpoint.latency_us)),
             });
         }
     }
     Ok(deliveries)
 }
 
-/// The part of `mcr send --json` that is needed here.
-#[derive(Deserialize)]
-pub(super) struct SendAccount {
-    pub(super) errors: u64,
-}
-
-/// The part of `mcr receive --json` that is needed here.
-#[derive(Deserialize)]
-pub(super) struct ReceiveAccount {
-    endpoints: Vec<EndpointAccount>,
-}
-
-impl ReceiveAccount {
-    fn of(&self, at: &str) -> Option<&EndpointAccount> {
-        self.endpoints.iter().find(|endpoint| endpoint.at == at)
-    }
-}
-
-#[derive(Deserialize)]
-struct EndpointAccount {
-    at: String,
-    packets: u64,
-    duplicated: u64,
-    corrupt: u64,
-    latency_us: LatencyAccount,
-}
-
-#[derive(Deserialize)]
-struct LatencyAccount {
-    p50: Option<f64>,
-    p99: Option<f64>,
-    max: Option<f64>,
-}
-
-impl LatencyAccount {
-    /// Median, 99th percentile, longest.
-    fn figures(&self) -> Option<[f64; 3]> {
-        Some([self.p50?, self.p99?, self.max?])
-    }
+/// Median, 99th percentile, longest.
+fn figures(latency: &Summary) -> Option<[f64; 3]> {
+    Some([latency.p50?, latency.p99?, latency.max?])
 }

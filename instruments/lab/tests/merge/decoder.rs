@@ -84,7 +84,7 @@ fn ffmpeg_decodes_what_two_lossy_lines_bring(path: &str) {
         .args(["-c", "copy", "-frames:v"])
         .arg(PICTURES.to_string())
         .arg(&recorded);
-    let recorder = lab::load::start_receiver(&bed.chain.sink, record).unwrap();
+    let recorder = lab::load::start_receiver(&bed.chain.sink, record, 1).unwrap();
     let mut send = bed.chain.sender.command(binary::mcr().unwrap());
     send.arg("send").arg("--replay").arg(film.file());
     for (group, faults) in GROUPS.iter().zip(FAULTS) {

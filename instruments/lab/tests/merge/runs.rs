@@ -130,7 +130,7 @@ impl Bed {
         if rate > 5000 {
             receive.args(["--method", "bpf"]);
         }
-        let receiver = load::start_receiver(&self.chain.sink, receive).unwrap();
+        let receiver = load::start_receiver(&self.chain.sink, receive, 1).unwrap();
         let mut send = self.chain.sender.command(binary::mcr().unwrap());
         send.args(["send", "--json", "--framing", framing]);
         send.args(["--rate", &rate.to_string(), "--duration", seconds]);

@@ -3,8 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::Socket;
 
@@ -15,16 +14,14 @@ use super::verifier::Verifier;
 use crate::clock;
 use crate::ingress::{IngressCounter, WatchKey};
 use crate::latency::Summary;
+use crate::trial::arrivals;
 
 /// How long a connection may take to say hello.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
 /// How long a generator may be silent between trials, and after one should be over.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// What has not arrived when nothing came for so long does not arrive any more.
-const QUIET: Duration = Duration::from_millis(200);
 /// How long arrivals are waited for at most.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-const SETTLE_TICK: Duration = Duration::from_millis(10);
 /// The largest uncertainty of clocks that can be made up for, in nanoseconds.
 const MOST_BOUND_NS: u64 = 10_000_000_000;
 
@@ -177,7 +174,13 @@ impl Session<'_> {
     }
 
     fn count(&self, mut trial: Trial, copies: u64) -> Result<Reply, bpf::Error> {
-        self.settle(&mut trial, copies)?;
+        arrivals(copies, SETTLE_LIMIT, || {
+            trial.set_clock();
+            match self.stop.load(Ordering::Relaxed) {
+                false => trial.counter.packets(),
+                true => Ok(copies),
+            }
+        })?;
         let places = self.verifier.places().iter().enumerate();
         let places: HashMap<WatchKey, usize> = places.map(|(at, (key, _))| (*key, at)).collect();
         let mut received = vec![0; places.len()];
@@ -195,25 +198,6 @@ impl Session<'_> {
             latency_us: earlier(count.latency().summary(), trial.margin_ns),
             counters: Counters::read(self.verifier.names()),
         })))
-    }
-
-    /// Waits until everything is there, or nothing comes any more.
-    fn settle(&self, trial: &mut Trial, copies: u64) -> Result<(), bpf::Error> {
-        let start = Instant::now();
-        let (mut seen, mut last) = (trial.counter.packets()?, start);
-        while seen < copies
-            && last.elapsed() < QUIET
-            && start.elapsed() < SETTLE_LIMIT
-            && !self.stop.load(Ordering::Relaxed)
-        {
-            thread::sleep(SETTLE_TICK);
-            trial.set_clock();
-            let now = trial.counter.packets()?;
-            if now != seen {
-                (seen, last) = (now, Instant::now());
-            }
-        }
-        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use crate::endpoint::Destination;
 use crate::generator::{self, Control, Options, Sizes};
 use crate::latency::Summary;
 use crate::report::SendReport;
+use crate::trial::{Outcome, Volume};
 
 /// Packets of each stream that show whether it comes through.
 const REACH_PACKETS: u64 = 2;
@@ -118,25 +119,18 @@ pub struct Trial {
     pub verifier: Counters,
 }
 
+impl Outcome for Trial {
+    fn volume(&self) -> Volume {
+        Volume {
+            sent: self.sent,
+            seconds: self.seconds,
+            expected: self.expected,
+            delivered: self.delivered,
+        }
+    }
+}
+
 impl Trial {
-    /// Copies that did not arrive; negative when more came than were sent.
-    #[must_use]
-    pub fn missing(&self) -> i64 {
-        self.expected as i64 - self.delivered as i64
-    }
-
-    /// Loss in percent of what was expected.
-    #[must_use]
-    pub fn loss_percent(&self) -> f64 {
-        100.0 * self.missing() as f64 / self.expected.max(1) as f64
-    }
-
-    /// Packets offered per second, over all streams.
-    #[must_use]
-    pub fn offered_pps(&self) -> f64 {
-        self.sent as f64 / self.seconds.max(1e-9)
-    }
-
     /// Whether the generator offered as much as it was asked to.
     #[must_use]
     pub fn kept_up(&self) -> bool {

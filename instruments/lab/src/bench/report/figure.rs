@@ -1,5 +1,7 @@
 //! The figures a report shows.
 
+use traffic::trial::Outcome;
+
 use crate::bench::results::{CaseResult, Spread, Trial};
 use crate::bench::run::bed::RELAY_CORE;
 

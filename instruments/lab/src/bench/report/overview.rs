@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use traffic::trial::Outcome;
+
 use super::cases::{Cases, Measured};
 use super::figure::{Figure, figure_of};
 use super::origin::{Conditions, Letters, joined};

@@ -6,6 +6,8 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
 use super::figure::{Figure, figure_of};
+use traffic::trial::Outcome;
+
 use crate::bench::results::{CaseResult, Spread, Trial};
 
 const LOAD: &str = "offered, thousand packets per second";

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use traffic::trial::Outcome;
+
 use super::cases::{Cases, Measured};
 use super::figure::Figure;
 use super::origin::{Letters, Shown, joined};

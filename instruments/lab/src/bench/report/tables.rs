@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use super::figure::{Figure, figure_of};
 use super::published;
+use traffic::trial::Outcome;
+
 use crate::bench::results::number::number;
 use crate::bench::results::{CaseResult, Spread, Trial};
 use crate::bench::run::scenario::Scenario;

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use traffic::search;
 
 use self::pool::Pool;
 use super::estimate::{self, Estimate};
 use super::relay::Relay;
 use super::scenario::{self, Case, Offer, Options, SCENARIOS};
-use super::search;
 use super::trial::{Load, Stage};
 use crate::bench::results::machine::Machine;
 use crate::bench::results::{CaseResult, Results, Trial};
@@ -209,7 +209,7 @@ fn attempt(case: &Case, stage: &mut Stage, capacities: &BTreeMap<String, f64>) -
                     ..load
                 })
             })?;
-            Ok(found.into_trial())
+            Ok(Trial::found(found))
         }
     }
 }

@@ -1,7 +1,8 @@
 //! How long a run will take, before it starts: what its loads last, and what goes with each trial.
 
+use traffic::search;
+
 use super::case::{Case, Offer, Options};
-use super::search;
 use super::shape::Measure;
 
 /// Seconds to make and take down the stages of one shape, all relays side by side.

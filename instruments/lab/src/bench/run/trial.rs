@@ -5,7 +5,8 @@ mod receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use traffic::report::SendReport;
+use traffic::trial::arrivals;
 
 use super::bed::{Bed, BedKind, GENERATOR_CORE};
 use super::hops::{Hops, Relayed};
@@ -23,8 +24,8 @@ use crate::process::Process;
 use crate::socket::{Receiver, Sender};
 use crate::wait;
 
-/// Arrivals have ended when none came for so long.
-const QUIET: Duration = Duration::from_millis(200);
+/// How long arrivals are waited for at most.
+const ARRIVALS: Duration = Duration::from_secs(60);
 /// The first round goes out in bursts of so many streams, with a pause between: rings are short.
 const BURST: u16 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -226,20 +227,10 @@ impl Stage {
     /// Waits until all is there or arrivals have ended, and returns how many datagrams of
     /// `size` bytes came since `before`.
     fn arrivals_end(&self, before: Arrived, wanted: u64, size: usize) -> Result<u64> {
-        let count = || {
+        arrivals(wanted, ARRIVALS, || {
             let now = self.counters.arrived()?;
-            anyhow::Ok(now.datagrams_since(before, size))
-        };
-        let mut last = count()?;
-        let mut since = Instant::now();
-        while last < wanted && since.elapsed() < QUIET {
-            std::thread::sleep(Duration::from_millis(5));
-            let now = count()?;
-            if now != last {
-                (last, since) = (now, Instant::now());
-            }
-        }
-        Ok(last)
+            Ok(now.datagrams_since(before, size))
+        })
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
@@ -327,15 +318,4 @@ struct Snapshot {
     relay: Option<RelayCount>,
     process_seconds: f64,
     cores: usage::CoreSeconds,
-}
-
-#[derive(Deserialize)]
-struct SendReport {
-    sent: Volume,
-    seconds: f64,
-}
-
-#[derive(Deserialize)]
-struct Volume {
-    packets: u64,
 }

@@ -2,15 +2,15 @@
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use serde::Deserialize;
+use traffic::report::ReceiveReport;
 
-use crate::bench::results::{Latency, Sequence, Trial};
+use crate::bench::results::{Sequence, Trial};
 use crate::bench::run::bed::Bed;
 use crate::bench::run::relay::Relay;
 use crate::bench::run::shape::{Measure, Shape};
-use crate::namespace::Namespace;
+use crate::binary;
+use crate::load::start_receiver;
 use crate::process::Process;
-use crate::{binary, wait};
 
 /// Starts `mcr receive` at the first sink and waits until it has joined; `None` if nothing but
 /// counts is wanted.
@@ -20,8 +20,6 @@ pub(super) fn start(bed: &Bed, relay: &Relay, shape: Shape) -> Result<Option<Pro
     }
     let plan = shape.plan;
     let (sink, link) = &bed.sinks[0];
-    let sockets = || sockets(sink);
-    let before = sockets();
     let mut command = sink.command(binary::mcr()?);
     command.args(["receive", "--json"]);
     let mut endpoints = 0;
@@ -40,10 +38,7 @@ pub(super) fn start(bed: &Bed, relay: &Relay, shape: Shape) -> Result<Option<Pro
             endpoints += 1;
         }
     }
-    let process = Process::start(command)?;
-    wait::until("mcr receive has joined", || sockets() >= before + endpoints)
-        .with_context(|| process.stderr())?;
-    Ok(Some(process))
+    start_receiver(sink, command, endpoints).map(Some)
 }
 
 /// Ends `mcr receive` and puts its account into the trial.
@@ -61,25 +56,4 @@ pub(super) fn finish(receiver: Process, trial: &mut Trial) -> Result<()> {
     trial.latency_us = Some(total.latency_us);
     trial.skew_us = total.skew_us;
     Ok(())
-}
-
-fn sockets(namespace: &Namespace) -> usize {
-    let table = namespace.read_proc_net("udp").unwrap_or_default();
-    table.lines().skip(1).count()
-}
-
-#[derive(Deserialize)]
-struct ReceiveReport {
-    total: Tally,
-}
-
-#[derive(Deserialize)]
-struct Tally {
-    lost: u64,
-    duplicated: u64,
-    reordered: u64,
-    corrupt: u64,
-    latency_us: Latency,
-    #[serde(default)]
-    skew_us: Option<Latency>,
 }

@@ -2,7 +2,8 @@
 //! the number of groups.
 
 use anyhow::{Result, anyhow};
-use lab::bench::run::search::{self, Attempt};
+use traffic::search;
+use traffic::trial::Outcome;
 use traffic::wire::trial::{Load, Tester, Trial};
 
 use super::line::{frame_bytes, line_rate};
@@ -11,8 +12,6 @@ use super::report::{Groups, Report, Throughput};
 use super::text::limits;
 use crate::render;
 
-/// Loss below this, in percent, is measured a second time, as the search does.
-const DISTURBANCE_PERCENT: f64 = 1.0;
 /// Groups are counted at this share of the rate that all of them pass: their number shall be what
 /// changes.
 const GROUPS_SHARE: f64 = 0.5;
@@ -112,10 +111,10 @@ impl Bench {
             if trial.missing() > 0 && lossy.as_ref().is_none_or(is_lower) {
                 lossy = Some(trial.clone());
             }
-            Ok(Measured(trial))
+            anyhow::Ok(trial)
         })?;
         let is_ipv4 = self.tester.is_ipv4();
-        let trial = found.trial.0;
+        let trial = found.trial;
         let lines = self.tester.generator().interfaces.values();
         let speed = lines.filter_map(|interface| interface.speed_mbit).max();
         let line = speed.map(|speed| line_rate(size, is_ipv4, speed));
@@ -132,10 +131,7 @@ impl Bench {
     }
 
     fn groups(&mut self, load: &Load) -> Result<Groups> {
-        let mut trial = self.run(load)?;
-        if trial.missing() > 0 && trial.loss_percent() < DISTURBANCE_PERCENT {
-            trial = self.run(load)?;
-        }
+        let trial = search::undisturbed(0.0, || self.run(load))?;
         let is_clean = trial.missing() <= 0 && trial.kept_up();
         Ok(Groups {
             groups: load.streams,
@@ -161,23 +157,6 @@ impl Bench {
             trial.drops.extend(more);
         }
         Ok(trial)
-    }
-}
-
-/// A trial as the search sees it.
-struct Measured(Trial);
-
-impl Attempt for Measured {
-    fn offered_pps(&self) -> f64 {
-        self.0.offered_pps()
-    }
-
-    fn missing(&self) -> i64 {
-        self.0.missing()
-    }
-
-    fn loss_percent(&self) -> f64 {
-        self.0.loss_percent()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a measurement found; `--json` prints it as it is.
 
-use lab::bench::results::Probe;
 use serde::Serialize;
+use traffic::search::Probe;
 use traffic::wire::host::Host;
 use traffic::wire::trial::Trial;
 

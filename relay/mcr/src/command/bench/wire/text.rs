@@ -1,6 +1,7 @@
 //! A measurement for people: hosts, rates by size, groups, and what limits.
 
 use traffic::latency::Summary;
+use traffic::trial::Outcome;
 use traffic::wire::drops::Drop;
 use traffic::wire::host::{Host, Interface};
 use traffic::wire::trial::Trial;

@@ -6,33 +6,17 @@
 //! machine that now and then stands still for a moment the rate without loss says how long it
 //! stood still, and this one what the relay can do.
 
-use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
-use crate::bench::results::{Probe, Trial};
+use crate::trial::Outcome;
 
-/// What the search asks of a trial, whatever was measured: on a bed of the lab's, or on the user's
-/// own wires.
-pub trait Attempt {
-    /// Datagrams offered per second, over all streams.
-    fn offered_pps(&self) -> f64;
-    /// Copies that did not arrive; negative when more came than were sent.
-    fn missing(&self) -> i64;
-    /// Loss in percent of what was expected; negative for duplicates.
-    fn loss_percent(&self) -> f64;
-}
-
-impl Attempt for Trial {
-    fn offered_pps(&self) -> f64 {
-        self.offered_pps()
-    }
-
-    fn missing(&self) -> i64 {
-        self.missing()
-    }
-
-    fn loss_percent(&self) -> f64 {
-        self.loss_percent()
-    }
+/// One step of a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Datagrams offered per second.
+    pub offered_pps: f64,
+    /// Loss in percent.
+    pub loss_percent: f64,
 }
 
 /// What a search found.
@@ -46,19 +30,6 @@ pub struct Found<T> {
     pub partial_drop_pps: f64,
     /// What was offered on the way, and what was lost.
     pub probes: Vec<Probe>,
-}
-
-impl Found<Trial> {
-    /// The trial with what the search found.
-    #[must_use]
-    pub fn into_trial(self) -> Trial {
-        Trial {
-            zero_loss_pps: Some(self.zero_loss_pps),
-            partial_drop_pps: Some(self.partial_drop_pps),
-            probes: self.probes,
-            ..self.trial
-        }
-    }
 }
 
 /// The search ends when the bounds are this close to each other.
@@ -82,11 +53,11 @@ pub const PARTIAL_PERCENT: f64 = 0.5;
 ///
 /// # Errors
 /// What `attempt` returns.
-pub fn zero_loss<T: Attempt>(
+pub fn zero_loss<T: Outcome, E>(
     highest: f64,
     seconds: f64,
-    attempt: impl FnMut(f64, f64) -> Result<T>,
-) -> Result<Found<T>> {
+    attempt: impl FnMut(f64, f64) -> Result<T, E>,
+) -> Result<Found<T>, E> {
     let mut search = Search {
         attempt,
         probes: Vec::new(),
@@ -107,9 +78,9 @@ struct Search<A> {
     probes: Vec<Probe>,
 }
 
-impl<T: Attempt, A: FnMut(f64, f64) -> Result<T>> Search<A> {
+impl<T: Outcome, E, A: FnMut(f64, f64) -> Result<T, E>> Search<A> {
     /// Looks for the rate, then confirms it.
-    fn run(&mut self, highest: f64, seconds: f64) -> Result<(T, f64)> {
+    fn run(&mut self, highest: f64, seconds: f64) -> Result<(T, f64), E> {
         let (mut rate, _) = self.bisect(highest, PROBE_SECONDS.min(seconds), 0.0)?;
         while rate > LOWEST * highest {
             let trial = self.verified(rate, seconds, 0.0)?;
@@ -125,7 +96,7 @@ impl<T: Attempt, A: FnMut(f64, f64) -> Result<T>> Search<A> {
 
     /// Finds where loss of more than `percent` begins: the rate that was requested, and the highest
     /// that was offered below it. Both are 0 if it begins at once.
-    fn bisect(&mut self, highest: f64, seconds: f64, percent: f64) -> Result<(f64, f64)> {
+    fn bisect(&mut self, highest: f64, seconds: f64, percent: f64) -> Result<(f64, f64), E> {
         let (mut low, mut high, mut offered) = (0.0, highest, 0.0_f64);
         let mut rate = highest;
         loop {
@@ -144,16 +115,11 @@ impl<T: Attempt, A: FnMut(f64, f64) -> Result<T>> Search<A> {
     }
 
     /// Offers a rate, and once more if it lost more than `percent` and yet little.
-    fn verified(&mut self, rate: f64, seconds: f64, percent: f64) -> Result<T> {
-        let trial = self.once(rate, seconds)?;
-        let lost = trial.loss_percent();
-        if lost > percent && lost < DISTURBANCE_PERCENT {
-            return self.once(rate, seconds);
-        }
-        Ok(trial)
+    fn verified(&mut self, rate: f64, seconds: f64, percent: f64) -> Result<T, E> {
+        undisturbed(percent, || self.once(rate, seconds))
     }
 
-    fn once(&mut self, rate: f64, seconds: f64) -> Result<T> {
+    fn once(&mut self, rate: f64, seconds: f64) -> Result<T, E> {
         let trial = (self.attempt)(rate, seconds)?;
         self.probes.push(Probe {
             offered_pps: trial.offered_pps(),
@@ -163,9 +129,49 @@ impl<T: Attempt, A: FnMut(f64, f64) -> Result<T>> Search<A> {
     }
 }
 
+/// Measures, and once more where more than `percent` was lost and yet little.
+///
+/// # Errors
+/// What `measure` returns.
+pub fn undisturbed<T: Outcome, E>(
+    percent: f64,
+    mut measure: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let trial = measure()?;
+    let lost = trial.loss_percent();
+    if lost > percent && lost < DISTURBANCE_PERCENT {
+        return measure();
+    }
+    Ok(trial)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
+    use crate::trial::Volume;
+
+    type Result<T> = std::result::Result<T, Infallible>;
+
+    #[derive(Default)]
+    struct Trial {
+        sent: u64,
+        seconds: f64,
+        expected: u64,
+        delivered: u64,
+    }
+
+    impl Outcome for Trial {
+        fn volume(&self) -> Volume {
+            Volume {
+                sent: self.sent,
+                seconds: self.seconds,
+                expected: self.expected,
+                delivered: self.delivered,
+            }
+        }
+    }
 
     fn loses_above(limit: f64) -> impl FnMut(f64, f64) -> Result<Trial> {
         move |rate, seconds| {
@@ -175,7 +181,6 @@ mod tests {
                 seconds,
                 expected: sent,
                 delivered: sent.min((limit * seconds) as u64),
-                ..Trial::default()
             })
         }
     }
@@ -225,7 +230,7 @@ mod tests {
             if rate > 50_000.0 {
                 trial.delivered = trial.delivered.saturating_sub(20);
             }
-            Ok(trial)
+            Result::Ok(trial)
         });
         let found = found.unwrap();
         let (partial, none) = (found.partial_drop_pps, found.zero_loss_pps);
@@ -243,7 +248,7 @@ mod tests {
             if count % 4 == 3 {
                 trial.delivered = trial.delivered.saturating_sub(5);
             }
-            Ok(trial)
+            Result::Ok(trial)
         });
         let rate = found.unwrap().zero_loss_pps;
         assert!((380_000.0..=400_000.0).contains(&rate), "{rate}");
