@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
+use config::OnIsolation;
 use fleet::keys::{
-    Beat, Current, Drained, FleetSettings, Key, Keys, Move, Policy, RelayEntry, ShareEntry, Value,
+    Beat, Current, Drained, FleetSettings, Key, Keys, Move, RelayEntry, ShareEntry, Value,
 };
 use fleet::member::{Change, Command, Config, Input, KeyValue, Member, Patience};
 use fleet::peers::{Message, Secret};
@@ -137,7 +138,7 @@ fn opens_nothing(inputs: impl IntoIterator<Item = Input>) {
         fleet: "plant".to_owned(),
         relay: "relay-a".to_owned(),
         process: 1,
-        policy: Policy::Peers,
+        policy: OnIsolation::Peers,
         hold_ns: 1_200_000_000,
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 9470)),
         roles: BTreeSet::from(["red".to_owned()]),

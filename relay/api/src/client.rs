@@ -88,39 +88,6 @@ impl Client {
         &self.socket
     }
 
-    /// Reads all counters.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn stats(&self) -> Result<Stats, Error> {
-        self.read(Method::GET, "/v1/stats", None::<&()>).await
-    }
-
-    /// Reads the counters of some rules; a daemon that knows no such query tells all, without a
-    /// `selection`.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn selected_stats(&self, query: &StatsQuery) -> Result<Stats, Error> {
-        self.read(Method::GET, &query.path(), None::<&()>).await
-    }
-
-    /// Reads the daemon's own state.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn status(&self) -> Result<Status, Error> {
-        self.read(Method::GET, "/v1/status", None::<&()>).await
-    }
-
-    /// Reads the interfaces of the daemon's network namespace.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn interfaces(&self) -> Result<Vec<InterfaceStatus>, Error> {
-        self.read(Method::GET, "/v1/interfaces", None::<&()>).await
-    }
-
     /// Follows what happens, from so many events ago on; many of a kind that come together are told
     /// as one if `brief` is set.
     ///
@@ -140,50 +107,6 @@ impl Client {
         ))
     }
 
-    /// Reads the running rules.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn rules(&self) -> Result<RuleList, Error> {
-        self.read(Method::GET, "/v1/rules", None::<&()>).await
-    }
-
-    /// Reads some of the running rules; a daemon that knows no such query tells all, without a
-    /// `selection`.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn selected_rules(&self, query: &RulesQuery) -> Result<RulePart, Error> {
-        self.read(Method::GET, &query.path(), None::<&()>).await
-    }
-
-    /// Reads one rule.
-    ///
-    /// # Errors
-    /// As every request; `not_found` where there is none of that name.
-    pub async fn rule(&self, name: &str) -> Result<RuleDocument, Error> {
-        let path = format!("/v1/rules/{}", escaped(name));
-        self.read(Method::GET, &path, None::<&()>).await
-    }
-
-    /// Reads which hosts listen to a rule's outputs on demand.
-    ///
-    /// # Errors
-    /// As every request; `not_found` where there is none of that name.
-    pub async fn listeners(&self, name: &str) -> Result<Vec<ListenerStats>, Error> {
-        let path = format!("/v1/rules/{}/listeners", escaped(name));
-        self.read(Method::GET, &path, None::<&()>).await
-    }
-
-    /// Reads what was seen of each group and port of a rule with ranges.
-    ///
-    /// # Errors
-    /// As every request; `not_found` where there is none of that name.
-    pub async fn flows(&self, name: &str) -> Result<Vec<FlowStats>, Error> {
-        let path = format!("/v1/rules/{}/flows", escaped(name));
-        self.read(Method::GET, &path, None::<&()>).await
-    }
-
     /// Reads what all rules together, and these of them, received and dropped in the last `seconds`.
     ///
     /// # Errors
@@ -193,151 +116,6 @@ impl Client {
         let names: Vec<String> = rules.iter().map(|name| escaped(name)).collect();
         let path = format!("/v1/history?seconds={seconds}&rules={}", names.join(","));
         self.read(Method::GET, &path, None::<&()>).await
-    }
-
-    /// Has another input of a rule relayed, of those that stand by for each other.
-    ///
-    /// # Errors
-    /// As every request; `not_found` where there is no such rule, `invalid` where it has no such input.
-    pub async fn switch(&self, name: &str, active: &ActiveInput) -> Result<ActiveInput, Error> {
-        let path = format!("/v1/rules/{}/active", escaped(name));
-        self.read(Method::PUT, &path, Some(active)).await
-    }
-
-    /// Changes the running rules, whole or not at all.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn transaction(&self, transaction: &Transaction) -> Result<Change, Error> {
-        self.read(Method::POST, "/v1/transaction", Some(transaction))
-            .await
-    }
-
-    /// Puts a whole rule set in the place of the running one, or only says what that would change.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn replace(&self, rules: &RuleList, dry_run: bool) -> Result<Change, Error> {
-        let path = if dry_run {
-            "/v1/rules?dry_run=true"
-        } else {
-            "/v1/rules"
-        };
-        self.read(Method::PUT, path, Some(rules)).await
-    }
-
-    /// Has the daemon read its configuration again.
-    ///
-    /// # Errors
-    /// As every request; `invalid` where the configuration cannot be used.
-    pub async fn reload(&self) -> Result<Change, Error> {
-        self.read(Method::POST, "/v1/reload", None::<&()>).await
-    }
-
-    /// Reads how the fleet does.
-    ///
-    /// # Errors
-    /// As every request; `not_found` where the daemon is in none.
-    pub async fn fleet(&self) -> Result<FleetStatus, Error> {
-        self.read(Method::GET, "/v1/fleet", None::<&()>).await
-    }
-
-    /// Reads the fleet's rules.
-    ///
-    /// # Errors
-    /// As every request; `not_found` where the daemon is in no fleet, `unavailable` where etcd does
-    /// not answer.
-    pub async fn fleet_rules(&self) -> Result<FleetRules, Error> {
-        self.read(Method::GET, "/v1/fleet/rules", None::<&()>).await
-    }
-
-    /// Reads what the daemon's part of the fleet was told in the last seconds.
-    ///
-    /// # Errors
-    ///
-    /// As every request; `not_found` where the daemon is in no fleet.
-    pub async fn fleet_record(&self, seconds: u32) -> Result<FleetRecord, Error> {
-        let path = format!("/v1/fleet/record?seconds={seconds}");
-        self.read(Method::GET, &path, None::<&()>).await
-    }
-
-    /// Makes these the fleet's rules, or only says what that would change.
-    ///
-    /// # Errors
-    /// As every request; `conflict` where the rules are of another generation, else as
-    /// [`Client::fleet_rules`].
-    pub async fn fleet_apply(
-        &self,
-        rules: &FleetRuleList,
-        dry_run: bool,
-    ) -> Result<FleetChange, Error> {
-        let path = format!("/v1/fleet/rules?dry_run={dry_run}");
-        self.read(Method::PUT, &path, Some(rules)).await
-    }
-
-    /// Has a relay of the fleet hold nothing, or take shares again.
-    ///
-    /// # Errors
-    /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
-    pub async fn fleet_drain(
-        &self,
-        relay: &FleetRelayName,
-        drained: bool,
-    ) -> Result<FleetDone, Error> {
-        let word = if drained { "drain" } else { "undrain" };
-        let path = format!("/v1/fleet/{word}");
-        self.read(Method::POST, &path, Some(relay)).await
-    }
-
-    /// Has a relay of the fleet forward these rules.
-    ///
-    /// # Errors
-    /// As [`Client::fleet_rules`]; `not_found` where there is no such rule or relay.
-    pub async fn fleet_move(&self, asked: &FleetMove) -> Result<FleetDone, Error> {
-        self.read(Method::POST, "/v1/fleet/move", Some(asked)).await
-    }
-
-    /// Has each share of the fleet go to the relay that placement gives it.
-    ///
-    /// # Errors
-    /// As [`Client::fleet_rules`].
-    pub async fn fleet_rebalance(&self) -> Result<FleetDone, Error> {
-        self.read(Method::POST, "/v1/fleet/rebalance", None::<&()>)
-            .await
-    }
-
-    /// Ends the session of a relay of the fleet that is known to be dead.
-    ///
-    /// # Errors
-    /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
-    pub async fn fleet_fence(&self, relay: &FleetRelayName) -> Result<FleetDone, Error> {
-        self.read(Method::POST, "/v1/fleet/fence", Some(relay))
-            .await
-    }
-
-    /// Reads the last changes, the oldest first.
-    ///
-    /// # Errors
-    /// As every request; `unavailable` where the daemon keeps no log of them.
-    pub async fn changes(&self, last: u32) -> Result<Vec<ChangeRecord>, Error> {
-        let path = format!("/v1/changes?last={last}");
-        self.read(Method::GET, &path, None::<&()>).await
-    }
-
-    /// Reads how much the daemon logs.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn log(&self) -> Result<Log, Error> {
-        self.read(Method::GET, "/v1/log", None::<&()>).await
-    }
-
-    /// Changes how much the daemon logs.
-    ///
-    /// # Errors
-    /// As every request: see [`Error`].
-    pub async fn set_log(&self, log: &Log) -> Result<Log, Error> {
-        self.read(Method::PUT, "/v1/log", Some(log)).await
     }
 
     /// Reads the running rules as a configuration file.
@@ -449,6 +227,177 @@ impl Client {
             reason: reason.to_string(),
         }
     }
+}
+
+/// Requests that are answered by one JSON value: method, path and body of each.
+macro_rules! requests {
+    ($(
+        $(#[$about:meta])+
+        $name:ident($($arg:ident: $type:ty),*) -> $reply:ty = $method:ident $path:expr $(, $body:ident)?;
+    )+) => {
+        impl Client {
+            $($(#[$about])+ pub async fn $name(&self, $($arg: $type),*) -> Result<$reply, Error> {
+                let path = $path;
+                self.read(Method::$method, path.as_ref(), requests!(@body $($body)?)).await
+            })+
+        }
+    };
+    (@body) => { None::<&()> };
+    (@body $body:ident) => { Some($body) };
+}
+
+requests! {
+    /// Reads all counters.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    stats() -> Stats = GET "/v1/stats";
+
+    /// Reads the counters of some rules; a daemon that knows no such query tells all, without a
+    /// `selection`.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    selected_stats(query: &StatsQuery) -> Stats = GET query.path();
+
+    /// Reads the daemon's own state.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    status() -> Status = GET "/v1/status";
+
+    /// Reads the interfaces of the daemon's network namespace.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    interfaces() -> Vec<InterfaceStatus> = GET "/v1/interfaces";
+
+    /// Reads the running rules.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    rules() -> RuleList = GET "/v1/rules";
+
+    /// Reads some of the running rules; a daemon that knows no such query tells all, without a
+    /// `selection`.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    selected_rules(query: &RulesQuery) -> RulePart = GET query.path();
+
+    /// Reads one rule.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is none of that name.
+    rule(name: &str) -> RuleDocument = GET format!("/v1/rules/{}", escaped(name));
+
+    /// Reads which hosts listen to a rule's outputs on demand.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is none of that name.
+    listeners(name: &str) -> Vec<ListenerStats> = GET format!("/v1/rules/{}/listeners", escaped(name));
+
+    /// Reads what was seen of each group and port of a rule with ranges.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is none of that name.
+    flows(name: &str) -> Vec<FlowStats> = GET format!("/v1/rules/{}/flows", escaped(name));
+
+    /// Has another input of a rule relayed, of those that stand by for each other.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is no such rule, `invalid` where it has no such input.
+    switch(name: &str, active: &ActiveInput) -> ActiveInput = PUT format!("/v1/rules/{}/active", escaped(name)), active;
+
+    /// Changes the running rules, whole or not at all.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    transaction(transaction: &Transaction) -> Change = POST "/v1/transaction", transaction;
+
+    /// Puts a whole rule set in the place of the running one, or only says what that would change.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    replace(rules: &RuleList, dry_run: bool) -> Change = PUT format!("/v1/rules?dry_run={dry_run}"), rules;
+
+    /// Has the daemon read its configuration again.
+    ///
+    /// # Errors
+    /// As every request; `invalid` where the configuration cannot be used.
+    reload() -> Change = POST "/v1/reload";
+
+    /// Reads how the fleet does.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where the daemon is in none.
+    fleet() -> FleetStatus = GET "/v1/fleet";
+
+    /// Reads the fleet's rules.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where the daemon is in no fleet, `unavailable` where etcd does
+    /// not answer.
+    fleet_rules() -> FleetRules = GET "/v1/fleet/rules";
+
+    /// Reads what the daemon's part of the fleet was told in the last seconds.
+    ///
+    /// # Errors
+    ///
+    /// As every request; `not_found` where the daemon is in no fleet.
+    fleet_record(seconds: u32) -> FleetRecord = GET format!("/v1/fleet/record?seconds={seconds}");
+
+    /// Makes these the fleet's rules, or only says what that would change.
+    ///
+    /// # Errors
+    /// As every request; `conflict` where the rules are of another generation, else as
+    /// [`Client::fleet_rules`].
+    fleet_apply(rules: &FleetRuleList, dry_run: bool) -> FleetChange = PUT format!("/v1/fleet/rules?dry_run={dry_run}"), rules;
+
+    /// Has a relay of the fleet hold nothing, or take shares again.
+    ///
+    /// # Errors
+    /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
+    fleet_drain(relay: &FleetRelayName, drained: bool) -> FleetDone = POST match drained {
+        true => "/v1/fleet/drain",
+        false => "/v1/fleet/undrain",
+    }, relay;
+
+    /// Has a relay of the fleet forward these rules.
+    ///
+    /// # Errors
+    /// As [`Client::fleet_rules`]; `not_found` where there is no such rule or relay.
+    fleet_move(asked: &FleetMove) -> FleetDone = POST "/v1/fleet/move", asked;
+
+    /// Has each share of the fleet go to the relay that placement gives it.
+    ///
+    /// # Errors
+    /// As [`Client::fleet_rules`].
+    fleet_rebalance() -> FleetDone = POST "/v1/fleet/rebalance";
+
+    /// Ends the session of a relay of the fleet that is known to be dead.
+    ///
+    /// # Errors
+    /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
+    fleet_fence(relay: &FleetRelayName) -> FleetDone = POST "/v1/fleet/fence", relay;
+
+    /// Reads the last changes, the oldest first.
+    ///
+    /// # Errors
+    /// As every request; `unavailable` where the daemon keeps no log of them.
+    changes(last: u32) -> Vec<ChangeRecord> = GET format!("/v1/changes?last={last}");
+
+    /// Reads how much the daemon logs.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    log() -> Log = GET "/v1/log";
+
+    /// Changes how much the daemon logs.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    set_log(log: &Log) -> Log = PUT "/v1/log", log;
 }
 
 fn refusal(status: StatusCode, body: &[u8]) -> ErrorReply {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
+use rules::named::named;
 use rules::rule::is_label_key;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -17,45 +18,24 @@ pub const FILTER_MAX: usize = 256;
 /// The most labels that one request may ask for.
 pub const LABELS_MAX: usize = 16;
 
-/// Order of rules; those that are equal in it keep the configuration's.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Order {
-    /// As the configuration has them.
-    #[default]
-    Configured,
-    /// By name.
-    Name,
-    /// By how they do, the worst first.
-    State,
-    /// By packets received in the last second, the busiest first.
-    Rate,
-    /// By packets lost, most first.
-    Drops,
-}
-
-impl Order {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Configured,
-        Self::Name,
-        Self::State,
-        Self::Rate,
-        Self::Drops,
-    ];
-
-    /// Its word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Configured => "configured",
-            Self::Name => "name",
-            Self::State => "state",
-            Self::Rate => "rate",
-            Self::Drops => "drops",
-        }
+named! {
+    /// Order of rules; those that are equal in it keep the configuration's.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+    )]
+    #[serde(rename_all = "lowercase")]
+    pub enum Order {
+        /// As the configuration has them.
+        #[default]
+        Configured = "configured",
+        /// By name.
+        Name = "name",
+        /// By how they do, the worst first.
+        State = "state",
+        /// By packets received in the last second, the busiest first.
+        Rate = "rate",
+        /// By packets lost, most first.
+        Drops = "drops",
     }
 }
 

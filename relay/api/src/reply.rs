@@ -11,6 +11,7 @@ mod rule;
 mod selection;
 mod tunnel;
 
+use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -215,34 +216,22 @@ pub struct Log {
     pub level: LogLevel,
 }
 
-/// How much something matters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// What failed.
-    Error,
-    /// What goes wrong.
-    Warn,
-    /// Each change of state.
-    #[default]
-    Info,
-    /// What leads to it.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
-impl LogLevel {
-    /// Its word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
+named! {
+    /// How much something matters.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum LogLevel {
+        /// What failed.
+        Error = "error",
+        /// What goes wrong.
+        Warn = "warn",
+        /// Each change of state.
+        #[default]
+        Info = "info",
+        /// What leads to it.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
     }
 }
 

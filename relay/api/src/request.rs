@@ -85,26 +85,20 @@ pub struct FleetMove {
 
 /// A change of the running rule set, carried out whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Transaction {
     /// Generation the change was made for; refused as `conflict` when the set is another by now.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "whole")]
     pub generation: Option<u64>,
     /// Rules to put behind the rest, at most 131,072; one whose name is in `remove` replaces that
     /// rule.
     #[serde(
-        default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "not_too_many"
     )]
     pub add: Vec<RuleDocument>,
     /// Names of rules to take out, at most 131,072.
     #[serde(
-        default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "not_too_many"
     )]
@@ -112,7 +106,6 @@ pub struct Transaction {
     /// Groups to join whatever the rules say, `GROUP%IFACE`, at most 131,072; one that is joined already
     /// gets another end.
     #[serde(
-        default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "not_too_many"
     )]
@@ -120,7 +113,6 @@ pub struct Transaction {
     pub join: Vec<StaticJoin>,
     /// Groups to leave that were joined so, at most 131,072.
     #[serde(
-        default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "not_too_many"
     )]

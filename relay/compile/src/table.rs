@@ -12,6 +12,7 @@ use std::time::Duration;
 use rules::failover::Failover;
 use rules::health::Inspect;
 use rules::merge::Merge;
+use rules::named::named;
 use rules::net::{Ifindex, Mac, Ports, Prefix};
 use serde::{Deserialize, Serialize};
 
@@ -146,40 +147,26 @@ pub enum OutputState {
     Down(DownReason),
 }
 
-/// Why an output cannot send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DownReason {
-    /// No interface of that name exists.
-    InterfaceMissing,
-    /// The interface is administratively down or has no carrier.
-    InterfaceDown,
-    /// The interface has no address of the output's family, and `source=auto` needs one; or the name in
-    /// place of the destination's address stands for none.
-    NoAddress,
-    /// No route leads to the unicast destination.
-    NoRoute,
-    /// The unicast next hop has no resolved link-layer address.
-    NoNeighbour,
-    /// Nobody on the interface listens to it (`demand`).
-    NotWanted,
-    /// The host's IPsec policies let none of its packets out.
-    IpsecPolicy,
-}
-
-impl DownReason {
-    /// The reason's stable name in JSON, metrics and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InterfaceMissing => "interface_missing",
-            Self::InterfaceDown => "interface_down",
-            Self::NoAddress => "no_address",
-            Self::NoRoute => "no_route",
-            Self::NoNeighbour => "no_neighbour",
-            Self::NotWanted => "not_wanted",
-            Self::IpsecPolicy => "ipsec_policy",
-        }
+named! {
+    /// Why an output cannot send.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum DownReason {
+        /// No interface of that name exists.
+        InterfaceMissing = "interface_missing",
+        /// The interface is administratively down or has no carrier.
+        InterfaceDown = "interface_down",
+        /// The interface has no address of the output's family, and `source=auto` needs one; or the name in
+        /// place of the destination's address stands for none.
+        NoAddress = "no_address",
+        /// No route leads to the unicast destination.
+        NoRoute = "no_route",
+        /// The unicast next hop has no resolved link-layer address.
+        NoNeighbour = "no_neighbour",
+        /// Nobody on the interface listens to it (`demand`).
+        NotWanted = "not_wanted",
+        /// The host's IPsec policies let none of its packets out.
+        IpsecPolicy = "ipsec_policy",
     }
 }
 

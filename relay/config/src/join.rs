@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use rules::endpoint::Endpoint;
 use rules::joins::{JOINED_GROUPS_MAX, groups_too_many, joined_groups};
+use rules::named::by_text;
 use rules::net::{Ports, Prefix};
 use rules::setting::{ANY, TextForm};
 use serde::{Deserialize, Serialize};
@@ -163,19 +164,7 @@ fn endpoint(place: &str) -> Result<Endpoint, String> {
     Ok(endpoint)
 }
 
-impl TryFrom<String> for StaticJoin {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<StaticJoin> for String {
-    fn from(join: StaticJoin) -> Self {
-        join.to_string()
-    }
-}
+by_text!(StaticJoin, String);
 
 /// Says if one of them is there twice.
 pub(super) fn check(joins: &[StaticJoin]) -> Result<(), String> {

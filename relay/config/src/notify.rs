@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rules::named::by_text;
 use rules::setting::{ANY, Form, TextForm, nested, settings};
 use serde::{Deserialize, Serialize};
 
@@ -91,19 +92,7 @@ impl fmt::Display for Webhook {
     }
 }
 
-impl TryFrom<String> for Webhook {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Webhook> for String {
-    fn from(webhook: Webhook) -> Self {
-        webhook.text
-    }
-}
+by_text!(Webhook, String);
 
 #[cfg(test)]
 mod tests {

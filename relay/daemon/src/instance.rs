@@ -1,7 +1,7 @@
 //! What belongs to one instance alone: its lock, its directory, and the bpffs all instances share.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -118,14 +118,17 @@ impl Drop for Instance {
     }
 }
 
+/// What to make of an operation on `path` that failed.
+fn failed(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |source| DaemonError::File {
+        path: path.to_owned(),
+        operation,
+        source,
+    }
+}
+
 fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
-    let failed = |operation| {
-        move |source| DaemonError::File {
-            path: path.to_owned(),
-            operation,
-            source,
-        }
-    };
+    let failed = |operation| failed(path, operation);
     let begun = Instant::now();
     loop {
         // Nobody else may open it, so nobody else can lock it.
@@ -184,23 +187,13 @@ fn is_dying(pid: &str) -> bool {
 
 fn make_directory(path: &Path, mode: u32) -> Result<(), DaemonError> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
-    made.map_err(|source| DaemonError::File {
-        path: path.to_owned(),
-        operation: "make the directory",
-        source,
-    })
+    made.map_err(failed(path, "make the directory"))
 }
 
 /// Refuses a directory in which somebody else could put links for this process to follow, or files
 /// for it to believe. One of its own is closed to others.
 fn require_own(path: &Path) -> Result<(), DaemonError> {
-    let failed = |operation| {
-        move |source| DaemonError::File {
-            path: path.to_owned(),
-            operation,
-            source,
-        }
-    };
+    let failed = |operation| failed(path, operation);
     let there = fs::symlink_metadata(path).map_err(failed("look at the directory"))?;
     let own = geteuid().as_raw();
     let refused = |problem: String| {

@@ -14,58 +14,38 @@
 use std::collections::BTreeMap;
 
 use bpf::link::Hook;
+use rules::named::named;
 use sys::packet_socket::PacketSocket;
 use sys::uring::Uring;
 
-/// Something optional in the kernel that MCR uses where it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Feature {
-    /// The BPF helper that calls a function for each output.
-    BpfLoop,
-    /// Links that attach a BPF program to an interface and outlive their process.
-    Tcx,
-    /// UDP super-packets in packet sockets.
-    SuperPackets,
-    /// UDP super-packets from UDP sockets.
-    UdpSegment,
-    /// Many sends with one system call.
-    IoUring,
-    /// Packets of an interface shared among workers by their addresses.
-    PacketFanout,
-    /// A fence around the file system.
-    Landlock,
+named! {
+    /// Something optional in the kernel that MCR uses where it is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Feature {
+        /// The BPF helper that calls a function for each output.
+        BpfLoop = "bpf_loop",
+        /// Links that attach a BPF program to an interface and outlive their process.
+        Tcx = "tcx",
+        /// UDP super-packets in packet sockets.
+        SuperPackets = "packet_udp_gso",
+        /// UDP super-packets from UDP sockets.
+        UdpSegment = "udp_segment",
+        /// Many sends with one system call.
+        IoUring = "io_uring",
+        /// Packets of an interface shared among workers by their addresses.
+        PacketFanout = "packet_fanout",
+        /// A fence around the file system.
+        Landlock = "landlock",
+    }
 }
 
 impl Feature {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::BpfLoop,
-        Self::Tcx,
-        Self::SuperPackets,
-        Self::UdpSegment,
-        Self::IoUring,
-        Self::PacketFanout,
-        Self::Landlock,
-    ];
-
-    /// Its name in the kernel's words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BpfLoop => "bpf_loop",
-            Self::Tcx => "tcx",
-            Self::SuperPackets => "packet_udp_gso",
-            Self::UdpSegment => "udp_segment",
-            Self::IoUring => "io_uring",
-            Self::PacketFanout => "packet_fanout",
-            Self::Landlock => "landlock",
-        }
-    }
-
     /// The one of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|feature| feature.name() == name)
+        Self::ALL
+            .into_iter()
+            .find(|feature| feature.as_str() == name)
     }
 
     /// What it means that it is missing, in one sentence.

@@ -90,12 +90,6 @@ impl Endpoint {
     pub fn port(&self) -> u16 {
         self.port
     }
-
-    /// Whether it is reached by TLS.
-    #[must_use]
-    pub fn is_secure(&self) -> bool {
-        self.secure
-    }
 }
 
 impl fmt::Display for Endpoint {

@@ -10,103 +10,131 @@ pub(crate) fn revision(header: Option<&ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ResponseHeader {
-    #[prost(uint64, tag = "1")]
-    pub(crate) cluster_id: u64,
-    #[prost(uint64, tag = "2")]
-    pub(crate) member_id: u64,
-    #[prost(int64, tag = "3")]
-    pub(crate) revision: i64,
-    #[prost(uint64, tag = "4")]
-    pub(crate) raft_term: u64,
+/// Messages: for each field its name, its type, and how it is encoded.
+macro_rules! messages {
+    ($($name:ident {
+        $($(#[doc = $help:literal])* $field:ident: $type:ty = ($($encoding:tt)+);)*
+    })+) => {$(
+        #[derive(Clone, PartialEq, Message)]
+        pub(crate) struct $name {
+            $($(#[doc = $help])* #[prost($($encoding)+)] pub(crate) $field: $type,)*
+        }
+    )+};
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct KeyValue {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) key: Vec<u8>,
-    #[prost(int64, tag = "2")]
-    pub(crate) create_revision: i64,
-    #[prost(int64, tag = "3")]
-    pub(crate) mod_revision: i64,
-    #[prost(int64, tag = "4")]
-    pub(crate) version: i64,
-    #[prost(bytes = "vec", tag = "5")]
-    pub(crate) value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Event {
-    /// 0 put, 1 delete.
-    #[prost(int32, tag = "1")]
-    pub(crate) kind: i32,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) kv: Option<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RangeRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(crate) range_end: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(crate) limit: i64,
-    #[prost(int64, tag = "4")]
-    pub(crate) revision: i64,
-    #[prost(bool, tag = "7")]
-    pub(crate) serializable: bool,
-    #[prost(bool, tag = "8")]
-    pub(crate) keys_only: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RangeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<ResponseHeader>,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) kvs: Vec<KeyValue>,
-    #[prost(bool, tag = "3")]
-    pub(crate) more: bool,
-    #[prost(int64, tag = "4")]
-    pub(crate) count: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct PutRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(crate) value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct PutResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<ResponseHeader>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct DeleteRangeRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(crate) range_end: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct DeleteRangeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<ResponseHeader>,
-    #[prost(int64, tag = "2")]
-    pub(crate) deleted: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RequestOp {
-    #[prost(oneof = "request_op::Request", tags = "1, 2, 3")]
-    pub(crate) request: Option<request_op::Request>,
+messages! {
+    ResponseHeader {
+        cluster_id: u64 = (uint64, tag = "1");
+        member_id: u64 = (uint64, tag = "2");
+        revision: i64 = (int64, tag = "3");
+        raft_term: u64 = (uint64, tag = "4");
+    }
+    KeyValue {
+        key: Vec<u8> = (bytes = "vec", tag = "1");
+        create_revision: i64 = (int64, tag = "2");
+        mod_revision: i64 = (int64, tag = "3");
+        version: i64 = (int64, tag = "4");
+        value: Vec<u8> = (bytes = "vec", tag = "5");
+    }
+    Event {
+        /// 0 put, 1 delete.
+        kind: i32 = (int32, tag = "1");
+        kv: Option<KeyValue> = (message, optional, tag = "2");
+    }
+    RangeRequest {
+        key: Vec<u8> = (bytes = "vec", tag = "1");
+        range_end: Vec<u8> = (bytes = "vec", tag = "2");
+        limit: i64 = (int64, tag = "3");
+        revision: i64 = (int64, tag = "4");
+        serializable: bool = (bool, tag = "7");
+        keys_only: bool = (bool, tag = "8");
+    }
+    RangeResponse {
+        header: Option<ResponseHeader> = (message, optional, tag = "1");
+        kvs: Vec<KeyValue> = (message, repeated, tag = "2");
+        more: bool = (bool, tag = "3");
+        count: i64 = (int64, tag = "4");
+    }
+    PutRequest {
+        key: Vec<u8> = (bytes = "vec", tag = "1");
+        value: Vec<u8> = (bytes = "vec", tag = "2");
+    }
+    PutResponse {
+        header: Option<ResponseHeader> = (message, optional, tag = "1");
+    }
+    DeleteRangeRequest {
+        key: Vec<u8> = (bytes = "vec", tag = "1");
+        range_end: Vec<u8> = (bytes = "vec", tag = "2");
+    }
+    DeleteRangeResponse {
+        header: Option<ResponseHeader> = (message, optional, tag = "1");
+        deleted: i64 = (int64, tag = "2");
+    }
+    RequestOp {
+        request: Option<request_op::Request> = (oneof = "request_op::Request", tags = "1, 2, 3");
+    }
+    ResponseOp {
+        response: Option<response_op::Response> = (oneof = "response_op::Response", tags = "1, 2, 3");
+    }
+    Compare {
+        /// 0 equal, 1 greater, 2 less, 3 not equal.
+        result: i32 = (int32, tag = "1");
+        /// 0 version, 1 create revision, 2 mod revision, 3 value.
+        target: i32 = (int32, tag = "2");
+        key: Vec<u8> = (bytes = "vec", tag = "3");
+        value: Option<compare::Target> = (oneof = "compare::Target", tags = "4, 5, 6, 7");
+    }
+    TxnRequest {
+        compare: Vec<Compare> = (message, repeated, tag = "1");
+        success: Vec<RequestOp> = (message, repeated, tag = "2");
+        failure: Vec<RequestOp> = (message, repeated, tag = "3");
+    }
+    TxnResponse {
+        header: Option<ResponseHeader> = (message, optional, tag = "1");
+        succeeded: bool = (bool, tag = "2");
+        responses: Vec<ResponseOp> = (message, repeated, tag = "3");
+    }
+    WatchRequest {
+        request: Option<watch_request::Request> = (oneof = "watch_request::Request", tags = "1, 2, 3");
+    }
+    WatchCreateRequest {
+        key: Vec<u8> = (bytes = "vec", tag = "1");
+        range_end: Vec<u8> = (bytes = "vec", tag = "2");
+        start_revision: i64 = (int64, tag = "3");
+        progress_notify: bool = (bool, tag = "4");
+        watch_id: i64 = (int64, tag = "7");
+        fragment: bool = (bool, tag = "8");
+    }
+    WatchCancelRequest {
+        watch_id: i64 = (int64, tag = "1");
+    }
+    WatchProgressRequest {}
+    WatchResponse {
+        header: Option<ResponseHeader> = (message, optional, tag = "1");
+        watch_id: i64 = (int64, tag = "2");
+        created: bool = (bool, tag = "3");
+        canceled: bool = (bool, tag = "4");
+        compact_revision: i64 = (int64, tag = "5");
+        cancel_reason: String = (string, tag = "6");
+        fragment: bool = (bool, tag = "7");
+        events: Vec<Event> = (message, repeated, tag = "11");
+    }
+    AuthenticateRequest {
+        name: String = (string, tag = "1");
+        password: String = (string, tag = "2");
+    }
+    AuthenticateResponse {
+        token: String = (string, tag = "2");
+    }
+    StatusRequest {}
+    StatusResponse {
+        header: Option<ResponseHeader> = (message, optional, tag = "1");
+        version: String = (string, tag = "2");
+        db_size: i64 = (int64, tag = "3");
+        leader: u64 = (uint64, tag = "4");
+        errors: Vec<String> = (string, repeated, tag = "8");
+        is_learner: bool = (bool, tag = "10");
+    }
 }
 
 pub(crate) mod request_op {
@@ -121,12 +149,6 @@ pub(crate) mod request_op {
     }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ResponseOp {
-    #[prost(oneof = "response_op::Response", tags = "1, 2, 3")]
-    pub(crate) response: Option<response_op::Response>,
-}
-
 pub(crate) mod response_op {
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub(crate) enum Response {
@@ -137,20 +159,6 @@ pub(crate) mod response_op {
         #[prost(message, tag = "3")]
         Delete(super::DeleteRangeResponse),
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Compare {
-    /// 0 equal, 1 greater, 2 less, 3 not equal.
-    #[prost(int32, tag = "1")]
-    pub(crate) result: i32,
-    /// 0 version, 1 create revision, 2 mod revision, 3 value.
-    #[prost(int32, tag = "2")]
-    pub(crate) target: i32,
-    #[prost(bytes = "vec", tag = "3")]
-    pub(crate) key: Vec<u8>,
-    #[prost(oneof = "compare::Target", tags = "4, 5, 6, 7")]
-    pub(crate) value: Option<compare::Target>,
 }
 
 pub(crate) mod compare {
@@ -167,32 +175,6 @@ pub(crate) mod compare {
     }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TxnRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) compare: Vec<Compare>,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) success: Vec<RequestOp>,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) failure: Vec<RequestOp>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TxnResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<ResponseHeader>,
-    #[prost(bool, tag = "2")]
-    pub(crate) succeeded: bool,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) responses: Vec<ResponseOp>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct WatchRequest {
-    #[prost(oneof = "watch_request::Request", tags = "1, 2, 3")]
-    pub(crate) request: Option<watch_request::Request>,
-}
-
 pub(crate) mod watch_request {
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub(crate) enum Request {
@@ -203,84 +185,6 @@ pub(crate) mod watch_request {
         #[prost(message, tag = "3")]
         Progress(super::WatchProgressRequest),
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct WatchCreateRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(crate) range_end: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(crate) start_revision: i64,
-    #[prost(bool, tag = "4")]
-    pub(crate) progress_notify: bool,
-    #[prost(int64, tag = "7")]
-    pub(crate) watch_id: i64,
-    #[prost(bool, tag = "8")]
-    pub(crate) fragment: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct WatchCancelRequest {
-    #[prost(int64, tag = "1")]
-    pub(crate) watch_id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct WatchProgressRequest {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct WatchResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<ResponseHeader>,
-    #[prost(int64, tag = "2")]
-    pub(crate) watch_id: i64,
-    #[prost(bool, tag = "3")]
-    pub(crate) created: bool,
-    #[prost(bool, tag = "4")]
-    pub(crate) canceled: bool,
-    #[prost(int64, tag = "5")]
-    pub(crate) compact_revision: i64,
-    #[prost(string, tag = "6")]
-    pub(crate) cancel_reason: String,
-    #[prost(bool, tag = "7")]
-    pub(crate) fragment: bool,
-    #[prost(message, repeated, tag = "11")]
-    pub(crate) events: Vec<Event>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct AuthenticateRequest {
-    #[prost(string, tag = "1")]
-    pub(crate) name: String,
-    #[prost(string, tag = "2")]
-    pub(crate) password: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct AuthenticateResponse {
-    #[prost(string, tag = "2")]
-    pub(crate) token: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct StatusRequest {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct StatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<ResponseHeader>,
-    #[prost(string, tag = "2")]
-    pub(crate) version: String,
-    #[prost(int64, tag = "3")]
-    pub(crate) db_size: i64,
-    #[prost(uint64, tag = "4")]
-    pub(crate) leader: u64,
-    #[prost(string, repeated, tag = "8")]
-    pub(crate) errors: Vec<String>,
-    #[prost(bool, tag = "10")]
-    pub(crate) is_learner: bool,
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ mod values;
 use rules::rule::is_name;
 
 pub use values::{
-    Beat, BeatMonitor, Current, Drained, Error, FleetSettings, HOLD_MAX_MS, Move, Policy,
-    RelayEntry, SessionNumber, ShareEntry, VALUE_MAX, Value,
+    Beat, BeatMonitor, Current, Drained, Error, FleetSettings, HOLD_MAX_MS, Move, RelayEntry,
+    SessionNumber, ShareEntry, VALUE_MAX, Value,
 };
 
 /// Most digits of a chunk's number in its key.

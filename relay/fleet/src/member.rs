@@ -22,6 +22,8 @@ mod status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use config::OnIsolation;
+
 pub use event::FleetEvent;
 pub use io::{
     Adopted, Answer, Change, Command, Compare, Fitness, Input, KeyValue, Operator, Outcome,
@@ -29,7 +31,7 @@ pub use io::{
 };
 pub use status::{PhaseName, RelayStatus, ShareStatus, Status};
 
-use crate::keys::{Key, Keys, Policy, ShareEntry};
+use crate::keys::{Key, Keys, ShareEntry};
 
 /// Whether a test has broken a guard; never in a build.
 macro_rules! faulty {
@@ -55,7 +57,7 @@ pub struct Config {
     /// A number that no other process of this relay has: random.
     pub process: u64,
     /// What to do while etcd does not answer.
-    pub policy: Policy,
+    pub policy: OnIsolation,
     /// How long a beat counts, in ns.
     pub hold_ns: u64,
     /// Where peers ask this relay.

@@ -66,6 +66,21 @@ pub struct Query {
     pub interval: Duration,
 }
 
+impl Query {
+    /// One of the second version.
+    const fn of(group: Option<IpAddr>, response: Duration) -> Self {
+        Self {
+            version: Version::V2,
+            group,
+            sources: Vec::new(),
+            response,
+            suppress: false,
+            robustness: 0,
+            interval: Duration::ZERO,
+        }
+    }
+}
+
 /// What a host says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -220,11 +235,36 @@ fn word(bytes: &mut &[u8]) -> Result<u16, Defect> {
     Ok(u16::from_be_bytes([taken[0], taken[1]]))
 }
 
-/// Reads the records of a report, whose addresses `address` reads (RFC 3376 section 4.2.4).
-fn records(
-    mut bytes: &[u8],
-    address: fn(&mut &[u8]) -> Result<IpAddr, Defect>,
-) -> Result<Vec<Record>, Defect> {
+/// Reads an address of a family.
+type ReadAddress = fn(&mut &[u8]) -> Result<IpAddr, Defect>;
+
+/// A report of an old version, which says one thing of one group.
+fn old_report(
+    version: Version,
+    kind: RecordKind,
+    group: Result<IpAddr, Defect>,
+) -> Result<Message, Defect> {
+    let group = group?;
+    if !group.is_multicast() {
+        return Err(Defect::Malformed);
+    }
+    let records = vec![Record {
+        kind,
+        group,
+        sources: Vec::new(),
+    }];
+    Ok(Message::Report(Report { version, records }))
+}
+
+/// Reads a report of the newest version (RFC 3376 section 4.2, RFC 3810 section 5.2).
+fn report(message: &[u8], address: ReadAddress) -> Result<Message, Defect> {
+    let records = records(message.get(6..).unwrap_or_default(), address)?;
+    let version = Version::V3;
+    Ok(Message::Report(Report { version, records }))
+}
+
+/// Reads the records of a report (RFC 3376 section 4.2.4).
+fn records(mut bytes: &[u8], address: ReadAddress) -> Result<Vec<Record>, Defect> {
     let count = word(&mut bytes)?;
     let mut records = Vec::new();
     for _ in 0..count {
@@ -250,6 +290,21 @@ fn records(
     Ok(records)
 }
 
+/// Finishes a query that begins with `head`: its group and its sources as `octets` writes them; `None`
+/// where they are not of one family.
+fn query_body<const N: usize>(
+    mut head: Vec<u8>,
+    query: &Query,
+    octets: fn(IpAddr) -> Option<[u8; N]>,
+) -> Option<Vec<u8>> {
+    head.extend(query.group.map_or(Some([0; N]), octets)?);
+    head.extend(query_tail(query));
+    for source in &query.sources {
+        head.extend(octets(*source)?);
+    }
+    Some(head)
+}
+
 /// The tail of a query of the newest version: flags, robustness, interval and sources.
 fn query_tail(query: &Query) -> [u8; 4] {
     let count = u16::try_from(query.sources.len()).unwrap_or(u16::MAX);
@@ -268,7 +323,7 @@ fn query_tail(query: &Query) -> [u8; 4] {
 fn read_query_tail(
     mut bytes: &[u8],
     query: &mut Query,
-    address: fn(&mut &[u8]) -> Result<IpAddr, Defect>,
+    address: ReadAddress,
 ) -> Result<(), Defect> {
     let head = take(&mut bytes, 2)?;
     query.suppress = head[0] & 8 != 0;

@@ -52,29 +52,6 @@ impl Control {
         }
     }
 
-    pub(crate) fn stats(&self) -> Result<Stats, Failure> {
-        self.wait(self.client.stats())
-    }
-
-    /// Reads the counters of some rules; an older daemon tells all, without a `selection`.
-    pub(crate) fn selected_stats(&self, query: &StatsQuery) -> Result<Stats, Failure> {
-        self.wait(self.client.selected_stats(query))
-    }
-
-    pub(crate) fn status(&self) -> Result<api::reply::Status, Failure> {
-        self.wait(self.client.status())
-    }
-
-    pub(crate) fn interfaces(&self) -> Result<Vec<api::reply::InterfaceStatus>, Failure> {
-        self.wait(self.client.interfaces())
-    }
-
-    /// Begins to follow events, with so many of those of before; many that come together as one if
-    /// `brief`.
-    pub(crate) fn events(&self, recent: u32, brief: bool) -> Result<Events, Failure> {
-        self.wait(self.client.events(recent, brief))
-    }
-
     /// Waits for the next event; `None` when the daemon ended.
     pub(crate) fn next_event(&self, events: &mut Events) -> Result<Option<StreamItem>, Failure> {
         self.wait(events.next())
@@ -91,96 +68,6 @@ impl Control {
             Ok(next) => next.map(Some).map_err(Failure::from),
             Err(_) => Ok(None),
         }
-    }
-
-    pub(crate) fn fleet(&self) -> Result<FleetStatus, Failure> {
-        self.wait(self.client.fleet())
-    }
-
-    pub(crate) fn fleet_record(&self, seconds: u32) -> Result<FleetRecord, Failure> {
-        self.wait(self.client.fleet_record(seconds))
-    }
-
-    pub(crate) fn fleet_rules(&self) -> Result<FleetRules, Failure> {
-        self.wait(self.client.fleet_rules())
-    }
-
-    pub(crate) fn fleet_apply(
-        &self,
-        rules: &FleetRuleList,
-        dry_run: bool,
-    ) -> Result<FleetChange, Failure> {
-        self.wait(self.client.fleet_apply(rules, dry_run))
-    }
-
-    pub(crate) fn fleet_drain(
-        &self,
-        relay: &FleetRelayName,
-        drained: bool,
-    ) -> Result<FleetDone, Failure> {
-        self.wait(self.client.fleet_drain(relay, drained))
-    }
-
-    pub(crate) fn fleet_move(&self, asked: &FleetMove) -> Result<FleetDone, Failure> {
-        self.wait(self.client.fleet_move(asked))
-    }
-
-    pub(crate) fn fleet_rebalance(&self) -> Result<FleetDone, Failure> {
-        self.wait(self.client.fleet_rebalance())
-    }
-
-    pub(crate) fn fleet_fence(&self, relay: &FleetRelayName) -> Result<FleetDone, Failure> {
-        self.wait(self.client.fleet_fence(relay))
-    }
-
-    pub(crate) fn rules(&self) -> Result<RuleList, Failure> {
-        self.wait(self.client.rules())
-    }
-
-    /// Reads some of the rules; an older daemon tells all, without a `selection`.
-    pub(crate) fn selected_rules(&self, query: &RulesQuery) -> Result<RulePart, Failure> {
-        self.wait(self.client.selected_rules(query))
-    }
-
-    pub(crate) fn rule(&self, name: &str) -> Result<RuleDocument, Failure> {
-        self.wait(self.client.rule(name))
-    }
-
-    pub(crate) fn listeners(&self, name: &str) -> Result<Vec<api::reply::ListenerStats>, Failure> {
-        self.wait(self.client.listeners(name))
-    }
-
-    pub(crate) fn flows(&self, name: &str) -> Result<Vec<api::reply::FlowStats>, Failure> {
-        self.wait(self.client.flows(name))
-    }
-
-    /// Reads what all rules together, and these of them, received and dropped in so many seconds.
-    pub(crate) fn history(&self, rules: &[&str], seconds: u32) -> Result<History, Failure> {
-        self.wait(self.client.history(rules, seconds))
-    }
-
-    pub(crate) fn export(&self) -> Result<String, Failure> {
-        self.wait(self.client.export())
-    }
-
-    pub(crate) fn reload(&self) -> Result<Change, Failure> {
-        self.wait(self.client.reload())
-    }
-
-    pub(crate) fn changes(&self, last: u32) -> Result<Vec<ChangeRecord>, Failure> {
-        self.wait(self.client.changes(last))
-    }
-
-    pub(crate) fn log(&self) -> Result<Log, Failure> {
-        self.wait(self.client.log())
-    }
-
-    pub(crate) fn set_log(&self, log: &Log) -> Result<Log, Failure> {
-        self.wait(self.client.set_log(log))
-    }
-
-    pub(crate) fn switch(&self, name: &str, active: &ActiveInput) -> Result<ActiveInput, Failure> {
-        self.wait(self.client.switch(name, active))
     }
 
     /// Adds rules, all or none.
@@ -242,6 +129,50 @@ impl Control {
     fn wait<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
         self.runtime.block_on(request).map_err(Failure::from)
     }
+}
+
+/// Requests that are the client's, waited for.
+macro_rules! requests {
+    ($($(#[$about:meta])* $name:ident($($arg:ident: $type:ty),*) -> $reply:ty;)+) => {
+        impl Control {
+            $($(#[$about])* pub(crate) fn $name(&self, $($arg: $type),*) -> Result<$reply, Failure> {
+                self.wait(self.client.$name($($arg),*))
+            })+
+        }
+    };
+}
+
+requests! {
+    stats() -> Stats;
+    /// Reads the counters of some rules; an older daemon tells all, without a `selection`.
+    selected_stats(query: &StatsQuery) -> Stats;
+    status() -> api::reply::Status;
+    interfaces() -> Vec<api::reply::InterfaceStatus>;
+    /// Begins to follow events, with so many of those of before; many that come together as one if
+    /// `brief`.
+    events(recent: u32, brief: bool) -> Events;
+    fleet() -> FleetStatus;
+    fleet_record(seconds: u32) -> FleetRecord;
+    fleet_rules() -> FleetRules;
+    fleet_apply(rules: &FleetRuleList, dry_run: bool) -> FleetChange;
+    fleet_drain(relay: &FleetRelayName, drained: bool) -> FleetDone;
+    fleet_move(asked: &FleetMove) -> FleetDone;
+    fleet_rebalance() -> FleetDone;
+    fleet_fence(relay: &FleetRelayName) -> FleetDone;
+    rules() -> RuleList;
+    /// Reads some of the rules; an older daemon tells all, without a `selection`.
+    selected_rules(query: &RulesQuery) -> RulePart;
+    rule(name: &str) -> RuleDocument;
+    listeners(name: &str) -> Vec<api::reply::ListenerStats>;
+    flows(name: &str) -> Vec<api::reply::FlowStats>;
+    /// Reads what all rules together, and these of them, received and dropped in so many seconds.
+    history(rules: &[&str], seconds: u32) -> History;
+    export() -> String;
+    reload() -> Change;
+    changes(last: u32) -> Vec<ChangeRecord>;
+    log() -> Log;
+    set_log(log: &Log) -> Log;
+    switch(name: &str, active: &ActiveInput) -> ActiveInput;
 }
 
 /// What it takes to have the rules of these names as `change` leaves them.

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use error::shown;
 pub use error::{EndpointError, EndpointProblem};
 
+use crate::named::by_text;
 use crate::net::{Ports, Prefix};
 
 /// Longest interface name in bytes (the kernel's `IFNAMSIZ` less its terminator).
@@ -130,19 +131,7 @@ impl FromStr for Endpoint {
     }
 }
 
-impl TryFrom<String> for Endpoint {
-    type Error = EndpointError;
-
-    fn try_from(text: String) -> Result<Self, EndpointError> {
-        text.parse()
-    }
-}
-
-impl From<Endpoint> for String {
-    fn from(endpoint: Endpoint) -> Self {
-        endpoint.to_string()
-    }
-}
+by_text!(Endpoint, EndpointError);
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

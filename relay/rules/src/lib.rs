@@ -17,6 +17,7 @@ pub mod limit;
 mod loops;
 pub mod merge;
 pub mod mixed;
+pub mod named;
 pub mod near;
 pub mod net;
 pub mod owner;

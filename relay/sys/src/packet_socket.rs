@@ -55,16 +55,6 @@ impl PacketSocket {
         Self { fd }
     }
 
-    /// Takes the pending error off the socket, such as `ENETDOWN` after its interface went down.
-    ///
-    /// # Errors
-    /// The system call's own.
-    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        let mut code: libc::c_int = 0;
-        self.read_at(libc::SOL_SOCKET, libc::SO_ERROR, &mut code)?;
-        Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
-    }
-
     pub(crate) fn open() -> io::Result<Self> {
         Self::open_as(libc::SOCK_RAW)
     }

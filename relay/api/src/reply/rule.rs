@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -155,78 +156,42 @@ impl RuleStats {
 /// For so long a rule may wait for its stream before that is a trouble.
 const WAITING_SECONDS: f64 = 60.0;
 
-/// How a rule does, worst first: the worse of its own state and its stream's, `silent` where packets
-/// came and come no more, and `waiting` where none ever came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Condition {
-    /// Does not work, or no packet of its stream ever came.
-    Down,
-    /// Packets came and have stopped.
-    Silent,
-    /// Some of it does not work.
-    Degraded,
-    /// Works, and no packet has come since it was made.
-    Waiting,
-    /// Works.
-    Up,
-    /// All outputs are on demand, and nobody listens.
-    Idle,
-    /// Not forwarding, as it was asked for.
-    Disabled,
-}
-
-impl Condition {
-    /// All of them, worst first.
-    pub const ALL: [Self; 7] = [
-        Self::Down,
-        Self::Silent,
-        Self::Degraded,
-        Self::Waiting,
-        Self::Up,
-        Self::Idle,
-        Self::Disabled,
-    ];
-
-    /// Its word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Down => "down",
-            Self::Silent => "silent",
-            Self::Degraded => "degraded",
-            Self::Waiting => "waiting",
-            Self::Up => "up",
-            Self::Idle => "idle",
-            Self::Disabled => "disabled",
-        }
+named! {
+    /// How a rule does, worst first: the worse of its own state and its stream's, `silent` where packets
+    /// came and come no more, and `waiting` where none ever came.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Condition {
+        /// Does not work, or no packet of its stream ever came.
+        Down = "down",
+        /// Packets came and have stopped.
+        Silent = "silent",
+        /// Some of it does not work.
+        Degraded = "degraded",
+        /// Works, and no packet has come since it was made.
+        Waiting = "waiting",
+        /// Works.
+        Up = "up",
+        /// All outputs are on demand, and nobody listens.
+        Idle = "idle",
+        /// Not forwarding, as it was asked for.
+        Disabled = "disabled",
     }
 }
 
-/// State of a rule or an output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Configured and, as it was asked for, not forwarding.
-    Disabled,
-    /// Works.
-    Up,
-    /// A rule some of whose inputs or outputs do not work; an output that drops everything.
-    Degraded,
-    /// Does not work; the reason stands beside it.
-    Down,
-}
-
-impl State {
-    /// Its word, as the JSON has it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Disabled => "disabled",
-            Self::Up => "up",
-            Self::Degraded => "degraded",
-            Self::Down => "down",
-        }
+named! {
+    /// State of a rule or an output.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum State {
+        /// Configured and, as it was asked for, not forwarding.
+        Disabled = "disabled",
+        /// Works.
+        Up = "up",
+        /// A rule some of whose inputs or outputs do not work; an output that drops everything.
+        Degraded = "degraded",
+        /// Does not work; the reason stands beside it.
+        Down = "down",
     }
 }
 

@@ -425,7 +425,7 @@ fn interface(link: &Interface) -> InterfaceStatus {
 fn feature((feature, present): (Feature, Option<bool>)) -> FeatureStatus {
     let meaning = feature.lack().to_owned();
     FeatureStatus {
-        name: feature.name().to_owned(),
+        name: feature.as_str().to_owned(),
         present,
         meaning: Some(meaning).filter(|_| present == Some(false)),
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use config::OnIsolation;
 use rules::rule::is_name;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -46,19 +47,6 @@ impl Error {
     }
 }
 
-/// What a relay does while etcd does not answer it (`on_isolation`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Policy {
-    /// Shuts its shares when its hold is over.
-    Stop,
-    /// Goes on as long as all its monitors promise not to fence it.
-    #[default]
-    Peers,
-    /// Goes on, though another may forward as well: packets may come twice.
-    Hold,
-}
-
 /// A monitor in a beat: a relay that may fence the beating one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,7 +68,7 @@ pub struct Beat {
     /// How long it counts, in milliseconds.
     pub hold_ms: u64,
     /// What the relay does without etcd.
-    pub policy: Policy,
+    pub policy: OnIsolation,
     /// Who may fence it, by name.
     pub monitors: Vec<BeatMonitor>,
 }

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::keys::{Beat, BeatMonitor, Key, Policy, Value};
+use config::OnIsolation;
+
+use crate::keys::{Beat, BeatMonitor, Key, Value};
 use crate::member::{
     Command, FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Txn, TxnId, faulty,
     modified,
@@ -293,9 +295,9 @@ impl Member {
             return 0;
         }
         match self.config.policy {
-            Policy::Stop => self.beat.until,
-            Policy::Peers => self.beat.until.max(self.until_peers()),
-            Policy::Hold => u64::MAX,
+            OnIsolation::Stop => self.beat.until,
+            OnIsolation::Peers => self.beat.until.max(self.until_peers()),
+            OnIsolation::Hold => u64::MAX,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::keys::{Beat, BeatMonitor, HOLD_MAX_MS, Key, Policy, RelayEntry, SessionNumber, Value};
+use config::OnIsolation;
+
+use crate::keys::{Beat, BeatMonitor, HOLD_MAX_MS, Key, RelayEntry, SessionNumber, Value};
 use crate::member::{
     Command, FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Txn, faulty, modified,
 };
@@ -102,7 +104,7 @@ fn unknown_beat() -> Beat {
         number: 0,
         process: 0,
         hold_ms: HOLD_MAX_MS,
-        policy: Policy::Stop,
+        policy: OnIsolation::Stop,
         monitors: Vec::new(),
     }
 }
@@ -295,7 +297,7 @@ impl Member {
             return false;
         }
         let monitors = &watched.beat.monitors;
-        let anybody = watched.beat.policy != Policy::Peers;
+        let anybody = watched.beat.policy != OnIsolation::Peers;
         let listed = monitors.iter().any(|m| m.relay == *me);
         let ended = |m: &BeatMonitor| self.fencing.ended_for(m, hold, self.waited);
         anybody || listed || monitors.iter().all(ended)

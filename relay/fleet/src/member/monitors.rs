@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::keys::{BeatMonitor, Policy, SessionNumber};
+use config::OnIsolation;
+
+use crate::keys::{BeatMonitor, SessionNumber};
 use crate::member::{Answer, Command, Member, PhaseName, Question, faulty};
 use crate::placement::{Candidate, order};
 
@@ -157,7 +159,8 @@ impl Member {
         }
         let hold = self.config.hold_ns;
         let late = { self.beat.acked() }.is_some_and(|acked| self.now >= acked + hold / 3);
-        let wanted = self.config.policy == Policy::Peers && self.session.phase == PhaseName::Joined;
+        let wanted =
+            self.config.policy == OnIsolation::Peers && self.session.phase == PhaseName::Joined;
         let due = if late {
             self.monitors.next
         } else {
@@ -239,7 +242,7 @@ impl Member {
     /// Monitors whose promises have run out, where those are asked for.
     pub(super) fn silent_monitors(&self) -> Vec<&str> {
         let monitors = self.beat.lists().into_iter().flatten();
-        let monitors = monitors.filter(|_| self.config.policy == Policy::Peers);
+        let monitors = monitors.filter(|_| self.config.policy == OnIsolation::Peers);
         let margin = self.margin();
         let is_silent = |monitor: &&BeatMonitor| {
             let promised = self.monitors.promised.get(*monitor);

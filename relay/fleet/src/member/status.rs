@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use api::reply::FleetShareState;
+use config::OnIsolation;
+use rules::named::named;
 use serde::{Deserialize, Serialize};
 
-use crate::keys::{Key, Policy, RelayEntry, SessionNumber};
+use crate::keys::{Key, RelayEntry, SessionNumber};
 use crate::member::Member;
 use crate::member::plan::Planned;
 
@@ -18,7 +20,7 @@ pub struct Status {
     /// The relay that tells.
     pub relay: String,
     /// What it does while etcd does not answer.
-    pub policy: Policy,
+    pub policy: OnIsolation,
     /// Its session; 0 if it has none.
     pub session: SessionNumber,
     /// Whether it takes part.
@@ -41,24 +43,26 @@ pub struct Status {
     pub wrong: Vec<String>,
 }
 
-/// Where a relay stands with its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PhaseName {
-    /// It has not read the fleet's keys yet.
-    Starting,
-    /// It waits until an earlier session of its name has ended.
-    Waiting,
-    /// It has asked for a session.
-    Joining,
-    /// It has a session.
-    Joined,
-    /// It gives its shares away and goes.
-    Leaving,
-    /// It has gone.
-    Left,
-    /// It waits for `hold` after a backup of etcd was restored.
-    Resting,
+named! {
+    /// Where a relay stands with its session.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum PhaseName {
+        /// It has not read the fleet's keys yet.
+        Starting = "starting",
+        /// It waits until an earlier session of its name has ended.
+        Waiting = "waiting",
+        /// It has asked for a session.
+        Joining = "joining",
+        /// It has a session.
+        Joined = "joined",
+        /// It gives its shares away and goes.
+        Leaving = "leaving",
+        /// It has gone.
+        Left = "left",
+        /// It waits for `hold` after a backup of etcd was restored.
+        Resting = "resting",
+    }
 }
 
 /// A relay as another sees it.

@@ -10,15 +10,15 @@ mod sim;
 
 use std::collections::BTreeMap;
 
+use config::OnIsolation;
 use proptest::prelude::*;
 use sim::{MS, Settings, Sim};
 
 use super::{Fault, Fitness, Input};
-use crate::keys::Policy;
 
 const HOLD: u64 = 1200 * MS;
 
-fn settings(policy: Policy) -> Settings {
+fn settings(policy: OnIsolation) -> Settings {
     Settings {
         relays: 3,
         shares: 5,
@@ -138,7 +138,7 @@ fn check(seed: u64, settings: Settings, seconds: u64) -> Result<u64, String> {
 #[test]
 fn shares_are_held_and_spread_after_the_start() {
     for seed in 0..5 {
-        let mut sim = Sim::new(seed, settings(Policy::Peers));
+        let mut sim = Sim::new(seed, settings(OnIsolation::Peers));
         sim.run_until(4000 * MS);
         holders(&sim).unwrap();
         assert_eq!(sim.violation, None);
@@ -148,7 +148,7 @@ fn shares_are_held_and_spread_after_the_start() {
 #[test]
 fn a_dead_host_is_followed_within_two_seconds() {
     for seed in 0..8 {
-        let mut sim = Sim::new(seed, settings(Policy::Peers));
+        let mut sim = Sim::new(seed, settings(OnIsolation::Peers));
         sim.run_until(4000 * MS);
         let dead = holders(&sim).unwrap()[0];
         let at = sim.now;
@@ -162,14 +162,14 @@ fn a_dead_host_is_followed_within_two_seconds() {
 
 #[test]
 fn all_of_etcd_away_costs_nothing_with_peers() {
-    for (policy, open) in [(Policy::Peers, 1), (Policy::Stop, 0)] {
+    for (policy, open) in [(OnIsolation::Peers, 1), (OnIsolation::Stop, 0)] {
         let mut sim = Sim::new(1, settings(policy));
         sim.run_until(4000 * MS);
         let before = holders(&sim).unwrap();
         sim.etcd_down_until = sim.now + 8000 * MS;
         for _ in 0..70 {
             sim.run_until(sim.now + 100 * MS);
-            assert!(policy == Policy::Stop || holders(&sim).as_ref() == Ok(&before));
+            assert!(policy == OnIsolation::Stop || holders(&sim).as_ref() == Ok(&before));
         }
         assert!(
             sim.shares()
@@ -178,13 +178,13 @@ fn all_of_etcd_away_costs_nothing_with_peers() {
         );
         sim.run_until(sim.now + 3 * HOLD);
         let after = holders(&sim).unwrap();
-        assert!(policy == Policy::Stop || after == before);
+        assert!(policy == OnIsolation::Stop || after == before);
     }
 }
 
 #[test]
 fn a_drain_costs_no_more_than_messages_take() {
-    let mut sim = Sim::new(3, settings(Policy::Peers));
+    let mut sim = Sim::new(3, settings(OnIsolation::Peers));
     sim.run_until(4000 * MS);
     let from = holders(&sim).unwrap()[0];
     sim.drain(from, true);
@@ -220,7 +220,7 @@ proptest! {
 
     #[test]
     fn never_open_twice_and_always_open_again(seed: u64, stop: bool) {
-        let policy = if stop { Policy::Stop } else { Policy::Peers };
+        let policy = if stop { OnIsolation::Stop } else { OnIsolation::Peers };
         let checked = check(seed, settings(policy), 12);
         prop_assert!(checked.is_ok(), "{}", checked.unwrap_err());
     }
@@ -234,7 +234,7 @@ fn is_caught(fault: Fault) -> bool {
         drift_ppm: 18_000,
         loss: 60,
         moving: matches!(fault, Some(Fault::HandOverOpen | Fault::UnknownIsRefused)),
-        ..settings([Policy::Peers, Policy::Stop][seed as usize % 2])
+        ..settings([OnIsolation::Peers, OnIsolation::Stop][seed as usize % 2])
     };
     let caught = |seed: &u64| run(*seed, settings(*seed, Some(fault)), 12).is_err();
     let seed = (0..200).find(caught);
@@ -247,7 +247,7 @@ fn a_large_fleet_lives_with_three_monitors_each() {
     let large = Settings {
         relays: 11,
         shares: 20,
-        ..settings(Policy::Peers)
+        ..settings(OnIsolation::Peers)
     };
     for seed in 0..2 {
         check(seed, large, 6).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -259,7 +259,7 @@ fn a_short_hold_is_as_safe() {
     let short = Settings {
         hold: 300 * MS,
         relays: 2,
-        ..settings(Policy::Peers)
+        ..settings(OnIsolation::Peers)
     };
     for seed in 0..4 {
         run(seed, short, 10)
@@ -272,7 +272,11 @@ fn a_short_hold_is_as_safe() {
 #[ignore = "long: an hour of faults and more"]
 fn never_open_twice_in_long_runs() {
     for seed in 0..300 {
-        for (policy, relays) in [(Policy::Peers, 2), (Policy::Stop, 3), (Policy::Peers, 5)] {
+        for (policy, relays) in [
+            (OnIsolation::Peers, 2),
+            (OnIsolation::Stop, 3),
+            (OnIsolation::Peers, 5),
+        ] {
             let settings = Settings {
                 relays,
                 ..settings(policy)

@@ -8,8 +8,7 @@ use api::reply::{
 };
 
 use super::Status;
-use crate::keys::Policy;
-use crate::member::{PhaseName, RelayStatus, ShareStatus};
+use crate::member::{RelayStatus, ShareStatus};
 
 /// A deadline from here on stands for none.
 const NEVER_MS: u64 = u64::MAX / 2_000_000;
@@ -26,8 +25,8 @@ pub(super) fn status(told: &Status, hold: Duration) -> FleetStatus {
     FleetStatus {
         fleet: member.fleet.clone(),
         relay: member.relay.clone(),
-        phase: phase(member.phase).to_owned(),
-        on_isolation: policy(member.policy).to_owned(),
+        phase: member.phase.as_str().to_owned(),
+        on_isolation: member.policy.as_str().to_owned(),
         hold_ms: hold.as_millis() as u64,
         remaining_ms: Some(member.deadline_ms).filter(|left| *left < NEVER_MS),
         generation: member.generation,
@@ -173,26 +172,6 @@ fn sum<'a>(counters: impl Iterator<Item = &'a FleetCounters>) -> FleetCounters {
     })
 }
 
-const fn policy(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Stop => "stop",
-        Policy::Peers => "peers",
-        Policy::Hold => "hold",
-    }
-}
-
-const fn phase(phase: PhaseName) -> &'static str {
-    match phase {
-        PhaseName::Starting => "starting",
-        PhaseName::Waiting => "waiting",
-        PhaseName::Joining => "joining",
-        PhaseName::Joined => "joined",
-        PhaseName::Leaving => "leaving",
-        PhaseName::Left => "left",
-        PhaseName::Resting => "resting",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -229,9 +208,9 @@ mod tests {
             member: crate::member::Status {
                 fleet: text("plant"),
                 relay: text("relay-a"),
-                policy: Policy::Peers,
+                policy: config::OnIsolation::Peers,
                 session: 5,
-                phase: PhaseName::Joined,
+                phase: crate::member::PhaseName::Joined,
                 etcd_reachable: true,
                 last_ack_ms: Some(3),
                 deadline_ms: 1000,

@@ -27,7 +27,7 @@ use super::watching::Follower;
 use super::{Config, Relay, Status, own_address};
 use crate::error::Error;
 use crate::host::Host;
-use crate::keys::{Keys, Policy};
+use crate::keys::Keys;
 use crate::member::{self, Adopted, Member, Patience, Session};
 use crate::record::Recorder;
 use crate::rules::Rules;
@@ -172,11 +172,7 @@ fn member_config(config: &Config, keys: Keys) -> member::Config {
         fleet: settings.name.clone(),
         relay: config.relay.clone(),
         process: u64::from_le_bytes(process),
-        policy: match settings.on_isolation.unwrap_or_default() {
-            OnIsolation::Stop => Policy::Stop,
-            OnIsolation::Peers => Policy::Peers,
-            OnIsolation::Hold => Policy::Hold,
-        },
+        policy: settings.on_isolation.unwrap_or_default(),
         hold_ns: hold.as_nanos() as u64,
         // Not told to anybody before it is known.
         peer: (Ipv4Addr::UNSPECIFIED, 0).into(),

@@ -10,8 +10,8 @@ use packet::checksum;
 use packet::ipv4::Header;
 
 use super::{
-    Defect, Heard, Message, Query, Record, RecordKind, Report, RouterMessage, Version, asked, code,
-    discovery, query_tail, read_query_tail, records, take,
+    Defect, Heard, Message, Query, RecordKind, RouterMessage, Version, asked, code, discovery,
+    old_report, query_body, read_query_tail, report, take,
 };
 
 /// IANA's protocol number.
@@ -56,26 +56,15 @@ pub(super) fn read(packet: &[u8]) -> Result<Heard, Defect> {
         return Err(Defect::Sender);
     }
     let of = |version, kind| {
-        let group = address(&mut message.get(4..).unwrap_or_default())?;
-        if !group.is_multicast() {
-            return Err(Defect::Malformed);
-        }
-        let records = vec![Record {
-            kind,
-            group,
-            sources: Vec::new(),
-        }];
-        Ok(Message::Report(Report { version, records }))
+        let group = address(&mut message.get(4..).unwrap_or_default());
+        old_report(version, kind, group)
     };
     let message = match message.first() {
         Some(&QUERY) => Message::Query(query(message)?),
         Some(&REPORT_V1) => of(Version::V1, RecordKind::IsExclude)?,
         Some(&REPORT_V2) => of(Version::V2, RecordKind::IsExclude)?,
         Some(&LEAVE) => of(Version::V2, RecordKind::ToInclude)?,
-        Some(&REPORT_V3) => Message::Report(Report {
-            version: Version::V3,
-            records: records(message.get(6..).unwrap_or_default(), address)?,
-        }),
+        Some(&REPORT_V3) => report(message, address)?,
         Some(&SOLICITATION) => Message::RouterSolicitation,
         _ => return Err(Defect::Other),
     };
@@ -88,15 +77,8 @@ pub(super) fn read(packet: &[u8]) -> Result<Heard, Defect> {
 fn query(message: &[u8]) -> Result<Query, Defect> {
     let tenths = message.get(1).copied().unwrap_or_default();
     let group = address(&mut message.get(4..).unwrap_or_default())?;
-    let mut query = Query {
-        version: Version::V2,
-        group: asked(group)?,
-        sources: Vec::new(),
-        response: Duration::from_millis(u64::from(tenths) * 100),
-        suppress: false,
-        robustness: 0,
-        interval: Duration::ZERO,
-    };
+    let response = Duration::from_millis(u64::from(tenths) * 100);
+    let mut query = Query::of(asked(group)?, response);
     match message.len() {
         SHORT if tenths == 0 => {
             query.version = Version::V1;
@@ -119,31 +101,29 @@ fn address(bytes: &mut &[u8]) -> Result<IpAddr, Defect> {
 }
 
 pub(super) fn write(from: Ipv4Addr, message: &RouterMessage) -> Option<(IpAddr, Vec<u8>)> {
-    let mut body = Vec::new();
-    let mut to = ALL_SNOOPERS;
-    match (message, discovery(message, (ADVERTISEMENT, TERMINATION))) {
-        (RouterMessage::Query(query), _) => {
+    let (to, body) = match message {
+        RouterMessage::Query(query) => {
             let tenths = u32::try_from(query.response.as_millis() / 100).unwrap_or(u32::MAX);
-            body.extend([QUERY, code::byte(tenths), 0, 0]);
-            let group = match query.group {
-                None => Ipv4Addr::UNSPECIFIED,
-                Some(IpAddr::V4(group)) => group,
-                Some(IpAddr::V6(_)) => return None,
-            };
-            to = query.group.map_or(ALL_SYSTEMS, |_| group);
-            body.extend(group.octets());
-            body.extend(query_tail(query));
-            for source in &query.sources {
-                let IpAddr::V4(source) = source else {
-                    return None;
-                };
-                body.extend(source.octets());
-            }
+            let head = vec![QUERY, code::byte(tenths), 0, 0];
+            let to = query.group.unwrap_or(ALL_SYSTEMS.into());
+            (to, query_body(head, query, octets)?)
         }
-        (_, Some(discovery)) => body = discovery,
-        (_, None) => return None,
+        other => {
+            let body = discovery(other, (ADVERTISEMENT, TERMINATION))?;
+            (ALL_SNOOPERS.into(), body)
+        }
+    };
+    let IpAddr::V4(group) = to else {
+        return None;
+    };
+    Some((to, packet(from, group, body)?))
+}
+
+fn octets(address: IpAddr) -> Option<[u8; 4]> {
+    match address {
+        IpAddr::V4(address) => Some(address.octets()),
+        IpAddr::V6(_) => None,
     }
-    Some((to.into(), packet(from, to, body)?))
 }
 
 /// The whole packet around a message, whose checksum it sets.

@@ -7,8 +7,8 @@ use packet::checksum;
 use packet::ipv6::{HEADER, Header};
 
 use super::{
-    Defect, Heard, Message, Query, Record, RecordKind, Report, RouterMessage, Version, asked, code,
-    discovery, query_tail, read_query_tail, records, take,
+    Defect, Heard, Message, Query, RecordKind, RouterMessage, Version, asked, code, discovery,
+    old_report, query_body, read_query_tail, report, take,
 };
 
 /// IANA's number of ICMPv6.
@@ -54,25 +54,14 @@ pub(super) fn read(packet: &[u8]) -> Result<Heard, Defect> {
         return Err(Defect::Sender);
     }
     let of = |version, kind| {
-        let group = address(&mut message.get(8..).unwrap_or_default())?;
-        if !group.is_multicast() {
-            return Err(Defect::Malformed);
-        }
-        let records = vec![Record {
-            kind,
-            group,
-            sources: Vec::new(),
-        }];
-        Ok(Message::Report(Report { version, records }))
+        let group = address(&mut message.get(8..).unwrap_or_default());
+        old_report(version, kind, group)
     };
     let message = match message.first() {
         Some(&QUERY) => Message::Query(query(message)?),
         Some(&REPORT_V1) => of(Version::V2, RecordKind::IsExclude)?,
         Some(&DONE) => of(Version::V2, RecordKind::ToInclude)?,
-        Some(&REPORT_V2) => Message::Report(Report {
-            version: Version::V3,
-            records: records(message.get(6..).unwrap_or_default(), address)?,
-        }),
+        Some(&REPORT_V2) => report(message, address)?,
         Some(&SOLICITATION) => Message::RouterSolicitation,
         _ => return Err(Defect::Other),
     };
@@ -107,15 +96,8 @@ fn query(message: &[u8]) -> Result<Query, Defect> {
     let mut fields = message.get(4..SHORT).ok_or(Defect::Malformed)?;
     let delay = take(&mut fields, 4)?;
     let delay = u16::from_be_bytes([delay[0], delay[1]]);
-    let mut query = Query {
-        version: Version::V2,
-        group: asked(address(&mut fields)?)?,
-        sources: Vec::new(),
-        response: Duration::from_millis(delay.into()),
-        suppress: false,
-        robustness: 0,
-        interval: Duration::ZERO,
-    };
+    let group = asked(address(&mut fields)?)?;
+    let mut query = Query::of(group, Duration::from_millis(delay.into()));
     match message.len() {
         SHORT => {}
         LONG.. => {
@@ -147,33 +129,30 @@ pub(super) fn sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
 }
 
 pub(super) fn write(from: Ipv6Addr, message: &RouterMessage) -> Option<(IpAddr, Vec<u8>)> {
-    let mut body = Vec::new();
-    let mut to = ALL_SNOOPERS;
-    match (message, discovery(message, (ADVERTISEMENT, TERMINATION))) {
-        (RouterMessage::Query(query), _) => {
+    let (to, body) = match message {
+        RouterMessage::Query(query) => {
             let delay = u32::try_from(query.response.as_millis()).unwrap_or(u32::MAX);
-            body.extend([QUERY, 0, 0, 0]);
-            body.extend(code::word(delay).to_be_bytes());
-            body.extend([0, 0]);
-            let group = match query.group {
-                None => Ipv6Addr::UNSPECIFIED,
-                Some(IpAddr::V6(group)) => group,
-                Some(IpAddr::V4(_)) => return None,
-            };
-            to = query.group.map_or(ALL_NODES, |_| group);
-            body.extend(group.octets());
-            body.extend(query_tail(query));
-            for source in &query.sources {
-                let IpAddr::V6(source) = source else {
-                    return None;
-                };
-                body.extend(source.octets());
-            }
+            let [high, low] = code::word(delay).to_be_bytes();
+            let head = vec![QUERY, 0, 0, 0, high, low, 0, 0];
+            let to = query.group.unwrap_or(ALL_NODES.into());
+            (to, query_body(head, query, octets)?)
         }
-        (_, Some(discovery)) => body = discovery,
-        (_, None) => return None,
+        other => {
+            let body = discovery(other, (ADVERTISEMENT, TERMINATION))?;
+            (ALL_SNOOPERS.into(), body)
+        }
+    };
+    let IpAddr::V6(group) = to else {
+        return None;
+    };
+    Some((to, packet(from, group, body)?))
+}
+
+fn octets(address: IpAddr) -> Option<[u8; 16]> {
+    match address {
+        IpAddr::V6(address) => Some(address.octets()),
+        IpAddr::V4(_) => None,
     }
-    Some((to.into(), packet(from, to, body)?))
 }
 
 /// The whole packet around an ICMPv6 message, whose checksum it sets.

@@ -77,11 +77,14 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         progress.clear_table()?;
         render::text(&summary(&report))?;
     }
-    Ok(if report.is_success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(Status::Loss as u8)
-    })
+    Ok(verdict(report.is_success()))
+}
+
+fn verdict(is_success: bool) -> ExitCode {
+    match is_success {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Status::Loss as u8),
+    }
 }
 
 fn failure(error: &anyhow::Error, stop: &AtomicBool) -> Failure {

@@ -13,7 +13,7 @@ pub(crate) struct Without {
 
 fn feature(name: &str) -> Result<Feature, String> {
     Feature::named(name).ok_or_else(|| {
-        let names = Feature::ALL.map(Feature::name).join(", ");
+        let names = Feature::ALL.map(Feature::as_str).join(", ");
         format!("no such feature (have: {names})")
     })
 }

@@ -55,7 +55,7 @@ fn features(snapshot: &Snapshot) -> impl Iterator<Item = Finding> {
     let missing = snapshot.features.missing();
     let missing = missing.filter(|feature| *feature != Feature::BpfLoop);
     missing.map(|feature| {
-        let finding = Finding::new(Severity::Note, feature.name(), feature.lack());
+        let finding = Finding::new(Severity::Note, feature.as_str(), feature.lack());
         finding.remedy("nothing has to be done; a newer kernel has it")
     })
 }

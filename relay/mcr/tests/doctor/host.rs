@@ -180,7 +180,7 @@ fn tells_what_the_lack_of_each_feature_means_and_the_daemon_does_without() {
     let Some(bed) = bed(&rules) else { return };
     let sender = Sender::open((&bed.chain.sender, "veth0"), IpAddr::from([10, 0, 0, 1])).unwrap();
     for feature in Feature::ALL {
-        let without = ["--without", feature.name()];
+        let without = ["--without", feature.as_str()];
         let severity = match feature {
             Feature::BpfLoop => "harms",
             _ => "note",
@@ -198,12 +198,14 @@ fn tells_what_the_lack_of_each_feature_means_and_the_daemon_does_without() {
             .expect("status prints JSON");
         let features = status["features"].as_array().unwrap();
         assert_eq!(features.len(), Feature::ALL.len());
-        let told = features.iter().find(|told| told["name"] == feature.name());
-        let told = told.unwrap_or_else(|| panic!("no {} in {status}", feature.name()));
+        let told = features
+            .iter()
+            .find(|told| told["name"] == feature.as_str());
+        let told = told.unwrap_or_else(|| panic!("no {} in {status}", feature.as_str()));
         assert_eq!(told["present"], false);
         assert_eq!(told["meaning"], feature.lack());
         let screen = daemon.mcr(&["status"]).unwrap();
-        let line = format!("{:<16} {}\n", feature.name(), feature.lack());
+        let line = format!("{:<16} {}\n", feature.as_str(), feature.lack());
         assert!(format!("{screen}\n").contains(&line), "{screen}");
         for (rule, group) in [("cam1", [239, 1, 1, 1]), ("cam2", [239, 1, 1, 2])] {
             let group = IpAddr::from(group);

@@ -16,6 +16,7 @@ use crate::endpoint::{Endpoint, EndpointProblem, shown};
 use crate::host_name::Destination;
 use crate::host_name::HostName;
 use crate::limit::{self, RateLimit};
+use crate::named::by_text;
 use crate::net::Prefix;
 use crate::setting::{self, Options, split};
 
@@ -154,19 +155,7 @@ impl FromStr for OutputSpec {
     }
 }
 
-impl TryFrom<String> for OutputSpec {
-    type Error = OutputError;
-
-    fn try_from(text: String) -> Result<Self, OutputError> {
-        text.parse()
-    }
-}
-
-impl From<OutputSpec> for String {
-    fn from(output: OutputSpec) -> Self {
-        output.to_string()
-    }
-}
+by_text!(OutputSpec, OutputError);
 
 fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProblem> {
     // Commas before an @ part sources, not options.

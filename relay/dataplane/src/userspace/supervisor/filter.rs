@@ -125,15 +125,22 @@ fn take_tagged(program: &mut Program) {
 
 type Wanted<'a, A> = [(A, &'a BTreeSet<Ports>)];
 
+/// Refuses frames for another host; says whether addresses are looked at one by one.
+fn takes_each(program: &mut Program, addresses: usize) -> bool {
+    if addresses > 0 {
+        program.load_byte(PACKET_TYPE);
+        program.refuse_if(OTHER_HOST);
+    }
+    if addresses > MAX_ADDRESSES {
+        program.take(WHOLE);
+    }
+    (1..=MAX_ADDRESSES).contains(&addresses)
+}
+
 /// Takes UDP to addresses of this host, in frames that are not for another.
 fn take_ipv4(program: &mut Program, addresses: &Wanted<'_, Ipv4Addr>, ip_offset: u32) {
-    if addresses.is_empty() {
+    if !takes_each(program, addresses.len()) {
         return;
-    }
-    program.load_byte(PACKET_TYPE);
-    program.refuse_if(OTHER_HOST);
-    if addresses.len() > MAX_ADDRESSES {
-        return program.take(WHOLE);
     }
     for (address, ports) in addresses {
         program.load_word(ip_offset + ipv4::DESTINATION as u32);
@@ -153,13 +160,8 @@ fn take_ipv4(program: &mut Program, addresses: &Wanted<'_, Ipv4Addr>, ip_offset:
 }
 
 fn take_ipv6(program: &mut Program, addresses: &Wanted<'_, Ipv6Addr>, ip_offset: u32) {
-    if addresses.is_empty() {
+    if !takes_each(program, addresses.len()) {
         return;
-    }
-    program.load_byte(PACKET_TYPE);
-    program.refuse_if(OTHER_HOST);
-    if addresses.len() > MAX_ADDRESSES {
-        return program.take(WHOLE);
     }
     for (address, ports) in addresses {
         let at = ip_offset + ipv6::DESTINATION as u32;

@@ -3,9 +3,10 @@
 //! open at one relay at most; and whenever a majority of etcd answers somebody who hears, or all peers
 //! answer each other, each share is forwarded by one that hears, two holds after the last change.
 
+use config::OnIsolation;
+
 use super::settings;
 use super::sim::{MS, Settings, Sim};
-use crate::keys::Policy;
 
 /// A silence is reported after half of `input_silence` and half a second at most, and is waited for
 /// the other half.
@@ -17,7 +18,8 @@ const SLACK: u64 = 500 * MS;
 fn drawn(seed: u64) -> Sim {
     let mut random = super::sim::Random(seed ^ 0x5eed);
     let relays = random.range(3, 10) as usize;
-    let policy = [Policy::Peers, Policy::Peers, Policy::Stop][random.range(0, 3) as usize];
+    let policy =
+        [OnIsolation::Peers, OnIsolation::Peers, OnIsolation::Stop][random.range(0, 3) as usize];
     let hold = [1200, 1200, 2000, 700][random.range(0, 4) as usize] * MS;
     let shares = random.range(1, 6) as usize;
     let settings = Settings {
@@ -96,7 +98,7 @@ fn round(seed: u64) -> Result<u64, String> {
             ends.push(harm(&mut sim));
             changed = sim.now;
             stays = was_well && !sim.lossy && !sim.etcd_works() && sim.hosts_are_well();
-            stays &= sim.settings.policy == Policy::Peers && !sim.is_another_etcd();
+            stays &= sim.settings.policy == OnIsolation::Peers && !sim.is_another_etcd();
             let quiet = sim.random.chance(500);
             let pause = match quiet {
                 true => sim.random.range(4, 8) * sim.settings.hold,

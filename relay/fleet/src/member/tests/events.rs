@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use config::OnIsolation;
+
 use super::sim::{MS, Sim};
 use super::{HOLD, holders, settings};
-use crate::keys::{Policy, SessionNumber};
+use crate::keys::SessionNumber;
 use crate::member::{Fitness, FleetEvent, Input, PhaseName, Question};
 
 /// A fleet that has come to rest.
 pub(super) fn fleet(seed: u64) -> Sim {
-    let mut sim = Sim::new(seed, settings(Policy::Peers));
+    let mut sim = Sim::new(seed, settings(OnIsolation::Peers));
     sim.run_until(4000 * MS);
     holders(&sim).unwrap();
     sim
@@ -170,7 +172,7 @@ fn a_relay_joins_over_a_key_that_never_made_sense() {
 /// The very case in which nobody forwards.
 #[test]
 fn a_gate_that_runs_out_is_told_and_told_again_when_it_opens() {
-    for policy in [Policy::Peers, Policy::Stop] {
+    for policy in [OnIsolation::Peers, OnIsolation::Stop] {
         let mut sim = Sim::new(2, settings(policy));
         sim.run_until(4000 * MS);
         for _ in 0..3 {
@@ -185,7 +187,7 @@ fn a_gate_that_runs_out_is_told_and_told_again_when_it_opens() {
             let (share, is_open) = match event {
                 FleetEvent::ShareOpened { share } => (share, true),
                 FleetEvent::ShareShut { share, why } => {
-                    let named = policy == Policy::Stop || why.contains("nor relay-");
+                    let named = policy == OnIsolation::Stop || why.contains("nor relay-");
                     ran_out += usize::from(why.contains("etcd") && named);
                     (share, false)
                 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use config::OnIsolation;
+
 use super::sim::{MS, Sim};
 use super::{HOLD, Settings, settings};
-use crate::keys::Policy;
 use crate::member::{Fitness, Input};
 use crate::record::replay;
 
@@ -71,7 +72,7 @@ const FAULTS: [(&str, Fault); 9] = [
 fn record(fault: Fault) -> Vec<u8> {
     let settings = Settings {
         shares: 2,
-        ..settings(Policy::Peers)
+        ..settings(OnIsolation::Peers)
     };
     let mut sim = Sim::new(1, settings);
     sim.run_until(3000 * MS);
@@ -115,7 +116,7 @@ fn keeps_records() {
 /// A ring that begins in the middle of a life.
 #[test]
 fn a_record_may_begin_with_a_member_as_it_stands() {
-    let mut sim = Sim::new(5, settings(Policy::Peers));
+    let mut sim = Sim::new(5, settings(OnIsolation::Peers));
     sim.run_until(3000 * MS);
     sim.checkpoint(0);
     sim.kill(1, true, 500 * MS);

@@ -9,8 +9,10 @@ mod faults;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
+use config::OnIsolation;
+
 use super::etcd::Etcd;
-use crate::keys::{Drained, Keys, Move, Policy, Value};
+use crate::keys::{Drained, Keys, Move, Value};
 use crate::member::{
     Adopted, Answer, Change, Command, Config, Fault, Fitness, FleetEvent, Input, Member, Operator,
     Outcome, Patience, Question, Session, Txn, TxnId,
@@ -46,7 +48,7 @@ impl Random {
 pub(super) struct Settings {
     pub(super) relays: usize,
     pub(super) shares: usize,
-    pub(super) policy: Policy,
+    pub(super) policy: OnIsolation,
     pub(super) hold: u64,
     /// Largest drift of a clock, in millionths.
     pub(super) drift_ppm: u64,

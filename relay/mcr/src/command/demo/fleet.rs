@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lab::fleet::demo::{self, Options, Report};
 
-use super::{Args, failure};
-use crate::failure::{Failure, Status};
+use super::{Args, failure, verdict};
+use crate::failure::Failure;
 use crate::render;
 
 pub(super) fn run(args: &Args, json: bool, stop: &AtomicBool) -> Result<ExitCode, Failure> {
@@ -16,12 +16,9 @@ pub(super) fn run(args: &Args, json: bool, stop: &AtomicBool) -> Result<ExitCode
         rate_pps: args.rate,
         part: Duration::from_secs(args.duration.into()) / 2,
     };
-    let report = demo::run(&options, stop, |step| {
-        if json {
-            Ok(())
-        } else {
-            Ok(render::text(step)?)
-        }
+    let report = demo::run(&options, stop, |step| match json {
+        true => Ok(()),
+        false => Ok(render::text(step)?),
     });
     let report = report.map_err(|error| failure(&error, stop))?;
     if json {
@@ -29,11 +26,7 @@ pub(super) fn run(args: &Args, json: bool, stop: &AtomicBool) -> Result<ExitCode
     } else {
         render::text(&summary(&report))?;
     }
-    Ok(if report.is_success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(Status::Loss as u8)
-    })
+    Ok(verdict(report.is_success()))
 }
 
 fn summary(report: &Report) -> String {
