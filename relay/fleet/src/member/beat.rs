@@ -29,6 +29,8 @@ pub(super) struct OwnBeat {
     unsettled: BTreeSet<Vec<BeatMonitor>>,
     sent: VecDeque<Sent>,
     number: u64,
+    /// Number of the last one of this process that is known to be written in this session; 0: none.
+    written: u64,
     next: u64,
     /// Sending time of the newest beat that counts.
     acked: Option<u64>,
@@ -89,6 +91,11 @@ impl OwnBeat {
     /// Since when etcd has answered without a gap; `None` if it does not answer at `now`.
     pub(super) fn answered_since(&self, now: u64) -> Option<u64> {
         (now < self.until).then_some(self.acked_since)
+    }
+
+    /// Revision of the last beat that is known to be written.
+    pub(super) const fn modified(&self) -> u64 {
+        self.modified
     }
 
     /// The lists of monitors of which one is in force; empty if that is not known. One that is empty
@@ -219,6 +226,7 @@ impl Member {
 
     fn beat_stands(&mut self, sent: Sent, revision: u64) {
         self.beat.settle(revision, Some(sent.monitors));
+        self.beat.written = sent.number;
         let key = self.beat_key(&self.config.relay);
         self.book.refused.remove(&key);
         let at = if faulty!(self, CountFromAnswer) {
@@ -264,6 +272,11 @@ impl Member {
             }
         };
         let ours = beat.process == self.config.process;
+        if self.beat.written > 0 && !(ours && beat.number > self.beat.written) {
+            // Nobody else writes in this session, and no beat comes back: its number is that of another
+            // session, in what etcd held at another time.
+            return self.went_back();
+        }
         let is_it = |sent: &Sent| ours && sent.number == beat.number;
         match self.beat.sent.iter().position(is_it) {
             Some(index) => {

@@ -24,6 +24,8 @@ struct Basis {
     deadline: u64,
     session: SessionNumber,
     going: bool,
+    /// Whether etcd answers, and the revision of the last beat that it took.
+    beat: (bool, u64),
     handing: Vec<String>,
     /// Changes so far of who holds what, of the rules, and of what is to be prepared.
     changes: [u64; 3],
@@ -43,6 +45,11 @@ impl Gates {
     /// Whether the gate of a share is not shut for good.
     pub(super) fn was_open(&self, share: &str) -> bool {
         self.until(share) > 0
+    }
+
+    /// Whether any gate is open.
+    pub(super) fn any_open(&self, now: u64) -> bool {
+        self.until.values().any(|until| *until > now)
     }
 
     pub(super) fn until(&self, share: &str) -> u64 {
@@ -79,6 +86,7 @@ impl Member {
             deadline: self.deadline(),
             session: self.session.number,
             going: self.session.going,
+            beat: (self.now < self.beat.until, self.beat.modified()),
             handing: self.handover.handing().cloned().collect(),
             changes: [self.book.share_changes, self.rules.changes, self.plan.made],
         }
@@ -106,7 +114,13 @@ impl Member {
         // Left open by a process whose policy was another.
         let too_far = before > deadline.max(self.now + self.config.hold_ns);
         let before = if too_far { 0 } else { before };
-        if self.rules.installed.contains(share) {
+        // What was told of it since etcd took the last beat, the next one confirms: until then promises
+        // keep open what is open.
+        let etcd_answers = self.now < self.beat.until;
+        let is_confirmed = { self.holds(share) }.is_some_and(|at| at <= self.beat.modified());
+        if self.rules.installed.contains(share)
+            && (etcd_answers || is_confirmed || before > self.now)
+        {
             return deadline.max(before);
         }
         before

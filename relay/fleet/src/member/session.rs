@@ -69,7 +69,10 @@ impl Member {
             return;
         };
         let number = kept.session;
-        if own.created == number && revision >= own.modified {
+        // Where all gates have run out, others may have taken the shares since, though an etcd that was
+        // restored does not say so: the session is ended and another begun.
+        let is_open = self.gates.any_open(self.now);
+        if is_open && own.created == number && revision >= own.modified {
             self.begin(number, own.modified);
             self.handover
                 .settle_inherited(&self.gates, &self.book, &self.config.relay, number);

@@ -143,6 +143,8 @@ pub(super) struct Sim {
     pub(super) lossy: bool,
     pub(super) steps: u64,
     pub(super) violation: Option<String>,
+    /// What was done to it, in words.
+    pub(super) harms: Vec<String>,
     /// When each share was opened last.
     pub(super) opened: BTreeMap<String, u64>,
     pub(super) told: Vec<(u64, usize, FleetEvent)>,
@@ -200,6 +202,7 @@ impl Sim {
             lossy: false,
             steps: 0,
             violation: None,
+            harms: Vec::new(),
             opened: BTreeMap::new(),
             told: Vec::new(),
         };
