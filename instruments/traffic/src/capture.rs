@@ -79,11 +79,7 @@ impl Capture {
     /// # Errors
     /// If the file cannot be read or holds no UDP datagram.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(|source| Error::Open {
-            path: path.to_owned(),
-            source,
-        })?;
-        let capture = Self::read(file).map_err(|reason| Error::Format {
+        let capture = Self::read(opened(path)?).map_err(|reason| Error::Format {
             path: path.to_owned(),
             reason,
         })?;
@@ -101,7 +97,24 @@ impl Capture {
     /// # Errors
     /// What is wrong with it, if it is not a capture or damaged.
     pub fn read(from: impl Read + Send) -> Result<Self, String> {
-        Reader::default().read(from)
+        Reader::default().read(from).map(|reader| reader.capture)
+    }
+
+    /// Reads the IP packets of a file, whatever they are, each with an Ethernet header.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn frames(path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+        let reader = Reader {
+            frames: Some(Vec::new()),
+            ..Reader::default()
+        };
+        let read = reader.read(opened(path)?);
+        let read = read.map_err(|reason| Error::Format {
+            path: path.to_owned(),
+            reason,
+        })?;
+        Ok(read.frames.unwrap_or_default())
     }
 
     /// Number of datagrams.
@@ -128,6 +141,13 @@ impl Capture {
     }
 }
 
+fn opened(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|source| Error::Open {
+        path: path.to_owned(),
+        source,
+    })
+}
+
 /// What the blocks read so far say about those that follow.
 #[derive(Default)]
 struct Reader {
@@ -135,6 +155,8 @@ struct Reader {
     flows: HashMap<SocketAddr, usize>,
     interfaces: Vec<Interface>,
     start_ns: Option<u64>,
+    /// Whole packets with Ethernet headers, where somebody wants those.
+    frames: Option<Vec<Vec<u8>>>,
 }
 
 struct Interface {
@@ -154,7 +176,7 @@ fn is_too_short(block: &[u8]) -> bool {
 }
 
 impl Reader {
-    fn read(mut self, from: impl Read + Send) -> Result<Capture, String> {
+    fn read(mut self, from: impl Read + Send) -> Result<Self, String> {
         let mut reader = create_reader(READ_BYTES, from).map_err(describe)?;
         let has_blocks = reader.data().starts_with(&SECTION_HEADER);
         loop {
@@ -167,9 +189,9 @@ impl Reader {
                     self.take_block(&block);
                     reader.consume(offset);
                 }
-                Err(PcapError::Eof | PcapError::UnexpectedEof) => return Ok(self.capture),
+                Err(PcapError::Eof | PcapError::UnexpectedEof) => return Ok(self),
                 Err(PcapError::Incomplete(_)) if exhausted => {
-                    return Ok(self.capture);
+                    return Ok(self);
                 }
                 Err(PcapError::Incomplete(_)) => reader.refill().map_err(describe)?,
                 Err(error) => return Err(describe(error)),
@@ -227,6 +249,9 @@ impl Reader {
 
     fn take_packet(&mut self, interface: usize, time_ns: u64, frame: &[u8]) {
         let link = self.interfaces[interface].link;
+        if let Some(frames) = &mut self.frames {
+            return frames.extend(datagram::framed(link, frame));
+        }
         let (destination, payload) = match datagram::find(link, frame) {
             Ok(found) => found,
             Err(reason) => return self.capture.skipped.count(reason),

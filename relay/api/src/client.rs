@@ -21,11 +21,12 @@ use tokio::time::{sleep, timeout};
 pub use self::events::{Events, StreamItem};
 use crate::query::{RulesQuery, StatsQuery, escaped};
 use crate::reply::{
-    Change, ChangeRecord, ErrorReply, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus,
-    FlowStats, History, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
+    Change, ChangeRecord, ErrorReply, Explanation, FleetChange, FleetDone, FleetRecord, FleetRules,
+    FleetStatus, FlowStats, History, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
 };
 use crate::request::{
-    ActiveInput, FleetMove, FleetRelayName, FleetRuleList, MESSAGE_HEADER, RuleList, Transaction,
+    ActiveInput, FleetMove, FleetRelayName, FleetRuleList, MESSAGE_HEADER, PacketAsked, RuleList,
+    Transaction,
 };
 
 /// How long a request may take.
@@ -308,6 +309,12 @@ requests! {
     /// # Errors
     /// As every request; `not_found` where there is no such rule, `invalid` where it has no such input.
     switch(name: &str, active: &ActiveInput) -> ActiveInput = PUT format!("/v1/rules/{}/active", escaped(name)), active;
+
+    /// Asks what would become of a packet.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is no such interface.
+    explain(packet: &PacketAsked) -> Explanation = POST "/v1/explain", packet;
 
     /// Changes the running rules, whole or not at all.
     ///

@@ -3,6 +3,7 @@
 mod changes;
 mod demand;
 mod egress;
+mod explanation;
 mod fleet;
 mod health;
 mod history;
@@ -19,6 +20,7 @@ pub use changes::{By, ChangeRecord, Outcome, Via};
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
 pub use egress::EgressStats;
+pub use explanation::{ExplainedCopy, ExplainedOutput, Explanation, Nearest, Stage};
 pub use fleet::{
     FleetChange, FleetCounters, FleetDone, FleetEtcd, FleetRecord, FleetRelay, FleetRelayState,
     FleetRules, FleetShare, FleetShareState, FleetStatus,

@@ -47,6 +47,18 @@ pub struct ActiveInput {
     pub input: String,
 }
 
+/// A packet that is asked about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PacketAsked {
+    /// Name of the interface that it would arrive on.
+    #[schema(min_length = 1, max_length = 15)]
+    pub interface: String,
+    /// The packet with an Ethernet header, in hexadecimal digits.
+    #[schema(min_length = 2, max_length = 131_072, pattern = "^([0-9a-fA-F]{2})+$")]
+    pub frame: String,
+}
+
 /// The rules that a fleet is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -35,6 +35,20 @@ pub struct Table {
     pub budget: Option<RateLimit>,
 }
 
+impl Table {
+    /// The part of it that concerns packets to a group or address which arrive on an interface.
+    #[must_use]
+    pub fn of(&self, ingress: Ifindex, destination: IpAddr) -> Self {
+        let takes = |key: &RouteKey| key.ingress == ingress && key.groups.contains(destination);
+        let routes = self.routes.iter().filter(|(key, _)| takes(key));
+        Self {
+            routes: routes.map(|(key, route)| (*key, route.clone())).collect(),
+            own_addresses: self.own_addresses.clone(),
+            budget: self.budget,
+        }
+    }
+}
+
 /// What a packet must show to take a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RouteKey {

@@ -5,6 +5,7 @@ pub(crate) mod answers;
 mod body;
 mod connections;
 mod event_stream;
+mod explain;
 mod fleet;
 mod history;
 pub(crate) mod host_name;

@@ -15,8 +15,11 @@ use compile::diff::TableDiff;
 use compile::table::{RouteKey, Table};
 use dataplane::Gates;
 use dataplane::counters::{Arrived, Counters, FlowStats, WorkerStats};
+use dataplane::explain::{Asked, Explained};
 use dataplane::features::Features;
 use dataplane::{Activity, ArrivalsReading, Close, Dataplane, Reading, Rival, Seen, Support};
+use packet::parse::Meta;
+use rules::net::Ifindex;
 use tokio::sync::oneshot;
 
 use crate::abort_on_panic::AbortOnPanic;
@@ -200,6 +203,24 @@ impl DataplaneThread {
     pub(crate) async fn switch(&self, rule: String, input: String) -> Result<bool, Error> {
         self.run(move |dataplane| Ok(dataplane.switch(&rule, &input)))
             .await
+    }
+
+    /// Says what would become of a packet by these routes.
+    pub(crate) async fn explain(
+        &self,
+        table: Table,
+        (ingress, frame, socket_bound): (Ifindex, Vec<u8>, bool),
+    ) -> Result<Explained, Error> {
+        self.run(move |dataplane| {
+            let asked = Asked {
+                ingress,
+                frame: &frame,
+                meta: Meta::default(),
+                socket_bound,
+            };
+            Ok(dataplane.explain(&table, asked))
+        })
+        .await
     }
 
     /// Reads the flows of a rule.

@@ -145,6 +145,13 @@ impl Supervisor {
                 let changed = self.change_fleet(rules, &author).await;
                 changed.map_err(Refusal::from)
             }
+            Order::Routes(asked) => {
+                let table =
+                    block_in_place(|| self.core.table().of(asked.ingress, asked.destination));
+                // Whoever asked may have gone away.
+                let _ = asked.table.send(table);
+                Ok(Change::default())
+            }
         };
         // Whoever asked may have gone away; that changes nothing.
         let _ = reply.send(outcome);

@@ -131,6 +131,21 @@ impl Failovers {
         })
     }
 
+    /// Says whether a packet of a line would pass now; it takes nothing over.
+    pub(crate) fn would_pass(&self, rule: u32, line: u32) -> bool {
+        let Some(failover) = self.rules.get(&rule).map(when) else {
+            return true;
+        };
+        let Choice { active, changes } = self.choices.read(rule);
+        let words = |line: &u32| {
+            let Line { last_ns, since_ns } = self.lines.read(*line);
+            (*line, [last_ns.into(), since_ns.into()])
+        };
+        let lines: BTreeMap<u32, failover::Pair> = failover.lines.iter().map(words).collect();
+        let choice = [active.into(), changes.into()];
+        failover.passes(line, self.clock.now_ns(), &choice, |line| lines.get(&line))
+    }
+
     /// Forgets what was decided with for the former owner of an input's place.
     pub(crate) fn forget_line(&self, line: u32) {
         self.lines.write(line, &Line::default());

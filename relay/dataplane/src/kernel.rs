@@ -82,6 +82,11 @@ enum TakeOver {
 }
 
 impl Kernel {
+    /// What it counts and decides by.
+    pub(crate) const fn control(&self) -> &KernelControl {
+        &self.control
+    }
+
     /// Loads the program and takes over what is pinned.
     pub(crate) fn open(
         options: &Options,

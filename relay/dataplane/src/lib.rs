@@ -9,6 +9,7 @@ mod clock;
 mod control;
 pub mod counters;
 mod error;
+pub mod explain;
 mod failover;
 pub mod features;
 mod gates;

@@ -13,6 +13,7 @@ pub(crate) mod discover;
 pub(crate) mod doctor;
 pub(crate) mod enable;
 pub(crate) mod events;
+pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod fleet;
 pub(crate) mod form;

@@ -8,10 +8,12 @@ use std::time::Duration;
 use api::client::{Client, Error, Events, StreamItem};
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
-    Change, ChangeRecord, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus, History,
-    Log, RulePart, Stats,
+    Change, ChangeRecord, Explanation, FleetChange, FleetDone, FleetRecord, FleetRules,
+    FleetStatus, History, Log, RulePart, Stats,
 };
-use api::request::{ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction};
+use api::request::{
+    ActiveInput, FleetMove, FleetRelayName, FleetRuleList, PacketAsked, RuleList, Transaction,
+};
 use config::Config;
 use rules::document::RuleDocument;
 use rules::ruleset::ChangeError;
@@ -173,6 +175,7 @@ requests! {
     log() -> Log;
     set_log(log: &Log) -> Log;
     switch(name: &str, active: &ActiveInput) -> ActiveInput;
+    explain(packet: &PacketAsked) -> Explanation;
 }
 
 /// What it takes to have the rules of these names as `change` leaves them.

@@ -4,6 +4,7 @@
 
 mod change;
 mod enable;
+mod explain;
 mod join;
 mod labels;
 mod merge;

@@ -23,7 +23,6 @@ pub mod memory;
 mod meta;
 pub mod mpeg_ts;
 pub mod parse;
-#[cfg(any(test, feature = "test-support"))]
 pub mod reference;
 pub mod rewrite;
 pub mod rtp;

@@ -1,6 +1,6 @@
 //! What both paths must do, in the plainest code: one packet against a table of routes gives a
-//! verdict, the copies and the counts. It allocates and searches linearly; nothing runs on it but
-//! tests.
+//! verdict, the copies and the counts. It allocates and searches linearly; no packet runs on it, but
+//! tests and `mcr explain` do.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -35,6 +35,20 @@ pub(super) fn find(link: Linktype, frame: &[u8]) -> Result<(SocketAddr, &[u8]), 
     Ok((destination, payload.ok_or(NotUsable::CutShort)?))
 }
 
+/// The IP packet with an Ethernet header, as it came if it had one.
+pub(super) fn framed(link: Linktype, frame: &[u8]) -> Option<Vec<u8>> {
+    if link == Linktype::ETHERNET {
+        return Some(frame.to_vec());
+    }
+    let packet = ip_packet(link, frame)?;
+    let ethertype = match packet.first()? >> 4 {
+        4 => ethernet::IPV4,
+        _ => ethernet::IPV6,
+    };
+    let header = [&[0; 12][..], &ethertype.to_be_bytes()].concat();
+    Some([&header, packet].concat())
+}
+
 /// Finds the IP packet behind the link-layer header (and VLAN tags).
 fn ip_packet(link: Linktype, frame: &[u8]) -> Option<&[u8]> {
     let (at, header) = match link {

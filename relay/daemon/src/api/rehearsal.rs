@@ -118,23 +118,28 @@ impl Rehearsal {
         let mut any = self.dataplane.run_waiting();
         while let Ok(Command { order, reply, .. }) = self.commands.try_recv() {
             // Whoever asked may have gone away.
-            drop(reply.send(self.carry_out(&order)));
+            drop(reply.send(self.carry_out(order)));
             any = true;
         }
         any
     }
 
-    fn carry_out(&mut self, order: &Order) -> Answer<Change> {
+    fn carry_out(&mut self, order: Order) -> Answer<Change> {
         match order {
             Order::Change(request) => {
                 let Config { rules, settings } =
-                    self.core.resolve(request).map_err(Refusal::from)?;
+                    self.core.resolve(&request).map_err(Refusal::from)?;
                 Ok(self.change(rules, settings))
             }
             Order::DryRun(request) => {
                 let Config { rules, settings } =
-                    self.core.resolve(request).map_err(Refusal::from)?;
+                    self.core.resolve(&request).map_err(Refusal::from)?;
                 Ok(self.core.compare(&rules, &settings))
+            }
+            Order::Routes(asked) => {
+                let table = self.core.table().of(asked.ingress, asked.destination);
+                let _ = asked.table.send(table);
+                Ok(Change::default())
             }
             Order::Reload | Order::Fleet(_) => {
                 let (rules, settings) = (self.core.rules(), self.core.settings());

@@ -1,6 +1,7 @@
 //! Every route of the API, each described where it is written: the OpenAPI document is made of the
 //! router itself.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +20,12 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use compile::table::Table;
 use observe::stats::metrics::Format;
 use rules::document::RuleDocument;
+use rules::net::Ifindex;
 use serde::Deserialize;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder, RefOr};
 use utoipa::{IntoParams, ToSchema};
@@ -32,6 +36,7 @@ use super::answers::{Client, Subject, text};
 use super::body::{Body, IfMatch, Name, Tagged, etag};
 use super::connections::Connection;
 use super::event_stream;
+use super::explain;
 use super::fleet;
 use super::history;
 use super::host_name::{self, Names};
@@ -41,7 +46,7 @@ use super::service::Service;
 use super::web;
 use crate::author::Author;
 use crate::core::Request as ChangeRequest;
-use crate::supervisor::command::Order;
+use crate::supervisor::command::{Order, RoutesAsked};
 
 /// How long a request may take from its head to its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -96,6 +101,7 @@ fn changing() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(switch))
         .routes(routes!(reload))
         .routes(routes!(set_log))
+        .routes(routes!(explain::explain))
         .routes(routes!(fleet::rules, fleet::apply))
         .routes(routes!(fleet::record))
         .routes(routes!(fleet::drain))
@@ -293,7 +299,7 @@ async fn rules(
 struct Deadline(Instant);
 
 /// Who changes something, why, and until when.
-struct Changing {
+pub(super) struct Changing {
     service: Arc<Service>,
     author: Author,
     deadline: Instant,
@@ -307,6 +313,19 @@ impl Changing {
             deadline,
         } = self;
         service.change(order, author, deadline).await
+    }
+
+    /// What the dataplane executes for a group or address on an interface.
+    pub(super) async fn routes(self, ingress: Ifindex, destination: IpAddr) -> Answer<Table> {
+        let (table, told) = oneshot::channel();
+        let asked = RoutesAsked {
+            ingress,
+            destination,
+            table,
+        };
+        self.change(Order::Routes(asked)).await?;
+        told.await
+            .map_err(|error| Refusal::new(Code::Internal, error))
     }
 }
 

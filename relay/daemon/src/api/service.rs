@@ -22,11 +22,16 @@ use observe::view::{InputState, RuleState, View};
 
 use compile::host::{Host, Interface};
 use compile::placement::Support;
+use compile::table::Table;
 use config::{Settings, StaticJoin, Tunnel};
 use dataplane::counters::Counters;
+use dataplane::explain::Explained;
 use dataplane::features::{Feature, Features};
+use host::{UdpSocket, udp_sockets};
+use packet::datagram::Datagram;
 use rules::document::RuleDocument;
 use rules::endpoint::Endpoint;
+use rules::net::Ifindex;
 use rules::rule::Rule;
 use rules::ruleset::Policy;
 use serde::Serialize;
@@ -304,7 +309,26 @@ impl Service {
         let answered = timeout_at(deadline, exchange).await;
         answered.unwrap_or_else(|_| Err(too_late(&turn, generation)))
     }
-    fn view(&self) -> Arc<View> {
+
+    /// What would become of a packet by these routes.
+    pub(super) async fn explained(
+        &self,
+        table: Table,
+        ingress: Ifindex,
+        frame: Vec<u8>,
+        datagram: &Datagram,
+    ) -> Answer<Explained> {
+        let (address, port) = (datagram.destination, datagram.destination_port);
+        let takes = |socket: &UdpSocket| {
+            let any = socket.address.is_unspecified();
+            socket.port == port && (any || socket.address == address)
+        };
+        let socket_bound = udp_sockets().iter().any(takes);
+        let asked = (ingress, frame, socket_bound);
+        self.dataplane.explain(table, asked).await.map_err(internal)
+    }
+
+    pub(super) fn view(&self) -> Arc<View> {
         self.view.borrow().clone()
     }
 

@@ -1,10 +1,13 @@
 //! What the supervisor is sent: changes alone. Reads need only the view.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use api::reply::Change;
+use compile::table::Table;
 use rules::document::RuleDocument;
+use rules::net::Ifindex;
 use tokio::sync::oneshot;
 
 use crate::api::refusal::Answer;
@@ -64,6 +67,17 @@ pub(crate) enum Order {
     Reload,
     /// Make these the rules of the fleet.
     Fleet(FleetRules),
+    /// Only tell what the dataplane executes for a group or address on an interface.
+    Routes(RoutesAsked),
+}
+
+/// Where a packet comes to that somebody asks about.
+#[derive(Debug)]
+pub(crate) struct RoutesAsked {
+    pub(crate) ingress: Ifindex,
+    pub(crate) destination: IpAddr,
+    /// Told of the routes that take it, whatever its port and its sender.
+    pub(crate) table: oneshot::Sender<Table>,
 }
 
 /// Rules of a fleet for this host.

@@ -66,6 +66,11 @@ pub fn support() -> Result<(), Error> {
 }
 
 impl Userspace {
+    /// What it counts and decides by.
+    pub(crate) const fn control(&self) -> &memory::WorkerControl {
+        &self.pool.control
+    }
+
     /// Prepares the path. Workers are started when the first route needs them.
     ///
     /// # Errors

@@ -283,6 +283,13 @@ fn difference(relay: &mut Relay<'_>, case: &Case) -> Option<String> {
     expected.expect(&case.packet, &case.expected);
     relay.apply(&case.table());
     let _socket = case.socket_bound.then(|| bed::bind(case::PORT));
+    let before = relay.counters().rules;
+    // Twice: nothing is booked.
+    for _ in 0..2 {
+        let explained = relay.explain(case.table(), &case.packet, case.socket_bound);
+        case.expected.assert_matches(case.name, &explained);
+    }
+    assert_eq!(relay.counters().rules, before, "{}", case.name);
     let seen = relay.forward([&case.packet], &expected);
     let name = case.name;
     let told = |what: &str, seen: String, expected: String| {

@@ -4,16 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use compile::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, RateLimit, RateUnit, Route,
-    RouteKey, Table, Ttl,
-};
-use packet::limit::Limit;
+use compile::table::{Route, Table};
+use dataplane::explain::{plain_limit, plain_route};
 use packet::memory::Memory;
 use packet::parse::Link;
 use packet::reference as plain;
-use packet::rewrite::TtlChange;
-use packet::verdict::{DropReason, Verdict};
+use packet::verdict::Verdict;
 use rules::net::Ifindex;
 
 use crate::case::{Expected, OPEN, Outlet, Packet};
@@ -30,11 +26,21 @@ pub(crate) struct Reference {
 }
 
 /// Where a route's packets are counted.
-struct Names {
+pub(crate) struct Names {
     rule: String,
     input: Option<String>,
     /// The index of each output.
     outputs: Vec<u32>,
+}
+
+impl Names {
+    pub(crate) fn of(route: &Route) -> Self {
+        Self {
+            rule: route.rule.clone(),
+            input: route.input.clone(),
+            outputs: route.outputs.iter().map(|output| output.index).collect(),
+        }
+    }
 }
 
 impl Reference {
@@ -49,20 +55,14 @@ impl Reference {
             table: plain::Reference {
                 routes: routes
                     .clone()
-                    .map(|(key, route)| plain_route(key, route))
+                    .map(|(key, route)| plain_route(key, route, is_shut(route)))
                     .collect(),
                 own_addresses: table.own_addresses.clone(),
                 fragments: memory,
                 budget: table.budget.map(plain_limit),
                 whole_for_host: false,
             },
-            names: routes
-                .map(|(_, route)| Names {
-                    rule: route.rule.clone(),
-                    input: route.input.clone(),
-                    outputs: route.outputs.iter().map(|output| output.index).collect(),
-                })
-                .collect(),
+            names: routes.map(|(_, route)| Names::of(route)).collect(),
             started: *STARTED,
         }
     }
@@ -92,115 +92,48 @@ impl Reference {
             u64::try_from(self.started.elapsed().as_nanos()).expect("not for centuries"),
         );
         let names = outcome.route.map(|route| &self.names[route]);
-        let mut copies = outcome.copies.into_iter();
-        let outlets = outcome.outputs.iter().map(|verdict| match verdict {
-            Verdict::Dropped(reason) => Outlet::Dropped(*reason),
-            _ => {
-                let copy = copies.next().expect("a copy per forwarded output");
-                if copy.packets < outcome.packets {
-                    return Outlet::First {
-                        interface: Ifindex(copy.interface),
-                        frame: copy.frame,
-                        packets: copy.packets,
-                        bytes: copy.bytes,
-                        rest: copy.rest,
-                    };
-                }
-                Outlet::Sent {
+        expected(outcome, names)
+    }
+}
+
+/// What an outcome comes to under the names that it is counted by.
+pub(crate) fn expected(outcome: plain::Outcome, names: Option<&Names>) -> Expected {
+    let mut copies = outcome.copies.into_iter();
+    let outlets = outcome.outputs.iter().map(|verdict| match verdict {
+        Verdict::Dropped(reason) => Outlet::Dropped(*reason),
+        _ => {
+            let copy = copies.next().expect("a copy per forwarded output");
+            if copy.packets < outcome.packets {
+                return Outlet::First {
                     interface: Ifindex(copy.interface),
                     frame: copy.frame,
-                }
+                    packets: copy.packets,
+                    bytes: copy.bytes,
+                    rest: copy.rest,
+                };
             }
-        });
-        let outputs: BTreeMap<u32, Outlet> = match names {
-            Some(names) => names.outputs.iter().copied().zip(outlets).collect(),
-            None => BTreeMap::new(),
-        };
-        Expected {
-            verdict: outcome.verdict,
-            rule: names.map(|names| names.rule.clone()),
-            input: names.and_then(|names| names.input.clone()),
-            passed_up: outcome.passed_up,
-            packets: outcome.packets,
-            bytes: outcome.bytes,
-            limited: outcome.limited,
-            outputs,
+            Outlet::Sent {
+                interface: Ifindex(copy.interface),
+                frame: copy.frame,
+            }
         }
+    });
+    let outputs: BTreeMap<u32, Outlet> = match names {
+        Some(names) => names.outputs.iter().copied().zip(outlets).collect(),
+        None => BTreeMap::new(),
+    };
+    Expected {
+        verdict: outcome.verdict,
+        rule: names.map(|names| names.rule.clone()),
+        input: names.and_then(|names| names.input.clone()),
+        passed_up: outcome.passed_up,
+        packets: outcome.packets,
+        bytes: outcome.bytes,
+        limited: outcome.limited,
+        outputs,
     }
 }
 
-fn plain_route(key: &RouteKey, route: &Route) -> plain::Route {
-    plain::Route {
-        rule: route.rule.clone(),
-        ingress: key.ingress.0,
-        groups: (key.groups.address, key.groups.length),
-        ports: (key.ports.first, key.ports.last),
-        source: key.source.map(|source| (source.address, source.length)),
-        local: match route.local {
-            LocalDelivery::Auto => plain::Local::Auto,
-            LocalDelivery::Yes => plain::Local::Yes,
-            LocalDelivery::No => plain::Local::No,
-        },
-        // The first line is the active one from the start.
-        stands_by: { route.failover.as_ref() }
-            .is_some_and(|failover| failover.lines.first() != route.input.as_ref()),
-        is_shut: route.share.as_deref().is_some_and(|share| share != OPEN),
-        limit: route.limit.map(plain_limit),
-        outputs: route.outputs.iter().map(plain_output).collect(),
-    }
-}
-
-fn plain_output(output: &Output) -> plain::Output {
-    match &output.state {
-        OutputState::Up(egress) => plain::Output::Up(plain::Egress {
-            limit: output.limit.map(plain_limit),
-            ..plain_egress(egress)
-        }),
-        OutputState::Down(reason) => plain::Output::Down(match reason {
-            DownReason::InterfaceMissing => DropReason::InterfaceMissing,
-            DownReason::InterfaceDown => DropReason::InterfaceDown,
-            DownReason::NoAddress => DropReason::NoAddress,
-            DownReason::NoRoute => DropReason::NoRoute,
-            DownReason::NoNeighbour => DropReason::NoNeighbour,
-            DownReason::NotWanted => DropReason::NotWanted,
-            DownReason::IpsecPolicy => DropReason::IpsecPolicy,
-        }),
-    }
-}
-
-fn plain_egress(egress: &Egress) -> plain::Egress {
-    plain::Egress {
-        interface: egress.interface.0,
-        mtu: egress.mtu,
-        destination: (egress.destination.address, egress.destination.length),
-        ports: (egress.ports.first, egress.ports.last),
-        source: egress.source,
-        source_port: egress.source_port,
-        ttl: match egress.ttl {
-            Ttl::Keep => TtlChange::Keep,
-            Ttl::Decrement => TtlChange::Decrement,
-            Ttl::Set(ttl) => TtlChange::Set(ttl),
-        },
-        dscp: egress.dscp,
-        link: match egress.link {
-            LinkHeader::Group { source } => plain::LinkTo::Group { source: source.0 },
-            LinkHeader::Neighbour {
-                source,
-                destination,
-            } => plain::LinkTo::Neighbour {
-                source: source.0,
-                destination: destination.0,
-            },
-            LinkHeader::None | LinkHeader::Host | LinkHeader::Routed { .. } => plain::LinkTo::Bare,
-        },
-        limit: None,
-    }
-}
-
-fn plain_limit(limit: RateLimit) -> plain::Bucket {
-    plain::Bucket {
-        limit: Limit::new(limit.rate, limit.burst),
-        bits: limit.unit == RateUnit::Bits,
-        due_ns: 0,
-    }
+fn is_shut(route: &Route) -> bool {
+    route.share.as_deref().is_some_and(|share| share != OPEN)
 }

@@ -9,6 +9,7 @@ use compile::table::{Path, Table};
 use dataplane::counters::{
     Counters, Drops, HealthCounters, InputCounters, OutputCounters, RuleCounters, Traffic,
 };
+use dataplane::explain::Asked;
 use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Gates, Input, Outcome};
 use lab::wait;
@@ -20,6 +21,7 @@ use rules::net::Ifindex;
 
 use crate::bed::Bed;
 use crate::case::{Expected, INGRESS, OPEN, Outlet, PAST, Packet, trim};
+use crate::reference::{Names, expected};
 use crate::segments::datagrams;
 
 /// Why a packet is dropped because it came by its input.
@@ -100,6 +102,27 @@ impl<'a> Relay<'a> {
             .apply(&diff)
             .unwrap_or_else(|error| panic!("{diff:#?}: {error}"));
         self.table = table;
+    }
+
+    /// What a packet would come to by this table, which is the one executed but for the bed's interfaces.
+    pub(crate) fn explain(
+        &self,
+        mut table: Table,
+        packet: &Packet,
+        socket_bound: bool,
+    ) -> Expected {
+        for route in table.routes.values_mut() {
+            route.path = self.path;
+        }
+        let asked = Asked {
+            ingress: INGRESS,
+            frame: &packet.frame,
+            meta: packet.meta,
+            socket_bound,
+        };
+        let explained = self.dataplane.explain(&table, asked);
+        let names = explained.route.as_ref().map(|(_, route)| Names::of(route));
+        expected(explained.outcome, names.as_ref())
     }
 
     /// Takes every rule away, and ends the counters of `rules`.
@@ -272,7 +295,7 @@ impl<'a> Relay<'a> {
         seen.copied().unwrap_or_default()
     }
 
-    fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> Counters {
         self.dataplane.counters().expect("the counters are read")
     }
 }

@@ -24,11 +24,11 @@ use crate::userspace::shared::merges::SharedBlocks;
 use crate::userspace::shared::messages::CountedRoute;
 
 /// The control side of this path.
-pub(super) type WorkerControl = Control<WorkerMemory>;
+pub(crate) type WorkerControl = Control<WorkerMemory>;
 
 /// Where workers count.
 #[derive(Debug, Default)]
-pub(super) struct WorkerMemory {
+pub(crate) struct WorkerMemory {
     /// Those of workers that run, and of former ones.
     pub(super) regions: Vec<Arc<CounterRegion>>,
     file: Option<OwnerFile>,

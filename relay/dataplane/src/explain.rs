@@ -1,0 +1,222 @@
+//! What a packet would meet if it came now: the reference over a snapshot of what packets decide by.
+//! Nothing is sent, counted or booked.
+
+use compile::table::{
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit,
+    Route, RouteKey, Table, Ttl,
+};
+use packet::limit::Limit;
+use packet::parse::{Link, Meta};
+use packet::reference as plain;
+use packet::rewrite::TtlChange;
+use packet::verdict::DropReason;
+use rules::net::Ifindex;
+
+use crate::Dataplane;
+use crate::clock::Clock;
+use crate::control::{Control, Memory};
+use crate::limits::{self, Limiter};
+use crate::owners::name::{Kind, Name};
+
+/// What a packet would meet.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// What becomes of it.
+    pub outcome: plain::Outcome,
+    /// The route that it takes.
+    pub route: Option<(RouteKey, Route)>,
+    /// Whether the gate of the rule's share is open, where it has one.
+    pub open: Option<bool>,
+    /// Whether the input that it comes by is relayed, where inputs stand by for each other.
+    pub active: Option<bool>,
+}
+
+/// A packet that is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Interface that it would arrive on.
+    pub ingress: Ifindex,
+    /// The packet, with an Ethernet header.
+    pub frame: &'a [u8],
+    /// What the kernel would know beside it.
+    pub meta: Meta,
+    /// Whether a UDP socket of this host is bound to its port.
+    pub socket_bound: bool,
+}
+
+impl Dataplane {
+    /// Says what would become of a packet. `table` holds at least the routes that it might take, as they
+    /// are executed. Merging is not judged: of merged inputs each packet counts as the first.
+    #[must_use]
+    pub fn explain(&self, table: &Table, asked: Asked<'_>) -> Explained {
+        let routes = table.routes.iter();
+        let mut reference = plain::Reference {
+            routes: routes
+                .map(|(key, route)| self.as_it_stands(key, route))
+                .collect(),
+            own_addresses: table.own_addresses.clone(),
+            ..plain::Reference::default()
+        };
+        let execute = |reference: &mut plain::Reference, now_ns| {
+            let from = (asked.ingress.0, Link::Ethernet);
+            reference.execute(
+                from,
+                asked.frame,
+                asked.meta,
+                |_| asked.socket_bound,
+                now_ns,
+            )
+        };
+        // Which path's clock and budget count, its route says.
+        let found = execute(&mut reference.clone(), u64::MAX).route;
+        let route = found.and_then(|index| table.routes.iter().nth(index));
+        let mut now_ns = 0;
+        if let Some((_, route)) = route {
+            reference.budget = match (route.path, &self.kernel, &self.userspace) {
+                (Path::Kernel, Some(kernel), _) => {
+                    bucket(&kernel.control().memory, Limiter::Budget)
+                }
+                (Path::Userspace, _, Some(path)) => bucket(&path.control().memory, Limiter::Budget),
+                _ => None,
+            };
+            reference.whole_for_host = route.path == Path::Kernel;
+            now_ns = match route.path {
+                Path::Kernel => Clock::Kernel.now_ns(),
+                Path::Userspace => Clock::Process.now_ns(),
+            };
+        }
+        let outcome = execute(&mut reference, now_ns);
+        let taken = found.map(|index| &reference.routes[index]);
+        Explained {
+            outcome,
+            open: route
+                .and_then(|(_, route)| route.share.as_ref().and(taken.map(|it| !it.is_shut))),
+            active: route
+                .and_then(|(_, route)| route.failover.as_ref().and(taken.map(|it| !it.stands_by))),
+            route: route.map(|(key, route)| (*key, route.clone())),
+        }
+    }
+
+    fn as_it_stands(&self, key: &RouteKey, route: &Route) -> plain::Route {
+        let until = route.share.as_deref().map(|share| self.gates.until(share));
+        let is_shut = until.is_some_and(|until| until <= sys::clock::boottime_ns());
+        let plain = plain_route(key, route, is_shut);
+        match (route.path, &self.kernel, &self.userspace) {
+            (Path::Kernel, Some(kernel), _) => standing(kernel.control(), route, plain),
+            (Path::Userspace, _, Some(path)) => standing(path.control(), route, plain),
+            _ => plain,
+        }
+    }
+}
+
+/// The route with what was booked on its limits, and with the input that is relayed now.
+fn standing<M: Memory>(
+    control: &Control<M>,
+    route: &Route,
+    mut plain: plain::Route,
+) -> plain::Route {
+    let slot = |name: Name<'_>| control.slot(name.kind(), &name.hash());
+    let of_slot = |kind, slot: Option<u32>| bucket(&control.memory, Limiter::Slot(kind, slot?));
+    let rule = slot(Name::Rule(&route.rule));
+    plain.limit = of_slot(Kind::Rule, rule);
+    for (output, plain) in route.outputs.iter().zip(&mut plain.outputs) {
+        if let plain::Output::Up(egress) = plain {
+            egress.limit = of_slot(Kind::Output, slot(Name::output(&route.rule, output)));
+        }
+    }
+    let input = route.input.as_deref();
+    let input = input.and_then(|input| slot(Name::Input(&route.rule, input)));
+    if let (Some(rule), Some(input), Some(_)) = (rule, input, &route.failover) {
+        plain.stands_by = !control.failovers.would_pass(rule, input);
+    }
+    plain
+}
+
+fn bucket(memory: &impl Memory, limiter: Limiter) -> Option<plain::Bucket> {
+    let limit = memory.limit(limiter);
+    (limit.per_token > 0).then(|| plain::Bucket {
+        limit: limits::schedule(&limit),
+        bits: limit.bits != 0,
+        due_ns: limit.due_ns,
+    })
+}
+
+/// A route in the reference's words: nothing is booked, and of inputs that stand by the first is relayed.
+#[must_use]
+pub fn plain_route(key: &RouteKey, route: &Route, is_shut: bool) -> plain::Route {
+    plain::Route {
+        rule: route.rule.clone(),
+        ingress: key.ingress.0,
+        groups: (key.groups.address, key.groups.length),
+        ports: (key.ports.first, key.ports.last),
+        source: key.source.map(|source| (source.address, source.length)),
+        local: match route.local {
+            LocalDelivery::Auto => plain::Local::Auto,
+            LocalDelivery::Yes => plain::Local::Yes,
+            LocalDelivery::No => plain::Local::No,
+        },
+        // The first line is the active one from the start.
+        stands_by: { route.failover.as_ref() }
+            .is_some_and(|failover| failover.lines.first() != route.input.as_ref()),
+        is_shut,
+        limit: route.limit.map(plain_limit),
+        outputs: route.outputs.iter().map(plain_output).collect(),
+    }
+}
+
+fn plain_output(output: &Output) -> plain::Output {
+    match &output.state {
+        OutputState::Up(egress) => plain::Output::Up(plain::Egress {
+            limit: output.limit.map(plain_limit),
+            ..plain_egress(egress)
+        }),
+        OutputState::Down(reason) => plain::Output::Down(match reason {
+            DownReason::InterfaceMissing => DropReason::InterfaceMissing,
+            DownReason::InterfaceDown => DropReason::InterfaceDown,
+            DownReason::NoAddress => DropReason::NoAddress,
+            DownReason::NoRoute => DropReason::NoRoute,
+            DownReason::NoNeighbour => DropReason::NoNeighbour,
+            DownReason::NotWanted => DropReason::NotWanted,
+            DownReason::IpsecPolicy => DropReason::IpsecPolicy,
+        }),
+    }
+}
+
+fn plain_egress(egress: &Egress) -> plain::Egress {
+    plain::Egress {
+        interface: egress.interface.0,
+        mtu: egress.mtu,
+        destination: (egress.destination.address, egress.destination.length),
+        ports: (egress.ports.first, egress.ports.last),
+        source: egress.source,
+        source_port: egress.source_port,
+        ttl: match egress.ttl {
+            Ttl::Keep => TtlChange::Keep,
+            Ttl::Decrement => TtlChange::Decrement,
+            Ttl::Set(ttl) => TtlChange::Set(ttl),
+        },
+        dscp: egress.dscp,
+        link: match egress.link {
+            LinkHeader::Group { source } => plain::LinkTo::Group { source: source.0 },
+            LinkHeader::Neighbour {
+                source,
+                destination,
+            } => plain::LinkTo::Neighbour {
+                source: source.0,
+                destination: destination.0,
+            },
+            LinkHeader::None | LinkHeader::Host | LinkHeader::Routed { .. } => plain::LinkTo::Bare,
+        },
+        limit: None,
+    }
+}
+
+/// A limit that nothing was booked on.
+#[must_use]
+pub fn plain_limit(limit: RateLimit) -> plain::Bucket {
+    plain::Bucket {
+        limit: Limit::new(limit.rate, limit.burst),
+        bits: limit.unit == RateUnit::Bits,
+        due_ns: 0,
+    }
+}
