@@ -119,8 +119,9 @@ fn what_may_be_silent_rings_nothing_and_a_merged_rule_rings_once() {
     };
     let down = |at| u64::from((30 * MINUTE..60 * MINUTE).contains(&at));
     let line = |metric: &str, input: &str| of(metric, "merged", &format!(",input=\"{input}\""));
-    let series: [Series; 12] = [
+    let series: [Series; 13] = [
         (last_packet("reflects", "a"), stops),
+        (of("mcr_rule_waiting_seconds", "reflects", ""), |at| at),
         (of("mcr_rule_may_be_silent", "reflects", ""), |_| 1),
         (last_packet("watched", "a"), stops),
         (of("mcr_stream_state", "watched", ",state=\"down\""), down),
