@@ -397,7 +397,7 @@ fn lines_that_cannot_be_merged_are_refused_with_what_to_do() {
         (
             &[blue, third, "239.4.1.1%red:1", "239.5.1.1%red:1"],
             &["--merge", "rtp"],
-            "at most 4 lines",
+            "at most 4 legs",
         ),
         (
             &[red],
