@@ -171,10 +171,11 @@ fn link(message: LinkMessage) -> Link {
     Link { interface, message }
 }
 
-/// Says whether a VLAN leaves its tag within the frame (`reorder_hdr off`).
+/// Says whether a VLAN leaves its tag within the frame (`reorder_hdr off`). One without any flag has none
+/// told.
 fn keeps_its_tag(data: &[InfoVlan]) -> bool {
-    data.iter().any(
-        |one| matches!(one, InfoVlan::Flags((flags, _)) if !flags.contains(VlanFlags::ReorderHdr)),
+    !data.iter().any(
+        |one| matches!(one, InfoVlan::Flags((flags, _)) if flags.contains(VlanFlags::ReorderHdr)),
     )
 }
 
@@ -341,4 +342,18 @@ fn has_label_of_its_own(address: Ipv6Addr) -> bool {
         || a == 0x2002
         || a == 0x3ffe
         || (a == 0x2001 && (b == 0 || b & 0xfff0 == 0x10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vlan_without_any_flag_keeps_its_tag() {
+        let with = |flags| InfoVlan::Flags((flags, VlanFlags::all()));
+        assert!(keeps_its_tag(&[InfoVlan::Id(10)]));
+        assert!(keeps_its_tag(&[InfoVlan::Id(10), with(VlanFlags::Gvrp)]));
+        let usual = with(VlanFlags::ReorderHdr | VlanFlags::Gvrp);
+        assert!(!keeps_its_tag(&[InfoVlan::Id(10), usual]));
+    }
 }
