@@ -23,6 +23,7 @@ lab::on_both_paths!(
     a_bridge_still_gets_what_a_rule_takes_from_its_port,
     the_kernels_multicast_routing_still_gets_what_a_rule_takes,
     the_kernels_multicast_routing_gets_the_first_packet,
+    a_slow_output_does_not_hold_who_sends_on_this_host,
     a_link_is_known_by_its_further_names,
 );
 
@@ -173,6 +174,27 @@ fn the_kernels_multicast_routing_gets_the_first_packet(path: &str) {
     bed.sender.send_numbered(group, PORT, 20, 100).unwrap();
     member.expect(20, PATIENCE).unwrap();
     bed.daemon.settled(RULE, sent + 20).unwrap();
+}
+
+/// A sender in a container may wait for its own queue, never for that of an output.
+fn a_slow_output_does_not_hold_who_sends_on_this_host(path: &str) {
+    let bed = Bed::without_rule(Chain::plain().unwrap(), Options::path(path)).unwrap();
+    let there = Namespace::new("slow").unwrap();
+    link::veth((&bed.chain.relay, "slow0"), (&there, "slow1")).unwrap();
+    link::address((&bed.chain.relay, "slow0"), "10.0.9.1/24").unwrap();
+    link::address((&there, "slow1"), "10.0.9.2/24").unwrap();
+    let queue = "qdisc add dev slow0 root tbf rate 400kbit burst 16kb limit 2mb";
+    bed.chain.relay.tool("tc", queue).unwrap();
+    // The slow one last: that one the packet itself would leave by.
+    let outputs = [OUTPUT, "239.10.1.1%slow0:6001"];
+    bed.daemon.add(RULE, INPUT, &outputs).unwrap();
+    let began = std::time::Instant::now();
+    bed.sender
+        .send_numbered(bed.group(), PORT, 500, 1_000)
+        .unwrap();
+    assert!(began.elapsed() < Duration::from_secs(3), "it had to wait");
+    bed.sink.expect(500, PATIENCE).unwrap();
+    bed.daemon.settled(RULE, 500).unwrap();
 }
 
 /// What a link is also called is a name of it, for inputs and outputs.

@@ -1,5 +1,7 @@
 /* One packet to all outputs of its route: clones for all but the last, which leaves as the packet
- * itself. bpf_loop keeps the program's size independent of the number of outputs.
+ * itself; but one that still holds its sender's socket (veth keeps it) only as clones, which hold none,
+ * for a queue that it waits in would be charged to the sender. bpf_loop keeps the program's size
+ * independent of the number of outputs.
  */
 #ifndef REPLICATE_H
 #define REPLICATE_H
@@ -175,7 +177,10 @@ VERIFIED_ONCE int send_answer(struct __sk_buff *skb, const struct packet *p, __u
 		cut = cut_here();
 		if (cut && plan_answer(skb, p, found) && rewrite(skb, p, (struct output *)cut->packet)) {
 			count(found->counter, p);
-			return bpf_redirect(found->ifindex, 0);
+			if (!skb->sk)
+				return bpf_redirect(found->ifindex, 0);
+			bpf_clone_redirect(skb, found->ifindex, 0);
+			return TC_ACT_SHOT;
 		}
 		reason = DROP_EGRESS_ERROR;
 	}
@@ -211,15 +216,21 @@ static __always_inline bool delivers_locally(struct fanout *f)
 
 static __always_inline int replicate(struct fanout *f)
 {
+	bool local;
+
 	if (unlikely(!learn_checksum(f->skb, &f->p)))
 		return TC_ACT_SHOT;
 	if (unlikely(f->m.flags & MATCH_ANSWER)) {
 		f->rule->answers += f->p.segments;
 		return send_answer(f->skb, &f->p, f->m.first);
 	}
-	if (unlikely(delivers_locally(f))) {
+	local = delivers_locally(f);
+	if (local)
 		f->m.flags |= MATCH_WHOLE;
+	if (unlikely(local || f->skb->sk)) {
 		bpf_loop(f->m.count, clone_to, f, 0);
+		if (!local)
+			return TC_ACT_SHOT;
 		restore(f->skb, &f->p);
 		return TC_ACT_UNSPEC;
 	}
