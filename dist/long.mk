@@ -2,7 +2,7 @@
 # them by what stands behind ##. DURATION and FAULT_SECONDS are seconds; MCR_TEST_SEED repeats a run of
 # chance.
 
-LONG := adversary agreement bench-fleet change-cost demand fleet fleet-chance gaps hitless kernels many-rules \
+LONG := adversary agreement bench-fleet change-cost changes demand fleet fleet-chance gaps hitless kernels many-rules \
     merge-check merge-table reload sanitize soak tunnel upgrade world
 
 .PHONY: $(LONG) $(LONG:%=long-%) reliability
@@ -32,6 +32,10 @@ long-bench-fleet: build
 long-change-cost: ## what a change of one rule among thousands costs (target/bench/change_cost.json)
 long-change-cost: build
 	$(IN_LAB) change_cost:: -- --ignored --nocapture
+
+long-changes: ## 20,000 changes by eight clients; 30 kills while changes wait to be confirmed
+long-changes: build
+	$(AS_ROOT) $(CARGO) test --release --locked --package mcr --test main confirm::long -- $(ALONE)
 
 long-demand: ## outputs on demand beside igmpproxy; 50 hosts that join and leave 1,000 groups
 long-demand: build

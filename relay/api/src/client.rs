@@ -25,8 +25,8 @@ use crate::reply::{
     FleetStatus, FlowStats, History, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
 };
 use crate::request::{
-    ActiveInput, FleetMove, FleetRelayName, FleetRuleList, MESSAGE_HEADER, PacketAsked, RuleList,
-    Transaction,
+    ActiveInput, ChangeTerms, FleetMove, FleetRelayName, FleetRuleList, MESSAGE_HEADER,
+    PacketAsked, Rollback, RuleList, Transaction,
 };
 
 /// How long a request may take.
@@ -63,8 +63,7 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
-    /// Why it changes what it changes.
-    message: Option<String>,
+    terms: ChangeTerms,
 }
 
 impl Client {
@@ -73,14 +72,21 @@ impl Client {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
-            message: None,
+            terms: ChangeTerms::default(),
         }
     }
 
-    /// The same, that says why it changes what it changes.
+    /// The same, that changes what it changes on these terms.
     #[must_use]
-    pub fn because(self, message: Option<String>) -> Self {
-        Self { message, ..self }
+    pub fn on(self, terms: ChangeTerms) -> Self {
+        Self { terms, ..self }
+    }
+
+    /// The same, that has what is to be confirmed saved then.
+    #[must_use]
+    pub fn saving(mut self, save: bool) -> Self {
+        self.terms.save = save;
+        self
     }
 
     /// The socket.
@@ -180,13 +186,25 @@ impl Client {
         let connection = tokio::spawn(connection);
         let body = body.map(serde_json::to_vec).transpose();
         let body = body.map_err(|error| self.broken(error))?;
+        let ChangeTerms { confirm, save, .. } = self.terms;
+        let path = match confirm.filter(|_| method != Method::GET) {
+            None => path.to_owned(),
+            Some(within) => {
+                let mark = if path.contains('?') { '&' } else { '?' };
+                let within = rules::duration::text(within);
+                format!("{path}{mark}confirm={within}&save={save}")
+            }
+        };
         let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, "mcr")
             .header(header::CONTENT_TYPE, "application/json");
-        if let Some(message) = &self.message {
+        if let Some(message) = &self.terms.message {
             request = request.header(MESSAGE_HEADER, message.as_bytes());
+        }
+        if let Some(generation) = self.terms.generation {
+            request = request.header(header::IF_MATCH, format!("\"{generation}\""));
         }
         let request = request
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
@@ -387,6 +405,36 @@ requests! {
     /// # Errors
     /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
     fleet_fence(relay: &FleetRelayName) -> FleetDone = POST "/v1/fleet/fence", relay;
+
+    /// Has the change stay that undoes itself otherwise.
+    ///
+    /// # Errors
+    /// As every request; `conflict` where none waits, `privilege` where it is somebody else's.
+    confirm() -> Change = POST "/v1/confirm";
+
+    /// Reads what runs and the configuration does not say.
+    ///
+    /// # Errors
+    /// As every request; `invalid` where the configuration cannot be read.
+    unsaved() -> Change = GET "/v1/unsaved";
+
+    /// Has the daemon write all that runs into the configuration.
+    ///
+    /// # Errors
+    /// As every request; `unavailable` where it may not.
+    save() -> Change = POST "/v1/save";
+
+    /// Goes back to rules of before, or only says what that would change.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where they are not kept.
+    rollback(asked: &Rollback, dry_run: bool) -> Change = POST format!("/v1/rollback?dry_run={dry_run}"), asked;
+
+    /// Reads which rules of before are kept, the oldest first.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    generations() -> Vec<ChangeRecord> = GET "/v1/generations";
 
     /// Reads the last changes, the oldest first.
     ///

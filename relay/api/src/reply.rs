@@ -16,7 +16,7 @@ use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use changes::{By, ChangeRecord, Outcome, Via};
+pub use changes::{By, ChangeRecord, Outcome, PendingChange, Via};
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
 pub use egress::EgressStats;
@@ -85,6 +85,9 @@ pub struct Change {
     /// accepted: an interface they wait for, a destination nobody answers for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Whether what was confirmed was to be saved too and is not: who confirms does it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_save: bool,
 }
 
 /// What changed in a rule that is there before and after.
@@ -133,6 +136,13 @@ pub struct Status {
     /// Why the state is not `up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
+    /// The change that undoes itself unless somebody confirms it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<PendingChange>,
+    /// How many rules and settings run that the configuration does not say, or the other way round; absent
+    /// where it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<usize>,
     /// What is joined whatever the rules say.
     #[serde(default)]
     pub joins: Vec<JoinStatus>,
@@ -248,7 +258,8 @@ pub struct Event {
     /// `line_degraded`, `lines_differ`, `skew_exceeds_window`, `stream_restarted`, `input_switched`, `joined`,
     /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`,
     /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`, `backlog_raised`, `backlog_short`,
-    /// `next_hop_changed`, `reloaded`, `reload_failed`, `not_saved`, `saved`.
+    /// `next_hop_changed`, `reloaded`, `reload_failed`, `change_confirmed`,
+    /// `change_undone`, `not_saved`, `saved`.
     pub kind: String,
     /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many
     /// of its kind.

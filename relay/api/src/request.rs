@@ -1,6 +1,7 @@
 //! What clients send.
 
 use std::fmt;
+use std::time::Duration;
 
 use config::{Settings, StaticJoin};
 use rules::document::RuleDocument;
@@ -18,6 +19,42 @@ pub const HISTORY_RULES_MAX: usize = 100;
 pub const MESSAGE_HEADER: &str = "x-mcr-message";
 /// Its most bytes.
 pub const MESSAGE_MAX: usize = 1024;
+
+/// Which rules of before to go back to: those of a generation, or the last that are not those that run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rollback {
+    /// Their generation; the last others where it is left out.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole"
+    )]
+    pub generation: Option<u64>,
+}
+
+/// On what terms a client changes something.
+#[derive(Clone, Debug, Default)]
+pub struct ChangeTerms {
+    /// Why.
+    pub message: Option<String>,
+    /// The generation that the rules have to be of.
+    pub generation: Option<u64>,
+    /// How long the change waits to be confirmed before it undoes itself.
+    pub confirm: Option<Duration>,
+    /// Whether it is to be saved at the confirmation.
+    pub save: bool,
+}
+
+/// Reads how long a change may wait to be confirmed.
+///
+/// # Errors
+/// What is no time, or one out of bounds.
+pub fn time_to_confirm(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_secs(1)..=Duration::from_secs(3600);
+    let time = rules::duration::parse(text).filter(|time| bounds.contains(time));
+    time.ok_or_else(|| format!("{text:?}: give a time to confirm from 1s to 1h, as in 60s"))
+}
 
 /// A whole rule set, to put in the place of the running one; also what the daemon answers when
 /// asked for its rules.

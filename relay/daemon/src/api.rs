@@ -3,7 +3,9 @@
 
 pub(crate) mod answers;
 mod body;
+mod changing;
 mod connections;
+mod earlier;
 mod event_stream;
 mod explain;
 mod fleet;
@@ -18,4 +20,5 @@ mod selection;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod socket;
+pub(crate) mod unsaved;
 mod web;

@@ -1,6 +1,7 @@
 //! Who makes a change, and why.
 
 use std::fs;
+use std::time::Duration;
 
 use api::reply::{By, Via};
 
@@ -10,6 +11,15 @@ pub(crate) struct Author {
     pub(crate) by: By,
     /// Why, as they say.
     pub(crate) message: Option<String>,
+    /// How long the change waits to be confirmed.
+    pub(crate) confirm: Option<Duration>,
+    /// Whether it is to be written into the configuration.
+    pub(crate) save: bool,
+    /// The generation whose change this undoes.
+    pub(crate) undoes: Option<u64>,
+    /// Whether rules of before are asked for: what no longer fits the host is told and keeps nothing from
+    /// being done.
+    pub(crate) goes_back: bool,
 }
 
 impl Author {

@@ -3,12 +3,15 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use config::{Config, ConfigFile};
 use rules::ruleset::Policy;
 
 use crate::error::DaemonError;
+use crate::state::{generations, journal};
 
 /// The configuration of a host that names no other.
 const DEFAULT: &str = "/etc/mcr/mcr.toml";
@@ -76,6 +79,36 @@ pub(crate) fn read_again(named: Option<&Path>, policy: Policy) -> Result<Config,
     Ok(Config::load(&files, policy)?)
 }
 
+/// What shows that the files of a configuration are not those of before, without reading them.
+pub(crate) fn stamp(main: &Path) -> Vec<(PathBuf, Option<SystemTime>, u64, u64)> {
+    let parts = parts(main).unwrap_or_default();
+    let files = std::iter::once(main.to_owned()).chain(parts);
+    let stamps = files.map(|path| {
+        let there = fs::metadata(&path).ok();
+        let (inode, length) = there
+            .as_ref()
+            .map_or((0, 0), |there| (there.ino(), there.len()));
+        (
+            path,
+            there.and_then(|there| there.modified().ok()),
+            inode,
+            length,
+        )
+    });
+    stamps.collect()
+}
+
+/// What tells the files of now from others.
+pub(crate) fn digest(named: Option<&Path>) -> String {
+    let is_file = !named.is_some_and(is_stream);
+    let files = is_file.then(|| files(named).unwrap_or_default());
+    let files = files.into_iter().flatten();
+    let texts: Vec<u8> = files.flat_map(|file| file.text.into_bytes()).collect();
+    String::from_utf8_lossy(&journal::head(&texts))
+        .trim_end()
+        .to_owned()
+}
+
 fn files(named: Option<&Path>) -> Result<Vec<ConfigFile>, DaemonError> {
     let main = named.unwrap_or(Path::new(DEFAULT));
     let mut files = Vec::new();
@@ -134,7 +167,8 @@ fn is_stream(path: &Path) -> bool {
 }
 
 fn read_file(path: &Path) -> Result<ConfigFile, DaemonError> {
-    let text = fs::read_to_string(path).map_err(|source| DaemonError::ConfigFile {
+    let text = fs::read(path).and_then(generations::text);
+    let text = text.map_err(|source| DaemonError::ConfigFile {
         path: path.to_owned(),
         source,
     })?;

@@ -38,6 +38,7 @@ use sys::membership::Membership;
 use crate::memberships::{Wanted, of_inputs, of_rules};
 use demand::Demanding;
 use destinations::Destinations;
+pub(crate) use fleet::{export, local};
 pub(crate) use request::{Refused, Request};
 use step::differing;
 pub(crate) use step::{Recompiled, Step};
@@ -217,7 +218,12 @@ impl Core {
         };
         if let Some(asked) = generation.filter(|asked| *asked != self.generation) {
             let running = self.generation;
-            return Err(Refused::Conflict { running, asked });
+            let who = "somebody".to_owned();
+            return Err(Refused::Conflict {
+                running,
+                asked,
+                who,
+            });
         }
         match request {
             Request::Replace(list) => {
@@ -241,26 +247,9 @@ impl Core {
 
     /// Compares other rules and settings with the running ones.
     pub(crate) fn compare(&self, rules: &RuleSet, settings: &Settings) -> Change {
-        let diff = diff(self.rules(), rules);
-        let unchanged = rules.len() - diff.added.len() - diff.changed.len();
-        let differences = diff.changed.iter().filter_map(|name| {
-            let (before, after) = (self.rules.get(name)?, rules.get(name)?);
-            let RuleDifference { removed, added } = RuleDifference::between(before, after);
-            Some(RuleChange {
-                rule: name.clone(),
-                removed,
-                added,
-            })
-        });
         Change {
             generation: self.generation,
-            differences: differences.collect(),
-            added: diff.added,
-            removed: diff.removed,
-            changed: diff.changed,
-            unchanged,
-            settings: settings.changes_since(&self.settings),
-            warnings: Vec::new(),
+            ..compare((&self.rules, &self.settings), (rules, settings))
         }
     }
 
@@ -407,6 +396,33 @@ impl Core {
         self.spenders = self.spenders.after(self.table(), cleared);
         cleared.clone().apply_to(&mut self.compiled.table);
         self.stale = true;
+    }
+}
+
+/// Compares rules and settings with those of before.
+pub(crate) fn compare(
+    (before, settings_before): (&RuleSet, &Settings),
+    (rules, settings): (&RuleSet, &Settings),
+) -> Change {
+    let diff = diff(before, rules);
+    let unchanged = rules.len() - diff.added.len() - diff.changed.len();
+    let differences = diff.changed.iter().filter_map(|name| {
+        let (before, after) = (before.get(name)?, rules.get(name)?);
+        let RuleDifference { removed, added } = RuleDifference::between(before, after);
+        Some(RuleChange {
+            rule: name.clone(),
+            removed,
+            added,
+        })
+    });
+    Change {
+        differences: differences.collect(),
+        added: diff.added,
+        removed: diff.removed,
+        changed: diff.changed,
+        unchanged,
+        settings: settings.changes_since(settings_before),
+        ..Change::default()
     }
 }
 

@@ -8,6 +8,7 @@ mod abort_on_panic;
 mod api;
 mod author;
 pub mod config_files;
+pub mod config_save;
 mod core;
 mod dataplane_thread;
 mod demand;

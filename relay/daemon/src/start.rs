@@ -178,6 +178,13 @@ fn assemble(
         watch,
         running_store: RunningStore::new(instance.directory()),
         log: Err("".into()),
+        last: None,
+        state: instance.state().to_owned(),
+        unconfirmed: startup.unconfirmed.take(),
+        undoing_failed: false,
+        counters_held: Vec::new(),
+        reload_waits: None,
+        generations: Default::default(),
         unsaved: None,
         demand: Demand::start(instance.directory(), events.clone()),
         events,
@@ -294,11 +301,13 @@ impl Supervisor {
             sampler,
             listeners: self.demand.listeners().clone(),
             fleet: self.fleet.clone(),
+            generations: self.generations.clone(),
             changes: match &self.log {
                 Ok(_) => Ok(ChangeLog::path(instance.state())),
                 Err(why) => Err(Arc::clone(why)),
             },
             log: self.options.log,
+            unsaved: Arc::default(),
             answers: Arc::default(),
         }))
     }

@@ -1,6 +1,9 @@
 //! What a daemon starts from: the previous running rules and the configuration, read while the process
 //! has one thread and all its privileges.
 
+use std::path::Path;
+use std::time::Duration;
+
 use compile::placement::{PathChoice, Support};
 use config::{Config, DaemonSettings, MAX_MEMBERSHIPS, MAX_RULES};
 use rules::document::RuleDocument;
@@ -15,6 +18,7 @@ use crate::fleet;
 use crate::instance::Instance;
 use crate::options::Options;
 use crate::state::changes::{self, ChangeLog};
+use crate::state::pending::Pending;
 use crate::state::running::{Running, RunningStore};
 
 /// What a daemon begins with.
@@ -29,6 +33,8 @@ pub(crate) struct StartupState {
     pub(crate) continues: bool,
     /// Why the configuration is not used, though there is one.
     pub(crate) unread: Option<DaemonError>,
+    /// A change that is to be confirmed, or was undone.
+    pub(crate) unconfirmed: Option<Pending>,
     /// How it is started.
     pub(crate) started_with: DaemonSettings,
     /// The user that workers run as, if it is another one.
@@ -44,6 +50,11 @@ impl StartupState {
         let policy = options.policy();
         let running = RunningStore::new(instance.directory()).load();
         let continues = running.is_some();
+        let unconfirmed = unconfirmed(options, instance.state(), running.as_ref());
+        let running = match &unconfirmed {
+            Some(pending) => Some(pending.first(running)),
+            None => running,
+        };
         let before = changes::last_generation(&ChangeLog::path(instance.state()));
         let config = config_files::read(options.config.as_deref(), policy);
         let read = begin(config, running, policy)?;
@@ -58,6 +69,7 @@ impl StartupState {
             generation: read.generation.max(before),
             continues,
             unread: read.unread,
+            unconfirmed,
             worker_user: worker_user.transpose()?.flatten(),
             started_with,
         })
@@ -81,6 +93,31 @@ impl StartupState {
         core.continue_from(self.generation);
         core
     }
+}
+
+/// The change that waits to be confirmed, if one does; one whose time is over is undone now.
+fn unconfirmed(options: &Options, state: &Path, running: Option<&Running>) -> Option<Pending> {
+    let mut pending = Pending::load(state)?;
+    let files = config_files::digest(options.config.as_deref());
+    // It was written down and never made.
+    let is_unmade = running.is_some_and(|running| running.generation < pending.generation);
+    let is_over = pending.undone || running.is_none() || pending.left() == Duration::ZERO;
+    if is_unmade || is_over && pending.is_overtaken_by(&files) {
+        if let Err(error) = Pending::remove(state) {
+            tracing::warn!(%error, "cannot forget a change that was to be confirmed");
+        }
+        return None;
+    }
+    pending.undone_now = is_over && !pending.undone;
+    pending.undone |= is_over;
+    if pending.undone_now {
+        tracing::error!(by = %pending.by, generation = pending.generation,
+            "nobody confirmed the change in time; it is undone");
+        if let Err(error) = pending.store(state) {
+            tracing::warn!(%error, "cannot write down that a change is undone");
+        }
+    }
+    Some(pending)
 }
 
 /// The user of this name; `None` if it is this process's own.

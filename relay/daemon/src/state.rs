@@ -1,6 +1,8 @@
 //! What is remembered on disk and survives a crash.
 
 pub(crate) mod changes;
+pub(crate) mod generations;
 pub(crate) mod journal;
 mod lines;
+pub(crate) mod pending;
 pub(crate) mod running;

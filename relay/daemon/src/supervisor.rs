@@ -3,15 +3,18 @@
 
 mod changes;
 pub(crate) mod command;
+mod confirm;
 mod persist;
 pub(crate) mod port_conflicts;
+mod save;
 mod tunnels;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::reply::{By, Change, Via};
+use api::reply::{By, Change, ChangeRecord, Via};
 use config::{Config, DaemonSettings, FleetSettings, Settings};
 use dataplane::Close;
 use dataplane::counters::WorkerStats;
@@ -28,7 +31,7 @@ use rules::net::Ifindex;
 use rules::setting::Table;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use crate::api::refusal::{Code, Refusal};
 use crate::author::Author;
@@ -45,6 +48,8 @@ use crate::options::Options;
 use crate::service_manager;
 use crate::signals::Signals;
 use crate::state::changes::ChangeLog;
+use crate::state::generations::Generations;
+use crate::state::pending::Pending;
 use crate::state::running::RunningStore;
 use command::{Command, Order};
 
@@ -77,6 +82,20 @@ pub(crate) struct Supervisor {
     pub(crate) running_store: RunningStore,
     /// The log of changes, or why there is none.
     pub(crate) log: Result<ChangeLog, Arc<str>>,
+    /// The last change.
+    pub(crate) last: Option<ChangeRecord>,
+    /// The rule sets that people made last.
+    pub(crate) generations: Generations,
+    /// The directory of what is kept over reboots.
+    pub(crate) state: PathBuf,
+    /// A change that waits to be confirmed, or was undone though the files still say it.
+    pub(crate) unconfirmed: Option<Pending>,
+    /// Whether what nobody confirmed could not be undone.
+    pub(crate) undoing_failed: bool,
+    /// Rules that an undoing would bring back with their counters.
+    pub(crate) counters_held: Vec<String>,
+    /// Who wanted the configuration read again meanwhile.
+    pub(crate) reload_waits: Option<Author>,
     /// Why what runs is not written down, while it is not.
     pub(crate) unsaved: Option<Arc<str>>,
     pub(crate) events: Events,
@@ -104,17 +123,20 @@ impl Supervisor {
     pub(crate) async fn serve(mut self) -> Result<(), DaemonError> {
         let mut retry = tick::next(RETRY);
         let hands_over = loop {
+            let left = self.time_to_confirm();
             tokio::select! {
                 Some((signal, by)) = self.signals.next() => match signal {
                     Signal::SIGHUP => {
                         let by = By { via: Via::Reload, ..by };
-                        drop(self.reload(&Author { by, ..Author::default() }).await);
+                        self.reload_waits = Some(Author { by, ..Author::default() });
+                        self.reload_after_waiting().await;
                     }
                     signal => break signal == Signal::SIGUSR1,
                 },
                 Some(command) = self.commands.recv() => self.carry_out(command).await,
                 Some(snapshot) = self.host_changes.recv() => self.host_changed(snapshot).await,
                 listening = self.demand.next_change() => self.listening_changed(listening).await,
+                () = sleep(left) => self.undo_in_time().await,
                 () = sleep_until(retry) => {
                     retry = tick::next(RETRY);
                     self.do_periodic_work().await;
@@ -136,11 +158,32 @@ impl Supervisor {
         }
         let outcome = match order {
             Order::Change(request) => {
-                let changed = self.change(&request, &author).await;
+                let changed = match self.refuse_while_waiting() {
+                    Ok(()) => self.change(&request, &author).await,
+                    Err(refused) => Err(refused),
+                };
+                let changed = changed.map(|mut change| {
+                    if author.save && author.confirm.is_none() {
+                        change.warnings.extend(self.save_changed(&change));
+                    }
+                    change
+                });
                 changed.map_err(Refusal::from)
             }
             Order::DryRun(request) => self.dry_run(&request).map_err(Refusal::from),
-            Order::Reload => self.reload(&author).await,
+            Order::Reload => match self.refuse_while_waiting() {
+                Ok(()) => self.reload(&author).await,
+                Err(refused) => Err(refused.into()),
+            },
+            Order::Save => match self.refuse_while_waiting() {
+                Ok(()) => self.save_all(),
+                Err(refused) => Err(refused.into()),
+            },
+            Order::Confirm => self.confirm(&author).await,
+            Order::Undo { dry_run } => {
+                let undone = self.undo(&author, dry_run).await;
+                undone.map_err(Refusal::from)
+            }
             Order::Fleet(rules) => {
                 let changed = self.change_fleet(rules, &author).await;
                 changed.map_err(Refusal::from)
@@ -155,6 +198,7 @@ impl Supervisor {
         };
         // Whoever asked may have gone away; that changes nothing.
         let _ = reply.send(outcome);
+        self.reload_after_waiting().await;
     }
 
     /// Makes the running rules those of the configuration, as it is now.
@@ -193,6 +237,9 @@ impl Supervisor {
             ),
             Err(refusal) => events::not_used(&refusal.message),
         };
+        if outcome.is_ok() {
+            self.forget_undone();
+        }
         let why = author.message.as_deref();
         self.events.publish(events::done_by(event, &author.by, why));
         service_manager::ready(self.core.rules().len());
@@ -277,6 +324,7 @@ impl Supervisor {
 
     async fn stop(mut self, hands_over: bool) -> Result<(), DaemonError> {
         service_manager::stopping();
+        block_in_place(|| self.generations.finish());
         if let Ok(counters) = self.dataplane.counters().await {
             stats::log(Readings {
                 identity: &self.identity,

@@ -28,6 +28,7 @@ pub(crate) mod man;
 pub(crate) mod receive;
 pub(crate) mod reload;
 pub(crate) mod remove;
+pub(crate) mod rollback;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod show;

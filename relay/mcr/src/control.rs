@@ -12,7 +12,8 @@ use api::reply::{
     FleetStatus, History, Log, RulePart, Stats,
 };
 use api::request::{
-    ActiveInput, FleetMove, FleetRelayName, FleetRuleList, PacketAsked, RuleList, Transaction,
+    ActiveInput, ChangeTerms, FleetMove, FleetRelayName, FleetRuleList, PacketAsked, Rollback,
+    RuleList, Transaction,
 };
 use config::Config;
 use rules::document::RuleDocument;
@@ -46,10 +47,18 @@ impl Control {
         })
     }
 
-    /// The same, that says why it changes what it changes.
-    pub(crate) fn because(self, message: Option<String>) -> Self {
+    /// The same, that changes what it changes on these terms.
+    pub(crate) fn on(self, terms: ChangeTerms) -> Self {
         Self {
-            client: self.client.because(message),
+            client: self.client.on(terms),
+            ..self
+        }
+    }
+
+    /// The same, that has what is to be confirmed saved then.
+    pub(crate) fn saving(self, save: bool) -> Self {
+        Self {
+            client: self.client.saving(save),
             ..self
         }
     }
@@ -171,6 +180,11 @@ requests! {
     history(rules: &[&str], seconds: u32) -> History;
     export() -> String;
     reload() -> Change;
+    confirm() -> Change;
+    unsaved() -> Change;
+    save() -> Change;
+    rollback(asked: &Rollback, dry_run: bool) -> Change;
+    generations() -> Vec<ChangeRecord>;
     changes(last: u32) -> Vec<ChangeRecord>;
     log() -> Log;
     set_log(log: &Log) -> Log;

@@ -1,12 +1,10 @@
 //! `--save`: writes the rules that a subcommand changed into the configuration that the daemon reads.
-//! Only they are touched; a file is replaced whole or stays as it was.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use config::{ConfigErrors, ConfigFile, StaticJoin, rewrite, rewrite_all, rewrite_joins};
+use daemon::config_save::{self, SaveError};
 use rules::document::RuleDocument;
 
 use crate::control::Control;
@@ -21,12 +19,14 @@ pub(crate) struct Save {
 }
 
 /// The configuration as it was before the change.
-pub(crate) struct Configuration {
-    main: PathBuf,
-    files: Vec<ConfigFile>,
-}
+pub(crate) struct Configuration(config_save::Configuration);
 
 impl Save {
+    /// As it is asked for.
+    pub(crate) const fn asked() -> Self {
+        Self { save: true }
+    }
+
     pub(crate) const fn is_asked(self) -> bool {
         self.save
     }
@@ -40,16 +40,20 @@ impl Save {
             let message = "--save: this daemon does not say what it reads; restart it first";
             Failure::new(Status::Unavailable, message)
         })?;
-        let main = PathBuf::from(main);
-        let files = texts(&main)?;
-        rewrite(&files, &[]).map_err(|errors| {
-            let message = format!("--save: the configuration cannot be used as it is:\n{errors}");
-            Failure::new(Status::Configuration, message)
-        })?;
-        let directory = main.parent().unwrap_or(Path::new("/"));
-        try_to_write(directory).map_err(|error| refused(&main, &error))?;
-        Ok(Some(Configuration { main, files }))
+        let read = config_save::Configuration::read(&PathBuf::from(main));
+        read.map(|read| Some(Configuration(read))).map_err(failure)
     }
+}
+
+fn failure(error: SaveError) -> Failure {
+    let status = match &error {
+        SaveError::Read(error) => return Failure::with_code(error.exit_code(), error),
+        SaveError::Write { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            Status::Privilege
+        }
+        _ => Status::Configuration,
+    };
+    Failure::new(status, format!("--save: {error}"))
 }
 
 impl Configuration {
@@ -75,8 +79,11 @@ impl Configuration {
 
     /// Writes all rules and settings as they run now, and nothing else.
     pub(crate) fn write_all(self, control: &Control) -> Result<(), Failure> {
-        let running = control.rules()?;
-        let settings = running.settings.unwrap_or_default();
+        let mut running = control.rules()?;
+        // Those of a fleet are not this host's.
+        running.rules.retain(|rule| rule.share.is_none());
+        let mut settings = running.settings.unwrap_or_default();
+        settings.join.retain(|join| join.until.is_none());
         self.replace_all(|files| rewrite_all(files, &running.rules, &settings))
     }
 
@@ -84,76 +91,13 @@ impl Configuration {
         self,
         rewritten: impl FnOnce(&[ConfigFile]) -> Result<Vec<ConfigFile>, ConfigErrors>,
     ) -> Result<(), Failure> {
-        let not_saved = |why: &dyn std::fmt::Display| {
-            let main = self.main.display();
-            let message = format!("the change runs, but {main} stays as it was: {why}");
-            Failure::new(Status::Configuration, message)
-        };
-        let written = rewritten(&self.files).map_err(|errors| not_saved(&errors))?;
-        if texts(&self.main)? != self.files {
-            return Err(not_saved(
-                &"somebody else edited it meanwhile; repeat it with --save",
-            ));
-        }
-        for file in written {
-            let path = Path::new(&file.name);
-            replace(path, &file.text).map_err(|error| refused(path, &error))?;
-        }
-        Ok(())
+        self.0.replace(rewritten).map_err(|error| match error {
+            SaveError::Refused(_) | SaveError::Edited => {
+                let main = self.0.main().display();
+                let message = format!("the change runs, but {main} stays as it was: {error}");
+                Failure::new(Status::Configuration, message)
+            }
+            error => failure(error),
+        })
     }
-}
-
-fn texts(main: &Path) -> Result<Vec<ConfigFile>, Failure> {
-    daemon::config_files::texts(main).map_err(|error| Failure::with_code(error.exit_code(), error))
-}
-
-fn refused(path: &Path, error: &io::Error) -> Failure {
-    let status = match error.kind() {
-        io::ErrorKind::PermissionDenied => Status::Privilege,
-        _ => Status::Configuration,
-    };
-    Failure::new(
-        status,
-        format!("--save: cannot write {}: {error}", path.display()),
-    )
-}
-
-/// Finds out whether files can be made in a directory.
-fn try_to_write(directory: &Path) -> io::Result<()> {
-    let path = directory.join(format!(".mcr-{}", std::process::id()));
-    File::create(&path)?;
-    fs::remove_file(&path)
-}
-
-/// Puts a file with this text in the place of another, whole; it belongs to whom the other did.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // Where a link leads, the file there is meant.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // A hidden file is none of the configuration's.
-    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let written = write(&new, text, fs::metadata(&path).ok());
-    let replaced = written.and_then(|()| fs::rename(&new, &path));
-    if replaced.is_err() {
-        // What failed matters more than what cannot be taken away.
-        let _ = fs::remove_file(&new);
-    }
-    replaced?;
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-}
-
-fn write(path: &Path, text: &str, like: Option<fs::Metadata>) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(text.as_bytes())?;
-    if let Some(like) = &like {
-        fchown(&file, Some(like.uid()), Some(like.gid()))?;
-    }
-    let mode = like.map_or(0o644, |like| like.mode() & 0o7777);
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.sync_all()
 }

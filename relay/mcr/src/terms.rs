@@ -1,11 +1,26 @@
 //! On what terms something is changed: why, and whether it is written down.
 
-use api::request::MESSAGE_MAX;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::reply::{Outcome, Status};
+use api::request::{ChangeTerms, MESSAGE_MAX, time_to_confirm};
 
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::global::Global;
 use crate::save::{Configuration, Save};
+
+/// How often it is looked whether somebody has confirmed.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How much longer than a change may wait a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So many of the last changes tell what became of one that has just ended to wait.
+const LATEST: u32 = 100;
 
 /// What is said about a change.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -13,6 +28,12 @@ pub(crate) struct Said {
     /// Why, for the log of changes: mcr log changes
     #[arg(long, value_name = "TEXT", value_parser = message)]
     message: Option<String>,
+    /// Undo the change by itself unless mcr confirm comes in this time, 1s to 1h
+    #[arg(long, value_name = "TIME", value_parser = time_to_confirm)]
+    confirm: Option<Duration>,
+    /// Ask nothing, and do not wait for the confirmation
+    #[arg(short, long)]
+    yes: bool,
 }
 
 /// On what terms rules are changed.
@@ -25,27 +46,108 @@ pub(crate) struct Terms {
 }
 
 impl Said {
-    /// Opens a conversation in which it is said.
-    pub(crate) fn open(&self, global: &Global) -> Result<Control, Failure> {
-        Control::open(global).map(|control| control.because(self.message.clone()))
+    /// Opens a conversation in which it is said, about rules of that generation where one is given.
+    pub(crate) fn open(
+        &self,
+        global: &Global,
+        generation: Option<u64>,
+    ) -> Result<Control, Failure> {
+        let terms = ChangeTerms {
+            message: self.message.clone(),
+            generation,
+            confirm: self.confirm,
+            save: false,
+        };
+        Control::open(global).map(|control| control.on(terms))
+    }
+
+    /// Whether nothing is to be asked.
+    pub(crate) const fn yes(&self) -> bool {
+        self.yes
+    }
+
+    /// Waits until somebody confirms the change that led to this generation, or nobody has; where nobody
+    /// looks on it says that it is to be confirmed, and leaves it to others.
+    pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<ExitCode, Failure> {
+        let Some(within) = self.confirm else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let pending = |status: Status| {
+            let pending = status.pending;
+            pending.filter(|pending| pending.generation == generation)
+        };
+        let Some(waits) = pending(control.status()?) else {
+            eprintln!("MCR: nothing changed, so there is nothing to confirm");
+            return Ok(ExitCode::SUCCESS);
+        };
+        if self.yes || !io::stderr().is_terminal() {
+            eprintln!("MCR: {}: mcr confirm", waits.countdown());
+            return Ok(ExitCode::SUCCESS);
+        }
+        let ends = Instant::now() + within + PATIENCE;
+        loop {
+            match control.status().map(pending) {
+                Ok(Some(waits)) => eprint!("\rMCR: {}: mcr confirm ", waits.countdown()),
+                Ok(None) => break,
+                // One that is started again goes on with it.
+                Err(failure) if Instant::now() > ends => return Err(failure),
+                Err(_) => {}
+            }
+            thread::sleep(LOOK);
+        }
+        eprintln!();
+        let ended = control.changes(LATEST)?.into_iter().rev();
+        let mut outcomes = ended.filter(|change| change.of == Some(generation));
+        match outcomes.next().and_then(|change| change.outcome) {
+            Some(Outcome::Confirmed) => Ok(ExitCode::SUCCESS),
+            _ => Err(Failure::new(
+                failure::Status::Refused,
+                "the change is undone",
+            )),
+        }
     }
 }
 
 impl Terms {
+    /// Whether nothing is to be asked.
+    pub(crate) const fn yes(&self) -> bool {
+        self.said.yes()
+    }
+
+    /// Waits for the confirmation where one is needed.
+    pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<ExitCode, Failure> {
+        self.said.wait(control, generation)
+    }
+
     /// Opens a conversation on these terms. The configuration is read where it is to be written, so that
     /// nothing is changed where it cannot be.
     pub(crate) fn open(
         &self,
         global: &Global,
     ) -> Result<(Control, Option<Configuration>), Failure> {
-        let control = self.said.open(global)?;
+        self.open_at(global, None)
+    }
+
+    /// The same, where rules of another generation stay as they are.
+    pub(crate) fn open_at(
+        &self,
+        global: &Global,
+        generation: Option<u64>,
+    ) -> Result<(Control, Option<Configuration>), Failure> {
+        let control = self.said.open(global, generation)?;
         let saving = self.save.begin(&control)?;
-        Ok((control, saving))
+        // What may be undone yet is saved when it is confirmed.
+        let waits = self.said.confirm.is_some();
+        let control = control.saving(waits && saving.is_some());
+        Ok((control, saving.filter(|_| !waits)))
     }
 
     /// Whether any are given.
     pub(crate) const fn are_given(&self) -> bool {
-        self.save.is_asked() || self.said.message.is_some()
+        self.save.is_asked()
+            || self.said.message.is_some()
+            || self.said.confirm.is_some()
+            || self.said.yes
     }
 }
 

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use lab::wait;
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bed::{Bed, INPUT, OUTPUT};
 
-const FILE: &str = r#"version = 1
+pub(crate) const FILE: &str = r#"version = 1
 # on the roof
 [[rule]]
 name = "cam1"
 input = "239.1.1.1%veth1:5001"
 outputs = ["239.10.1.1%veth2:6001"]
 "#;
-const CAM2: [&str; 5] = [
+pub(crate) const CAM2: [&str; 5] = [
     "add",
     "239.1.1.2%veth1:5002",
     "239.10.1.2%veth2:6002",
@@ -26,18 +26,18 @@ const CAM2: [&str; 5] = [
     "cam2",
 ];
 
-fn bed() -> Option<Bed> {
+pub(crate) fn bed() -> Option<Bed> {
     Bed::new(Some(FILE), &[])
 }
 
 impl Bed {
-    fn changes(&self) -> Vec<Value> {
+    pub(crate) fn changes(&self) -> Vec<Value> {
         let changes = self.json(&["log", "changes", "--json"]);
         changes.as_array().unwrap().clone()
     }
 
     /// Where the daemon keeps what outlives it.
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         Path::new("/var/lib/mcr").join(self.daemon.instance())
     }
 }
@@ -205,4 +205,107 @@ fn a_torn_end_of_the_log_is_cut_off_and_told() {
         .add("cam3", INPUT.replace("5001", "5003").as_str(), &[OUTPUT])
         .unwrap();
     assert_eq!(bed.changes().last().unwrap()["what"], "+ cam3\n");
+}
+
+#[test]
+fn rules_of_before_are_kept_over_stops_and_somebody_can_go_back_to_them() {
+    let Some(mut bed) = bed() else { return };
+    let why = "new camera";
+    bed.daemon
+        .mcr(&[&CAM2[..], &["--message", why]].concat())
+        .unwrap();
+    let kept = bed.json(&["generations", "--json"]);
+    let (first, made) = (&kept[0], kept.as_array().unwrap().last().unwrap());
+    assert_eq!(
+        (&first["by"]["via"], &first["rules"]),
+        (&json!("start"), &json!(1))
+    );
+    assert_eq!((&made["message"], &made["rules"]), (&json!(why), &json!(2)));
+    let number = made["generation"].to_string();
+    bed.daemon.stop(Signal::SIGTERM).unwrap();
+    let file = bed.state().join(format!("generations/{number}.toml.gz"));
+    assert!(file.exists(), "written before the daemon ended");
+    bed.daemon.start_again().unwrap();
+    let checked = bed.daemon.mcr(&["check", file.to_str().unwrap()]).unwrap();
+    assert!(checked.contains("2 rules"), "{checked}");
+    assert_eq!(bed.daemon.mcr(&["list", "-o", "name"]).unwrap(), "cam1\n");
+    let table = bed.daemon.mcr(&["generations"]).unwrap();
+    assert!(table.contains(why) && table.contains("start"), "{table}");
+
+    let shown = bed.fails(&["diff", "--generation", &number], 1, &[]);
+    assert_eq!(shown, "+ cam2\n1 unchanged\n");
+    let asked = bed.fails(&["rollback", &number], 2, &["mcr rollback --yes"]);
+    assert_eq!(asked, shown);
+    assert_eq!(bed.daemon.mcr(&["list", "-o", "name"]).unwrap(), "cam1\n");
+    let done = bed.daemon.mcr(&["rollback", &number, "--yes"]).unwrap();
+    assert_eq!(done, shown);
+    assert_eq!(
+        bed.daemon.mcr(&["list", "-o", "name"]).unwrap(),
+        "cam1\ncam2\n"
+    );
+    bed.daemon.mcr(&["rollback", "--last", "--yes"]).unwrap();
+    assert_eq!(bed.daemon.mcr(&["list", "-o", "name"]).unwrap(), "cam1\n");
+    bed.fails(
+        &["rollback", "4711", "--yes"],
+        3,
+        &["4711 are not kept (have: "],
+    );
+}
+
+#[test]
+fn what_no_longer_fits_comes_back_down_and_a_join_that_ended_stays_ended() {
+    let Some(bed) = bed() else { return };
+    bed.chain
+        .relay
+        .tool("ip", "link add old0 type dummy")
+        .unwrap();
+    bed.chain.relay.tool("ip", "link set old0 up").unwrap();
+    bed.daemon
+        .add("old", "239.1.1.3%veth1:5003", &["239.10.1.3%old0:6003"])
+        .unwrap();
+    bed.daemon
+        .mcr(&["join", "239.7.7.7%veth1", "--duration", "1"])
+        .unwrap();
+    let kept = bed.json(&["generations", "--json"]);
+    let number = kept.as_array().unwrap().last().unwrap()["generation"].to_string();
+    wait::until("the join is over", || {
+        bed.json(&["status", "--json"])["joins"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    })
+    .unwrap();
+    bed.daemon.mcr(&["remove", "old"]).unwrap();
+    bed.chain.relay.tool("ip", "link del old0").unwrap();
+    let done = bed.daemon.client(&["rollback", &number, "--yes"]).unwrap();
+    assert!(done.status.success(), "{}", done.stderr);
+    assert!(done.stderr.contains("239.7.7.7%veth1"), "{}", done.stderr);
+    assert!(done.stderr.contains("its time is over"), "{}", done.stderr);
+    let old = bed.daemon.rule("old").unwrap();
+    assert!(old.outputs[0].reason.as_deref().unwrap().contains("old0"));
+    assert!(
+        bed.json(&["status", "--json"])["joins"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    bed.send(10);
+    bed.daemon.settled("cam1", 10).unwrap();
+}
+
+#[test]
+fn who_was_slower_is_told_who_was_faster() {
+    let Some(bed) = bed() else { return };
+    let generation = bed.json(&["status", "--json"])["generation"].to_string();
+    bed.daemon.mcr(&CAM2).unwrap();
+    let file = bed.daemon.config_file();
+    let apply = ["apply", file.to_str().unwrap(), "--generation", &generation];
+    bed.refuses(
+        &apply,
+        1,
+        &["root (uid 0, mcr, pid ", "+ cam2", "read them again"],
+    );
+    let generation = bed.json(&["status", "--json"])["generation"].to_string();
+    let apply = ["apply", file.to_str().unwrap(), "--generation", &generation];
+    assert_eq!(bed.daemon.mcr(&apply).unwrap(), "- cam2\n1 unchanged\n");
 }

@@ -9,6 +9,7 @@ mod bootstrap;
 mod changes;
 mod command_line;
 mod completion;
+mod confirm;
 mod daemon_settings;
 mod demo;
 mod discover;

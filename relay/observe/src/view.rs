@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::reply::State;
+use api::reply::{By, State};
 use compile::host::Host;
 use compile::{InputView, RuleView};
 use config::Settings;
@@ -28,6 +28,23 @@ pub struct View {
     pub joins: Arc<[InputState]>,
     /// Why what runs is not written down, while it is not.
     pub unsaved: Option<Arc<str>>,
+    /// The change that is to be confirmed, or was undone.
+    pub pending: Option<Pending>,
+}
+
+/// A change that undoes itself unless somebody confirms it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Of the rules after it.
+    pub generation: u64,
+    /// Who made it.
+    pub by: By,
+    /// Why, as they said.
+    pub message: Option<String>,
+    /// Until when it waits, by `CLOCK_BOOTTIME`.
+    pub deadline_ns: u64,
+    /// Whether it was undone and other rules run than the files say.
+    pub undone: bool,
 }
 
 /// How a rule does, without its counters. There may be ten thousand, so what the core knows is not

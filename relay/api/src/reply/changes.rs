@@ -121,6 +121,30 @@ impl Outcome {
     }
 }
 
+/// A change that undoes itself unless somebody confirms it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PendingChange {
+    /// Generation of the rules after it.
+    pub generation: u64,
+    /// Who made it.
+    pub by: By,
+    /// Why, as they said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it undoes itself, in seconds since the epoch; whoever sets the clock changes nothing about it.
+    pub until: u64,
+    /// In how many seconds.
+    pub seconds: u64,
+}
+
+impl PendingChange {
+    /// How long it waits, as it is shown.
+    #[must_use]
+    pub fn countdown(&self) -> String {
+        format!("{} s to confirm", self.seconds)
+    }
+}
+
 /// A change, as the log of changes and the generations know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeRecord {

@@ -29,6 +29,7 @@ impl IntoResponse for Refusal {
             Code::Usage | Code::BadRequest => StatusCode::BAD_REQUEST,
             Code::NotFound => StatusCode::NOT_FOUND,
             Code::Exists | Code::Conflict => StatusCode::CONFLICT,
+            Code::Privilege => StatusCode::FORBIDDEN,
             Code::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -22,8 +22,8 @@ use rules::rule::Rule;
 use rules::wildcard;
 
 use super::body::Body;
+use super::changing::Changing;
 use super::refusal::{Answer, Code, Refusal};
-use super::routes::Changing;
 use super::service::Service;
 
 /// How many inputs are named that nearly take a packet.

@@ -61,6 +61,8 @@ pub(crate) enum Code {
     Exists,
     /// The set is of another generation than the client insists on.
     Conflict,
+    /// Somebody else's to do.
+    Privilege,
     /// The rules make no sense.
     Invalid,
     /// An interface, a path or room is missing.
@@ -81,6 +83,7 @@ impl Code {
             Self::NotFound => "not_found",
             Self::Exists => "exists",
             Self::Conflict => "conflict",
+            Self::Privilege => "privilege",
             Self::Invalid => "invalid",
             Self::Unavailable => "unavailable",
             Self::TooLarge => "too_large",
@@ -98,7 +101,9 @@ impl From<Refused> for Refusal {
             Refused::Rules(ChangeError::Invalid(_)) | Refused::OfFleet(_) | Refused::Share(_) => {
                 Code::Invalid
             }
-            Refused::Conflict { .. } => Code::Conflict,
+            Refused::Conflict { .. } | Refused::Pending { .. } | Refused::NothingPending => {
+                Code::Conflict
+            }
             Refused::TooMany { .. } | Refused::Unavailable(_) => Code::Unavailable,
         };
         Self::new(code, refused)

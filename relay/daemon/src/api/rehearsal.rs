@@ -67,8 +67,10 @@ impl Default for Rehearsal {
             sampler: Sampler::default(),
             listeners: Listeners::default(),
             fleet: None,
+            generations: Default::default(),
             changes: Err("".into()),
             log: None,
+            unsaved: Arc::default(),
             answers: Arc::default(),
         };
         Self {
@@ -141,7 +143,7 @@ impl Rehearsal {
                 let _ = asked.table.send(table);
                 Ok(Change::default())
             }
-            Order::Reload | Order::Fleet(_) => {
+            Order::Reload | Order::Save | Order::Confirm | Order::Undo { .. } | Order::Fleet(_) => {
                 let (rules, settings) = (self.core.rules(), self.core.settings());
                 Ok(self.core.compare(rules, settings))
             }
@@ -167,6 +169,7 @@ impl Rehearsal {
             host: Arc::clone(self.core.host()),
             joins: states::joins(self.core.joined(), &Joined::default()),
             unsaved: None,
+            pending: None,
         }));
         change
     }

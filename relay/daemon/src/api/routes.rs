@@ -1,40 +1,40 @@
 //! Every route of the API, each described where it is written: the OpenAPI document is made of the
 //! router itself.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
-    Change, ChangeRecord, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, RulePart,
-    Stats, Status, Via,
+    Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
+    Via,
 };
-use api::request::{ActiveInput, MESSAGE_HEADER, MESSAGE_MAX, RuleList, Transaction};
+use api::request::{ActiveInput, RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequestParts, Query, Request, State};
-use axum::http::request::Parts;
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
-use compile::table::Table;
 use observe::stats::metrics::Format;
 use rules::document::RuleDocument;
-use rules::net::Ifindex;
 use serde::Deserialize;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder, RefOr};
-use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answers::{Client, Subject, text};
 use super::body::{Body, IfMatch, Name, Tagged, etag};
+use super::changing::{
+    Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
+    transact,
+};
 use super::connections::Connection;
+use super::earlier;
 use super::event_stream;
 use super::explain;
 use super::fleet;
@@ -43,16 +43,13 @@ use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
 use super::selection;
 use super::service::Service;
+use super::unsaved;
 use super::web;
-use crate::author::Author;
 use crate::core::Request as ChangeRequest;
-use crate::supervisor::command::{Order, RoutesAsked};
+use crate::supervisor::command::Order;
 
 /// How long a request may take from its head to its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How much less time a change has, which can say more about what became of it.
-const CHANGE_HEADSTART: Duration = Duration::from_millis(500);
 
 /// The whole API.
 pub(super) fn control(service: Arc<Service>) -> Router {
@@ -85,7 +82,9 @@ fn reading() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(export))
         .routes(routes!(interfaces))
         .routes(routes!(log))
-        .routes(routes!(changes))
+        .routes(routes!(earlier::changes))
+        .routes(routes!(unsaved::unsaved))
+        .routes(routes!(earlier::generations))
         .routes(routes!(event_stream::events))
         .routes(routes!(fleet::status))
         .routes(routes!(metrics_text))
@@ -100,6 +99,9 @@ fn changing() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(transaction))
         .routes(routes!(switch))
         .routes(routes!(reload))
+        .routes(routes!(earlier::rollback))
+        .routes(routes!(unsaved::save))
+        .routes(routes!(earlier::confirm))
         .routes(routes!(set_log))
         .routes(routes!(explain::explain))
         .routes(routes!(fleet::rules, fleet::apply))
@@ -148,7 +150,10 @@ fn description<'a>(status: &str, asked: &'a str) -> &'a str {
     match status {
         "400" => "Not a request that is known here.",
         "404" => "There is no such rule, or the daemon is in no fleet.",
-        "409" => "A rule of that name is there, or the rules are of another generation.",
+        "403" => "Somebody else's to do.",
+        "409" => {
+            "A rule of that name is there, the rules are of another generation, or a change waits to be confirmed."
+        }
         "413" => "The body is too large.",
         "422" => "The rules make no sense.",
         "503" => "An interface, a path or room is missing.",
@@ -207,7 +212,11 @@ async fn no_such_method(request: Request) -> Response {
 /// The daemon in a few words.
 #[utoipa::path(get, path = "/v1/status", tag = "daemon", responses((status = 200, body = Status)))]
 async fn status(State(service): State<Arc<Service>>) -> Json<Status> {
-    Json(service.status())
+    let unsaved = service.unsaved().await;
+    Json(Status {
+        unsaved: unsaved.ok().map(|change| change.count()),
+        ..service.status()
+    })
 }
 
 /// Everything counted, of all rules or of those that are asked for.
@@ -239,37 +248,6 @@ async fn log(State(service): State<Arc<Service>>) -> Answer<Json<Log>> {
     service.log().map(Json)
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct ChangesOptions {
-    /// The last so many; all that are kept where it is left out.
-    #[serde(default = "ChangesOptions::all")]
-    last: usize,
-}
-
-impl ChangesOptions {
-    const fn all() -> usize {
-        usize::MAX
-    }
-}
-
-/// Who changed what, the oldest first: the last 10,000 changes, over restarts and reboots.
-#[utoipa::path(get, path = "/v1/changes", tag = "rules", params(ChangesOptions),
-    responses((status = 200, body = Vec<ChangeRecord>), (status = 400, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
-async fn changes(
-    State(service): State<Arc<Service>>,
-    options: Result<Query<ChangesOptions>, QueryRejection>,
-    client: Client,
-) -> Answer<Response> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
-    let reading = service
-        .read(Subject::Changes(options.last), &client)
-        .await?;
-    Ok(text("application/json", reading))
-}
-
 /// Changes how much the daemon logs, until it ends.
 #[utoipa::path(put, path = "/v1/log", tag = "daemon", request_body = Log,
     responses((status = 200, body = Log), (status = 400, body = ErrorReply),
@@ -292,89 +270,6 @@ async fn rules(
     let reading = service.read(Subject::Rules(query), &client).await?;
     let tag = etag(reading.generation());
     Ok((tag, text("application/json", reading)).into_response())
-}
-
-/// When a request has to be answered.
-#[derive(Clone, Copy, Debug)]
-struct Deadline(Instant);
-
-/// Who changes something, why, and until when.
-pub(super) struct Changing {
-    service: Arc<Service>,
-    author: Author,
-    deadline: Instant,
-}
-
-impl Changing {
-    async fn change(self, order: Order) -> Answer<Change> {
-        let Self {
-            service,
-            author,
-            deadline,
-        } = self;
-        service.change(order, author, deadline).await
-    }
-
-    /// What the dataplane executes for a group or address on an interface.
-    pub(super) async fn routes(self, ingress: Ifindex, destination: IpAddr) -> Answer<Table> {
-        let (table, told) = oneshot::channel();
-        let asked = RoutesAsked {
-            ingress,
-            destination,
-            table,
-        };
-        self.change(Order::Routes(asked)).await?;
-        told.await
-            .map_err(|error| Refusal::new(Code::Internal, error))
-    }
-}
-
-impl FromRequestParts<Arc<Service>> for Changing {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(
-        parts: &mut Parts,
-        service: &Arc<Service>,
-    ) -> Result<Self, Refusal> {
-        let deadline = parts.extensions.get::<Deadline>();
-        let deadline = deadline.map_or_else(Instant::now, |deadline| deadline.0);
-        let client = parts.extensions.get::<Connection>();
-        Ok(Self {
-            service: Arc::clone(service),
-            author: Author {
-                by: client.map(Connection::by).cloned().unwrap_or_default(),
-                message: message(&parts.headers)?,
-            },
-            // Before everything that the request waits for is cut short.
-            deadline: deadline - CHANGE_HEADSTART,
-        })
-    }
-}
-
-/// Why something is changed, as the client says.
-fn message(headers: &HeaderMap) -> Answer<Option<String>> {
-    let Some(message) = headers.get(MESSAGE_HEADER) else {
-        return Ok(None);
-    };
-    let message = String::from_utf8_lossy(message.as_bytes());
-    match message.len() {
-        0 => Ok(None),
-        1..=MESSAGE_MAX => Ok(Some(message.into_owned())),
-        length => {
-            let message = format!("{MESSAGE_HEADER}: {length} bytes, of at most {MESSAGE_MAX}");
-            Err(Refusal::new(Code::Usage, message))
-        }
-    }
-}
-
-/// Hands a change to the supervisor.
-async fn change(changing: Changing, order: Order) -> Answer<Tagged<Change>> {
-    let change = changing.change(order).await?;
-    Ok(Tagged(change.generation, change))
-}
-
-async fn transact(changing: Changing, transaction: Transaction) -> Answer<Tagged<Change>> {
-    change(changing, Order::Change(ChangeRequest::Change(transaction))).await
 }
 
 /// One rule.
@@ -429,7 +324,7 @@ struct Rules {
 }
 
 /// Adds rules behind the running ones, all or none.
-#[utoipa::path(post, path = "/v1/rules", tag = "rules", params(IfMatchHeader, MessageHeader), request_body = Rules,
+#[utoipa::path(post, path = "/v1/rules", tag = "rules", params(IfMatchHeader, MessageHeader, ConfirmOptions), request_body = Rules,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
@@ -446,40 +341,8 @@ async fn add(
     transact(changing, transaction).await
 }
 
-/// How [`IfMatch`] stands in the document.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "only described here; IfMatch reads it")]
-struct IfMatchHeader {
-    /// The ETag of `/v1/rules` that the change was made for, or `*`: where the rules are of another
-    /// generation by now, the change is refused as `conflict`.
-    #[param(rename = "If-Match", required = false, nullable = false, value_type = String,
-        pattern = r#"^([*]|"[0-9]{1,18}")$"#, example = "*")]
-    if_match: Option<String>,
-}
-
-/// How [`message`] stands in the document.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "only described here; message reads it")]
-struct MessageHeader {
-    /// Why it is changed, for the log of changes: at most 1,024 bytes.
-    #[param(rename = "X-MCR-Message", required = false, nullable = false, value_type = String,
-        max_length = 1024)]
-    message: Option<String>,
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct ReplaceOptions {
-    /// Only say what would change.
-    #[serde(default)]
-    dry_run: bool,
-}
-
 /// Puts a whole rule set in the place of the running one, as one step.
-#[utoipa::path(put, path = "/v1/rules", tag = "rules", params(ReplaceOptions, IfMatchHeader, MessageHeader),
+#[utoipa::path(put, path = "/v1/rules", tag = "rules", params(ReplaceOptions, IfMatchHeader, MessageHeader, ConfirmOptions),
     request_body = RuleList,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
@@ -502,7 +365,7 @@ async fn replace(
 
 /// Takes one rule out.
 #[utoipa::path(delete, path = "/v1/rules/{name}", tag = "rules",
-    params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader, MessageHeader),
+    params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader, MessageHeader, ConfirmOptions),
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
@@ -516,7 +379,7 @@ async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answ
 }
 
 /// Removes and adds rules as one step.
-#[utoipa::path(post, path = "/v1/transaction", tag = "rules", params(IfMatchHeader, MessageHeader),
+#[utoipa::path(post, path = "/v1/transaction", tag = "rules", params(IfMatchHeader, MessageHeader, ConfirmOptions),
     request_body = Transaction,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
@@ -546,7 +409,7 @@ async fn switch(
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.
-#[utoipa::path(post, path = "/v1/reload", tag = "rules", params(MessageHeader),
+#[utoipa::path(post, path = "/v1/reload", tag = "rules", params(MessageHeader, ConfirmOptions),
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 422, body = ErrorReply),
         (status = 503, body = ErrorReply)))]

@@ -2,7 +2,7 @@
 //! counters, a change goes to the supervisor. So no reader waits for a change.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::query::RulesQuery;
@@ -33,25 +33,23 @@ use rules::document::RuleDocument;
 use rules::endpoint::Endpoint;
 use rules::net::Ifindex;
 use rules::rule::Rule;
-use rules::ruleset::Policy;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::answers::{Answers, Made, Reading, Subject};
 use super::connections::Connection;
+use super::earlier::{pending, trouble};
 use super::refusal::{Answer, Code, Refusal};
+use super::unsaved::Unsaved;
 use crate::author::Author;
+use crate::core::export;
 use crate::dataplane_thread::{self, DataplaneThread};
 use crate::fleet::Fleet;
 use crate::options::LogControl;
 use crate::state::changes;
+use crate::state::generations::Generations;
 use crate::supervisor::command::{Command, Order, Turn};
-
-/// What runs is permitted, whatever it is.
-const LINK_LOCAL: Policy = Policy {
-    allow_link_local: Some(true),
-};
 
 /// Up to so many rules a text is written at once: in some milliseconds.
 const FEW: usize = 1024;
@@ -71,8 +69,12 @@ pub(crate) struct Service {
     pub(crate) listeners: Listeners,
     /// This relay's place in a fleet, if it is in one.
     pub(crate) fleet: Option<Fleet>,
+    /// The rule sets that people made last.
+    pub(crate) generations: Generations,
     /// Where the log of changes is, or why there is none.
     pub(crate) changes: Result<PathBuf, Arc<str>>,
+    /// What runs and the configuration does not say.
+    pub(crate) unsaved: Arc<Unsaved>,
     pub(crate) log: Option<LogControl>,
     pub(crate) answers: Arc<Answers>,
 }
@@ -150,7 +152,7 @@ impl Service {
                     let changes = changes::read(self.log_of_changes()?, last);
                     changes.and_then(|changes| json(&mut text, &changes))
                 }
-                Subject::Export => text.write_all(export(&view).as_bytes()),
+                Subject::Export => text.write_all(export(&view.rules, &view.settings).as_bytes()),
                 Subject::Metrics(format) => {
                     text = self.metrics(format, &view, &counters);
                     Ok(())
@@ -165,12 +167,6 @@ impl Service {
         }
         let written = tokio::task::spawn_blocking(write).await;
         written.map_err(|error| Refusal::new(Code::Internal, error))?
-    }
-
-    /// Where the log of changes is.
-    fn log_of_changes(&self) -> Answer<&Path> {
-        let path = self.changes.as_deref();
-        path.map_err(|why| Refusal::new(Code::Unavailable, why))
     }
 
     const fn readings<'a>(&'a self, view: &'a View, counters: &'a Counters) -> Readings<'a> {
@@ -345,11 +341,13 @@ impl Service {
             userspace: path(&self.support.userspace),
             features: self.features.iter().map(feature).collect(),
             last_reload: self.events.last_reload(),
-            state: match view.unsaved {
+            state: match trouble(view) {
                 None => State::Up,
                 Some(_) => State::Degraded,
             },
-            state_reason: view.unsaved.as_deref().map(str::to_owned),
+            state_reason: trouble(view),
+            pending: view.pending.as_ref().and_then(pending),
+            unsaved: None,
             joins: { view.settings.join.iter().zip(&*view.joins) }
                 .map(|(join, state)| joined(join, state))
                 .collect(),
@@ -389,16 +387,6 @@ fn internal(error: dataplane_thread::Error) -> Refusal {
 
 fn json(text: &mut Chunks, value: &impl Serialize) -> io::Result<()> {
     Ok(serde_json::to_writer(text, value)?)
-}
-
-/// The rules of this host as a configuration file; those of a fleet are not its own.
-fn export(view: &View) -> String {
-    let is_of_fleet = |rule: &&Rule| rule.share.is_some();
-    let fleet = view.rules.iter().filter(is_of_fleet);
-    let fleet: Vec<String> = fleet.map(|rule| rule.name.clone()).collect();
-    let local = view.rules.changed(&fleet, Vec::new(), LINK_LOCAL);
-    let local = local.as_ref().unwrap_or(&view.rules);
-    config::export(local, &view.settings)
 }
 
 fn rules(view: &View) -> RuleList {

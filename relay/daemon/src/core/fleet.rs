@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use api::request::Transaction;
-use config::Config;
+use config::{Config, Settings};
 use rules::document::RuleDocument;
 use rules::rule::Rule;
-use rules::ruleset::RuleSet;
+use rules::ruleset::{Policy, RuleSet};
 
 use super::{Core, Refused, parse};
 
@@ -105,6 +105,27 @@ impl Core {
             Some(name) => Err(Refused::OfFleet(name.clone())),
         }
     }
+}
+
+/// The rules of this host alone: those of a fleet are not its own.
+pub(crate) fn local(rules: &RuleSet) -> RuleSet {
+    // What runs is permitted, whatever it is.
+    let policy = Policy {
+        allow_link_local: Some(true),
+    };
+    let fleet = rules.iter().filter(|rule| rule.share.is_some());
+    let fleet: Vec<String> = fleet.map(|rule| rule.name.clone()).collect();
+    match fleet.is_empty() {
+        true => rules.clone(),
+        false => rules
+            .changed(&fleet, Vec::new(), policy)
+            .unwrap_or_default(),
+    }
+}
+
+/// They and the settings as a configuration file.
+pub(crate) fn export(rules: &RuleSet, settings: &Settings) -> String {
+    config::export(&local(rules), settings)
 }
 
 /// Refuses rules that say that they are a fleet's.

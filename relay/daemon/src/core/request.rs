@@ -33,10 +33,23 @@ pub(crate) enum Refused {
     Share(String),
     /// Somebody else changed the rules in between.
     #[error(
-        "the rules are of generation {running}, not {asked}: somebody changed them in between; \
+        "the rules are of generation {running}, not {asked}: {who} changed them in between; \
          read them again and repeat the change"
     )]
-    Conflict { running: u64, asked: u64 },
+    Conflict {
+        running: u64,
+        asked: u64,
+        who: String,
+    },
+    /// Another change is to be confirmed first.
+    #[error(
+        "a change by {by} waits {seconds} s more to be confirmed: `mcr confirm` has it stay, `mcr rollback \
+         --last` takes it back; nothing was changed"
+    )]
+    Pending { by: String, seconds: u64 },
+    /// None is.
+    #[error("no change waits to be confirmed")]
+    NothingPending,
     /// What was never joined by itself.
     #[error(
         "{0} is not joined by `mcr join`: `mcr join` without a group lists what is; nothing was changed"

@@ -49,6 +49,11 @@ impl Running {
         self.configured_settings = Some(configured.settings.clone());
     }
 
+    /// Has the configuration be no matter: what waits to be confirmed goes before edits.
+    pub(crate) fn forget_configured(&mut self) {
+        (self.configured, self.configured_settings) = (None, None);
+    }
+
     /// Whether the configuration was edited between the end of the daemon that handed over and
     /// now: who edits it and restarts wants the edit. After a crash nobody asked for anything. How
     /// a daemon is started is no matter of what runs: an edit of that takes no rules away.

@@ -11,7 +11,7 @@ use host::Snapshot;
 use host::backlog::{self, Outcome};
 use observe::events::kind::{BACKLOG_RAISED, BACKLOG_SHORT};
 use observe::events::{self, event};
-use observe::view::{RuleState, View};
+use observe::view::{self, RuleState, View};
 use rules::demand::Listening;
 use rules::net::Ifindex;
 use rules::ruleset::{Place, RuleChanges, RuleSet};
@@ -24,7 +24,22 @@ use super::{Supervisor, with_warnings};
 use crate::author::Author;
 use crate::core::{Refused, Request, Step, joins};
 use crate::dataplane_thread;
+use crate::state::pending::Pending;
 use crate::states;
+
+/// What everybody may see of a change that is to be confirmed.
+fn told(pending: &Pending) -> view::Pending {
+    view::Pending {
+        generation: pending.generation,
+        by: pending.by.clone(),
+        message: pending.message.clone(),
+        deadline_ns: pending.deadline_ns,
+        undone: pending.undone,
+    }
+}
+
+/// Lines of a change that who was slower is told.
+const WHAT_TOLD: usize = 5;
 
 /// Rules in a change whose reading takes memory that is worth giving back.
 const MANY: usize = 256;
@@ -35,16 +50,42 @@ impl Supervisor {
         request: &Request,
         author: &Author,
     ) -> Result<Change, Refused> {
-        let asked = block_in_place(|| self.core.resolve(request))?;
+        let asked = block_in_place(|| self.resolve(request))?;
         let awaiting = self.awaiting_restart_by(request);
         let change = self.change_to(asked, author).await?;
+        if let Request::Replace(_) = request {
+            self.forget_undone();
+        }
         Ok(with_warnings(change, awaiting))
     }
 
     pub(super) fn dry_run(&self, request: &Request) -> Result<Change, Refused> {
-        let Config { rules, settings } = block_in_place(|| self.core.resolve(request))?;
+        let Config { rules, settings } = block_in_place(|| self.resolve(request))?;
         let change = self.core.compare(&rules, &settings);
         Ok(with_warnings(change, self.awaiting_restart_by(request)))
+    }
+
+    /// What a request comes to; who was faster is named.
+    fn resolve(&self, request: &Request) -> Result<Config, Refused> {
+        self.core.resolve(request).map_err(|refused| match refused {
+            Refused::Conflict {
+                running,
+                asked,
+                who,
+            } => {
+                let last = self.last.as_ref();
+                let who = last.map_or(who, |last| {
+                    let what: Vec<&str> = last.what.lines().take(WHAT_TOLD).collect();
+                    format!("{} ({})", last.by, what.join(", "))
+                });
+                Refused::Conflict {
+                    running,
+                    asked,
+                    who,
+                }
+            }
+            refused => refused,
+        })
     }
 
     /// What of the settings that a request brings has to wait; a change of rules brings none.
@@ -117,15 +158,21 @@ impl Supervisor {
         let conflicts = block_in_place(|| port_conflicts(self.core.rules(), &step));
         let written = block_in_place(|| self.prepare(&step, author));
         // The fleet is not refused over what one of its hosts does besides.
-        let free = match conflicts.is_empty() || author.by.via == Via::Fleet {
+        let is_refused = author.by.via != Via::Fleet && !author.goes_back;
+        let mut free = match conflicts.is_empty() || !is_refused {
             false => Err(Refused::Unavailable(conflicts.join("\n"))),
+            true if author.undoes.is_some() => Ok(()),
             true => self.require_written(written.as_ref()),
         };
+        if free.is_ok() {
+            free = block_in_place(|| self.begin_to_wait(author, &step));
+        }
         let carried = match free {
-            Ok(()) => self.carry_over(&step).await,
+            Ok(()) => self.carry_over(&step, author.goes_back).await,
             refused => refused,
         };
         if let Err(refused) = carried {
+            self.end_to_wait(author);
             self.take_back(written);
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             // What was read of the host is true all the same, and nobody reports it again.
@@ -136,8 +183,10 @@ impl Supervisor {
         let change = step.change.clone();
         let contested = self.contested(&step).await;
         let mut events = events::of_change(&change, &author.by, author.message.as_deref());
+        let record = written.as_ref().map(|written| written.record.clone());
         events.extend(block_in_place(|| self.keep(written)));
         self.finish(step, &came_back, events);
+        self.remember(record);
         self.remove_tunnels().await;
         self.follow_demand();
         let told = contested.into_iter().chain(conflicts);
@@ -146,10 +195,12 @@ impl Supervisor {
     }
 
     /// Joins what a step needs joined and brings it to the dataplane.
-    async fn carry_over(&mut self, step: &Step) -> Result<(), Refused> {
+    async fn carry_over(&mut self, step: &Step, goes_back: bool) -> Result<(), Refused> {
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let required = block_in_place(|| self.joined.require(&self.core.joins(step)));
-        required.map_err(|error| unavailable(&error))?;
+        if !goes_back {
+            required.map_err(|error| unavailable(&error))?;
+        }
         let applied = self.apply(step).await;
         applied.map_err(|error| unavailable(&error))
     }
@@ -278,7 +329,10 @@ impl Supervisor {
             self.dataplane.apply(cleared, Vec::new()).await?;
             self.core.accept_cleared(&step.cleared);
         }
-        let (diff, gone) = (step.diff().clone(), step.change.removed.clone());
+        let (diff, mut gone) = (step.diff().clone(), step.change.removed.clone());
+        if self.waiting().is_some() {
+            self.counters_held.append(&mut gone);
+        }
         self.dataplane.apply(diff, gone).await?;
         // The first route of the userspace path has started workers.
         if let Ok(descriptors) = self.dataplane.descriptors().await {
@@ -375,6 +429,7 @@ impl Supervisor {
             host: self.core.host().clone(),
             joins: states::joins(self.core.joined(), &self.joined),
             unsaved: self.unsaved.clone(),
+            pending: self.unconfirmed.as_ref().map(told),
         });
         let before = self.view.send_replace(Arc::clone(&view));
         events.extend(events::between(&before, &view));

@@ -65,6 +65,14 @@ pub(crate) enum Order {
     DryRun(Request),
     /// Read the configuration again, as SIGHUP does.
     Reload,
+    /// Save what runs in the configuration.
+    Save,
+    /// Have what waits to be confirmed stay.
+    Confirm,
+    /// Take it back, or only say what that would change.
+    Undo {
+        dry_run: bool,
+    },
     /// Make these the rules of the fleet.
     Fleet(FleetRules),
     /// Only tell what the dataplane executes for a group or address on an interface.

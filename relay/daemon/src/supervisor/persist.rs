@@ -6,20 +6,21 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use api::reply::{Change, ChangeRecord, Event, Via};
+use api::reply::{Change, ChangeRecord, Event, Outcome, Via};
 use config::{Config, OnFull};
 use observe::events;
 
 use super::Supervisor;
 use crate::author::Author;
-use crate::core::{Refused, Step};
+use crate::core::{Refused, Step, compare, local};
 use crate::state::changes::ChangeLog;
+use crate::state::generations::Generations;
 use crate::state::journal::Prepared;
 use crate::state::running::Running;
 
 /// A change as it was written down: none of it counts yet.
 pub(super) struct Written {
-    record: ChangeRecord,
+    pub(super) record: ChangeRecord,
     running: Result<Prepared, String>,
     logged: Result<usize, String>,
 }
@@ -42,22 +43,46 @@ impl Supervisor {
             tracing::warn!("{why}");
             why.into()
         });
+        self.generations = Generations::start(directory).unwrap_or_default();
         if self.core.generation() == before {
             return;
         }
-        let all = self.core.rules().names().map(str::to_owned);
+        let (rules, settings) = (local(self.core.rules()), self.core.settings());
+        let last = self.generations.list().pop();
+        let last = last.and_then(|last| self.generations.load(last.generation).ok());
+        let is_new = last.is_none();
+        let last = last.unwrap_or_default();
         let change = Change {
             generation: self.core.generation(),
-            added: all.collect(),
-            ..Change::default()
+            ..compare((&last.rules, &last.settings), (&rules, settings))
+        };
+        let undone = self.unconfirmed.as_ref();
+        let undone = undone.filter(|pending| pending.undone_now);
+        let author = Author {
+            undoes: undone.map(|pending| pending.generation),
+            ..Author::of(Via::Start, None)
         };
         let record = ChangeRecord {
             before,
             rules: self.core.rules().len(),
-            ..self.record(&Author::of(Via::Start, None), &change)
+            ..self.record(&author, &change)
         };
         let news = self.append(&record);
         self.tell(news);
+        // One that goes on as the one before it is none that somebody made.
+        self.remember(Some(record).filter(|_| is_new || change.differs()));
+    }
+
+    /// Remembers what a change led to, so that somebody may come back to it.
+    pub(super) fn remember(&mut self, record: Option<ChangeRecord>) {
+        if let Some(record) = record {
+            let is_made = matches!(record.by.via, Via::Client | Via::Reload | Via::Start);
+            if is_made || record.of.is_some() {
+                let (rules, settings) = (self.core.rules(), self.core.settings());
+                self.generations.keep(&record, rules, settings);
+            }
+            self.last = Some(record);
+        }
     }
 
     /// A change for the log.
@@ -68,6 +93,11 @@ impl Supervisor {
             by: author.by.clone(),
             message: author.message.clone(),
             before: self.core.generation(),
+            of: author.undoes,
+            outcome: match author.undoes {
+                Some(_) => Some(Outcome::Undone),
+                None => author.confirm.map(|_| Outcome::Pending),
+            },
             ..ChangeRecord::default()
         };
         record.with(change)

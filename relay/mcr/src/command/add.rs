@@ -117,7 +117,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     if let Some(configuration) = saving {
         configuration.write(&control, &names)?;
     }
-    Ok(ExitCode::SUCCESS)
+    terms.wait(&control, change.generation)
 }
 
 /// Refuses what stands beside `-`: each line has its own.
@@ -180,7 +180,7 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
         });
         let parsed = parsed.and_then(|line| match line.rule.terms.are_given() {
             true => Err(refused(
-                "--save and --message: give them beside -, for all lines".to_owned(),
+                "--save, --message, --confirm, --yes: give them beside -, for all lines".to_owned(),
             )),
             false => Ok(line),
         });

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use api::reply::Change;
+use api::request::Rollback;
 use config::Config;
 use rules::ruleset::Policy;
 
@@ -27,8 +28,11 @@ pub(crate) struct Args {
     /// The configuration, TOML; - is standard input
     file: PathBuf,
     /// Only say what would change, like mcr diff
-    #[arg(long, conflicts_with = "save")]
+    #[arg(long, conflicts_with_all = ["save", "confirm"])]
     dry_run: bool,
+    /// Only if the rules are of this generation still, as mcr status tells it
+    #[arg(long, value_name = "N")]
+    generation: Option<u64>,
     #[command(flatten)]
     terms: Terms,
 }
@@ -38,27 +42,48 @@ pub(crate) struct Args {
 /// Exits with status 0 where nothing would, with 1 where something would, as diff does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mcr diff /etc/mcr/mcr.toml
-  mcr diff new.toml > /dev/null || mcr apply new.toml")]
+  mcr diff new.toml > /dev/null || mcr apply new.toml
+  mcr diff --generation 7
+  mcr diff --saved")]
 pub(crate) struct DiffArgs {
     /// The configuration, TOML; - is standard input
-    file: PathBuf,
+    #[arg(required_unless_present_any = ["generation", "saved"])]
+    file: Option<PathBuf>,
+    /// What mcr rollback N would change
+    #[arg(long, value_name = "N", conflicts_with = "file")]
+    generation: Option<u64>,
+    /// What runs and the configuration does not say: what mcr save would write
+    #[arg(long, conflicts_with_all = ["file", "generation"])]
+    saved: bool,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let config = read(&args.file)?;
-    let (control, saving) = args.terms.open(global)?;
+    let (control, saving) = args.terms.open_at(global, args.generation)?;
     let change = control.replace(config, args.dry_run)?;
     let command = if args.dry_run { "diff" } else { "apply" };
     show(command, &change, global)?;
     if let Some(configuration) = saving {
         configuration.write_all(&control)?;
     }
-    Ok(ExitCode::SUCCESS)
+    match args.dry_run {
+        true => Ok(ExitCode::SUCCESS),
+        false => args.terms.wait(&control, change.generation),
+    }
 }
 
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure> {
-    let config = read(&args.file)?;
-    let change = Control::open(global)?.replace(config, true);
+    let change = match &args.file {
+        Some(file) => {
+            let config = read(file)?;
+            Control::open(global)?.replace(config, true)
+        }
+        None if args.saved => Control::open(global)?.unsaved(),
+        None => {
+            let generation = args.generation;
+            Control::open(global)?.rollback(&Rollback { generation }, true)
+        }
+    };
     let change = change.map_err(|failure| {
         // Its status is that of a difference.
         match failure.is(Status::Refused) {

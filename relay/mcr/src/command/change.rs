@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     if let Some(configuration) = saving {
         configuration.write(&control, names)?;
     }
-    Ok(ExitCode::SUCCESS)
+    args.terms.wait(&control, change.generation)
 }
 
 fn changed(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {

@@ -67,5 +67,5 @@ fn set(
     if let Some(configuration) = saving {
         configuration.write(&control, names)?;
     }
-    Ok(ExitCode::SUCCESS)
+    terms.wait(&control, change.generation)
 }

@@ -96,7 +96,7 @@ fn change(
     if let Some(configuration) = saving {
         configuration.write_joins(&control)?;
     }
-    Ok(ExitCode::SUCCESS)
+    terms.wait(&control, change.generation)
 }
 
 fn list(global: &Global) -> Result<ExitCode, Failure> {

@@ -21,7 +21,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let change = args.said.open(global)?.reload()?;
+    let control = args.said.open(global, None)?;
+    let change = control.reload()?;
     apply::show("reload", &change, global)?;
-    Ok(ExitCode::SUCCESS)
+    args.said.wait(&control, change.generation)
 }

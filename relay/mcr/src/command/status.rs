@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use api::reply::{
-    Condition, FeatureStatus, JoinStatus, PathStatus, Reload, RuleStats, State, Stats, Status,
-    TunnelStatus,
+    Condition, FeatureStatus, JoinStatus, PathStatus, PendingChange, Reload, RuleStats, State,
+    Stats, Status, TunnelStatus,
 };
 use rules::printable::printable;
 use serde_json::json;
@@ -90,9 +90,23 @@ fn screen(status: &Status, stats: &Stats) -> String {
         "state",
         &format!("{}{}", status.state.as_str(), reason(status)),
     );
+    if let Some(pending) = &status.pending {
+        let PendingChange { generation, by, .. } = pending;
+        let waits = pending.countdown();
+        line(
+            "change",
+            &format!("{waits}: generation {generation} by {by}"),
+        );
+    }
     line("up", &render::times::duration(status.uptime_seconds));
     if let Some(config) = &status.config {
         line("configuration", &read(config, status.last_reload.as_ref()));
+    }
+    if let Some(unsaved) = status.unsaved.filter(|unsaved| *unsaved > 0) {
+        let changes = render::number::things(unsaved as u64, "change");
+        let are = if unsaved == 1 { "is" } else { "are" };
+        let told = format!("{changes} {are} not saved: mcr diff --saved, mcr save");
+        line("saved", &told);
     }
     line("kernel path", path(&status.kernel));
     line("userspace path", path(&status.userspace));

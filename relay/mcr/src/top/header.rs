@@ -41,9 +41,13 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
     let told = stats.selection.as_ref();
     let total = told.map_or(stats.rules.len() as u64, |selection| selection.part.total);
     let (degraded, silent, down) = (count("degraded"), count("silent"), count("down"));
+    let pending = screen.status.as_ref();
+    let pending = pending.and_then(|status| status.pending.as_ref());
+    let pending = pending.map(|pending| format!("{}  ", pending.countdown()));
     let generation = screen.status.as_ref().map_or(0, |status| status.generation);
     Line::from(vec![
         Span::styled("mcr ", Style::new().add_modifier(Modifier::BOLD)),
+        Span::styled(pending.unwrap_or_default(), half_good()),
         Span::raw(format!(
             "{} {}  {}: {} up, ",
             stats.instance,

@@ -72,6 +72,8 @@ kinds! {
     OUTPUT_IDLE = "output_idle", News;
     BACKLOG_RAISED = "backlog_raised", News;
     BACKLOG_SHORT = "backlog_short", Trouble;
+    CHANGE_CONFIRMED = "change_confirmed", News;
+    CHANGE_UNDONE = "change_undone", Trouble;
     NOT_SAVED = "not_saved", Trouble;
     SAVED = "saved", News;
 }

@@ -79,8 +79,10 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         sampler: Sampler::default(),
         listeners: igmp::listeners::Listeners::default(),
         fleet: None,
+        generations: Default::default(),
         changes: Err("".into()),
         log: None,
+        unsaved: Arc::default(),
         answers: Arc::default(),
     };
     (Arc::new(service), incoming)

@@ -33,12 +33,23 @@ let isWhole = true;
 // The next look, whether one goes on, and whether something else is to be asked right after it.
 let [next, isLooking, again] = [undefined, false, false];
 
+// What waits to be confirmed, and what is not saved.
+function notice({ pending, unsaved, state_reason: trouble }) {
+  const told = [];
+  if (trouble) told.push(trouble);
+  if (pending) told.push(`${pending.seconds} s to confirm the change to generation ${pending.generation}`);
+  if (unsaved) told.push(`${unsaved} change${plural(unsaved)} ${unsaved === 1 ? "is" : "are"} not saved`);
+  byId("notice").textContent = told.join("; ");
+}
+
 async function look() {
   const began = performance.now();
   [isLooking, again] = [true, false];
   let hasFailed = false;
   try {
-    stats = await ask(`/v1/stats?${question()}`);
+    let status;
+    [stats, status] = await Promise.all([ask(`/v1/stats?${question()}`), ask("/v1/status")]);
+    notice(status);
     hasAnswered();
     const isFew = stats.selection.total <= WHOLE;
     if (isFew !== isWhole) [isWhole, again] = [isFew, true];

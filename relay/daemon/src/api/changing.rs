@@ -1,0 +1,170 @@
+//! What every request that changes something brings: who asks, why, on what terms, until when.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::reply::Change;
+use api::request::{MESSAGE_HEADER, MESSAGE_MAX, Transaction};
+use axum::extract::{FromRequestParts, Query};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use compile::table::Table;
+use rules::net::Ifindex;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use utoipa::IntoParams;
+
+use super::body::Tagged;
+use super::connections::Connection;
+use super::refusal::{Answer, Code, Refusal};
+use super::service::Service;
+use crate::author::Author;
+use crate::core::Request as ChangeRequest;
+use crate::supervisor::command::{Order, RoutesAsked};
+
+/// How much less time a change has, which can say more about what became of it.
+const CHANGE_HEADSTART: Duration = Duration::from_millis(500);
+
+/// When a request has to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline(pub(super) Instant);
+
+/// Who changes something, why, and until when.
+pub(super) struct Changing {
+    pub(super) service: Arc<Service>,
+    pub(super) author: Author,
+    deadline: Instant,
+}
+
+impl Changing {
+    pub(super) async fn change(self, order: Order) -> Answer<Change> {
+        let Self {
+            service,
+            author,
+            deadline,
+        } = self;
+        service.change(order, author, deadline).await
+    }
+
+    /// What the dataplane executes for a group or address on an interface.
+    pub(super) async fn routes(self, ingress: Ifindex, destination: IpAddr) -> Answer<Table> {
+        let (table, told) = oneshot::channel();
+        let asked = RoutesAsked {
+            ingress,
+            destination,
+            table,
+        };
+        self.change(Order::Routes(asked)).await?;
+        told.await
+            .map_err(|error| Refusal::new(Code::Internal, error))
+    }
+}
+
+impl FromRequestParts<Arc<Service>> for Changing {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        service: &Arc<Service>,
+    ) -> Result<Self, Refusal> {
+        let deadline = parts.extensions.get::<Deadline>();
+        let deadline = deadline.map_or_else(Instant::now, |deadline| deadline.0);
+        let client = parts.extensions.get::<Connection>();
+        let query = Query::<ConfirmOptions>::try_from_uri(&parts.uri);
+        let Query(query) = query.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+        Ok(Self {
+            service: Arc::clone(service),
+            author: Author {
+                by: client.map(Connection::by).cloned().unwrap_or_default(),
+                message: message(&parts.headers)?,
+                confirm: query.confirm,
+                save: query.save,
+                ..Author::default()
+            },
+            // Before everything that the request waits for is cut short.
+            deadline: deadline - CHANGE_HEADSTART,
+        })
+    }
+}
+
+/// Whether a change is to be confirmed, and saved then.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ConfirmOptions {
+    /// Undo the change unless somebody confirms it in this time, `1s` to `1h`.
+    #[serde(default, deserialize_with = "time_to_confirm")]
+    #[param(value_type = Option<String>, required = false, nullable = false, pattern = "^[0-9]+(ms|s|m|h)$")]
+    confirm: Option<Duration>,
+    /// Write it into the configuration, at the confirmation.
+    #[serde(default)]
+    save: bool,
+}
+
+fn time_to_confirm<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(text)?;
+    let time = api::request::time_to_confirm(&text);
+    time.map(Some).map_err(D::Error::custom)
+}
+
+/// Why something is changed, as the client says.
+fn message(headers: &HeaderMap) -> Answer<Option<String>> {
+    let Some(message) = headers.get(MESSAGE_HEADER) else {
+        return Ok(None);
+    };
+    let message = String::from_utf8_lossy(message.as_bytes());
+    match message.len() {
+        0 => Ok(None),
+        1..=MESSAGE_MAX => Ok(Some(message.into_owned())),
+        length => {
+            let message = format!("{MESSAGE_HEADER}: {length} bytes, of at most {MESSAGE_MAX}");
+            Err(Refusal::new(Code::Usage, message))
+        }
+    }
+}
+
+/// Hands a change to the supervisor.
+pub(super) async fn change(changing: Changing, order: Order) -> Answer<Tagged<Change>> {
+    let change = changing.change(order).await?;
+    Ok(Tagged(change.generation, change))
+}
+
+pub(super) async fn transact(
+    changing: Changing,
+    transaction: Transaction,
+) -> Answer<Tagged<Change>> {
+    change(changing, Order::Change(ChangeRequest::Change(transaction))).await
+}
+
+/// How [`IfMatch`] stands in the document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only described here; IfMatch reads it")]
+pub(super) struct IfMatchHeader {
+    /// The ETag of `/v1/rules` that the change was made for, or `*`: where the rules are of another
+    /// generation by now, the change is refused as `conflict`.
+    #[param(rename = "If-Match", required = false, nullable = false, value_type = String,
+        pattern = r#"^([*]|"[0-9]{1,18}")$"#, example = "*")]
+    if_match: Option<String>,
+}
+
+/// How [`message`] stands in the document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only described here; message reads it")]
+pub(super) struct MessageHeader {
+    /// Why it is changed, for the log of changes: at most 1,024 bytes.
+    #[param(rename = "X-MCR-Message", required = false, nullable = false, value_type = String,
+        max_length = 1024)]
+    message: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ReplaceOptions {
+    /// Only say what would change.
+    #[serde(default)]
+    pub(super) dry_run: bool,
+}

@@ -1,0 +1,236 @@
+//! What was changed by whom, and back to rules of before.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use api::reply::{Change, ChangeRecord, ErrorReply, PendingChange};
+use api::request::{Rollback, RuleList};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use config::Config;
+use observe::view::{self, View};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::answers::{Client, Subject, text};
+use super::body::{Body, IfMatch, Tagged};
+use super::changing::{
+    Changing, ConfirmOptions, IfMatchHeader, MessageHeader, ReplaceOptions, change,
+};
+use super::refusal::{Answer, Code, Refusal};
+use super::service::Service;
+use crate::core::{Request as ChangeRequest, compare, joins, local};
+use crate::state::generations::Generations;
+use crate::supervisor::command::Order;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangesOptions {
+    /// The last so many; all that are kept where it is left out.
+    #[serde(default = "ChangesOptions::all")]
+    last: usize,
+}
+
+impl ChangesOptions {
+    const fn all() -> usize {
+        usize::MAX
+    }
+}
+
+/// Who changed what, the oldest first: the last 10,000 changes, over restarts and reboots.
+#[utoipa::path(get, path = "/v1/changes", tag = "rules", params(ChangesOptions),
+    responses((status = 200, body = Vec<ChangeRecord>), (status = 400, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+pub(super) async fn changes(
+    State(service): State<Arc<Service>>,
+    options: Result<Query<ChangesOptions>, QueryRejection>,
+    client: Client,
+) -> Answer<Response> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    let reading = service
+        .read(Subject::Changes(options.last), &client)
+        .await?;
+    Ok(text("application/json", reading))
+}
+
+/// The rule sets that people made last, at most 50, each with who made it, when and why; the oldest first.
+#[utoipa::path(get, path = "/v1/generations", tag = "rules",
+    responses((status = 200, body = Vec<ChangeRecord>)))]
+pub(super) async fn generations(
+    State(service): State<Arc<Service>>,
+) -> Answer<Json<Vec<ChangeRecord>>> {
+    service.kept().await.map(Json)
+}
+
+/// Has the change stay that undoes itself otherwise: its author or root does that.
+#[utoipa::path(post, path = "/v1/confirm", tag = "rules", params(MessageHeader),
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 403, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+pub(super) async fn confirm(changing: Changing) -> Answer<Tagged<Change>> {
+    change(changing, Order::Confirm).await
+}
+
+/// Goes back to rules and settings of before, as one step. Where a change waits to be confirmed, the last
+/// are those before it.
+#[utoipa::path(post, path = "/v1/rollback", tag = "rules",
+    params(ReplaceOptions, IfMatchHeader, MessageHeader, ConfirmOptions), request_body = Rollback,
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+pub(super) async fn rollback(
+    mut changing: Changing,
+    options: Result<Query<ReplaceOptions>, QueryRejection>,
+    if_match: IfMatch,
+    Body(asked): Body<Rollback>,
+) -> Answer<Tagged<Change>> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    if asked.generation.is_none() && changing.service.is_waiting() {
+        let dry_run = options.dry_run;
+        return change(changing, Order::Undo { dry_run }).await;
+    }
+    let (mut list, told) = changing.service.earlier(asked).await?;
+    list.generation = if_match.and(None)?.or(list.generation);
+    changing.author.goes_back = true;
+    let request = ChangeRequest::Replace(Box::new(list));
+    let order = match options.dry_run {
+        true => Order::DryRun(request),
+        false => Order::Change(request),
+    };
+    let Tagged(generation, mut changed) = change(changing, order).await?;
+    changed.warnings.extend(told);
+    Ok(Tagged(generation, changed))
+}
+
+impl Service {
+    /// The rule sets that people made last, as each was made.
+    pub(super) async fn kept(&self) -> Answer<Vec<ChangeRecord>> {
+        let generations = self.generations.clone();
+        let read = tokio::task::spawn_blocking(move || generations.list()).await;
+        read.map_err(|error| Refusal::new(Code::Internal, error))
+    }
+
+    /// Whether a change waits to be confirmed.
+    pub(super) fn is_waiting(&self) -> bool {
+        let view = self.view();
+        view.pending.as_ref().is_some_and(|pending| !pending.undone)
+    }
+
+    /// The rules and settings of before that are asked for, and what of them is left out.
+    pub(super) async fn earlier(&self, asked: Rollback) -> Answer<(RuleList, Vec<String>)> {
+        let (view, generations) = (self.view(), self.generations.clone());
+        let read = tokio::task::spawn_blocking(move || earlier(&view, &generations, &asked)).await;
+        read.map_err(|error| Refusal::new(Code::Internal, error))?
+    }
+
+    /// Where the log of changes is.
+    pub(super) fn log_of_changes(&self) -> Answer<&Path> {
+        let path = self.changes.as_deref();
+        path.map_err(|why| Refusal::new(Code::Unavailable, why))
+    }
+}
+
+/// Rules and settings of before, for rules that run.
+fn earlier(
+    view: &View,
+    generations: &Generations,
+    asked: &Rollback,
+) -> Answer<(RuleList, Vec<String>)> {
+    let running = local(&view.rules);
+    let kept = || {
+        let kept = generations.list().into_iter().rev();
+        kept.map(|record| record.generation)
+    };
+    let (number, config) = match asked.generation {
+        Some(number) => {
+            let loaded = generations.load(number);
+            let loaded = loaded.map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    let kept: Vec<String> = kept().map(|number| number.to_string()).collect();
+                    let message = format!(
+                        "the rules of generation {number} are not kept (have: {})",
+                        kept.join(", ")
+                    );
+                    Refusal::new(Code::NotFound, message)
+                }
+                _ => Refusal::new(Code::Invalid, format!("generation {number}: {error}")),
+            });
+            (number, loaded?)
+        }
+        None => {
+            let loaded = kept().filter_map(|number| Some((number, generations.load(number).ok()?)));
+            let differs = |(_, then): &(u64, Config)| {
+                let then = (&then.rules, &then.settings);
+                compare((&running, &view.settings), then).differs()
+            };
+            let mut other = { loaded }.filter(differs);
+            other.next().ok_or_else(|| {
+                Refusal::new(
+                    Code::NotFound,
+                    "no other rules than those that run are kept",
+                )
+            })?
+        }
+    };
+    let Config {
+        rules,
+        mut settings,
+    } = config;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let mut told = Vec::new();
+    if let Some(join) = joins::remaining(&settings.join, now.map_or(0, |now| now.as_secs())) {
+        let ended = settings.join.iter().filter(|then| !join.contains(then));
+        told.extend(ended.map(|then| format!("join {then}: its time is over; it is left alone")));
+        settings.join = join;
+    }
+    if running.len() != view.rules.len() {
+        let count = view.rules.len() - running.len();
+        told.push(format!(
+            "{count} rules of the fleet stay as they are: mcr fleet apply"
+        ));
+    }
+    if asked.generation.is_none() {
+        told.push(format!("these are the rules of generation {number}"));
+    }
+    let list = RuleList {
+        // What `last` means is another thing once the rules are.
+        generation: asked.generation.is_none().then_some(view.generation),
+        rules: rules.to_documents(),
+        settings: Some(settings),
+    };
+    Ok((list, told))
+}
+
+/// What is wrong with the daemon itself.
+pub(super) fn trouble(view: &View) -> Option<String> {
+    let undone = view.pending.as_ref().filter(|pending| pending.undone);
+    let undone = undone.map(|pending| {
+        format!(
+            "nobody confirmed the change to generation {} by {}: the rules before it run, not those \
+             of the configuration; change its files and reload, or mcr confirm",
+            pending.generation, pending.by
+        )
+    });
+    undone.or_else(|| view.unsaved.as_deref().map(str::to_owned))
+}
+
+pub(super) fn pending(pending: &view::Pending) -> Option<PendingChange> {
+    let left_ns = pending
+        .deadline_ns
+        .saturating_sub(sys::clock::boottime_ns());
+    let left = Duration::from_nanos(left_ns);
+    let until = (SystemTime::now() + left).duration_since(SystemTime::UNIX_EPOCH);
+    (!pending.undone).then(|| PendingChange {
+        generation: pending.generation,
+        by: pending.by.clone(),
+        message: pending.message.clone(),
+        until: until.map_or(0, |until| until.as_secs()),
+        seconds: left.as_secs_f64().ceil() as u64,
+    })
+}

@@ -1,0 +1,129 @@
+//! Writes what runs into the configuration that the daemon reads. Only what is named is touched; a file is
+//! replaced whole or stays as it was.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use config::{ConfigErrors, ConfigFile, rewrite};
+
+use crate::config_files::texts;
+use crate::error::DaemonError;
+
+/// Why the configuration is not written.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Read(#[from] DaemonError),
+    /// What is there makes no sense.
+    #[error("the configuration cannot be used as it is:\n{0}")]
+    Unusable(ConfigErrors),
+    /// What would be there makes none.
+    #[error("{0}")]
+    Refused(ConfigErrors),
+    /// Somebody else was there.
+    #[error("somebody else edited it meanwhile; repeat it with --save")]
+    Edited,
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The configuration as it was before a change.
+#[derive(Debug)]
+pub struct Configuration {
+    main: PathBuf,
+    files: Vec<ConfigFile>,
+}
+
+impl Configuration {
+    /// Reads it, and finds out whether it can be written back.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn read(main: &Path) -> Result<Self, SaveError> {
+        let files = texts(main)?;
+        rewrite(&files, &[]).map_err(SaveError::Unusable)?;
+        let directory = main.parent().unwrap_or(Path::new("/"));
+        let main = main.to_owned();
+        match try_to_write(directory) {
+            Ok(()) => Ok(Self { main, files }),
+            Err(source) => Err(SaveError::Write { path: main, source }),
+        }
+    }
+
+    /// The main file.
+    #[must_use]
+    pub fn main(&self) -> &Path {
+        &self.main
+    }
+
+    /// Replaces the files that `rewritten` makes others of.
+    ///
+    /// # Errors
+    /// Why they stay as they were.
+    pub fn replace(
+        &self,
+        rewritten: impl FnOnce(&[ConfigFile]) -> Result<Vec<ConfigFile>, ConfigErrors>,
+    ) -> Result<(), SaveError> {
+        let written = rewritten(&self.files).map_err(SaveError::Refused)?;
+        if texts(&self.main)? != self.files {
+            return Err(SaveError::Edited);
+        }
+        for file in written {
+            let path = Path::new(&file.name);
+            replace(path, &file.text).map_err(|source| SaveError::Write {
+                path: path.to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds out whether files can be made in a directory.
+fn try_to_write(directory: &Path) -> io::Result<()> {
+    let path = directory.join(format!(".mcr-{}", std::process::id()));
+    File::create(&path)?;
+    fs::remove_file(&path)
+}
+
+/// Puts a file with this text in the place of another, whole; it belongs to whom the other did.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // Where a link leads, the file there is meant.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // A hidden file is none of the configuration's.
+    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let written = write(&new, text, fs::metadata(&path).ok());
+    let replaced = written.and_then(|()| fs::rename(&new, &path));
+    if replaced.is_err() {
+        // What failed matters more than what cannot be taken away.
+        let _ = fs::remove_file(&new);
+    }
+    replaced?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+fn write(path: &Path, text: &str, like: Option<fs::Metadata>) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    if let Some(like) = &like {
+        fchown(&file, Some(like.uid()), Some(like.gid()))?;
+    }
+    let mode = like.map_or(0o644, |like| like.mode() & 0o7777);
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.sync_all()
+}

@@ -1,0 +1,281 @@
+//! The rule sets that people made last, each as a packed configuration file that `mcr check` reads. They
+//! are written by a thread that nobody waits for: a change costs what it says, a file what all of it says.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::reply::ChangeRecord;
+use config::{Config, Settings};
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use rules::ruleset::{Policy, RuleSet};
+
+use crate::abort_on_panic::AbortOnPanic;
+use crate::core::export;
+
+/// How many are kept.
+const KEPT: usize = 50;
+
+/// How much longer than it worked the thread rests: a quarter of one core at most is its.
+const REST: u32 = 3;
+
+/// How long a daemon that ends waits for what is not written yet.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The sets that are kept, below a directory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Generations {
+    directory: PathBuf,
+    waiting: Arc<(Mutex<BTreeMap<u64, Waiting>>, Condvar)>,
+}
+
+/// A set that is not written yet.
+#[derive(Clone, Debug)]
+struct Waiting {
+    record: ChangeRecord,
+    rules: Arc<RuleSet>,
+    settings: Arc<Settings>,
+}
+
+impl Waiting {
+    /// The file: what it is stands in its first line.
+    fn text(&self) -> io::Result<String> {
+        let head = serde_json::to_string(&self.record)?;
+        Ok(format!("# {head}\n{}", export(&self.rules, &self.settings)))
+    }
+}
+
+impl Generations {
+    /// Keeps them below an instance's directory, from now on.
+    pub(crate) fn start(directory: &Path) -> io::Result<Self> {
+        let generations = Self {
+            directory: directory.join("generations"),
+            ..Self::default()
+        };
+        let directory = &generations.directory;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+        let writer = generations.clone();
+        let thread = thread::Builder::new().name("generations".to_owned());
+        thread.spawn(move || {
+            let _guard = AbortOnPanic;
+            sys::capability::stand_back();
+            writer.write_all();
+        })?;
+        Ok(generations)
+    }
+
+    /// Keeps the set that a change led to.
+    pub(crate) fn keep(
+        &self,
+        record: &ChangeRecord,
+        rules: &Arc<RuleSet>,
+        settings: &Arc<Settings>,
+    ) {
+        let record = ChangeRecord {
+            what: String::new(),
+            left_out: 0,
+            ..record.clone()
+        };
+        let set = Waiting {
+            rules: Arc::clone(rules),
+            settings: Arc::clone(settings),
+            record,
+        };
+        let mut waiting = self.waiting();
+        waiting.insert(set.record.generation, set);
+        while waiting.len() > KEPT {
+            waiting.pop_first();
+        }
+        self.waiting.1.notify_all();
+    }
+
+    /// Waits until all is written, but not for long.
+    pub(crate) fn finish(&self) {
+        let written = &self.waiting.1;
+        let done = written.wait_timeout_while(self.waiting(), PATIENCE, |left| !left.is_empty());
+        drop(done);
+    }
+
+    /// What each kept set is, the oldest first.
+    pub(crate) fn list(&self) -> Vec<ChangeRecord> {
+        let files = self.files().into_iter();
+        let mut records: BTreeMap<u64, ChangeRecord> = files
+            .filter_map(|(number, path)| Some((number, head(&path)?)))
+            .collect();
+        let waiting = self.waiting();
+        records.extend(
+            waiting
+                .iter()
+                .map(|(number, set)| (*number, set.record.clone())),
+        );
+        let old = records.len().saturating_sub(KEPT);
+        records.into_values().skip(old).collect()
+    }
+
+    /// The text of a kept set.
+    pub(crate) fn text(&self, number: u64) -> io::Result<String> {
+        let waiting = self.waiting().get(&number).cloned();
+        match waiting {
+            Some(set) => set.text(),
+            None => text(fs::read(self.path(number))?),
+        }
+    }
+
+    /// The rules and settings of a kept set.
+    pub(crate) fn load(&self, number: u64) -> io::Result<Config> {
+        let file = config::ConfigFile {
+            name: format!("generation {number}"),
+            text: self.text(number)?,
+        };
+        // What ran was permitted.
+        let policy = Policy {
+            allow_link_local: Some(true),
+        };
+        Config::load(&[file], policy).map_err(io::Error::other)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Waiting>> {
+        self.waiting
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_all(&self) -> ! {
+        let mut is_told = false;
+        loop {
+            let set = {
+                let empty = |waiting: &mut BTreeMap<u64, Waiting>| waiting.is_empty();
+                let some = self.waiting.1.wait_while(self.waiting(), empty);
+                let some = some.unwrap_or_else(PoisonError::into_inner);
+                some.first_key_value()
+                    .map(|(number, set)| (*number, set.clone()))
+            };
+            let Some((number, set)) = set else { continue };
+            let begun = Instant::now();
+            match self.write(number, &set) {
+                Ok(()) => is_told = false,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        let path = self.directory.display();
+                        tracing::warn!("{path}: cannot keep a rule set: {error}; make room there");
+                    }
+                    // It stays where it can be asked for.
+                    thread::sleep(Duration::from_secs(1));
+                    continue;
+                }
+            }
+            self.waiting().remove(&number);
+            self.waiting.1.notify_all();
+            thread::sleep((begun.elapsed() * REST).min(Duration::from_secs(1)));
+        }
+    }
+
+    fn write(&self, number: u64, set: &Waiting) -> io::Result<()> {
+        let new = self.directory.join(".new");
+        let mut packed = GzEncoder::new(File::create(&new)?, Compression::fast());
+        packed.write_all(set.text()?.as_bytes())?;
+        packed.finish()?.sync_all()?;
+        fs::rename(&new, self.path(number))?;
+        let files = self.files();
+        let old = files.len().saturating_sub(KEPT);
+        for (_, path) in files.into_iter().take(old) {
+            fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{number}.toml.gz"))
+    }
+
+    fn files(&self) -> BTreeMap<u64, PathBuf> {
+        let entries = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let files = entries.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some((name.strip_suffix(".toml.gz")?.parse().ok()?, entry.path()))
+        });
+        files.collect()
+    }
+}
+
+fn head(path: &Path) -> Option<ChangeRecord> {
+    let mut line = String::new();
+    let text = BufReader::new(MultiGzDecoder::new(File::open(path).ok()?));
+    text.take(64 << 10).read_line(&mut line).ok()?;
+    serde_json::from_str(line.strip_prefix("# ")?).ok()
+}
+
+/// The text of a file, which may be packed.
+pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
+    let bytes = match bytes.starts_with(&[0x1f, 0x8b]) {
+        false => bytes,
+        true => {
+            let mut text = Vec::new();
+            MultiGzDecoder::new(&bytes[..])
+                .take(TEXT_MAX)
+                .read_to_end(&mut text)?;
+            text
+        }
+    };
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Bytes of a text, packed by whoever likes.
+const TEXT_MAX: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(generations: &Generations, number: u64) {
+        let record = ChangeRecord {
+            generation: number,
+            what: "+ much\n".to_owned(),
+            ..ChangeRecord::default()
+        };
+        let settings = Settings {
+            allow_link_local: number % 2 == 0,
+            ..Settings::default()
+        };
+        generations.keep(&record, &Arc::default(), &settings.into());
+    }
+
+    #[test]
+    fn the_last_are_kept_and_read_back_before_and_after_they_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let generations = Generations::start(directory.path()).unwrap();
+        for number in 1..=60 {
+            keep(&generations, number);
+            assert_eq!(
+                generations.load(number).unwrap().settings.allow_link_local,
+                number % 2 == 0
+            );
+            generations.finish();
+        }
+        for generations in [generations, Generations::start(directory.path()).unwrap()] {
+            let kept = generations.list().into_iter();
+            let kept: Vec<u64> = kept.map(|record| record.generation).collect();
+            assert!(kept.iter().copied().eq(11..=60), "{kept:?}");
+            assert!(generations.load(60).unwrap().settings.allow_link_local);
+            assert!(!generations.load(11).unwrap().settings.allow_link_local);
+            assert_eq!(
+                generations.text(1).unwrap_err().kind(),
+                io::ErrorKind::NotFound
+            );
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A change that undoes itself unless somebody confirms it, written down before it is made: whoever finds
+//! it afterwards knows what ran before, and until when it may stay.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::reply::By;
+use serde::{Deserialize, Serialize};
+use sys::clock::boottime_ns;
+
+use super::running::Running;
+use crate::author::Author;
+
+/// A change that waits to be confirmed, or was undone though the files still say it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Pending {
+    /// Of the rules after it.
+    pub(crate) generation: u64,
+    pub(crate) by: By,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    /// Whether it is to be written into the configuration once it is confirmed.
+    pub(crate) save: bool,
+    /// The boot in which it was made.
+    boot: String,
+    /// By `CLOCK_BOOTTIME`, which nobody sets.
+    pub(crate) deadline_ns: u64,
+    /// The rules of this host before it, and the settings.
+    pub(crate) before: Running,
+    /// What the configuration files were then.
+    files: String,
+    /// Whether it is undone.
+    pub(crate) undone: bool,
+    /// Whether this process did that at its start.
+    #[serde(skip)]
+    pub(crate) undone_now: bool,
+}
+
+impl Pending {
+    pub(crate) fn new(
+        author: &Author,
+        within: Duration,
+        (generation, before): (u64, Running),
+        files: String,
+    ) -> Self {
+        Self {
+            generation,
+            by: author.by.clone(),
+            message: author.message.clone(),
+            save: author.save,
+            boot: boot(),
+            deadline_ns: boottime_ns() + within.as_nanos() as u64,
+            before,
+            files,
+            undone: false,
+            undone_now: false,
+        }
+    }
+
+    /// How long it may still wait: not at all in another boot.
+    pub(crate) fn left(&self) -> Duration {
+        match self.boot == boot() {
+            true => Duration::from_nanos(self.deadline_ns.saturating_sub(boottime_ns())),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// What a daemon begins with that finds it: what ran, while it waits; else what ran before, with what
+    /// the fleet had.
+    pub(crate) fn first(&self, running: Option<Running>) -> Running {
+        match running {
+            Some(mut running) if !self.undone => {
+                running.forget_configured();
+                running
+            }
+            running => {
+                let mut before = self.before.clone();
+                let generation = running.as_ref().map_or(0, |running| running.generation);
+                before.generation = before.generation.max(generation);
+                let now = running.map(|running| running.rules).unwrap_or_default();
+                let fleet = now.into_iter().filter(|rule| rule.share.is_some());
+                before.rules.extend(fleet);
+                before
+            }
+        }
+    }
+
+    /// Whether the configuration is not what it was when it was made.
+    pub(crate) fn is_overtaken_by(&self, files: &str) -> bool {
+        self.files != files
+    }
+
+    /// Reads what an earlier process left; what cannot be read is told.
+    pub(crate) fn load(directory: &Path) -> Option<Self> {
+        let path = path(directory);
+        let read = fs::read(&path).map(|text| serde_json::from_slice(&text));
+        match read {
+            Ok(Ok(pending)) => Some(pending),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "{}: cannot be understood; not gone by", path.display());
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "{}: cannot be read; not gone by", path.display());
+                None
+            }
+        }
+    }
+
+    /// Writes it down so that it is there after the power failed.
+    pub(crate) fn store(&self, directory: &Path) -> io::Result<()> {
+        let (path, new) = (path(directory), directory.join("pending.new"));
+        let mut open = OpenOptions::new();
+        let open = open.write(true).create(true).truncate(true).mode(0o600);
+        let written = open.open(&new).and_then(|mut file| {
+            file.write_all(&serde_json::to_vec(self)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(directory)?.sync_all()
+        });
+        written.map_err(|error| {
+            let _ = fs::remove_file(&new);
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })
+    }
+
+    /// Forgets it for good.
+    pub(crate) fn remove(directory: &Path) -> io::Result<()> {
+        match fs::remove_file(path(directory)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => File::open(directory)?.sync_all(),
+        }
+    }
+}
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join("pending.json")
+}
+
+fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use config::Settings;
+    use rules::ruleset::RuleSet;
+
+    use super::*;
+
+    #[test]
+    fn it_waits_as_long_as_it_says_and_in_no_other_boot() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Pending::load(directory.path()).is_none());
+        let before = Running::new(7, &RuleSet::default(), &Settings::default());
+        let within = Duration::from_secs(60);
+        let files = "as they are".to_owned();
+        let made = Pending::new(&Author::default(), within, (8, before.clone()), files);
+        made.store(directory.path()).unwrap();
+        let mut read = Pending::load(directory.path()).unwrap();
+        assert_eq!((read.generation, &read.before), (8, &before));
+        assert!(read.left() <= within && read.left() > within / 2);
+        assert!(read.is_overtaken_by("") && !read.is_overtaken_by("as they are"));
+        read.deadline_ns = 1;
+        assert_eq!(read.left(), Duration::ZERO);
+        read.deadline_ns = u64::MAX;
+        assert!(read.left() > within);
+        read.boot = "another".to_owned();
+        assert_eq!(read.left(), Duration::ZERO);
+        Pending::remove(directory.path()).unwrap();
+        Pending::remove(directory.path()).unwrap();
+        assert!(Pending::load(directory.path()).is_none());
+        fs::write(path(directory.path()), "{").unwrap();
+        assert!(Pending::load(directory.path()).is_none());
+    }
+}
