@@ -255,10 +255,15 @@ macro_rules! requests {
         $name:ident($($arg:ident: $type:ty),*) -> $reply:ty = $method:ident $path:expr $(, $body:ident)?;
     )+) => {
         impl Client {
-            $($(#[$about])+ pub async fn $name(&self, $($arg: $type),*) -> Result<$reply, Error> {
-                let path = $path;
-                self.read(Method::$method, path.as_ref(), requests!(@body $($body)?)).await
-            })+
+            $(
+                $(#[$about])+
+                ///
+                /// One connection for one request and its answer.
+                pub async fn $name(&self, $($arg: $type),*) -> Result<$reply, Error> {
+                    let path = $path;
+                    self.read(Method::$method, path.as_ref(), requests!(@body $($body)?)).await
+                }
+            )+
         }
     };
     (@body) => { None::<&()> };

@@ -16,7 +16,7 @@ use rules::joins::{JOINED_GROUPS_MAX, groups_too_many};
 use rules::net::{Ports, Prefix};
 use rules::rule::Rule;
 
-use super::keys::keys;
+use super::inputs::keys;
 use super::{InputView, Join, RuleView};
 use crate::table::{DownReason, Output, OutputState, RouteKey};
 

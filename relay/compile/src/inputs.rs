@@ -1,12 +1,14 @@
-//! What can be said of a rule's inputs and of joins on this host: their interfaces, what is joined for
-//! them, and why nothing may arrive.
+//! What can be said of a rule's inputs and of joins on this host: their interfaces and keys, what is
+//! joined for them, and why nothing may arrive.
 
 use config::StaticJoin;
 use rules::endpoint::Endpoint;
 use rules::joins::groups_too_many;
+use rules::net::Prefix;
 
 use super::{InputView, Join, Links, address, ipv6_is_off, link_down};
 use crate::host::{Host, Interface};
+use crate::table::RouteKey;
 
 /// What is joined for each of `joins`, and how it stands on this host.
 #[must_use]
@@ -91,4 +93,25 @@ fn takers(endpoint: &Endpoint, link: &Interface, host: &Host) -> Vec<String> {
         takers.push("the kernel's multicast routing".to_owned());
     }
     takers
+}
+
+/// One key for each interface, of an input that is no group each of its addresses, and source.
+pub(super) fn keys(endpoint: &Endpoint, input: &InputView) -> Vec<RouteKey> {
+    let sources: Vec<Option<Prefix>> = if endpoint.sources.is_empty() {
+        vec![None]
+    } else {
+        endpoint.sources.iter().copied().map(Some).collect()
+    };
+    let key = |(ingress, groups), source: &Option<Prefix>| RouteKey {
+        ingress,
+        groups,
+        ports: endpoint.ports,
+        source: *source,
+    };
+    let groups = input.interfaces.iter().filter(|_| endpoint.is_multicast());
+    let groups = groups.map(|link| (*link, endpoint.destination));
+    let addresses = input.addresses.iter();
+    let places = groups.chain(addresses.map(|(link, address)| (*link, Prefix::host(*address))));
+    let pairs = places.flat_map(|place| sources.iter().map(move |source| key(place, source)));
+    pairs.collect()
 }

@@ -3,13 +3,11 @@
 use std::iter::repeat_n;
 
 use rules::demand::Listening;
-use rules::endpoint::Endpoint;
-use rules::net::Prefix;
 use rules::rule::Rule;
 
 use super::RuleView;
 use super::demand::{self, Keyed};
-use super::view::InputView;
+use super::inputs::keys;
 use crate::table::{FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey};
 
 /// What packets of a rule's inputs are to obey.
@@ -94,25 +92,4 @@ pub(super) fn route_keys(rule: &Rule, view: &RuleView) -> impl Iterator<Item = R
     let inputs = inputs.filter(|_| view.placement.serves);
     let keys = inputs.flat_map(|(endpoint, input)| keys(endpoint, input));
     keys.chain(view.divided.iter().copied())
-}
-
-/// One key for each interface, of an input that is no group each of its addresses, and source.
-pub(super) fn keys(endpoint: &Endpoint, input: &InputView) -> Vec<RouteKey> {
-    let sources: Vec<Option<Prefix>> = if endpoint.sources.is_empty() {
-        vec![None]
-    } else {
-        endpoint.sources.iter().copied().map(Some).collect()
-    };
-    let key = |(ingress, groups), source: &Option<Prefix>| RouteKey {
-        ingress,
-        groups,
-        ports: endpoint.ports,
-        source: *source,
-    };
-    let groups = input.interfaces.iter().filter(|_| endpoint.is_multicast());
-    let groups = groups.map(|link| (*link, endpoint.destination));
-    let addresses = input.addresses.iter();
-    let places = groups.chain(addresses.map(|(link, address)| (*link, Prefix::host(*address))));
-    let pairs = places.flat_map(|place| sources.iter().map(move |source| key(place, source)));
-    pairs.collect()
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use api::request::RULES_MAX;
 use compile::placement::{PathChoice, Support};
 use compile::table::Table;
-use config::Config;
+use config::{Config, FleetSettings};
 use dataplane::Capacity;
 use dataplane::features::{Feature, Features};
 use host::backlog::{self, Backlog};
@@ -148,13 +148,7 @@ fn assemble(
     let supervisor = Supervisor {
         own_files,
         options: options.clone(),
-        identity: Identity {
-            instance: instance.name().to_owned(),
-            host: host_name::own(),
-            started: Instant::now(),
-            config: config_files::main_file(options.config.as_deref()),
-            fleet: fleet_settings.as_ref().map(|fleet| fleet.name.clone()),
-        },
+        identity: identity(options, instance, fleet_settings.as_ref()),
         fleet_settings,
         fleet: None,
         core: startup.core(support.clone(), options.policy()),
@@ -205,6 +199,16 @@ fn assemble(
         features,
     };
     Ok((supervisor, handles))
+}
+
+fn identity(options: &Options, instance: &Instance, fleet: Option<&FleetSettings>) -> Identity {
+    Identity {
+        instance: instance.name().to_owned(),
+        host: host_name::own(),
+        started: Instant::now(),
+        config: config_files::main_file(options.config.as_deref()),
+        fleet: fleet.map(|fleet| fleet.name.clone()),
+    }
 }
 
 fn begin_to_open(

@@ -99,7 +99,7 @@ impl Features {
             Feature::UdpSegment => Some(sys::udp::option::has_segmentation()),
             Feature::IoUring => Uring::new(1, true).ok().map(|uring| uring.is_ring()),
             Feature::PacketFanout => sockets.map(|found| found.fanout),
-            Feature::Landlock => Some(sys::fence::has_landlock()),
+            Feature::Landlock => Some(sys::sandbox::has_landlock()),
         };
         Self(
             Feature::ALL

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use compile::table::RouteKey;
-use sys::udp::deaf;
+use sys::udp::null_socket;
 
 /// Ports that are kept quiet at most: each takes a socket.
 const PORTS_MAX: usize = 4096;
@@ -61,7 +61,7 @@ impl Quiet {
 }
 
 fn open((interface, address, port): Place) -> Option<OwnedFd> {
-    match deaf::open(interface, address, port) {
+    match null_socket::open(interface, address, port) {
         Ok(socket) => Some(socket),
         Err(error) => {
             if error.kind() != io::ErrorKind::AddrInUse {

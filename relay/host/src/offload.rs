@@ -1,10 +1,10 @@
 //! Interfaces on which GRO joins packets before they are relayed (`rx-udp-gro-forwarding`): switched on
 //! where the configuration asks for it, and where it says nothing and nobody else is concerned
-//! (`unasked.rs`); back at the end. What was already on is left alone.
+//! (`gro_policy.rs`); back at the end. What was already on is left alone.
 
+mod gro_policy;
 #[cfg(test)]
 mod tests;
-mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -113,7 +113,7 @@ impl Offload {
         let mut decided = self.unasked.iter().flatten();
         let is_otherwise = decided.any(|(index, judgement)| {
             let link = host.interfaces.get(index);
-            let may = link.is_some_and(|link| unasked::obstacle(link, host).is_none());
+            let may = link.is_some_and(|link| gro_policy::obstacle(link, host).is_none());
             may != judgement.merge
         });
         if !is_otherwise && !std::mem::take(&mut self.is_stale) {
@@ -143,13 +143,13 @@ impl Offload {
                 return None;
             }
             let interface = link.name.clone();
-            let (merge, reason) = match unasked::obstacle(link, host) {
+            let (merge, reason) = match gro_policy::obstacle(link, host) {
                 None => (
                     true,
                     format!("{PAYS}; {GAIN}; gro = \"off\" in [daemon] leaves it as it is"),
                 ),
-                Some(unasked::Why::Nothing) => return None,
-                Some(unasked::Why::Other(why)) => (
+                Some(gro_policy::Why::Nothing) => return None,
+                Some(gro_policy::Why::Other(why)) => (
                     false,
                     format!("{why}; gro = \"auto\" in [interface.{interface}] merges all the same"),
                 ),

@@ -5,7 +5,6 @@ pub mod capability;
 pub mod clock;
 pub mod descriptor;
 pub mod ethtool;
-pub mod fence;
 #[cfg(feature = "test-support")]
 pub mod frame_socket;
 pub mod group_socket;
@@ -16,6 +15,7 @@ pub mod memory;
 pub mod netns;
 pub mod packet_socket;
 pub mod routed_socket;
+pub mod sandbox;
 pub mod shared_memory;
 pub mod sniffer;
 pub mod socket_lookup;

@@ -7,8 +7,8 @@
     reason = "setsockopt, bind, sendmmsg and recvmmsg take raw pointers"
 )]
 
-pub mod deaf;
 pub mod frame;
+pub mod null_socket;
 pub mod option;
 pub mod receive;
 pub mod send;

@@ -131,7 +131,7 @@ fn run() -> Result<(), Error> {
     let mut worker = Worker::new(channel, shared, means)?;
     sys::capability::renounce_all().map_err(system("giving up capabilities"))?;
     // A kernel without the means is no reason not to forward.
-    if let Err(error) = sys::fence::close(means.landlock) {
+    if let Err(error) = sys::sandbox::close(means.landlock) {
         tracing::warn!("worker: cannot be fenced in: {error}");
     }
     worker.relay().inspect_err(|error| {

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .and_then(|listener| {
             let most = daemon::fd_holder::room();
             // A kernel without the means is no reason to let memberships end.
-            let _ = sys::fence::close(true);
+            let _ = sys::sandbox::close(true);
             daemon::fd_holder::serve(&listener, PATIENCE, most)
         });
     kept.map(|()| ExitCode::SUCCESS).map_err(|error| {

@@ -118,14 +118,11 @@ impl ActiveTable {
         let Some(read) = self.read(bytes, (&packet, tap.interface), fragments, counts) else {
             return Ok(());
         };
-        let Read {
-            datagram,
-            found,
-            is_unknown,
-            name,
-        } = read;
+        let datagram = read.datagram;
         let packets = u64::from(datagram.packets());
-        let mut found = found.and_then(|index| Some((index, self.route(index)?)));
+        let mut found = read
+            .found
+            .and_then(|index| Some((index, self.route(index)?)));
         let mut answer = None;
         if found.is_none() && self.answered {
             answer = self.answer(&datagram, context);
@@ -142,7 +139,7 @@ impl ActiveTable {
             Verdict::Dropped(DropReason::Malformed)
         } else if self.own.contains(&datagram.source) {
             Verdict::Dropped(DropReason::OwnSource)
-        } else if is_unknown {
+        } else if read.is_unknown {
             Verdict::Dropped(DropReason::FragmentUnknown)
         } else if packet.whole_length.is_some() {
             counts.lost += packets;
@@ -155,7 +152,7 @@ impl ActiveTable {
                 let clock = &mut counts.clock;
                 return self.execute_segments(sender, context, taken, (watches, samples, clock));
             }
-            line.verdict((&datagram, bytes), (fragments, name), context)
+            line.verdict((&datagram, bytes), (fragments, read.name), context)
         } else {
             Verdict::Forwarded
         };
