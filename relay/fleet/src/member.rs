@@ -240,6 +240,12 @@ impl Member {
     }
 
     fn note(&mut self, input: Input) {
+        if matches!(
+            input,
+            Input::Listed { .. } | Input::Changed { .. } | Input::BeatSeen { .. }
+        ) {
+            self.book.watch_goes_on(self.now);
+        }
         match input {
             Input::Listed {
                 cluster,
@@ -284,7 +290,8 @@ impl Member {
                 self.news += u64::from(self.etcd_reachable != reachable);
                 self.etcd_reachable = reachable;
             }
-            Input::WatchLost | Input::Tick => {}
+            Input::WatchLost => self.book.doubt(),
+            Input::Tick => {}
         }
     }
 

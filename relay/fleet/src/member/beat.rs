@@ -29,8 +29,9 @@ pub(super) struct OwnBeat {
     unsettled: BTreeSet<Vec<BeatMonitor>>,
     sent: VecDeque<Sent>,
     number: u64,
-    /// Number of the last one of this process that is known to be written in this session; 0: none.
-    written: u64,
+    /// No beat of this session with a lower number can be written any more, or with this one. `None`: a
+    /// former process began it.
+    settled: Option<u64>,
     next: u64,
     /// Sending time of the newest beat that counts.
     acked: Option<u64>,
@@ -65,6 +66,11 @@ impl OwnBeat {
         };
     }
 
+    /// The next beat is due at once.
+    pub(super) fn hasten(&mut self) {
+        self.next = 0;
+    }
+
     /// This relay's own entry is to be written again: what stands there is not it.
     pub(super) fn write_entry_anew(&mut self) {
         self.entry = None;
@@ -75,6 +81,7 @@ impl OwnBeat {
         if self.in_force.is_none() {
             self.in_force = Some(Vec::new());
         }
+        self.settled = Some(self.number);
         self.until = self.until.max(sent + counts_for);
         let gap = self.acked.is_none_or(|acked| sent > acked + counts_for / 2);
         if gap {
@@ -91,11 +98,6 @@ impl OwnBeat {
     /// Since when etcd has answered without a gap; `None` if it does not answer at `now`.
     pub(super) fn answered_since(&self, now: u64) -> Option<u64> {
         (now < self.until).then_some(self.acked_since)
-    }
-
-    /// Revision of the last beat that is known to be written.
-    pub(super) const fn modified(&self) -> u64 {
-        self.modified
     }
 
     /// The lists of monitors of which one is in force; empty if that is not known. One that is empty
@@ -226,7 +228,6 @@ impl Member {
 
     fn beat_stands(&mut self, sent: Sent, revision: u64) {
         self.beat.settle(revision, Some(sent.monitors));
-        self.beat.written = sent.number;
         let key = self.beat_key(&self.config.relay);
         self.book.refused.remove(&key);
         let at = if faulty!(self, CountFromAnswer) {
@@ -236,6 +237,7 @@ impl Member {
         };
         let counts_for = self.config.hold_ns - self.margin();
         self.beat.confirmed(at, counts_for, self.now);
+        self.book.believe(sent.at);
         if let Some(entry) = sent.entry {
             self.learn_own(
                 Key::Relay(self.config.relay.clone()),
@@ -272,9 +274,9 @@ impl Member {
             }
         };
         let ours = beat.process == self.config.process;
-        if self.beat.written > 0 && !(ours && beat.number > self.beat.written) {
-            // Nobody else writes in this session, and no beat comes back: its number is that of another
-            // session, in what etcd held at another time.
+        let was_settled = |number| ours && beat.number > number;
+        if !self.beat.settled.is_none_or(was_settled) {
+            // Its session has the same number in what etcd held at another time.
             return self.went_back();
         }
         let is_it = |sent: &Sent| ours && sent.number == beat.number;

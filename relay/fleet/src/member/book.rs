@@ -34,6 +34,11 @@ pub(super) struct Book {
     pub(super) current: Option<Known<Current>>,
     /// Keys that are not believed, and why.
     pub(super) refused: BTreeMap<String, String>,
+    /// Whether etcd is the one that it was is known by the first beat sent after this that stands; 0: it
+    /// is known. The watch broke, and has not told anything yet: the end of time.
+    doubt: u64,
+    /// Shares that were told meanwhile, and when: they open once a later beat stands.
+    doubted: BTreeMap<String, u64>,
 }
 
 impl Book {
@@ -48,7 +53,34 @@ impl Book {
             drained: BTreeMap::new(),
             current: None,
             refused: BTreeMap::new(),
+            doubt: 0,
+            doubted: BTreeMap::new(),
         }
+    }
+
+    /// The watch broke: what it tells next may be of another etcd, with sessions of the same numbers.
+    pub(super) fn doubt(&mut self) {
+        self.doubt = u64::MAX;
+    }
+
+    /// The watch tells something at `now`.
+    pub(super) fn watch_goes_on(&mut self, now: u64) {
+        self.doubt = self.doubt.min(now);
+    }
+
+    /// Whether what a share's key says may be of another etcd.
+    pub(super) fn is_doubted(&self, share: &str) -> bool {
+        self.doubted.contains_key(share)
+    }
+
+    /// A beat that was sent at `sent` follows all that was known then.
+    pub(super) fn believe(&mut self, sent: u64) {
+        if sent > self.doubt {
+            self.doubt = 0;
+        }
+        let before = self.doubted.len();
+        self.doubted.retain(|_, told| *told >= sent);
+        self.share_changes += u64::from(self.doubted.len() != before);
     }
 
     /// One that knows nothing.
@@ -284,6 +316,12 @@ impl Member {
     /// Takes a key that was read or that this relay wrote.
     pub(super) fn learn(&mut self, kv: &KeyValue) {
         self.news += 1;
+        if self.book.doubt > 0
+            && let Ok(Key::Share(share)) = self.config.keys.parse(&kv.key)
+        {
+            self.book.doubted.insert(share, self.now);
+            self.beat.hasten();
+        }
         match self.book.put(kv) {
             Ok(is_news) => {
                 self.stale |= is_news;

@@ -24,8 +24,6 @@ struct Basis {
     deadline: u64,
     session: SessionNumber,
     going: bool,
-    /// Whether etcd answers, and the revision of the last beat that it took.
-    beat: (bool, u64),
     handing: Vec<String>,
     /// Changes so far of who holds what, of the rules, and of what is to be prepared.
     changes: [u64; 3],
@@ -40,16 +38,6 @@ impl Gates {
             installing: None,
             basis: None,
         }
-    }
-
-    /// Whether the gate of a share is not shut for good.
-    pub(super) fn was_open(&self, share: &str) -> bool {
-        self.until(share) > 0
-    }
-
-    /// Whether any gate is open.
-    pub(super) fn any_open(&self, now: u64) -> bool {
-        self.until.values().any(|until| *until > now)
     }
 
     pub(super) fn until(&self, share: &str) -> u64 {
@@ -86,7 +74,6 @@ impl Member {
             deadline: self.deadline(),
             session: self.session.number,
             going: self.session.going,
-            beat: (self.now < self.beat.until, self.beat.modified()),
             handing: self.handover.handing().cloned().collect(),
             changes: [self.book.share_changes, self.rules.changes, self.plan.made],
         }
@@ -114,13 +101,8 @@ impl Member {
         // Left open by a process whose policy was another.
         let too_far = before > deadline.max(self.now + self.config.hold_ns);
         let before = if too_far { 0 } else { before };
-        // What was told of it since etcd took the last beat, the next one confirms: until then promises
-        // keep open what is open.
-        let etcd_answers = self.now < self.beat.until;
-        let is_confirmed = { self.holds(share) }.is_some_and(|at| at <= self.beat.modified());
-        if self.rules.installed.contains(share)
-            && (etcd_answers || is_confirmed || before > self.now)
-        {
+        let may_open = before > self.now || !self.book.is_doubted(share);
+        if self.rules.installed.contains(share) && may_open {
             return deadline.max(before);
         }
         before

@@ -58,20 +58,23 @@ impl HandOver {
         self.handing.entry(share.to_owned()).or_insert(handing);
     }
 
-    /// A former process may have been giving away what it had shut: that is settled first.
+    /// What a former process left shut it may have been giving away, or others may have it: that is settled
+    /// first. Whether there is anything.
     pub(super) fn settle_inherited(
         &mut self,
         gates: &Gates,
         book: &Book,
         me: &str,
         session: SessionNumber,
-    ) {
+        now: u64,
+    ) -> bool {
         for (share, known) in &book.shares {
             let own = known.value.relay == me && known.value.session == session;
-            if own && !gates.was_open(share) {
+            if own && gates.until(share) <= now {
                 self.settle_later(share, known.modified);
             }
         }
+        !self.handing.is_empty()
     }
 }
 
@@ -124,7 +127,8 @@ impl Member {
 
     pub(super) fn hand_over(&mut self) {
         self.drop_settled();
-        if self.session.phase != PhaseName::Joined || self.now >= self.beat.until {
+        let joined = self.session.phase == PhaseName::Joined && !self.session.rests(self.waited);
+        if !joined || self.now >= self.beat.until {
             return;
         }
         self.choose_handed();

@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) rival: Option<u64>,
     /// Not before this time is anything asked of etcd again.
     retry: u64,
-    /// Until when it rests after a backup was restored, by [`Member::waited`].
+    /// Until when it rests where a backup was restored, or may have been, by [`Member::waited`].
     rests_until: u64,
     busy: bool,
 }
@@ -52,6 +52,10 @@ impl State {
         self.cluster.is_some_and(|known| known != cluster)
     }
 
+    pub(super) fn rests(&self, waited: u64) -> bool {
+        waited < self.rests_until
+    }
+
     pub(super) fn has_begun(&self) -> bool {
         self.number != 0
     }
@@ -69,13 +73,15 @@ impl Member {
             return;
         };
         let number = kept.session;
-        // Where all gates have run out, others may have taken the shares since, though an etcd that was
-        // restored does not say so: the session is ended and another begun.
-        let is_open = self.gates.any_open(self.now);
-        if is_open && own.created == number && revision >= own.modified {
+        if own.created == number && revision >= own.modified {
             self.begin(number, own.modified);
-            self.handover
-                .settle_inherited(&self.gates, &self.book, &self.config.relay, number);
+            let (relay, now) = (&self.config.relay, self.now);
+            let handover = &mut self.handover;
+            if handover.settle_inherited(&self.gates, &self.book, relay, number, now) {
+                // If etcd was restored, it does not say who has taken that since: they get the time to
+                // see it.
+                self.session.rests_until = self.waited + self.config.hold_ns;
+            }
         }
     }
 
@@ -90,7 +96,7 @@ impl Member {
             return;
         }
         match self.session.phase {
-            PhaseName::Resting if self.waited < self.session.rests_until => {}
+            PhaseName::Resting if self.session.rests(self.waited) => {}
             PhaseName::Resting => self.session.phase = PhaseName::Waiting,
             PhaseName::Waiting if self.session.leaving => self.has_left(),
             PhaseName::Waiting => self.join_or_discard(),

@@ -236,3 +236,53 @@ fn an_etcd_that_is_emptied_again_and_again_is_joined_anew() {
         assert_eq!(sim.violation, None);
     }
 }
+
+/// An etcd that lost everything and is given its backup later, or again another: the sessions of both have
+/// the same numbers, and the backup's revision may be the greater.
+#[test]
+fn a_backup_whose_sessions_have_the_same_numbers_doubles_nothing() {
+    for seed in 0..60 {
+        let mut sim = fleet(seed);
+        sim.run_until(sim.now + 20_000 * MS);
+        let backup = sim.etcd.clone();
+        sim.wipe();
+        sim.run_until(sim.etcd_down_until + 3 * HOLD);
+        for share in sim.shares() {
+            let host = sim.random.range(0, 3) as usize;
+            sim.move_share(&share, host);
+        }
+        sim.run_until(sim.now + 3 * HOLD);
+        assert_eq!(sim.violation, None, "seed {seed}");
+        if seed % 2 == 0 {
+            sim.etcd_full_until = sim.now + 2 * HOLD;
+            sim.run_until(sim.etcd_full_until);
+        }
+        sim.replace_etcd(backup);
+        let away = sim.random.range(0, 3) as usize;
+        sim.hosts[away].etcd_cut_until = sim.now + seed % 5 * 700 * MS;
+        sim.run_until(sim.now + 7 * HOLD);
+        assert_eq!(sim.violation, None, "seed {seed}");
+        holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+/// A process that comes back after others took its shares, to an etcd that has forgotten that.
+#[test]
+fn a_process_that_comes_back_to_a_restored_etcd_doubles_nothing() {
+    for seed in 0..30 {
+        let mut sim = fleet(seed);
+        let backup = sim.etcd.clone();
+        let first = holders(&sim).unwrap()[0];
+        sim.kill(first, false, 3 * HOLD);
+        sim.run_until(sim.now + 3 * HOLD - 20 * MS);
+        assert_ne!(holders(&sim).unwrap()[0], first);
+        sim.replace_etcd(backup);
+        sim.etcd_down_until = sim.now;
+        for host in (0..3).filter(|host| *host != first) {
+            sim.hosts[host].etcd_cut_until = sim.now + seed % 6 * 200 * MS;
+        }
+        sim.run_until(sim.now + 7 * HOLD);
+        assert_eq!(sim.violation, None, "seed {seed}");
+        holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}

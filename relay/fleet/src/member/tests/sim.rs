@@ -77,6 +77,8 @@ pub(super) struct Host {
     pub(super) stopped_until: u64,
     pub(super) down_until: u64,
     listed: bool,
+    /// When its watch last was there.
+    watched_at: u64,
     watch_at: u64,
     beats: BTreeMap<String, Option<u64>>,
     /// Until when nothing comes by its input.
@@ -172,6 +174,7 @@ impl Sim {
             listed: false,
             watch_at: 0,
             beats: BTreeMap::new(),
+            watched_at: 0,
             input_dead_until: 0,
             ear: faults::Ear::default(),
             recorder: None,

@@ -10,6 +10,12 @@ impl Sim {
         if stalled || dead || !self.reaches_etcd(host) || self.is_deaf(host) {
             return;
         }
+        // An etcd that ends breaks its watches.
+        let began = self.etcd_changed.max(self.etcd_down_until);
+        if self.hosts[host].watched_at < began {
+            self.input(host, Input::WatchLost);
+        }
+        self.hosts[host].watched_at = self.now;
         let at = self.hosts[host].watch_at;
         let revision = self.etcd.revision;
         if !self.hosts[host].listed || revision < at {

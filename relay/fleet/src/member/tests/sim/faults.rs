@@ -83,26 +83,26 @@ impl Sim {
 
     /// etcd ends, and comes back with nothing.
     pub(in crate::member) fn wipe(&mut self) -> u64 {
-        self.etcd = Etcd::default();
-        self.restart_etcd()
+        self.replace_etcd(Etcd::default());
+        self.etcd_down_until
     }
 
     /// etcd ends, and comes back with what it had a while ago.
     pub(in crate::member) fn restore(&mut self) -> u64 {
         match self.backup.take() {
-            Some(backup) => self.etcd = backup,
+            Some(backup) => self.replace_etcd(backup),
             None => {
                 self.backup = Some(self.etcd.clone());
                 return self.now;
             }
         }
-        self.restart_etcd()
+        self.etcd_down_until
     }
 
-    fn restart_etcd(&mut self) -> u64 {
+    pub(in crate::member) fn replace_etcd(&mut self, other: Etcd) {
+        self.etcd = other;
         self.etcd_changed = self.now;
         self.etcd_down_until = self.now + self.random.range(1, 3000) * MS;
-        self.etcd_down_until
     }
 
     /// Writes what makes no sense into any key.
