@@ -11,6 +11,7 @@ use std::fs;
 fn main() {
     let object = clang::compile("src/relay/relay.bpf.c", "src/relay", "relay.bpf.o");
     let object = fs::read(object).expect("clang has just written it");
+    clang::compile("src/relay/hook.bpf.c", "src/relay", "hook.bpf.o");
     println!("cargo::rustc-env=MCR_OBJECT_HASH={:016x}", fnv1a(&object));
     native::link("src/relay/native.c", "src/relay", "mcr_merge");
     let layout = ["src/relay/layout.h", "src/relay/merge_layout.h"]

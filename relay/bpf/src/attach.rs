@@ -18,3 +18,4 @@ pub mod stray;
 #[cfg(feature = "test-support")]
 pub mod testrun;
 mod verified;
+pub mod xdp;

@@ -16,7 +16,9 @@ pub mod merge;
 pub mod object;
 mod syscall;
 
-pub use attach::{attached, device, link, neighbour, pin, probe, program, socket_filter, stray};
+pub use attach::{
+    attached, device, link, neighbour, pin, probe, program, socket_filter, stray, xdp,
+};
 #[cfg(feature = "test-support")]
 pub use attach::{scribble, testrun};
 pub use aya::include_bytes_aligned;
@@ -67,6 +69,9 @@ pub enum Error {
         /// The kernel's answer.
         error: io::Error,
     },
+    /// What the hook at XDP needs cannot be had.
+    #[error("cannot prepare XDP: {0}")]
+    Hook(io::Error),
     /// A program that an earlier daemon left cannot be taken away.
     #[error("cannot take the program of an earlier daemon off interface {ifindex}: {error}")]
     Detach {

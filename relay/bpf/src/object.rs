@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use aya::maps::Map;
-use aya::programs::{ProgramError, SchedClassifier};
+use aya::programs::{Program, ProgramError};
 use aya::util::nr_cpus;
-use aya::{Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader};
 use sys::memory::Array;
 
 use crate::flows::Flows;
@@ -18,7 +18,7 @@ use crate::layout::{Flow, FlowKey, Plain, Tally};
 use crate::map::{Counters, HashMap};
 use crate::{Error, syscall};
 
-/// An object whose programs are tc classifiers.
+/// An object whose programs are tc classifiers, XDP programs and tracepoints that are called as they are.
 #[derive(Debug)]
 pub struct Object {
     ebpf: Ebpf,
@@ -69,8 +69,12 @@ impl Object {
     ///
     /// [`Error::Refused`] with the verifier's last words.
     pub(crate) fn verify(&mut self, name: &str) -> Result<(), Error> {
-        let program = self.classifier(name)?;
-        let loaded = syscall::persist(was_interrupted, || program.load());
+        let loaded = syscall::persist(was_interrupted, || match self.named(name) {
+            Program::SchedClassifier(program) => program.load(),
+            Program::Xdp(program) => program.load(),
+            Program::BtfTracePoint(program) => program.load(name, &Btf::from_sys_fs()?),
+            _ => unreachable!("the objects have no other programs"),
+        });
         loaded.map_err(|error| refused(name, error))
     }
 
@@ -80,13 +84,12 @@ impl Object {
     ///
     /// When its descriptor cannot be duplicated.
     pub fn program(&mut self, name: &str) -> Result<OwnedFd, Error> {
-        let fd = self.classifier(name)?.fd().map_err(load_error)?.as_fd();
+        let fd = self.named(name).fd().map_err(load_error)?.as_fd();
         fd.try_clone_to_owned().map_err(load_error)
     }
 
-    fn classifier(&mut self, name: &str) -> Result<&mut SchedClassifier, Error> {
-        let program = self.ebpf.program_mut(name).expect("the object defines it");
-        program.try_into().map_err(load_error)
+    fn named(&mut self, name: &str) -> &mut Program {
+        self.ebpf.program_mut(name).expect("the object defines it")
     }
 
     /// Takes out a hash map or prefix trie.
@@ -126,6 +129,11 @@ impl Object {
         Ok(Flows::new(map, capacity, cpus()?))
     }
 
+    /// Takes out a map as it is.
+    pub(crate) fn map<K, V>(&mut self, name: &'static str) -> Result<OwnedFd, Error> {
+        Ok(self.take::<K, V>(name)?.0)
+    }
+
     fn take<K, V>(&mut self, name: &'static str) -> Result<(OwnedFd, u32), Error> {
         let problem = |problem| Error::Map { name, problem };
         let Some(map) = self.ebpf.take_map(name) else {
@@ -135,7 +143,9 @@ impl Object {
             Map::Array(data)
             | Map::HashMap(data)
             | Map::LpmTrie(data)
+            | Map::DevMapHash(data)
             | Map::PerCpuArray(data)
+            | Map::PerCpuHashMap(data)
             | Map::PerCpuLruHashMap(data) => data,
             _ => return Err(problem("has another type")),
         };

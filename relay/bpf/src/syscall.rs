@@ -146,6 +146,27 @@ pub(crate) fn create_tcx_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Resu
     unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }.map(new_descriptor)
 }
 
+/// Attaches an XDP program to an interface whose driver runs it, and to no other.
+pub(crate) fn create_xdp_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+    /// XDP_FLAGS_DRV_MODE of linux/if_link.h.
+    const BY_DRIVER: u32 = 1 << 2;
+    let mut attr = attr();
+    attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd() as u32;
+    attr.link_create.__bindgen_anon_2.target_ifindex = ifindex;
+    attr.link_create.attach_type = bpf_attach_type::BPF_XDP as u32;
+    attr.link_create.flags = BY_DRIVER;
+    // SAFETY: this form of BPF_LINK_CREATE takes no pointers.
+    unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }.map(new_descriptor)
+}
+
+/// Has the kernel call a program at the tracepoint that it was loaded for.
+pub(crate) fn create_tracepoint_link(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attr = attr();
+    attr.raw_tracepoint.prog_fd = program.as_raw_fd() as u32;
+    // SAFETY: without a name BPF_RAW_TRACEPOINT_OPEN takes no pointers.
+    unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }.map(new_descriptor)
+}
+
 pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = attr();
     attr.link_update.link_fd = link.as_raw_fd() as u32;
@@ -154,13 +175,13 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     unsafe { bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr) }.map(drop)
 }
 
-/// The number of a tcx link, and the interface that it is attached to, 0 once that is gone.
+/// The number of a tcx or XDP link, and the interface that it is attached to, 0 once that is gone.
 pub(crate) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     // SAFETY: bpf_link_info is a plain C struct; all-zero is a value of it.
     let mut info: bpf_link_info = unsafe { mem::zeroed() };
     object_info(link, &mut info)?;
-    // SAFETY: every member of the union is plain integers, and the kernel filled in the tcx one
-    // because only tcx links are ever opened.
+    // SAFETY: every member of the union is plain integers, and the kernel filled in the tcx one or that of
+    // XDP, which begins alike, because only such links are ever opened.
     Ok((info.id, unsafe { info.__bindgen_anon_1.tcx.ifindex }))
 }
 
@@ -222,20 +243,30 @@ pub(crate) fn name(bytes: &[libc::c_char]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// Reads the first value of an array of values of `bytes` bytes.
-pub(crate) fn first_value(array: BorrowedFd<'_>, bytes: usize) -> io::Result<Vec<u8>> {
+/// Reads the value of a key, of `bytes` bytes; of a map with one for each CPU, of all of them.
+pub(crate) fn value(map: BorrowedFd<'_>, key: u32, bytes: usize) -> io::Result<Vec<u8>> {
     // The kernel rounds values up to 8 bytes.
     let mut value = vec![0_u8; bytes.next_multiple_of(8)];
-    let key = 0_u32;
-    let mut attr = attr();
-    attr.__bindgen_anon_2.map_fd = array.as_raw_fd() as u32;
-    attr.__bindgen_anon_2.key = &raw const key as u64;
-    attr.__bindgen_anon_2.__bindgen_anon_1.value = value.as_mut_ptr() as u64;
-    // SAFETY: the key of an array is a u32, and `value` has room for one value, which the caller
-    // knows the size of from the map's own information.
-    unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) }?;
+    element(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, key, value.as_mut_ptr())?;
     value.truncate(bytes);
     Ok(value)
+}
+
+/// Puts a value in, as [`value`] reads it.
+pub(crate) fn set_value(map: BorrowedFd<'_>, key: u32, mut value: Vec<u8>) -> io::Result<()> {
+    value.resize(value.len().next_multiple_of(8), 0);
+    element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, key, value.as_mut_ptr())
+}
+
+/// `value` has room for a value of the map, whose keys are numbers of 32 bits.
+fn element(command: bpf_cmd, map: BorrowedFd<'_>, key: u32, value: *mut u8) -> io::Result<()> {
+    let mut attr = attr();
+    attr.__bindgen_anon_2.map_fd = map.as_raw_fd() as u32;
+    attr.__bindgen_anon_2.key = &raw const key as u64;
+    attr.__bindgen_anon_2.__bindgen_anon_1.value = value as u64;
+    // SAFETY: `key` is a u32, as the map's keys are, and the callers' buffers have the size of its values,
+    // which they know from its own information or have made it with.
+    unsafe { bpf(command, &mut attr) }.map(drop)
 }
 
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {

@@ -3,6 +3,7 @@
 
 use bpf::Capacity;
 use bpf::program::Program;
+use bpf::xdp::Xdp;
 
 /// The kernel's own limit is a million.
 const INSTRUCTIONS_MAX: u32 = 120_000;
@@ -30,4 +31,27 @@ fn the_verifier_has_room_to_spare_whatever_the_number_of_outputs() {
     println!("{few} instructions verified");
     assert!((1..INSTRUCTIONS_MAX).contains(&few), "{few}");
     assert_eq!(few, many);
+}
+
+#[test]
+fn the_verifier_has_room_to_spare_for_the_hook_at_xdp() {
+    if let Err(reason) = bpf::probe::probe() {
+        eprintln!("skipped: no kernel path: {reason}");
+        return;
+    }
+    let capacity = Capacity {
+        routes: 64,
+        outputs: 64,
+    };
+    let verified = Xdp::verify(capacity);
+    if let Err(bpf::Error::Refused { log, .. }) = &verified {
+        println!("{log}");
+    }
+    for (name, facts) in verified.expect("the programs load") {
+        println!(
+            "{name}: {} instructions verified",
+            facts.verified_instructions
+        );
+        assert!((1..INSTRUCTIONS_MAX).contains(&facts.verified_instructions));
+    }
 }

@@ -46,6 +46,7 @@ pub mod budget;
 mod demand;
 pub mod diff;
 mod egress;
+pub mod hook;
 pub mod host;
 mod inputs;
 pub mod ipsec;

@@ -10,6 +10,7 @@ mod entry;
 mod gates;
 mod groups;
 mod health;
+mod hook;
 mod key;
 mod legs;
 mod links;
@@ -22,7 +23,7 @@ mod routes;
 pub(crate) mod shadow;
 mod transaction;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -34,12 +35,15 @@ use bpf::program::Program;
 #[cfg(feature = "test-run")]
 use bpf::testrun::{Input, Outcome};
 use compile::diff::{BudgetChange, TableDiff};
+use compile::hook::Hooks;
 use compile::table::{Path, RateLimit, RouteKey, Table};
+use rules::net::Ifindex;
 use sys::field;
 use sys::memory::Array;
 
 use crate::error::Error;
 use crate::gates::{GateMemory, Gates};
+use crate::kernel::hook::Hook as XdpHook;
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
 use crate::kernel::memory::KernelControl;
@@ -58,6 +62,7 @@ pub(crate) struct Kernel {
     pins: Pins,
     program: Program,
     links: Links,
+    hook: XdpHook,
     routes: Routes,
     control: KernelControl,
     gates: Gates,
@@ -134,6 +139,7 @@ impl Kernel {
         let maps = &program.maps;
         let mut kernel = Self {
             links: Links::adopt(&pins, hook)?,
+            hook: XdpHook::default(),
             routes: Routes::over(maps),
             control: KernelControl::over(maps),
             gates,
@@ -182,6 +188,7 @@ impl Kernel {
             self.pins.remove_foreign_maps()?;
         }
         let is_first = std::mem::replace(&mut self.take_over, TakeOver::Done) != TakeOver::Done;
+        self.settle_hook()?;
         if is_first && found > 0 {
             tracing::info!(
                 found,
@@ -265,6 +272,22 @@ impl Kernel {
     #[cfg(feature = "test-run")]
     pub(crate) fn test_run(&self, input: Input<'_>) -> Result<Outcome, Error> {
         Ok(self.program.test_run(input)?)
+    }
+
+    /// What XDP is used for, and why not.
+    pub(crate) fn hooks(&self) -> Hooks {
+        self.hook.standing()
+    }
+
+    /// How many packets of each interface were handed to devices at XDP.
+    pub(crate) fn taken_at_xdp(&self) -> BTreeMap<Ifindex, u64> {
+        self.hook.taken()
+    }
+
+    /// Has a frame come by an interface as its driver hands it over.
+    #[cfg(feature = "test-run")]
+    pub(crate) fn inject(&self, frame: &[u8], ifindex: u32) -> Result<(), Error> {
+        Ok(self.hook.xdp()?.inject(frame, ifindex)?)
     }
 
     /// Detaches and removes every pin.

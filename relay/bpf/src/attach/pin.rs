@@ -3,7 +3,8 @@
 //!
 //! `BPFFS/mcr/INSTANCE/maps-HASH/NAME` holds the maps, HASH being that of `layout.h`;
 //! `BPFFS/mcr/INSTANCE/link-IFINDEX` the links. Links of a program with another layout are moved to
-//! the new program first, then the old maps' directory goes. Where clsact filters stand for links,
+//! the new program first, then the old maps' directory goes. `xdp-IFINDEX` are the links of the hook at XDP,
+//! `tracepoint-NAME-NUMBER` those of what counts for it. Where clsact filters stand for links,
 //! empty directories say where: `filter-IFINDEX`, and `qdisc-IFINDEX` if the discipline is ours.
 
 use std::collections::BTreeSet;
@@ -19,6 +20,10 @@ use crate::{Error, layout};
 
 /// What names of directories with maps begin with.
 pub(super) const MAPS: &str = "maps-";
+/// What names of pinned XDP links begin with.
+const XDP: &str = "xdp";
+/// What names of pinned links of tracepoints begin with.
+const TRACEPOINT: &str = "tracepoint-";
 
 /// The pin directory of one instance.
 #[derive(Clone, Debug)]
@@ -173,6 +178,32 @@ impl Pins {
         Ok(())
     }
 
+    /// Pin of the XDP link on an interface.
+    pub(super) fn xdp(&self, ifindex: u32) -> PathBuf {
+        self.mark(XDP, ifindex)
+    }
+
+    /// The interfaces that XDP links are pinned for.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be read.
+    pub fn xdp_links(&self) -> Result<Vec<u32>, Error> {
+        indexes(&self.directory, &[XDP])
+    }
+
+    /// Pin of a tracepoint's link; the number sets those of one process apart.
+    pub(super) fn tracepoint(&self, name: &str, number: u32) -> PathBuf {
+        self.directory.join(format!("{TRACEPOINT}{name}-{number}"))
+    }
+
+    /// Those that are there.
+    pub(super) fn tracepoints(&self) -> Result<Vec<PathBuf>, Error> {
+        let names = self.names()?.into_iter();
+        let names = names.filter(|name| name.starts_with(TRACEPOINT));
+        Ok(names.map(|name| self.directory.join(name)).collect())
+    }
+
     fn mark(&self, kind: &str, ifindex: u32) -> PathBuf {
         self.directory.join(format!("{kind}-{ifindex}"))
     }
@@ -202,11 +233,16 @@ impl Pins {
 
 /// As [`Pins::links`], of whatever instance has the directory.
 pub(super) fn links_in(directory: &Path) -> Result<Vec<u32>, Error> {
+    indexes(directory, &["link", "filter"])
+}
+
+/// The interfaces that pins of these kinds are for.
+fn indexes(directory: &Path, kinds: &[&str]) -> Result<Vec<u32>, Error> {
     let names = names_in(directory)?;
     let index = |name: &String| {
-        let prefixes = ["link-", "filter-"].into_iter();
-        let mut indexes = prefixes.filter_map(|prefix| name.strip_prefix(prefix));
-        indexes.next()?.parse().ok()
+        let (kind, index) = name.rsplit_once('-')?;
+        let index = kinds.contains(&kind).then_some(index)?;
+        index.parse().ok()
     };
     let indexes: BTreeSet<u32> = names.iter().filter_map(index).collect();
     Ok(indexes.into_iter().collect())
@@ -233,7 +269,7 @@ pub(super) fn remove_files(path: &Path) -> io::Result<()> {
     fs::remove_dir(path)
 }
 
-fn remove_file(path: &Path) -> Result<(), Error> {
+pub(super) fn remove_file(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path, "remove", error)),
         _ => Ok(()),

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::sign::Sign;
-use super::{device, verified};
+use super::{device, verified, xdp};
 use crate::Error;
 use crate::layout::Word;
 use crate::maps::{Capacity, Maps};
@@ -19,7 +19,7 @@ const ETHERNET: &str = "relay";
 /// The one for those without.
 const BARE: &str = "relay_bare";
 /// All of them.
-pub(super) const NAMES: [&str; 2] = [ETHERNET, BARE];
+pub(super) const NAMES: [&str; 4] = [ETHERNET, BARE, xdp::RELAY, xdp::PASS];
 
 /// The program, loaded, with its maps.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub struct Program {
     ethernet: OwnedFd,
     /// Verified when the first interface needs it: that takes some tenths of a second, and few hosts do.
     bare: OnceCell<OwnedFd>,
-    capacity: Capacity,
-    pins: Option<PathBuf>,
+    pub(super) capacity: Capacity,
+    pub(super) pins: Option<PathBuf>,
     /// Its maps.
     pub maps: Maps,
     /// That somebody looks after it, where it is pinned.

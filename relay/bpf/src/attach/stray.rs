@@ -92,7 +92,7 @@ impl Stray {
     /// What the daemon last set: the last word of the settings.
     fn clock(&self) -> Option<Vec<u8>> {
         let Settings { map, bytes, .. } = &self.settings;
-        let value = syscall::first_value(map.as_fd(), *bytes).ok()?;
+        let value = syscall::value(map.as_fd(), 0, *bytes).ok()?;
         value.last_chunk::<8>().map(|clock| clock.to_vec())
     }
 }

@@ -3,13 +3,17 @@
 //! Clones that the program makes do leave by their interfaces; the packet itself comes back with the
 //! verdict.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use aya_obj::generated::bpf_cmd;
 
+use super::xdp::{OBJECT, PASS, RELAY, TRACEPOINTS};
 use crate::Error;
+use crate::maps::{Capacity, Maps};
+use crate::object::{Object, cpus};
 use crate::program::Program;
 use crate::syscall::{attr, bpf, program_info};
+use crate::xdp::Xdp;
 
 /// `struct __sk_buff` of linux/bpf.h, whose layout the kernel keeps for ever, in 4-byte words.
 const CONTEXT_WORDS: usize = 48;
@@ -77,12 +81,7 @@ impl Program {
     ///
     /// When the kernel does not tell.
     pub fn facts(&self) -> Result<Facts, Error> {
-        let info = program_info(self.fd()).map_err(Error::TestRun)?;
-        Ok(Facts {
-            verified_instructions: info.verified_insns,
-            translated_bytes: info.xlated_prog_len,
-            native_bytes: info.jited_prog_len,
-        })
+        facts(self.fd())
     }
 
     /// Runs the program on a packet.
@@ -120,6 +119,57 @@ impl Program {
             packet,
             duration_ns: result.duration,
         })
+    }
+}
+
+fn facts(program: BorrowedFd<'_>) -> Result<Facts, Error> {
+    let info = program_info(program).map_err(Error::TestRun)?;
+    Ok(Facts {
+        verified_instructions: info.verified_insns,
+        translated_bytes: info.xlated_prog_len,
+        native_bytes: info.jited_prog_len,
+    })
+}
+
+impl Xdp {
+    /// Has all of the hook's programs verified, and says what the kernel says of each.
+    ///
+    /// # Errors
+    ///
+    /// The verifier's.
+    pub fn verify(capacity: Capacity) -> Result<Vec<(&'static str, Facts)>, Error> {
+        let mut object = Object::make(OBJECT, &Maps::sizes(capacity, cpus()?), None)?;
+        let names = [RELAY, PASS].into_iter().chain(TRACEPOINTS);
+        let mut verified = Vec::new();
+        for name in names {
+            object.verify(name)?;
+            verified.push((name, facts(object.program(name)?.as_fd())?));
+        }
+        Ok(verified)
+    }
+
+    /// Has a frame come by an interface of the calling thread's network namespace as a driver hands it over:
+    /// what the program leaves goes on to the stack, tc included.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: EINVAL for frames below 14 bytes or above what one buffer holds.
+    pub fn inject(&self, frame: &[u8], ifindex: u32) -> Result<(), Error> {
+        /// BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h.
+        const LIVE_FRAMES: u32 = 1 << 1;
+        // data, data_end, data_meta, ingress_ifindex, rx_queue_index of `struct xdp_md`.
+        let context = [0, frame.len() as u32, 0, ifindex, 0];
+        let mut attr = attr();
+        attr.test.prog_fd = self.fd().as_raw_fd() as u32;
+        attr.test.data_in = frame.as_ptr() as u64;
+        attr.test.data_size_in = frame.len() as u32;
+        attr.test.ctx_in = context.as_ptr() as u64;
+        attr.test.ctx_size_in = size_of_val(&context) as u32;
+        attr.test.repeat = 1;
+        attr.test.flags = LIVE_FRAMES;
+        // SAFETY: each pointer is valid for the size given beside it.
+        let run = unsafe { bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr) };
+        run.map(drop).map_err(Error::TestRun)
     }
 }
 

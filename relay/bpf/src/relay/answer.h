@@ -36,7 +36,7 @@ static __always_inline bool is_question(const struct packet *p)
 }
 
 /* Remembers who asks by an output. Of two that ask from the same port, the later one is answered. */
-VERIFIED_ONCE int note_question(struct __sk_buff *skb, const struct packet *p, const struct output *o)
+VERIFIED_ONCE int note_question(struct ctx_buff *skb, const struct packet *p, const struct output *o)
 {
 	if (!p || !o)
 		return 0;
@@ -44,7 +44,7 @@ VERIFIED_ONCE int note_question(struct __sk_buff *skb, const struct packet *p, c
 	struct asker_key key = {};
 	struct asker asker = {
 		.asked_ns = bpf_ktime_get_ns(),
-		.ifindex = skb->ifindex,
+		.ifindex = ingress_of(skb),
 		.port = p->sport,
 		.group_port = p->dport,
 	};
@@ -64,19 +64,19 @@ VERIFIED_ONCE int note_question(struct __sk_buff *skb, const struct packet *p, c
 }
 
 /* The route that questions of a group take which come by the interface of this packet. */
-static __always_inline struct route *route_of_group(struct __sk_buff *skb, const struct asker *asker,
+static __always_inline struct route *route_of_group(struct ctx_buff *skb, const struct asker *asker,
 						    bool ipv6)
 {
 	struct route *route;
 
 	if (ipv6) {
-		struct route_key6 key = { .ifindex = skb->ifindex, .port = asker->group_port };
+		struct route_key6 key = { .ifindex = ingress_of(skb), .port = asker->group_port };
 
 		__builtin_memcpy(key.group, asker->group, 16);
 		route = route_at(bpf_map_lookup_elem(&routes6, &key));
 	} else {
 		struct route_key key = {
-			.ifindex = skb->ifindex,
+			.ifindex = ingress_of(skb),
 			.group = asker->group[0],
 			.port = asker->group_port,
 		};
@@ -106,7 +106,7 @@ static long try_way_back(__u32 i, struct way_back *w)
 /* Says whether a packet that no route takes is an answer, and leads it to the asker's output. What a
  * socket of this host waits for is none.
  */
-VERIFIED_ONCE int find_answer(struct __sk_buff *skb, const struct packet *p, struct match *m)
+VERIFIED_ONCE int find_answer(struct ctx_buff *skb, const struct packet *p, struct match *m)
 {
 	if (!p || !m)
 		return false;
@@ -120,7 +120,7 @@ VERIFIED_ONCE int find_answer(struct __sk_buff *skb, const struct packet *p, str
 
 	if (is_group(p) || p->part != PART_WHOLE || !s || !s->answers)
 		return false;
-	asker_key(skb->ifindex, p->destination, p->dport, p->ipv6, &key);
+	asker_key(ingress_of(skb), p->destination, p->dport, p->ipv6, &key);
 	asker = bpf_map_lookup_elem(&askers, &key);
 	if (!asker || bpf_ktime_get_ns() - asker->asked_ns >= ANSWERS_NS)
 		return false;
@@ -144,7 +144,7 @@ _Static_assert(sizeof(struct output) <= sizeof(((struct cut *)0)->packet), "it h
 /* Puts aside in `cut`, for the stack is short, what an answer's copy by an output carries: it stays the
  * responder's, and goes to the asker. Says no if the asker has been forgotten for others meanwhile.
  */
-VERIFIED_ONCE int plan_answer(struct __sk_buff *skb, const struct packet *p, const struct output *found)
+VERIFIED_ONCE int plan_answer(struct ctx_buff *skb, const struct packet *p, const struct output *found)
 {
 	if (!p || !found)
 		return false;
@@ -154,7 +154,7 @@ VERIFIED_ONCE int plan_answer(struct __sk_buff *skb, const struct packet *p, con
 	struct asker *asker;
 	struct output *o;
 
-	asker_key(skb->ifindex, p->destination, p->dport, p->ipv6, &key);
+	asker_key(ingress_of(skb), p->destination, p->dport, p->ipv6, &key);
 	asker = bpf_map_lookup_elem(&askers, &key);
 	if (!asker || !cut)
 		return false;

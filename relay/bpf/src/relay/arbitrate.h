@@ -16,12 +16,12 @@
 #define MERGE_BLOCK(m, n) merge_block_at(n)
 #define MERGE_SOURCE struct merge_source
 #define MERGE_BYTES(source, at, to, length) \
-	bpf_skb_load_bytes((source).skb, (source).offset + (at), to, length)
+	load_bytes((source).skb, (source).offset + (at), to, length)
 #define MERGE_HEAD(source, room) merge_head(source, room, sizeof(room))
 
 /* A datagram's payload. */
 struct merge_source {
-	struct __sk_buff *skb;
+	struct ctx_buff *skb;
 	__u32 offset;
 };
 
@@ -35,7 +35,7 @@ static __always_inline const void *merge_head(struct merge_source source, void *
 		if (likely(data + length <= end))
 			return data;
 	}
-	return bpf_skb_load_bytes(source.skb, source.offset, room, length) ? 0 : room;
+	return load_bytes(source.skb, source.offset, room, length) ? 0 : room;
 }
 
 VERIFIED_ONCE int merge_make_block(__u32 number)
@@ -103,13 +103,13 @@ static long hash_chunk(__u32 i, struct hashed *h)
 	return 0;
 }
 
-VERIFIED_ONCE __u64 merge_hash(struct __sk_buff *skb, __u32 offset, __u32 length)
+VERIFIED_ONCE __u64 merge_hash(struct ctx_buff *skb, __u32 offset, __u32 length)
 {
 	struct hashed h = { .cut = cut_here() };
 
 	if (!h.cut || length >= CUT_PAYLOAD)
 		return 0;
-	if (length && bpf_skb_load_bytes(skb, offset, h.cut->bytes, below(length - 1, CUT_PAYLOAD) + 1))
+	if (length && load_bytes(skb, offset, h.cut->bytes, below(length - 1, CUT_PAYLOAD) + 1))
 		return 0;
 	for (int i = 0; i < MERGE_CHUNK; i++)
 		*(volatile __u8 *)&h.cut->bytes[below(length, CUT_PAYLOAD) + i] = 0;
@@ -119,7 +119,7 @@ VERIFIED_ONCE __u64 merge_hash(struct __sk_buff *skb, __u32 offset, __u32 length
 }
 
 /* Reads what a datagram is called by, whose payload stands there; says whether it has such a name. */
-VERIFIED_ONCE int merge_name(struct __sk_buff *skb, const struct merge *m, struct merge_packet *p,
+VERIFIED_ONCE int merge_name(struct ctx_buff *skb, const struct merge *m, struct merge_packet *p,
 			     __u32 offset, __u32 length)
 {
 	struct merge_source source = { .skb = skb, .offset = offset };
@@ -130,7 +130,7 @@ VERIFIED_ONCE int merge_name(struct __sk_buff *skb, const struct merge *m, struc
 }
 
 /* Judges a datagram whose payload stands there. What is said of it lies in `cut`, for the stack is short. */
-static __always_inline __u32 merge_datagram(struct __sk_buff *skb, struct cut *cut, __u32 arbiter,
+static __always_inline __u32 merge_datagram(struct ctx_buff *skb, struct cut *cut, __u32 arbiter,
 					    __u32 offset, __u32 length)
 {
 	struct merge_packet *p = (struct merge_packet *)cut->packet;
@@ -158,7 +158,7 @@ static __always_inline __u32 merge_datagram(struct __sk_buff *skb, struct cut *c
 	return merge_count(m, p, verdict);
 }
 
-VERIFIED_ONCE int merge_one(struct __sk_buff *skb, const struct packet *p, __u32 arbiter)
+VERIFIED_ONCE int merge_one(struct ctx_buff *skb, const struct packet *p, __u32 arbiter)
 {
 	struct cut *cut = cut_here();
 
@@ -191,14 +191,14 @@ static long judge_segment(__u32 i, struct fanout *f)
 }
 
 /* Notes what will be judged of a super-packet; says whether there is room for it. */
-VERIFIED_ONCE int begin_cut(struct __sk_buff *skb, const struct packet *p, __u32 arbiter)
+VERIFIED_ONCE int begin_cut(struct ctx_buff *skb, const struct packet *p, __u32 arbiter)
 {
 	struct cut *cut = cut_here();
 
-	if (!p || !cut || p->segments > CUT_SEGMENTS || skb->gso_size > CUT_SEGMENT_MAX)
+	if (!p || !cut || p->segments > CUT_SEGMENTS || segment_size(skb) > CUT_SEGMENT_MAX)
 		return false;
 	cut->sender = sender_of(p);
-	cut->segment = skb->gso_size;
+	cut->segment = segment_size(skb);
 	cut->payload = p->payload;
 	cut->arbiter = arbiter;
 	cut->kept[0] = cut->kept[1] = 0;
@@ -302,7 +302,7 @@ static __always_inline __u32 arbitrate(struct fanout *f, __u32 input, __u32 arbi
 		return is_standby(f->m.counter, input) ? DROP_STANDBY : NOT_DROPPED;
 	if (unlikely(f->p.part != PART_WHOLE))
 		return merge_fragment(f, arbiter);
-	if (unlikely(f->skb->gso_size))
+	if (unlikely(segment_size(f->skb)))
 		return merge_super(f, arbiter);
 	return drop_reason(merge_one(f->skb, &f->p, arbiter));
 }

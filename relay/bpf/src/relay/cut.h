@@ -9,7 +9,7 @@
 #include "replicate.h"
 
 /* Looks at the segments that pass. */
-VERIFIED_ONCE int inspect_kept(struct __sk_buff *skb, const struct packet *p, __u32 slot)
+VERIFIED_ONCE int inspect_kept(struct ctx_buff *skb, const struct packet *p, __u32 slot)
 {
 	__u32 route = slot - 1;
 	struct health *h = bpf_map_lookup_elem(&health, &route);
@@ -23,13 +23,13 @@ VERIFIED_ONCE int inspect_kept(struct __sk_buff *skb, const struct packet *p, __
 		return 0;
 	y.offset = (p->l4 & L4_MASK) + sizeof(struct udphdr);
 	y.length = p->payload;
-	y.segment = skb->gso_size;
+	y.segment = segment_size(skb);
 	bpf_loop(p->segments, inspect_segment, &y, 0);
 	return 0;
 }
 
 /* Puts aside what the segments are made of; the packet counts as those that pass from now on. */
-VERIFIED_ONCE int save_payload(struct __sk_buff *skb, struct packet *p)
+VERIFIED_ONCE int save_payload(struct ctx_buff *skb, struct packet *p)
 {
 	struct cut *cut = cut_here();
 	__u32 kept = 0, bytes = 0, length;
@@ -37,8 +37,8 @@ VERIFIED_ONCE int save_payload(struct __sk_buff *skb, struct packet *p)
 	if (!p || !cut || !p->payload)
 		return false;
 	length = below(p->payload - 1, CUT_PAYLOAD) + 1;
-	if (bpf_skb_load_bytes(skb, (p->l4 & L4_MASK) + sizeof(struct udphdr), cut->bytes, length) ||
-	    bpf_skb_load_bytes(skb, IP_OFFSET + 4, &cut->id, sizeof(cut->id)))
+	if (load_bytes(skb, (p->l4 & L4_MASK) + sizeof(struct udphdr), cut->bytes, length) ||
+	    load_bytes(skb, IP_OFFSET + 4, &cut->id, sizeof(cut->id)))
 		return false;
 	cut->length = p->length;
 	cut->check = p->ip_check;
@@ -59,7 +59,7 @@ VERIFIED_ONCE int save_payload(struct __sk_buff *skb, struct packet *p)
  * which super-packets do not have but on their way between devices that leave them as they came, would
  * be another one for each: IPv4 does without.
  */
-static __always_inline bool head_segment(struct __sk_buff *skb, struct packet *p, const struct cut *cut,
+static __always_inline bool head_segment(struct ctx_buff *skb, struct packet *p, const struct cut *cut,
 					 __u32 segment, __u32 length)
 {
 	__u32 l4 = p->l4 & L4_MASK, size = length + sizeof(struct udphdr);
@@ -102,7 +102,7 @@ static __always_inline bool head_segment(struct __sk_buff *skb, struct packet *p
 }
 
 /* Makes the packet one of its segments. */
-VERIFIED_ONCE int cut_to(struct __sk_buff *skb, struct packet *p, __u32 segment)
+VERIFIED_ONCE int cut_to(struct ctx_buff *skb, struct packet *p, __u32 segment)
 {
 	struct cut *cut = cut_here();
 	__u32 start, length, bytes, offset;
@@ -125,7 +125,7 @@ VERIFIED_ONCE int cut_to(struct __sk_buff *skb, struct packet *p, __u32 segment)
 }
 
 /* Makes the packet one of its segments if the rule's limit lets that pass; says why not. */
-VERIFIED_ONCE int take_segment(struct __sk_buff *skb, struct packet *p, __u32 segment, __u32 counter,
+VERIFIED_ONCE int take_segment(struct ctx_buff *skb, struct packet *p, __u32 segment, __u32 counter,
 			       __u32 flags)
 {
 	struct cut *cut = cut_here();
@@ -176,7 +176,7 @@ static __always_inline int send_segments(struct fanout *f)
 }
 
 /* Begins a cut that all segments pass. */
-VERIFIED_ONCE int begin_whole(struct __sk_buff *skb, struct packet *p)
+VERIFIED_ONCE int begin_whole(struct ctx_buff *skb, struct packet *p)
 {
 	struct cut *cut = cut_here();
 
@@ -200,7 +200,12 @@ static __always_inline void send_rest(struct fanout *f)
 /* Asks the rule's limit. Where some segments pass, each is to be judged as it leaves (ARBITER_MIXED); what
  * this host's own stack wants too is not cut.
  */
-VERIFIED_ONCE int meter(struct __sk_buff *skb, const struct packet *p, struct tally *rule, __u32 counter,
+#ifdef AT_XDP	/* where most of its arguments have no use */
+static __always_inline
+#else
+VERIFIED_ONCE
+#endif
+int meter(struct ctx_buff *skb, const struct packet *p, struct tally *rule, __u32 counter,
 			__u32 flags)
 {
 	int fits;

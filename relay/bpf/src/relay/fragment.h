@@ -11,10 +11,10 @@
 
 #define FRAGMENT_LIFETIME_NS 2000000000ull	/* packet::memory::LIFETIME_NS */
 
-static __always_inline void fragment_key(struct __sk_buff *skb, const struct packet *p,
+static __always_inline void fragment_key(struct ctx_buff *skb, const struct packet *p,
 					 struct fragment_key *key)
 {
-	key->ifindex = skb->ifindex;
+	key->ifindex = ingress_of(skb);
 	key->id = p->id;
 	key->source[0] = p->source[0];
 	key->destination[0] = p->destination[0];
@@ -24,7 +24,7 @@ static __always_inline void fragment_key(struct __sk_buff *skb, const struct pac
 	}
 }
 
-VERIFIED_ONCE int remember(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE int remember(struct ctx_buff *skb, const struct packet *p)
 {
 	if (!p)
 		return 0;
@@ -42,7 +42,7 @@ VERIFIED_ONCE int remember(struct __sk_buff *skb, const struct packet *p)
 }
 
 /* Gives a later fragment its datagram's ports; says whether they are known. */
-VERIFIED_ONCE int recall(struct __sk_buff *skb, struct packet *p)
+VERIFIED_ONCE int recall(struct ctx_buff *skb, struct packet *p)
 {
 	if (!p)
 		return 0;
@@ -60,7 +60,7 @@ VERIFIED_ONCE int recall(struct __sk_buff *skb, struct packet *p)
 }
 
 /* What became of a later fragment's first, as `note_fate` put it; 0: nobody knows. */
-VERIFIED_ONCE int recall_fate(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE int recall_fate(struct ctx_buff *skb, const struct packet *p)
 {
 	if (!p)
 		return 0;
@@ -73,7 +73,7 @@ VERIFIED_ONCE int recall_fate(struct __sk_buff *skb, const struct packet *p)
 	return ports ? ports->fate : 0;
 }
 
-VERIFIED_ONCE int note_fate(struct __sk_buff *skb, const struct packet *p, __u32 fate)
+VERIFIED_ONCE int note_fate(struct ctx_buff *skb, const struct packet *p, __u32 fate)
 {
 	if (!p)
 		return 0;
@@ -88,10 +88,10 @@ VERIFIED_ONCE int note_fate(struct __sk_buff *skb, const struct packet *p, __u32
 	return 0;
 }
 
-static __always_inline void consider_group(struct __sk_buff *skb, const struct packet *p,
+static __always_inline void consider_group(struct ctx_buff *skb, const struct packet *p,
 					   bool specific, struct orphan *o)
 {
-	struct group_key key = { .ifindex = skb->ifindex };
+	struct group_key key = { .ifindex = ingress_of(skb) };
 	__u32 *value;
 
 	key.group[0] = p->destination[0];
@@ -113,7 +113,7 @@ static __always_inline void consider_group(struct __sk_buff *skb, const struct p
 /* The most specific route that takes the packet's group, whatever its port: its index in
  * `route_table` plus one, with GROUP_OF_SEVERAL if another rule might take it as well.
  */
-VERIFIED_ONCE __u32 find_by_group(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE __u32 find_by_group(struct ctx_buff *skb, const struct packet *p)
 {
 	if (!p)
 		return 0;

@@ -29,7 +29,7 @@
 
 /* The payload under inspection. */
 struct payload {
-	struct __sk_buff *skb;
+	struct ctx_buff *skb;
 	struct health *h;
 	const struct cut *cut;	/* which segments pass; NULL: all */
 	__u64 now;
@@ -41,7 +41,7 @@ struct payload {
 
 /* MPEG-TS packets under inspection. */
 struct ts_packets {
-	struct __sk_buff *skb;
+	struct ctx_buff *skb;
 	struct health *h;
 	__u32 route;
 	__u32 offset;	/* of the first, in the frame */
@@ -50,7 +50,7 @@ struct ts_packets {
 /* Copies words of the frame: straight where they lie in the first buffer, as most do, for the helper
  * costs as much as what is done with them; and as words, for the compiler would go byte by byte.
  */
-static __always_inline bool peek(struct __sk_buff *skb, __u32 at, __be32 *to, const __u32 words)
+static __always_inline bool peek(struct ctx_buff *skb, __u32 at, __be32 *to, const __u32 words)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
@@ -63,7 +63,7 @@ static __always_inline bool peek(struct __sk_buff *skb, __u32 at, __be32 *to, co
 			return true;
 		}
 	}
-	return bpf_skb_load_bytes(skb, at, to, words * 4) == 0;
+	return load_bytes(skb, at, to, words * 4) == 0;
 }
 
 static __always_inline void note_arrival(struct health *h, __u64 now)
@@ -302,7 +302,7 @@ static long ts_next(__u32 i, struct ts_packets *t)
 	return 0;
 }
 
-VERIFIED_ONCE int ts_all(struct __sk_buff *skb, struct health *h, __u32 route, __u32 offset,
+VERIFIED_ONCE int ts_all(struct ctx_buff *skb, struct health *h, __u32 route, __u32 offset,
 			 __u32 packets)
 {
 	if (!h)
@@ -317,7 +317,7 @@ VERIFIED_ONCE int ts_all(struct __sk_buff *skb, struct health *h, __u32 route, _
 /* The same for as many packets as there mostly are, where all lie in the first buffer. A loop, as small
  * code that the rest of the stack does not push out of the cache.
  */
-static __always_inline void ts_usual(struct __sk_buff *skb, struct health *h, __u32 route,
+static __always_inline void ts_usual(struct ctx_buff *skb, struct health *h, __u32 route,
 				     __u32 at)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -339,7 +339,7 @@ static __always_inline void ts_usual(struct __sk_buff *skb, struct health *h, __
 }
 
 /* Takes `length` bytes at `offset` if they are a whole number of packets. */
-static __always_inline bool ts(struct __sk_buff *skb, struct health *h, __u32 route, __u32 offset,
+static __always_inline bool ts(struct ctx_buff *skb, struct health *h, __u32 route, __u32 offset,
 			       __u32 length, __u8 first)
 {
 	if (first != TS_SYNC || !length || length % TS_PACKET)
@@ -362,7 +362,7 @@ static __always_inline void ts_in_rtp(struct payload *y, __u32 offset, __u32 len
 	if (unlikely(first & 0x20000000)) {	/* padding, whose last byte counts it */
 		__u8 padding = 0;
 
-		if (bpf_skb_load_bytes(y->skb, offset + length - 1, &padding, 1))
+		if (load_bytes(y->skb, offset + length - 1, &padding, 1))
 			return;
 		length -= padding;
 	}
@@ -413,7 +413,7 @@ unrecognised:
 }
 
 /* Looks at whatever it may be: of a super-packet, at every segment. */
-VERIFIED_ONCE int inspect_any(struct __sk_buff *skb, const struct packet *p, struct health *h,
+VERIFIED_ONCE int inspect_any(struct ctx_buff *skb, const struct packet *p, struct health *h,
 			      __u32 route, __u64 now)
 {
 	if (!p || !h)
@@ -423,7 +423,7 @@ VERIFIED_ONCE int inspect_any(struct __sk_buff *skb, const struct packet *p, str
 
 	y.offset = (p->l4 & L4_MASK) + sizeof(struct udphdr);
 	y.length = p->payload;
-	y.segment = skb->gso_size;
+	y.segment = segment_size(skb);
 	if (!y.segment)
 		y.segment = y.length;
 	bpf_loop(p->segments, inspect_segment, &y, 0);
@@ -434,7 +434,7 @@ VERIFIED_ONCE int inspect_any(struct __sk_buff *skb, const struct packet *p, str
  * one call, for kernels that guard returns make them dear; and a call it is, for the frame of the whole
  * program has no room. Says no before it has counted anything.
  */
-VERIFIED_ONCE int inspect_usual(struct __sk_buff *skb, const struct packet *p, struct health *h,
+VERIFIED_ONCE int inspect_usual(struct ctx_buff *skb, const struct packet *p, struct health *h,
 				__u32 route, __u64 now)
 {
 	if (!p || !h)
@@ -469,7 +469,7 @@ VERIFIED_ONCE int inspect_usual(struct __sk_buff *skb, const struct packet *p, s
 /* Looks at a packet of the route whose index is `slot - 1`. Of a fragmented datagram only the time
  * of its pieces counts.
  */
-static __always_inline void inspect(struct __sk_buff *skb, const struct packet *p, __u32 slot)
+static __always_inline void inspect(struct ctx_buff *skb, const struct packet *p, __u32 slot)
 {
 	__u32 route = slot - 1;
 	struct health *h = bpf_map_lookup_elem(&health, &route);
@@ -481,7 +481,7 @@ static __always_inline void inspect(struct __sk_buff *skb, const struct packet *
 	note_arrival(h, now);
 	if (h->content == CONTENT_NONE || p->part != PART_WHOLE)
 		return;
-	if (unlikely(skb->gso_size) || unlikely(!inspect_usual(skb, p, h, route, now)))
+	if (unlikely(segment_size(skb)) || unlikely(!inspect_usual(skb, p, h, route, now)))
 		inspect_any(skb, p, h, route, now);
 }
 

@@ -6,6 +6,13 @@
 
 #include <linux/bpf.h>
 
+/* What a program of the hook that is compiled for gets. */
+#ifdef AT_XDP
+#define ctx_buff xdp_md
+#else
+#define ctx_buff __sk_buff
+#endif
+
 #define SEC(name) __attribute__((section(name), used))
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) typeof(value) *name
@@ -56,20 +63,21 @@ static long (*bpf_map_update_elem)(void *map, const void *key, const void *value
 				   __u64 flags) = (void *)2;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
-static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from,
+static long (*bpf_skb_store_bytes)(struct ctx_buff *skb, __u32 offset, const void *from,
 				   __u32 length, __u64 flags) = (void *)9;
-static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
+static long (*bpf_l4_csum_replace)(struct ctx_buff *skb, __u32 offset, __u64 from, __u64 to,
 				   __u64 flags) = (void *)11;
-static long (*bpf_clone_redirect)(struct __sk_buff *skb, __u32 ifindex, __u64 flags) = (void *)13;
-static long (*bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
-static long (*bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to,
+static long (*bpf_clone_redirect)(struct ctx_buff *skb, __u32 ifindex, __u64 flags) = (void *)13;
+static long (*bpf_skb_vlan_pop)(struct ctx_buff *skb) = (void *)19;
+static long (*bpf_skb_load_bytes)(const struct ctx_buff *skb, __u32 offset, void *to,
 				  __u32 length) = (void *)26;
 static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
-static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 length, __u64 flags) = (void *)38;
-static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
-static long (*bpf_csum_update)(struct __sk_buff *skb, __u32 csum) = (void *)40;
-static long (*bpf_skb_change_head)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)43;
-static long (*bpf_skb_load_bytes_relative)(const struct __sk_buff *skb, __u32 offset, void *to,
+static long (*bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
+static long (*bpf_skb_change_tail)(struct ctx_buff *skb, __u32 length, __u64 flags) = (void *)38;
+static long (*bpf_skb_pull_data)(struct ctx_buff *skb, __u32 len) = (void *)39;
+static long (*bpf_csum_update)(struct ctx_buff *skb, __u32 csum) = (void *)40;
+static long (*bpf_skb_change_head)(struct ctx_buff *skb, __u32 len, __u64 flags) = (void *)43;
+static long (*bpf_skb_load_bytes_relative)(const struct ctx_buff *skb, __u32 offset, void *to,
 					   __u32 length, __u32 start) = (void *)68;
 static struct bpf_sock *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple,
 					     __u32 tuple_size, __u64 netns, __u64 flags) = (void *)85;
@@ -79,6 +87,8 @@ static long (*bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
 static __u64 (*bpf_jiffies64)(void) = (void *)118;
 static __u64 (*bpf_ktime_get_boot_ns)(void) = (void *)125;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
+static long (*bpf_xdp_load_bytes)(const struct ctx_buff *skb, __u32 offset, void *to,
+				  __u32 length) = (void *)189;
 static long (*bpf_loop)(__u32 count, void *callback, void *context, __u64 flags) = (void *)181;
 
 #endif

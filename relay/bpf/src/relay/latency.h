@@ -41,9 +41,9 @@ static __always_inline __u32 latency_bucket(__u64 ns)
  * there of a sender's own, as over veth, reads as 0 (bpf_convert_tstamp_read). One that a step of the
  * clock has put behind `began` is not believed.
  */
-VERIFIED_ONCE int note_latency(struct __sk_buff *skb, __u32 counter, __u32 began)
+VERIFIED_ONCE int note_latency(struct ctx_buff *skb, __u32 counter, __u32 began)
 {
-	__u64 now = bpf_ktime_get_ns(), stamp = skb->tstamp, stayed = (__u32)now - began;
+	__u64 now = bpf_ktime_get_ns(), stamp = received_at(skb), stayed = (__u32)now - began;
 	struct latency *found = bpf_map_lookup_elem(&latency, &counter);
 	__u32 zero = 0, bucket, stamped = 0;
 	struct settings *s = bpf_map_lookup_elem(&settings, &zero);

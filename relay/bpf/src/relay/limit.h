@@ -40,18 +40,18 @@ static __always_inline enum fits admit(struct limit *limit, __u64 size, const st
 	return size && (due > now ? due : now) + cost <= now + limit->depth_ns ? FITS_IN_PART : FITS_NOT;
 }
 
-VERIFIED_ONCE int admitted(struct __sk_buff *skb, __u32 counter, const struct packet *p)
+VERIFIED_ONCE int admitted(struct ctx_buff *skb, __u32 counter, const struct packet *p)
 {
 	if (!p)
 		return 0;
 
 	struct limit *limit = bpf_map_lookup_elem(&limits, &counter);
 
-	return limit ? admit(limit, skb->gso_size, p) : FITS_WHOLE;
+	return limit ? admit(limit, segment_size(skb), p) : FITS_WHOLE;
 }
 
 /* The same for the budget that all unicast outputs share. */
-VERIFIED_ONCE int within_budget(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE int within_budget(struct ctx_buff *skb, const struct packet *p)
 {
 	if (!p)
 		return 0;
@@ -59,7 +59,7 @@ VERIFIED_ONCE int within_budget(struct __sk_buff *skb, const struct packet *p)
 	__u32 zero = 0;
 	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
 
-	return s && s->budget.per_token ? admit(&s->budget, skb->gso_size, p) : FITS_WHOLE;
+	return s && s->budget.per_token ? admit(&s->budget, segment_size(skb), p) : FITS_WHOLE;
 }
 
 #endif

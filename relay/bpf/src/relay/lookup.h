@@ -34,10 +34,10 @@ static __always_inline struct route *route_at(const __u32 *index)
 	return index ? bpf_map_lookup_elem(&route_table, index) : 0;
 }
 
-static __always_inline struct route *find_ipv4(struct __sk_buff *skb, const struct packet *p)
+static __always_inline struct route *find_ipv4(struct ctx_buff *skb, const struct packet *p)
 {
 	struct route_key key = {
-		.ifindex = skb->ifindex,
+		.ifindex = ingress_of(skb),
 		.group = p->destination[0],
 		.port = p->dport,
 	};
@@ -50,11 +50,11 @@ static __always_inline struct route *find_ipv4(struct __sk_buff *skb, const stru
 	return specific ? specific : route;
 }
 
-static __attribute__((noinline)) struct route *find_ipv6(struct __sk_buff *skb,
+static __attribute__((noinline)) struct route *find_ipv6(struct ctx_buff *skb,
 							  const struct packet *p)
 {
 	struct route_key6 key = {
-		.ifindex = skb->ifindex,
+		.ifindex = ingress_of(skb),
 		.port = p->dport,
 	};
 	struct route *route, *specific;
@@ -97,7 +97,7 @@ static __always_inline bool adopt(__u32 found, struct match *m)
 	return true;
 }
 
-static __always_inline bool lookup(struct __sk_buff *skb, struct packet *p, struct match *m)
+static __always_inline bool lookup(struct ctx_buff *skb, struct packet *p, struct match *m)
 {
 	struct route *route;
 	__u32 flags = 0;
@@ -160,7 +160,7 @@ static __always_inline bool own_source(const struct packet *p)
 }
 
 /* Asks the host's socket table whether a UDP socket would take the packet. */
-VERIFIED_ONCE int find_socket(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE int find_socket(struct ctx_buff *skb, const struct packet *p)
 {
 	if (!p)
 		return 0;
@@ -190,7 +190,7 @@ VERIFIED_ONCE int find_socket(struct __sk_buff *skb, const struct packet *p)
 /* Says whether a UDP socket of this host would take the packet, as of this timer tick: a socket that
  * binds while packets flow gets its copies from the next tick on.
  */
-static __always_inline bool socket_listens(struct __sk_buff *skb, const struct packet *p,
+static __always_inline bool socket_listens(struct ctx_buff *skb, const struct packet *p,
 					   struct tally *rule)
 {
 	__u64 sender = (__u64)digest(p, p->source) << 16 | p->sport;

@@ -6,16 +6,14 @@
 #define PARSE_H
 
 #include <linux/if_ether.h>
-#include <linux/if_packet.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/udp.h>
-#include "helpers.h"
+#include "context.h"
 #include "maps.h"
 
 #define IP_OFFSET ETH_HLEN
-#define VLAN_ID 0xfff		/* 0: a priority alone, of no VLAN (IEEE 802.1Q) */
 #define MF_OR_OFFSET 0x3fff
 #define OFFSET 0x1fff
 #define L4_MASK 0x7fff		/* above the longest header chain; tells the verifier */
@@ -61,32 +59,32 @@ static __always_inline bool is_group(const struct packet *p)
 /* Says whether a packet to an address that is no group may be a route's: there are some for addresses
  * of this host, and the frame is not for another.
  */
-static __always_inline bool may_be_own(struct __sk_buff *skb)
+static __always_inline bool may_be_own(struct ctx_buff *skb)
 {
 	__u32 zero = 0;
 	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
 
-	return s && s->addresses && skb->pkt_type != PACKET_OTHERHOST;
+	return s && s->addresses && !is_for_another(skb);
 }
 
 /* Makes `length` bytes from the start directly accessible. */
-static __always_inline bool pull(struct __sk_buff *skb, __u32 length)
+static __always_inline bool pull(struct ctx_buff *skb, __u32 length)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
 	if (likely(data + length <= end))
 		return true;
-	return skb->len >= length && bpf_skb_pull_data(skb, length) == 0;
+	return length_of(skb) >= length && pull_data(skb, length) == 0;
 }
 
 /* The same, or as many bytes as there are. */
-static __always_inline bool pull_at_most(struct __sk_buff *skb, __u32 length)
+static __always_inline bool pull_at_most(struct ctx_buff *skb, __u32 length)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
 	if (likely(data + length <= end))
 		return true;
-	return bpf_skb_pull_data(skb, length < skb->len ? length : skb->len) == 0;
+	return pull_data(skb, length < length_of(skb) ? length : length_of(skb)) == 0;
 }
 
 /* Reads the UDP header at `p->l4`, which is pulled if it is there. */
@@ -105,7 +103,7 @@ static __always_inline bool parse_udp(struct packet *p, void *data, void *end)
 	return true;
 }
 
-static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, __u32 ip_offset)
+static __always_inline bool parse_ipv4(struct ctx_buff *skb, struct packet *p, __u32 ip_offset)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct iphdr *ip = data + ip_offset;
@@ -129,7 +127,7 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, 
 	p->length = host16(ip->tot_len);
 	p->l4 = ip_offset + ip->ihl * 4;
 	if (unlikely(p->l4 != ip_offset + sizeof(*ip))) {
-		if (skb->len < p->l4 || !pull_at_most(skb, p->l4 + sizeof(struct udphdr)))
+		if (length_of(skb) < p->l4 || !pull_at_most(skb, p->l4 + sizeof(struct udphdr)))
 			return false;
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
@@ -141,7 +139,7 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, 
  * later fragment's data; 0 if they lead elsewhere. Of a fragment, its part stands in the bits from
  * 16 on and its datagram's identification in those from 32 on.
  */
-VERIFIED_ONCE __u64 udp_behind_extensions(struct __sk_buff *skb, __u32 next, __u32 ip_offset)
+VERIFIED_ONCE __u64 udp_behind_extensions(struct ctx_buff *skb, __u32 next, __u32 ip_offset)
 {
 	__u32 offset = ip_offset + sizeof(struct ipv6hdr), fragments = 0;
 	__u64 fragment = 0;
@@ -152,7 +150,7 @@ VERIFIED_ONCE __u64 udp_behind_extensions(struct __sk_buff *skb, __u32 next, __u
 
 		if (next == IPPROTO_UDP)
 			return fragment | (offset & L4_MASK);
-		if (bpf_skb_load_bytes(skb, offset, header, sizeof(header)))
+		if (load_bytes(skb, offset, header, sizeof(header)))
 			return 0;
 		switch (next) {
 		case IPPROTO_ROUTING:
@@ -164,7 +162,7 @@ VERIFIED_ONCE __u64 udp_behind_extensions(struct __sk_buff *skb, __u32 next, __u
 			offset += header[1] * 8 + 8;
 			break;
 		case IPPROTO_FRAGMENT:	/* a whole packet may carry one (RFC 6946) */
-			if (fragments++ || bpf_skb_load_bytes(skb, offset + 4, &id, sizeof(id)))
+			if (fragments++ || load_bytes(skb, offset + 4, &id, sizeof(id)))
 				return 0;
 			offset += 8;
 			if (header[2] || header[3] & 0xf8) {
@@ -184,12 +182,12 @@ VERIFIED_ONCE __u64 udp_behind_extensions(struct __sk_buff *skb, __u32 next, __u
 	return 0;
 }
 
-static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p, __u32 ip_offset)
+static __always_inline bool parse_ipv6(struct ctx_buff *skb, struct packet *p, __u32 ip_offset)
 {
 	void *data, *end;
 	struct ipv6hdr *ip;
 
-	if (skb->len < ip_offset + sizeof(*ip) ||
+	if (length_of(skb) < ip_offset + sizeof(*ip) ||
 	    !pull_at_most(skb, ip_offset + sizeof(*ip) + sizeof(struct udphdr)))
 		return false;
 	data = (void *)(long)skb->data;
@@ -223,12 +221,12 @@ static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p, 
 	return parse_udp(p, data, end);
 }
 
-static __always_inline bool parse_ethernet(struct __sk_buff *skb, struct packet *p)
+static __always_inline bool parse_ethernet(struct ctx_buff *skb, struct packet *p)
 {
 	void *data, *end;
 	struct ethhdr *eth;
 
-	if (unlikely(skb->vlan_present) && skb->vlan_tci & VLAN_ID)
+	if (has_vlan(skb))
 		return false;
 	if (!pull_at_most(skb, IP_OFFSET + sizeof(struct iphdr) + sizeof(struct udphdr)))
 		return false;
@@ -245,64 +243,6 @@ static __always_inline bool parse_ethernet(struct __sk_buff *skb, struct packet 
 	return false;
 }
 
-/* Says whether the IP header starts there: its first bytes are where the kernel takes it to be. */
-static __always_inline bool starts_at(struct __sk_buff *skb, const __u32 *head, __u32 offset)
-{
-	__u32 *data = (void *)(long)skb->data + offset;
-
-	return (void *)(data + 5) <= (void *)(long)skb->data_end && data[0] == head[0] &&
-	       data[1] == head[1] && data[2] == head[2] && data[3] == head[3] && data[4] == head[4];
-}
-
-/* The bytes before the IP header on a device that is not Ethernet's. Mostly there are none (tun, tunnels,
- * PPP); what IPsec decrypted still has the Ethernet header that it came with. All else is left to the
- * userspace path.
- */
-VERIFIED_ONCE int ip_offset(struct __sk_buff *skb)
-{
-	__u32 head[5];
-
-	if (!pull_at_most(skb, IP_OFFSET + sizeof(struct iphdr) + sizeof(struct udphdr)) ||
-	    bpf_skb_load_bytes_relative(skb, 0, head, sizeof(head), BPF_HDR_START_NET))
-		return -1;
-	if (starts_at(skb, head, 0))
-		return 0;
-	return starts_at(skb, head, IP_OFFSET) ? IP_OFFSET : -1;
-}
-
-static __always_inline bool parse_bare(struct __sk_buff *skb, struct packet *p, int offset)
-{
-	bool ipv4 = skb->protocol == be16(ETH_P_IP);
-
-	if (!offset)
-		return ipv4 ? parse_ipv4(skb, p, 0) : parse_ipv6(skb, p, 0);
-	if (offset != IP_OFFSET || bpf_skb_load_bytes(skb, 0, p->mac, sizeof(p->mac)))
-		return false;
-	return ipv4 ? parse_ipv4(skb, p, IP_OFFSET) : parse_ipv6(skb, p, IP_OFFSET);
-}
-
-/* Puts an Ethernet header in front of a packet that has none, so that all that follows finds one. The
- * kernel takes it off again (tcx_run, __bpf_redirect_no_mac) where it is not wanted.
- */
-static __always_inline bool add_ethernet(struct __sk_buff *skb, struct packet *p)
-{
-	void *data, *end;
-	struct ethhdr *eth;
-
-	if (bpf_skb_change_head(skb, ETH_HLEN, 0))
-		return false;
-	p->l4 += ETH_HLEN;
-	if (!pull_at_most(skb, (p->l4 & L4_MASK) + sizeof(struct udphdr)))
-		return false;
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	eth = data;
-	if ((void *)(eth + 1) > end)
-		return false;
-	eth->h_proto = p->ipv6 ? be16(ETH_P_IPV6) : be16(ETH_P_IP);
-	return true;
-}
-
 /* Folds a sum of 16-bit or 32-bit words to 16 bits. */
 static __always_inline __u32 fold(__u64 sum)
 {
@@ -316,7 +256,7 @@ static __always_inline __u32 fold(__u64 sum)
 /* IPv4: the header's checksum is right. IPv6: the UDP checksum, which protects the header, is not
  * missing (RFC 8200 section 8.1).
  */
-static __always_inline bool header_is_sound(struct __sk_buff *skb, const struct packet *p)
+static __always_inline bool header_is_sound(struct ctx_buff *skb, const struct packet *p)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 *word = data + IP_OFFSET;
@@ -338,13 +278,13 @@ static __always_inline bool header_is_sound(struct __sk_buff *skb, const struct 
 }
 
 /* The same for a fragment: its payload ends where the IP packet does. */
-VERIFIED_ONCE int measure_fragment(struct __sk_buff *skb, struct packet *p)
+VERIFIED_ONCE int measure_fragment(struct ctx_buff *skb, struct packet *p)
 {
 	if (!p)
 		return 0;
 
 	__u32 header = (p->l4 & L4_MASK) - IP_OFFSET;
-	__u32 present = skb->len - IP_OFFSET;
+	__u32 present = length_of(skb) - IP_OFFSET;
 	bool whole = p->length <= present;
 
 	if (p->part == PART_FIRST) {
@@ -358,11 +298,11 @@ VERIFIED_ONCE int measure_fragment(struct __sk_buff *skb, struct packet *p)
 }
 
 /* Fills in payload and segments; says whether lengths and checksum are those of a whole datagram. */
-static __always_inline bool measure(struct __sk_buff *skb, struct packet *p)
+static __always_inline bool measure(struct ctx_buff *skb, struct packet *p)
 {
 	__u32 header = (p->l4 & L4_MASK) - IP_OFFSET;
-	__u32 present = skb->len - IP_OFFSET;	/* padding and trailers included */
-	__u32 size = skb->gso_size;
+	__u32 present = length_of(skb) - IP_OFFSET;	/* padding and trailers included */
+	__u32 size = segment_size(skb);
 	bool whole;
 
 	if (unlikely(p->part != PART_WHOLE))
@@ -372,22 +312,19 @@ static __always_inline bool measure(struct __sk_buff *skb, struct packet *p)
 	p->payload = (whole ? p->udp_length : present - header) - sizeof(struct udphdr);
 	p->segments = 1;
 	if (unlikely(size)) {
-		p->segments = skb->gso_segs;
+		p->segments = segments_of(skb);
 		if (!p->segments)	/* set by untrusted senders: not counted yet */
 			p->segments = (p->payload + size - 1) / size;
 	}
 	return whole && header_is_sound(skb, p);
 }
 
-/* Takes off what follows the IP packet, such as a switch's timestamp: where a device's MTU is judged, it
- * counts. Ethernet's own padding does no harm.
+/* Says whether something follows the IP packet, such as a switch's timestamp. Ethernet's own padding does
+ * no harm.
  */
-static __always_inline void trim(struct __sk_buff *skb, const struct packet *p)
+static __always_inline bool has_trailer(struct ctx_buff *skb, const struct packet *p)
 {
-	__u32 end = IP_OFFSET + p->length;
-
-	if (unlikely(skb->len > end) && skb->len > ETH_ZLEN && !skb->gso_size)
-		bpf_skb_change_tail(skb, end, 0);
+	return unlikely(length_of(skb) > IP_OFFSET + p->length) && length_of(skb) > ETH_ZLEN;
 }
 
 #endif

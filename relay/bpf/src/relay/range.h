@@ -80,10 +80,10 @@ static long try_candidate(__u32 i, struct range_search *s)
 	return 1;
 }
 
-static __always_inline bool search_ranges(struct __sk_buff *skb, const struct packet *p,
+static __always_inline bool search_ranges(struct ctx_buff *skb, const struct packet *p,
 					  struct range_search *search)
 {
-	struct range_key key = { .prefix = 96, .ifindex = skb->ifindex };
+	struct range_key key = { .prefix = 96, .ifindex = ingress_of(skb) };
 	struct range *range;
 
 	search->words = 1;
@@ -105,7 +105,7 @@ static __always_inline bool search_ranges(struct __sk_buff *skb, const struct pa
 }
 
 /* Considers all range routes of the packet's group. */
-static __always_inline void consider_ranges(struct __sk_buff *skb, const struct packet *p,
+static __always_inline void consider_ranges(struct ctx_buff *skb, const struct packet *p,
 					    struct orphan *o)
 {
 	struct range_search search = { .orphan = o };
@@ -114,7 +114,7 @@ static __always_inline void consider_ranges(struct __sk_buff *skb, const struct 
 }
 
 /* The most specific range route of the packet; with `specific_only`, only if it names a source. */
-static __attribute__((noinline)) struct route *find_range(struct __sk_buff *skb,
+static __attribute__((noinline)) struct route *find_range(struct ctx_buff *skb,
 							   const struct packet *p,
 							   __u32 specific_only)
 {

@@ -6,6 +6,7 @@
 #ifndef REPLICATE_H
 #define REPLICATE_H
 
+#include <linux/pkt_cls.h>
 #include "answer.h"
 #include "count.h"
 #include "limit.h"
@@ -13,7 +14,7 @@
 #include "rewrite.h"
 
 struct fanout {
-	struct __sk_buff *skb;
+	struct ctx_buff *skb;
 	struct packet p;
 	struct match m;
 	__u32 began;	/* when its rule was found, lower half, if it is a sample; else 0 */
@@ -24,7 +25,7 @@ struct fanout {
 #define ASIDE 0x100
 
 /* Asks an output's limit and the budget. */
-VERIFIED_ONCE int exceeds(struct __sk_buff *skb, const struct packet *p, const struct output *o)
+VERIFIED_ONCE int exceeds(struct ctx_buff *skb, const struct packet *p, const struct output *o)
 {
 	if (!p || !o)
 		return DROP_RATE_LIMITED;
@@ -78,7 +79,7 @@ VERIFIED_ONCE int refuse(const struct packet *p, __u32 slot, __u32 said, __u32 f
 }
 
 /* The drop reason of this packet at this output, before anything is sent. */
-static __always_inline __u32 refused(struct __sk_buff *skb, const struct packet *p,
+static __always_inline __u32 refused(struct ctx_buff *skb, const struct packet *p,
 				     const struct output *o)
 {
 	__u32 size = p->length;
@@ -87,8 +88,8 @@ static __always_inline __u32 refused(struct __sk_buff *skb, const struct packet 
 		return o->down;
 	if (o->flags & OUTPUT_TTL_DEC && ttl_of(p) <= 1)
 		return DROP_TTL_EXPIRED;
-	if (unlikely(skb->gso_size))
-		size = (p->l4 & L4_MASK) - IP_OFFSET + sizeof(struct udphdr) + skb->gso_size;
+	if (unlikely(segment_size(skb)))
+		size = (p->l4 & L4_MASK) - IP_OFFSET + sizeof(struct udphdr) + segment_size(skb);
 	if (unlikely(size > o->mtu))
 		return DROP_TOO_BIG;
 	if (unlikely(o->flags & (OUTPUT_LIMITED | OUTPUT_UNICAST)))
@@ -96,7 +97,7 @@ static __always_inline __u32 refused(struct __sk_buff *skb, const struct packet 
 	return NOT_DROPPED;
 }
 
-static __always_inline __u32 send_clone(struct __sk_buff *skb, const struct packet *p,
+static __always_inline __u32 send_clone(struct ctx_buff *skb, const struct packet *p,
 					const struct output *o)
 {
 	long error;
@@ -164,7 +165,7 @@ static __always_inline int send_last(struct fanout *f)
 }
 
 /* Sends an answer to whoever asked, by the output in that slot. */
-VERIFIED_ONCE int send_answer(struct __sk_buff *skb, const struct packet *p, __u32 slot)
+VERIFIED_ONCE int send_answer(struct ctx_buff *skb, const struct packet *p, __u32 slot)
 {
 	__u32 key = slot, reason;
 	struct output *found = bpf_map_lookup_elem(&outputs, &key);

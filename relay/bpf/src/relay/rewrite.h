@@ -108,11 +108,19 @@ static __always_inline __u16 changed(__u16 check, __u16 whole, __u64 addresses, 
 	return sum | (sum - 1) >> 16;	/* not 0, which means none */
 }
 
+#ifdef AT_XDP
+/* What a driver hands over carries whole ones. */
+static __always_inline bool learn_checksum(struct ctx_buff *skb, struct packet *p)
+{
+	p->whole = 0xffff;
+	return true;
+}
+#else
 /* Finds out which of both it is. Only the kernel's helper knows, so it adds 1 as if to an address: a
  * partial checksum grows, a whole one shrinks. All is put back, a device's sum over the packet too.
  * The helper costs as much as all else of a rewriting, so it is called once, not for each copy.
  */
-static __always_inline bool learn_checksum(struct __sk_buff *skb, struct packet *p)
+static __always_inline bool learn_checksum(struct ctx_buff *skb, struct packet *p)
 {
 	__u32 l4 = p->l4 & L4_MASK, part = fold((__u64)p->udp_check + 1);
 	struct udphdr *udp;
@@ -121,7 +129,7 @@ static __always_inline bool learn_checksum(struct __sk_buff *skb, struct packet 
 		return true;
 	bpf_l4_csum_replace(skb, l4 + UDP_CHECK_OFFSET, 0, 1,
 			    BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0);
-	bpf_csum_update(skb, 1);
+	balance(skb, 1);
 	udp = (void *)(long)skb->data + l4;
 	if ((void *)(udp + 1) > (void *)(long)skb->data_end)
 		return false;
@@ -129,8 +137,9 @@ static __always_inline bool learn_checksum(struct __sk_buff *skb, struct packet 
 	udp->check = p->udp_check;
 	return true;
 }
+#endif
 
-static __always_inline bool write_ipv4(struct __sk_buff *skb, const struct packet *p,
+static __always_inline bool write_ipv4(struct ctx_buff *skb, const struct packet *p,
 				       const struct header *h, const __u8 *mac, bool range)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -163,11 +172,11 @@ static __always_inline bool write_ipv4(struct __sk_buff *skb, const struct packe
 		return true;
 	udp->check = changed(udp->check, p->whole, addresses, ports);
 	/* A device's sum over the packet follows: the header's checksum balances the addresses. */
-	bpf_csum_update(skb, ~fold32(addresses));
+	balance(skb, ~fold32(addresses));
 	return true;
 }
 
-static __always_inline bool rewrite_ipv4(struct __sk_buff *skb, const struct packet *p,
+static __always_inline bool rewrite_ipv4(struct ctx_buff *skb, const struct packet *p,
 					 const struct output *o)
 {
 	struct header h;
@@ -203,7 +212,7 @@ static __always_inline void plan_ipv6(const struct packet *p, const struct outpu
 	}
 }
 
-static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packet *p,
+static __always_inline bool write_ipv6(struct ctx_buff *skb, const struct packet *p,
 				       const struct header *h, const __u8 *mac, bool range)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -229,7 +238,7 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 		ip->daddr.s6_addr32[i] = h->destination[i];
 	}
 	if (p->part == PART_LATER) {	/* a device's sum over the packet must follow */
-		bpf_csum_update(skb, fold32(addresses + words));
+		balance(skb, fold32(addresses + words));
 		return true;
 	}
 	if ((void *)(udp + 1) > end)
@@ -238,11 +247,11 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 	udp->check = changed(udp->check, p->whole, addresses, ports);
 	/* It balances addresses and ports; nothing balances the header's other words. */
 	if (unlikely(words != NO_CHANGE_OF_TWO))
-		bpf_csum_update(skb, words);
+		balance(skb, words);
 	return true;
 }
 
-VERIFIED_ONCE int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p,
+VERIFIED_ONCE int rewrite_ipv6(struct ctx_buff *skb, const struct packet *p,
 			       const struct output *o)
 {
 	if (!p || !o)
@@ -255,14 +264,14 @@ VERIFIED_ONCE int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p,
 			  o->flags & OUTPUT_GROUP_RANGE);
 }
 
-static __always_inline bool rewrite(struct __sk_buff *skb, const struct packet *p,
+static __always_inline bool rewrite(struct ctx_buff *skb, const struct packet *p,
 				    const struct output *o)
 {
 	return unlikely(p->ipv6) ? rewrite_ipv6(skb, p, o) : rewrite_ipv4(skb, p, o);
 }
 
 /* Puts the packet back as it came, for the host's own stack. */
-VERIFIED_ONCE int restore(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE int restore(struct ctx_buff *skb, const struct packet *p)
 {
 	if (!p)
 		return 0;

@@ -43,6 +43,17 @@ impl Links {
         self.hook
     }
 
+    /// The interfaces that it is to be at.
+    pub(super) fn interfaces(&self) -> impl Iterator<Item = u32> {
+        self.attached.keys().copied()
+    }
+
+    /// Says whether it is at an interface.
+    pub(super) fn has(&self, ifindex: u32) -> bool {
+        let link = self.attached.get(&ifindex).and_then(Option::as_ref);
+        link.is_some_and(|link| link.is_at(ifindex))
+    }
+
     /// Puts `program` in place of the one that each link runs.
     pub(super) fn replace(&self, program: &Program) -> Result<(), Error> {
         for link in self.attached.values().flatten() {
@@ -63,9 +74,7 @@ impl Links {
         program: &Program,
     ) -> Result<(), Error> {
         for ifindex in wanted {
-            if let Some(Some(link)) = self.attached.get(&ifindex)
-                && link.is_at(ifindex)
-            {
+            if self.has(ifindex) {
                 continue;
             }
             let link = attach(ifindex, self.hook, pins, program)?;

@@ -121,6 +121,17 @@ impl Bed {
         (key, route)
     }
 
+    /// Has the far ends take what XDP hands over, in one row with all else that is sent to them.
+    pub(crate) fn receive_from_xdp(&self) {
+        for (_, name) in &INTERFACES[1..] {
+            run(self._far.command("ethtool").args(["-K", name, "gro", "on"]));
+            run(self
+                .relay
+                .command("ethtool")
+                .args(["-K", name, "tso", "off"]));
+        }
+    }
+
     /// This bed's index of an interface of the cases.
     pub(crate) fn index(&self, symbol: Ifindex) -> Ifindex {
         self.indexes[&symbol]

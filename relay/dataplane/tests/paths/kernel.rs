@@ -21,6 +21,20 @@ pub(crate) fn with_relay_without(
     without: &[Feature],
     work: impl FnOnce(&mut Relay<'_>) + Send,
 ) {
+    with_relay_as(label, without, false, work);
+}
+
+/// The same, with packets that come as drivers hand them over, through the hook at XDP.
+pub(crate) fn with_relay_at_xdp(label: &str, work: impl FnOnce(&mut Relay<'_>) + Send) {
+    with_relay_as(label, &[], true, work);
+}
+
+fn with_relay_as(
+    label: &str,
+    without: &[Feature],
+    at_xdp: bool,
+    work: impl FnOnce(&mut Relay<'_>) + Send,
+) {
     let Some(bed) = Bed::new(label) else { return };
     if let Err(reason) = bpf::probe::probe() {
         eprintln!("skipped: no kernel path: {reason}");
@@ -44,6 +58,10 @@ pub(crate) fn with_relay_without(
         }
         assert_eq!(dataplane.support().kernel, Ok(()));
         let mut relay = Relay::new(&bed, Path::Kernel, dataplane);
+        if at_xdp && let Err(reason) = relay.take_at_xdp() {
+            eprintln!("skipped: {reason}");
+            return;
+        }
         work(&mut relay);
         relay.close(Close::Detach);
     });

@@ -95,6 +95,42 @@ fn the_kernel_path_gives_what_the_cases_say_through_clsact() {
 }
 
 #[test]
+fn the_hook_at_xdp_gives_what_the_cases_say() {
+    kernel::with_relay_at_xdp("xdp-cases", |relay| {
+        demand(relay, cases());
+        assert!(relay.taken_at_xdp() > 0);
+    });
+}
+
+#[test]
+fn the_hook_at_xdp_agrees_with_the_reference_on_generated_packets() {
+    kernel::with_relay_at_xdp("xdp-few", |relay| {
+        agreement::demand(relay, count_or(FEW));
+        assert!(relay.taken_at_xdp() > 0);
+    });
+}
+
+#[test]
+#[ignore = "takes a minute; run with --ignored"]
+fn the_hook_at_xdp_agrees_with_the_reference_on_very_many_packets() {
+    kernel::with_relay_at_xdp("xdp-many", |relay| {
+        agreement::demand(relay, count_or(MANY));
+    });
+}
+
+#[test]
+fn the_hook_at_xdp_does_what_tc_does_beside_it() {
+    kernel::with_relay_at_xdp("xdp-rest", |relay| {
+        gates::demand(relay);
+        limits::demand(relay);
+        merged::demand(relay);
+        health::demand(relay);
+        fragments::demand(relay);
+        latency::demand(relay);
+    });
+}
+
+#[test]
 fn the_kernel_path_relays_packets_that_come_together() {
     kernel::with_relay("together", |relay| together::demand(relay, cases()));
 }

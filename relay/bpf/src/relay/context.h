@@ -1,0 +1,53 @@
+/* What the packet at hand has, by one name for both hooks: at tc it is an skb, at XDP a driver's buffer. */
+#ifndef CONTEXT_H
+#define CONTEXT_H
+
+#include <linux/if_packet.h>
+#include "helpers.h"
+
+#define VLAN_ID 0xfff		/* 0: a priority alone, of no VLAN (IEEE 802.1Q) */
+
+#ifdef AT_XDP
+
+static __always_inline __u32 length_of(struct ctx_buff *skb)
+{
+	return (__u64)skb->data_end - (__u64)skb->data;
+}
+
+static __always_inline __u32 ingress_of(struct ctx_buff *skb)
+{
+	return skb->ingress_ifindex;
+}
+
+/* Nothing has merged packets yet, or stamped them. Functions that are verified by themselves are to use what
+ * they are given all the same, or compilers give them nothing.
+ */
+#define absent(skb, value) ({ asm volatile("" : : "r"(skb)); value; })
+#define segment_size(skb) absent(skb, 0u)
+#define segments_of(skb) absent(skb, 1u)
+#define received_at(skb) absent(skb, 0ull)
+/* A tag stands in the frame, where it is no IP. */
+#define has_vlan(skb) false
+/* What is no group's is left to tc. */
+#define is_for_another(skb) true
+#define pull_data(skb, length) (-1)
+#define load_bytes bpf_xdp_load_bytes
+/* No device's sum over the packet goes on with the copy. */
+#define balance(skb, sum) ((void)(sum))
+
+#else
+
+#define length_of(skb) ((skb)->len)
+#define ingress_of(skb) ((skb)->ifindex)
+#define segment_size(skb) ((skb)->gso_size)
+#define segments_of(skb) ((skb)->gso_segs)
+#define received_at(skb) ((skb)->tstamp)
+#define has_vlan(skb) (unlikely((skb)->vlan_present) && (skb)->vlan_tci & VLAN_ID)
+#define is_for_another(skb) ((skb)->pkt_type == PACKET_OTHERHOST)
+#define pull_data(skb, length) bpf_skb_pull_data(skb, length)
+#define load_bytes bpf_skb_load_bytes
+#define balance(skb, sum) bpf_csum_update(skb, sum)
+
+#endif
+
+#endif
