@@ -43,7 +43,7 @@ pub enum Event {
     /// A step is done.
     Step(String),
     /// The daemon's counters while traffic runs.
-    Running(Stats),
+    Running(Box<Stats>),
 }
 
 /// Beyond the time to send: how long sender and receivers get to come to rest.
@@ -174,14 +174,14 @@ impl<'a> Bed<'a> {
             ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
             ensure!(Instant::now() < deadline, "mcr send does not end");
             if Instant::now() >= next {
-                show(Event::Running(self.daemon.stats()?))?;
+                show(Event::Running(Box::new(self.daemon.stats()?)))?;
                 next += REFRESH;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         let text = sender.wait(REST)?.success().context("mcr send")?;
         self.wait_for_rest()?;
-        show(Event::Running(self.daemon.stats()?))?;
+        show(Event::Running(Box::new(self.daemon.stats()?)))?;
         serde_json::from_str(&text).with_context(|| format!("mcr send --json: {text}"))
     }
 

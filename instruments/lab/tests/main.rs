@@ -53,3 +53,4 @@ mod unicast_in;
 mod upgrade;
 mod vlan;
 mod world;
+mod xdp;

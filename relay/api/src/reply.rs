@@ -12,6 +12,8 @@ mod rule;
 mod selection;
 mod tunnel;
 
+use std::collections::BTreeMap;
+
 use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -54,6 +56,10 @@ pub struct Stats {
     /// The devices that outputs leave by, and what they and their queues did not send.
     #[serde(default)]
     pub egress: Vec<EgressStats>,
+    /// Packets that were taken at XDP and handed to devices there, by the interface they came by, since the
+    /// daemon started; of those interfaces that may be.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub xdp: BTreeMap<String, u64>,
     /// The interfaces that outputs on demand lead to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub demand: Vec<DemandStats>,

@@ -1,6 +1,7 @@
 //! Where the kernel path takes packets: at XDP, before the kernel makes an skb of each, or at tc. A pure
 //! function of the rule and of what is known of its interfaces.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rules::net::Ifindex;
@@ -40,43 +41,35 @@ impl Hook {
 
 impl Hooks {
     /// Where packets of one of a rule's inputs are taken, and why at tc; nothing on another path. What
-    /// `only_output` in hook.bpf.c goes by, said of rules.
+    /// `only_output` and `takes` in hook.bpf.c go by, said of rules.
     #[must_use]
-    pub fn of(&self, rule: &Rule, view: &RuleView, input: &InputView) -> Option<(Hook, String)> {
-        if view.placement.path != Path::Kernel || !view.placement.serves || !view.enabled {
+    pub fn of(&self, rule: &RuleView, input: &InputView) -> Option<(Hook, Option<String>)> {
+        if rule.placement.path != Path::Kernel || !rule.placement.serves || !rule.enabled {
             return None;
         }
-        let reason = self.obstacle(rule, view, input);
+        let reason = self.obstacle(rule, input);
         let hook = if reason.is_some() {
             Hook::Tc
         } else {
             Hook::Xdp
         };
-        Some((hook, reason.unwrap_or_default()))
+        Some((hook, reason))
     }
 
-    fn obstacle(&self, rule: &Rule, view: &RuleView, input: &InputView) -> Option<String> {
-        const NOT_ASKED: &str = "XDP is off";
-        let here = { input.interfaces.iter() }.find_map(|index| match self.inputs.get(index) {
-            Some(verdict) => verdict.clone().err(),
-            None => Some(NOT_ASKED.to_owned()),
+    fn obstacle(&self, rule: &RuleView, input: &InputView) -> Option<String> {
+        let here = input.interfaces.iter().find_map(|index| {
+            let verdict = self.inputs.get(index);
+            verdict.map_or(Some("xdp is off"), |verdict| {
+                verdict.as_ref().err().map(String::as_str)
+            })
         });
-        if here.is_some() || input.interfaces.is_empty() {
-            return here.or_else(|| Some("it listens nowhere yet".to_owned()));
-        }
-        if rule.reflect.is_some() {
-            return Some("answers to what is reflected are taken at tc".to_owned());
+        if let Some(reason) = here.or(rule.only_at_tc.as_deref()) {
+            return Some(reason.to_owned());
         }
         if !input.addresses.is_empty() {
             return Some("packets to addresses of this host are taken at tc".to_owned());
         }
-        if rule.local == LocalDelivery::Yes || !input.shared.is_empty() {
-            return Some("this host gets the packets too".to_owned());
-        }
-        let [output] = view.outputs.as_slice() else {
-            let count = view.outputs.len();
-            return Some(format!("{count} outputs: XDP sends one copy"));
-        };
+        let output = rule.outputs.first()?;
         if output.down.is_some() {
             return Some(format!("output {} is down", output.to));
         }
@@ -84,5 +77,20 @@ impl Hooks {
             Some(verdict) => verdict.clone().err(),
             None => Some(format!("the device of output {} is not known", output.to)),
         }
+    }
+}
+
+/// Why packets of a rule cannot be taken at XDP, whatever its interfaces are.
+pub(crate) fn only_at_tc(rule: &Rule) -> Option<Cow<'static, str>> {
+    if rule.reflect.is_some() {
+        return Some("a rule that reflects is relayed at tc".into());
+    }
+    if rule.local == LocalDelivery::Yes {
+        return Some("local=yes: this host gets the packets too".into());
+    }
+    match rule.outputs.len() {
+        1 => None,
+        0 => Some("it has no outputs".into()),
+        count => Some(format!("it has {count} outputs, and XDP sends one copy").into()),
     }
 }

@@ -264,6 +264,7 @@ fn compile_one(
     let mut view = RuleView {
         name: rule.name.clone(),
         enabled: true,
+        only_at_tc: hook::only_at_tc(rule),
         inputs: rule.inputs.iter().map(|i| input(i, host, links)).collect(),
         outputs: views,
         placement,
@@ -303,6 +304,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
     RuleView {
         name: rule.name.clone(),
         enabled: false,
+        only_at_tc: None,
         inputs: inputs.collect(),
         outputs: outputs.collect(),
         placement: place(rule, support, choices, &links.listening(rule)),

@@ -1,5 +1,6 @@
 //! What can be said of a rule, its inputs and its outputs on this host.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use rules::net::{Ifindex, Prefix};
@@ -16,6 +17,8 @@ pub struct RuleView {
     pub enabled: bool,
     /// Where it runs and why; where no path serves it, it has no routes and joins nothing.
     pub placement: Placement,
+    /// Why its packets cannot be taken at XDP, whatever its interfaces are.
+    pub only_at_tc: Option<Cow<'static, str>>,
     /// Its inputs, in its order.
     pub inputs: Vec<InputView>,
     /// Its outputs, in its order.

@@ -10,6 +10,8 @@ use rules::path::PathChoice;
 use rules::setting::{ANY, Form, Refusal, Setting, TextForm, differences, settings, words};
 use serde::{Serialize, Serializer};
 
+use crate::Xdp;
+
 /// The most rules that clients may bring about, where nobody says another number.
 pub const MAX_RULES: u32 = 20_000;
 
@@ -52,6 +54,9 @@ settings! {
         /// Whether interfaces of inputs merge packets of a stream before they are relayed
         /// (`rx-udp-gro-forwarding`), where `gro` of an interface does not say it of them.
         optional gro: Automatic, default: "auto";
+        /// Whether the kernel path takes packets at XDP, before the kernel makes an skb of each, where `xdp`
+        /// of an interface does not say it of them.
+        optional xdp: Xdp, default: "auto";
         /// Whether the queue behind virtual links (`net.core.netdev_max_backlog`) is lengthened, for
         /// the whole host, where the copies of a rule would not fit.
         optional backlog: Automatic, default: "auto";

@@ -29,7 +29,9 @@ pub use join::StaticJoin;
 pub use notify::{Notify, Webhook};
 pub use rewrite::{rewrite, rewrite_all, rewrite_joins};
 pub use schema::schema;
-pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, InterfaceTable, Over, Settings};
+pub use settings::{
+    Budget, BudgetTable, Gro, InterfaceSettings, InterfaceTable, Over, Settings, Xdp,
+};
 pub use tunnel::{End, TUNNEL_ID, TUNNEL_PORT, Tunnel};
 
 /// The version of the format that is read and written.

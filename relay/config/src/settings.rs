@@ -81,6 +81,8 @@ pub struct InterfaceSettings {
     pub gro: Option<Gro>,
     /// Path of the rules whose inputs are on it.
     pub path: PathChoice,
+    /// Whether packets that come by it are taken at XDP; `None`: what the daemon was started with says so.
+    pub xdp: Option<Xdp>,
     /// What the daemon makes it of, if it is a tunnel.
     pub tunnel: Option<Tunnel>,
 }
@@ -92,6 +94,9 @@ settings! {
         optional gro: Gro, otherwise: "`gro` of `[daemon]` says whether the daemon decides";
         /// Path of the rules whose inputs are on it.
         optional path: PathChoice, default: "auto";
+        /// Whether the kernel path takes packets that come by it at XDP, before the kernel makes an skb of
+        /// each.
+        optional xdp: Xdp, otherwise: "`xdp` of `[daemon]` says whether";
         /// What makes it a tunnel: a VXLAN interface of this name that the daemon makes, whose packets
         /// go whole, with their groups, ports and sources, to `remote`.
         optional over: Over;
@@ -121,6 +126,18 @@ words! {
         /// Turned on, and back on exit.
         On = "on" | "yes",
         /// The interface is left as it is.
+        Off = "off" | "no",
+    }
+}
+
+words! {
+    /// Whether the kernel path takes packets of an interface at XDP.
+    pub enum Xdp = Auto {
+        /// Where tests proved the driver, and nobody else is concerned.
+        Auto = "auto",
+        /// Where it can, and `mcr show` says why where it cannot.
+        On = "on" | "yes",
+        /// At tc alone.
         Off = "off" | "no",
     }
 }
@@ -235,10 +252,17 @@ impl Settings {
         for name in names {
             let value = |settings: &Self| match settings.interface.get(name) {
                 None => "nothing".to_owned(),
-                Some(InterfaceSettings { gro, path, tunnel }) => {
+                Some(InterfaceSettings {
+                    gro,
+                    path,
+                    xdp,
+                    tunnel,
+                }) => {
                     let gro = gro.map_or("as the daemon decides", Gro::as_str);
+                    let xdp = xdp.map(|xdp| format!(", xdp {xdp}"));
                     let tunnel = tunnel.map(|tunnel| format!(", {tunnel}"));
-                    format!("gro {gro}, path {path}{}", tunnel.unwrap_or_default())
+                    let (xdp, tunnel) = (xdp.unwrap_or_default(), tunnel.unwrap_or_default());
+                    format!("gro {gro}, path {path}{xdp}{tunnel}")
                 }
             };
             compare(format!("interface {name}"), value(before), value(self));
@@ -288,15 +312,23 @@ impl TryFrom<InterfaceTable> for InterfaceSettings {
         Ok(Self {
             gro: table.gro,
             path: table.path.unwrap_or_default(),
+            xdp: table.xdp,
             tunnel: Tunnel::read(&table)?,
         })
     }
 }
 
 impl From<InterfaceSettings> for InterfaceTable {
-    fn from(InterfaceSettings { gro, path, tunnel }: InterfaceSettings) -> Self {
+    fn from(settings: InterfaceSettings) -> Self {
+        let InterfaceSettings {
+            gro,
+            path,
+            xdp,
+            tunnel,
+        } = settings;
         let mut table = Self {
             gro,
+            xdp,
             path: Some(path).filter(|path| *path != PathChoice::Auto),
             ..Self::default()
         };

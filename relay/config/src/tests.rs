@@ -157,7 +157,7 @@ limit = "fast"
         errors(text),
         [
             "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]",
-            "mcr.toml:4: interface eth0: unknown field `gor`, expected one of `gro`, `path`, `over`, `local`, `remote`, `port`, `id`, `mtu`; did you mean gro?",
+            "mcr.toml:4: interface eth0: unknown field `gor`, expected one of `gro`, `path`, `xdp`, `over`, `local`, `remote`, `port`, `id`, `mtu`; did you mean gro?",
             "mcr.toml:5: interface \"a b\": holds white space; write it without",
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
             "mcr.toml:11: rule \"cam1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
@@ -392,6 +392,7 @@ log = "json"
 max_rules = 100
 max_memberships = 200
 gro = "off"
+xdp = "on"
 backlog = "off"
 silence = "5s"
 on_full = "warn"
@@ -414,6 +415,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         max_rules: Some(100),
         max_memberships: Some(200),
         gro: Some(Automatic::Off),
+        xdp: Some(Xdp::On),
         backlog: Some(Automatic::Off),
         silence: Some(Silence::After(Duration::from_secs(5))),
         on_full: Some(OnFull::Warn),
@@ -463,7 +465,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         (
             "instance = \"a\"",
             "unknown field `instance`, expected one of `listen`, `listen_names`, `path`, \
-             `workers`, `worker_user`, `log`, `max_rules`, `max_memberships`, `gro`, \
+             `workers`, `worker_user`, `log`, `max_rules`, `max_memberships`, `gro`, `xdp`, \
              `backlog`, `silence`, `on_full`, `allow_link_local`, `keep_forwarding`",
         ),
     ] {

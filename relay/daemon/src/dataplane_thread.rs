@@ -12,6 +12,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use compile::diff::TableDiff;
+use compile::hook::Hooks;
 use compile::table::{RouteKey, Table};
 use dataplane::Gates;
 use dataplane::counters::{Arrived, Counters, FlowStats, WorkerStats};
@@ -157,6 +158,17 @@ impl DataplaneThread {
     /// Makes the dataplane execute exactly `table`.
     pub(crate) async fn sync(&self, table: Table) -> Result<(), Error> {
         self.run(move |dataplane| Ok(dataplane.sync(&table)?)).await
+    }
+
+    /// Says what XDP may be used for.
+    pub(crate) async fn set_hooks(&self, hooks: Hooks) -> Result<(), Error> {
+        self.run(move |dataplane| Ok(dataplane.set_hooks(hooks)?))
+            .await
+    }
+
+    /// What XDP is used for, and why not.
+    pub(crate) async fn hooks(&self) -> Result<Hooks, Error> {
+        self.run(|dataplane| Ok(dataplane.hooks())).await
     }
 
     /// Carries a difference over, all or nothing, and ends the counters of rules that are gone.

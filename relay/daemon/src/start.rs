@@ -166,6 +166,8 @@ fn assemble(
         ),
         tunnels: Tunnels::open(instance.name())?,
         merging: Default::default(),
+        hooks: Default::default(),
+        shown_hooks: Default::default(),
         heap_to_trim: true,
         configured: take(&mut startup.configured),
         started_with,
@@ -338,7 +340,10 @@ impl Supervisor {
         self.dataplane.prepare(table.clone()).await?;
         // Held before they take packets: from then on they may outlive this process.
         self.store_descriptors().await;
+        self.prepare_hooks(step.rules_and_settings().1, step.host())
+            .await?;
         self.dataplane.sync(table).await?;
+        self.hooks = self.dataplane.hooks().await?;
         let conflicts = block_in_place(|| port_conflicts(self.core.rules(), &step));
         for warning in self.contested(&step).await.into_iter().chain(conflicts) {
             tracing::warn!("{warning}");

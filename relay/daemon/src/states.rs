@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::reply::State;
+use compile::hook::Hooks;
 use compile::{InputView, RuleView};
 use observe::view::{InputState, RuleState};
 use rules::net::Ifindex;
@@ -12,15 +13,18 @@ use rules::shared_map::SharedMap;
 
 use crate::memberships::{Joined, of_join};
 
+/// What interfaces do about merging, and what is taken at XDP.
+pub(crate) type Told<'a> = (&'a BTreeMap<Ifindex, String>, &'a Hooks);
+
 /// Computes the state of each rule. Rules that are not among the changes since the states `known` keep
 /// theirs; where nothing is known all are computed anew.
 pub(crate) fn states(
     rules: &SharedMap<Place, Arc<RuleView>>,
     joined: &Joined,
-    merging: &BTreeMap<Ifindex, String>,
+    (merging, hooks): Told<'_>,
     known: Option<(&SharedMap<Place, Arc<RuleState>>, &RuleChanges)>,
 ) -> SharedMap<Place, Arc<RuleState>> {
-    let state = |rule: &Arc<RuleView>| Arc::new(rule_state(rule, joined, merging));
+    let state = |rule: &Arc<RuleView>| Arc::new(rule_state(rule, joined, (merging, hooks)));
     let Some((before, changes)) = known else {
         let states = rules.iter().map(|(place, rule)| (*place, state(rule)));
         return states.collect();
@@ -45,14 +49,13 @@ pub(crate) fn joins(inputs: &[InputView], joined: &Joined) -> Arc<[InputState]> 
     states.collect()
 }
 
-fn rule_state(
-    rule: &Arc<RuleView>,
-    joined: &Joined,
-    merging: &BTreeMap<Ifindex, String>,
-) -> RuleState {
+fn rule_state(rule: &Arc<RuleView>, joined: &Joined, (merging, hooks): Told<'_>) -> RuleState {
     let is_on_demand = !rule.outputs.is_empty() && rule.outputs.iter().all(|o| o.wanted.is_some());
     let inputs = rule.inputs.iter();
-    let inputs = inputs.map(|i| input(i, is_on_demand, joined, merging));
+    let inputs = inputs.map(|view| InputState {
+        hook: { hooks.of(rule, view) }.map(|(hook, why)| (hook, why.map(Into::into))),
+        ..input(view, is_on_demand, joined, merging)
+    });
     let mut made = RuleState {
         rule: Arc::clone(rule),
         state: State::Up,
@@ -95,6 +98,7 @@ fn input(
         joined: all,
         reason: reason.map(Into::into),
         merging: merges(view, merging),
+        hook: None,
     }
 }
 
@@ -144,6 +148,7 @@ mod tests {
             joined: input.is_none(),
             reason: input.map(Into::into),
             merging: None,
+            hook: None,
         };
         let inputs = [("239.1.1.1%eth0:5001", &input)];
         let outputs = outputs.iter().map(|down| (TO, *down));

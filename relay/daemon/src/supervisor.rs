@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::reply::{By, Change, ChangeRecord, Via};
+use compile::hook::Hooks;
 use config::{Config, DaemonSettings, FleetSettings, Settings};
 use dataplane::Close;
 use dataplane::counters::WorkerStats;
@@ -76,6 +77,10 @@ pub(crate) struct Supervisor {
     pub(crate) tunnels: Tunnels,
     /// What interfaces that may merge packets do, and why.
     pub(crate) merging: BTreeMap<Ifindex, String>,
+    /// What is taken at XDP, and why not.
+    pub(crate) hooks: Hooks,
+    /// The same, as the view has it.
+    pub(crate) shown_hooks: Hooks,
     /// The configuration as last read.
     pub(crate) configured: Config,
     pub(crate) watch: Watch,
@@ -277,6 +282,7 @@ impl Supervisor {
         self.end_joins().await;
         self.retry_tunnels().await;
         self.follow_merging();
+        self.follow_hooks().await;
         self.follow_backlog();
         self.follow_workers().await;
         if self.unsaved.is_some() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bpf::layout::{self, Tally};
 use compile::table::Path;
 use packet::health::Arrivals;
+use rules::net::Ifindex;
 
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use packet::latency::{Latency, bound_ns};
@@ -18,6 +19,8 @@ pub struct Counters {
     pub rules: BTreeMap<String, RuleCounters>,
     /// Per worker of the userspace path.
     pub workers: Vec<WorkerStats>,
+    /// Packets of each interface that were handed to devices at XDP, of those that may be.
+    pub taken_at_xdp: BTreeMap<Ifindex, u64>,
 }
 
 /// One rule's counters.

@@ -5,6 +5,7 @@
 
 mod allocator;
 mod arrivals;
+mod at_xdp;
 mod clock;
 mod control;
 pub mod counters;
@@ -37,9 +38,7 @@ use std::time::Duration;
 
 use bpf::pin::Pins;
 use compile::diff::TableDiff;
-use compile::hook::Hooks;
 use compile::table::{LocalDelivery, Path, RouteKey, Table};
-use rules::net::Ifindex;
 
 use crate::counters::{Counters, FlowStats, Traffic, WorkerStats};
 use crate::features::Features;
@@ -274,43 +273,6 @@ impl Dataplane {
             self.quiet.set(*key, is_answered && !is_consumed);
         }
         self.quiet.settle();
-    }
-
-    /// Says what XDP may be used for; to be called before the rules that it concerns are set.
-    ///
-    /// # Errors
-    ///
-    /// When what is at an interface cannot be changed.
-    pub fn set_hooks(&mut self, hooks: Hooks) -> Result<(), Error> {
-        let kernel = self.kernel.as_mut();
-        kernel.map_or(Ok(()), |kernel| kernel.set_hooks(hooks))
-    }
-
-    /// What XDP is used for, and why not.
-    #[must_use]
-    pub fn hooks(&self) -> Hooks {
-        self.kernel.as_ref().map(Kernel::hooks).unwrap_or_default()
-    }
-
-    /// How many packets of each interface that has the program were handed to devices at XDP.
-    #[must_use]
-    pub fn taken_at_xdp(&self) -> BTreeMap<Ifindex, u64> {
-        let kernel = self.kernel.as_ref();
-        kernel.map(Kernel::taken_at_xdp).unwrap_or_default()
-    }
-
-    /// Has a frame come by an interface as its driver hands it over; what XDP leaves goes on to tc.
-    ///
-    /// # Errors
-    ///
-    /// When there is no XDP, or a frame is larger than what one buffer holds.
-    #[cfg(feature = "test-run")]
-    pub fn inject(&self, frame: &[u8], ifindex: u32) -> Result<(), Error> {
-        let Some(kernel) = &self.kernel else {
-            let reason = self.support.kernel.clone().err().unwrap_or_default();
-            return Err(Error::NoKernelPath { reason });
-        };
-        kernel.inject(frame, ifindex)
     }
 
     /// Reads those of the workers alone, which costs little however many rules there are.

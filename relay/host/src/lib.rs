@@ -22,6 +22,7 @@ mod sockets;
 mod tests;
 pub mod tick;
 pub mod tunnels;
+pub mod xdp;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

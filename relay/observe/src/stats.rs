@@ -81,9 +81,18 @@ impl<'a> Readings<'a> {
             rules: Vec::new(),
             workers: self.counters.workers.clone(),
             egress: self.sampler.egress(&self.view.host),
+            xdp: self.taken_at_xdp(),
             demand: demand::links(self.listeners),
             selection: None,
         }
+    }
+
+    fn taken_at_xdp(&self) -> BTreeMap<String, u64> {
+        let interfaces = &self.view.host.interfaces;
+        let taken = self.counters.taken_at_xdp.iter();
+        taken
+            .filter_map(|(index, packets)| Some((interfaces.get(index)?.name.clone(), *packets)))
+            .collect()
     }
 
     /// Those of the rules, in their order.
@@ -349,6 +358,12 @@ fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
         trouble: None,
         last_packet_seconds: last_packet_seconds(counted.received),
         merging: state.merging.as_deref().map(str::to_owned),
+        hook: state
+            .hook
+            .as_ref()
+            .map(|(hook, _)| hook.as_str().to_owned()),
+        hook_reason: { state.hook.as_ref() }
+            .and_then(|(_, reason)| Some(reason.as_deref()?.to_owned())),
         shared_with: None,
     }
 }

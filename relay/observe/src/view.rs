@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::reply::{By, State};
+use compile::hook::Hook;
 use compile::host::Host;
 use compile::{InputView, RuleView};
 use config::Settings;
@@ -70,6 +71,8 @@ pub struct InputState {
     pub reason: Option<Box<str>>,
     /// What its interfaces do about merging.
     pub merging: Option<Box<str>>,
+    /// Where the kernel path takes its packets, and why at tc.
+    pub hook: Option<(Hook, Option<Box<str>>)>,
 }
 
 impl RuleState {

@@ -12,6 +12,7 @@ pub mod heap;
 pub mod host_socket;
 pub mod membership;
 pub mod memory;
+pub mod netdev;
 pub mod netns;
 pub mod packet_socket;
 pub mod routed_socket;

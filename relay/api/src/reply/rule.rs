@@ -234,6 +234,13 @@ pub struct InputStats {
     /// asks for it and nothing would be gained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merging: Option<String>,
+    /// Where the kernel path takes its packets: `xdp`, before the kernel makes an skb of each, or `tc`;
+    /// absent on the userspace path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
+    /// Why they are taken at tc.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook_reason: Option<String>,
     /// Who on this host gets its packets besides sockets: the bridge that its interface is a port
     /// of, macvlans upon it, the kernel's multicast routing. With `local=auto` the original goes on
     /// to them, with `local=no` they get nothing.

@@ -217,13 +217,12 @@ impl Xdp {
         Ok(())
     }
 
-    /// How many packets of an interface were handed to devices.
+    /// How many packets of an interface were handed to devices; nothing of one that never had the program.
     #[must_use]
-    pub fn taken(&self, ifindex: u32) -> u64 {
-        let of_cpus = syscall::value(self.taken.as_fd(), ifindex, 8 * self.cpus);
-        let of_cpus = of_cpus.unwrap_or_default();
+    pub fn taken(&self, ifindex: u32) -> Option<u64> {
+        let of_cpus = syscall::value(self.taken.as_fd(), ifindex, 8 * self.cpus).ok()?;
         let of_cpus = of_cpus.as_chunks::<8>().0.iter();
-        of_cpus.map(|count| u64::from_ne_bytes(*count)).sum()
+        Some(of_cpus.map(|count| u64::from_ne_bytes(*count)).sum())
     }
 
     #[cfg(feature = "test-support")]

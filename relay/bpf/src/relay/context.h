@@ -26,6 +26,7 @@ static __always_inline __u32 ingress_of(struct ctx_buff *skb)
 #define segment_size(skb) absent(skb, 0u)
 #define segments_of(skb) absent(skb, 1u)
 #define received_at(skb) absent(skb, 0ull)
+#define holds_socket(skb) absent(skb, false)
 /* A tag stands in the frame, where it is no IP. */
 #define has_vlan(skb) false
 /* What is no group's is left to tc. */
@@ -42,6 +43,7 @@ static __always_inline __u32 ingress_of(struct ctx_buff *skb)
 #define segment_size(skb) ((skb)->gso_size)
 #define segments_of(skb) ((skb)->gso_segs)
 #define received_at(skb) ((skb)->tstamp)
+#define holds_socket(skb) ((skb)->sk)
 #define has_vlan(skb) (unlikely((skb)->vlan_present) && (skb)->vlan_tci & VLAN_ID)
 #define is_for_another(skb) ((skb)->pkt_type == PACKET_OTHERHOST)
 #define pull_data(skb, length) bpf_skb_pull_data(skb, length)

@@ -178,7 +178,7 @@ VERIFIED_ONCE int send_answer(struct ctx_buff *skb, const struct packet *p, __u3
 		cut = cut_here();
 		if (cut && plan_answer(skb, p, found) && rewrite(skb, p, (struct output *)cut->packet)) {
 			count(found->counter, p);
-			if (!skb->sk)
+			if (!holds_socket(skb))
 				return bpf_redirect(found->ifindex, 0);
 			bpf_clone_redirect(skb, found->ifindex, 0);
 			return TC_ACT_SHOT;
@@ -228,7 +228,7 @@ static __always_inline int replicate(struct fanout *f)
 	local = delivers_locally(f);
 	if (local)
 		f->m.flags |= MATCH_WHOLE;
-	if (unlikely(local || f->skb->sk)) {
+	if (unlikely(local || holds_socket(f->skb))) {
 		bpf_loop(f->m.count, clone_to, f, 0);
 		if (!local)
 			return TC_ACT_SHOT;

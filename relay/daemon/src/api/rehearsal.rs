@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use api::reply::Change;
 use axum::Router;
+use compile::hook::Hooks;
 use compile::host::{Host, Interface};
 use compile::placement::{PathChoice, Support};
 use config::{Config, Settings};
@@ -163,7 +164,7 @@ impl Rehearsal {
             states: states::states(
                 self.core.views(),
                 &Joined::default(),
-                &BTreeMap::new(),
+                (&BTreeMap::new(), &Hooks::default()),
                 None,
             ),
             host: Arc::clone(self.core.host()),

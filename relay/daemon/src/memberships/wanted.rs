@@ -166,6 +166,7 @@ mod tests {
             shared: Vec::new(),
         };
         Arc::new(RuleView {
+            only_at_tc: None,
             enabled: true,
             name: "a".to_owned(),
             placement: Placement {

@@ -7,8 +7,8 @@ use std::time::{Instant, SystemTime};
 use api::reply::{Change, Event, Via};
 use compile::host::Host;
 use config::{Config, Settings};
-use host::Snapshot;
 use host::backlog::{self, Outcome};
+use host::{Snapshot, xdp};
 use observe::events::kind::{BACKLOG_RAISED, BACKLOG_SHORT};
 use observe::events::{self, event};
 use observe::view::{self, RuleState, View};
@@ -333,7 +333,10 @@ impl Supervisor {
         if self.waiting().is_some() {
             self.counters_held.append(&mut gone);
         }
+        self.prepare_hooks(step.rules_and_settings().1, step.host())
+            .await?;
         self.dataplane.apply(diff, gone).await?;
+        self.hooks = self.dataplane.hooks().await?;
         // The first route of the userspace path has started workers.
         if let Ok(descriptors) = self.dataplane.descriptors().await {
             self.descriptor_store.set_dataplane(descriptors);
@@ -369,8 +372,12 @@ impl Supervisor {
             merging = (self.offload).settle(&self.core.settings().interface, host, table);
         });
         self.backlog.doubt();
-        let same = complete && !self.joined.is_incomplete() && merging == self.merging;
+        let same = complete
+            && !self.joined.is_incomplete()
+            && merging == self.merging
+            && self.hooks == self.shown_hooks;
         self.merging = merging;
+        self.shown_hooks = self.hooks.clone();
         self.update_view(recompiled.some().filter(|_| same), events);
     }
 
@@ -378,7 +385,12 @@ impl Supervisor {
     fn update_view(&mut self, changes: Option<&RuleChanges>, events: Vec<Event>) {
         let before = self.view.borrow().clone();
         let known = changes.map(|changes| (&before.states, changes));
-        let states = states::states(self.core.views(), &self.joined, &self.merging, known);
+        let states = states::states(
+            self.core.views(),
+            &self.joined,
+            (&self.merging, &self.hooks),
+            known,
+        );
         self.replace_view(states, events);
     }
 
@@ -393,6 +405,38 @@ impl Supervisor {
         if let Some(merging) = merging.filter(|merging| *merging != self.merging) {
             self.merging = merging;
             self.update_view(None, Vec::new());
+        }
+    }
+
+    /// Tells the dataplane what XDP may be used for, before the rules that it concerns are there.
+    pub(crate) async fn prepare_hooks(
+        &self,
+        settings: &Settings,
+        host: &Host,
+    ) -> Result<(), dataplane_thread::Error> {
+        let default = self.started_with.xdp.unwrap_or_default();
+        let wanted = block_in_place(|| xdp::judge(default, &settings.interface, host));
+        self.dataplane.set_hooks(wanted).await
+    }
+
+    /// Looks again at what XDP may be used for, where it is asked for: devices lose what it takes, and
+    /// others begin to listen.
+    pub(super) async fn follow_hooks(&mut self) {
+        if self.hooks.inputs.is_empty() {
+            return;
+        }
+        let (settings, host) = (self.core.settings().clone(), self.core.host().clone());
+        let followed = match self.prepare_hooks(&settings, &host).await {
+            Ok(()) => self.dataplane.hooks().await,
+            Err(error) => Err(error),
+        };
+        match followed {
+            Ok(hooks) if hooks != self.hooks => {
+                self.hooks = hooks;
+                self.update_view(None, Vec::new());
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot follow what XDP may be used for"),
         }
     }
 

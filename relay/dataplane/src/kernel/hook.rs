@@ -88,7 +88,9 @@ impl Hook {
             return BTreeMap::new();
         };
         let inputs = self.wanted.inputs.keys();
-        inputs.map(|index| (*index, xdp.taken(index.0))).collect()
+        inputs
+            .filter_map(|index| Some((*index, xdp.taken(index.0)?)))
+            .collect()
     }
 
     #[cfg(feature = "test-run")]

@@ -39,6 +39,7 @@ pub(crate) fn read(
         let inspected = kernel.routes.inspected(&control.memory);
         lanes.health = control.memory.inspections.read(|_| true, inspected);
         lanes.latency = read_latency(&control.memory)?;
+        counters.taken_at_xdp = kernel.taken_at_xdp();
         reading.is_whole = true;
     }
     control.read(lanes, &mut reading.rules, counters);

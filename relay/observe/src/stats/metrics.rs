@@ -118,6 +118,14 @@ pub fn text(
     }
     workers(&mut page, &stats.workers);
     egress(&mut page, &stats.egress);
+    let name = "mcr_interface_xdp_packets_total";
+    page.family(
+        name,
+        "Packets that came by the interface, were taken at XDP and handed to devices there.",
+    );
+    for (interface, packets) in &stats.xdp {
+        page.sample(name, &[("interface", interface)], packets);
+    }
     demand::families(&mut page, &stats.demand);
     if let Some(fleet) = fleet {
         fleet::families(&mut page, fleet);

@@ -32,10 +32,11 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
             rules: _,
             workers,
             egress,
+            xdp,
             demand,
             selection,
         } = &self.rest;
-        let mut stats = serializer.serialize_struct("Stats", 10)?;
+        let mut stats = serializer.serialize_struct("Stats", 11)?;
         stats.serialize_field("instance", instance)?;
         stats.serialize_field("host", host)?;
         stats.serialize_field("version", version)?;
@@ -47,6 +48,10 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
         stats.serialize_field("rules", &InTurn(&self.rules))?;
         stats.serialize_field("workers", workers)?;
         stats.serialize_field("egress", egress)?;
+        match xdp.is_empty() {
+            true => stats.skip_field("xdp")?,
+            false => stats.serialize_field("xdp", xdp)?,
+        }
         match demand.is_empty() {
             true => stats.skip_field("demand")?,
             false => stats.serialize_field("demand", demand)?,

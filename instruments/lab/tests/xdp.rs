@@ -1,0 +1,144 @@
+//! The hook at XDP in a daemon's hands: on veth, whose far ends leave checksums whole, where it is asked for.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use lab::accounting;
+use lab::bed::{Bed, INPUT, OUTPUT, RULE};
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::topology::Chain;
+use lab::wait;
+use nix::sys::signal::Signal;
+
+/// A chain whose frames XDP may take: what comes in is whole and carries its tags, and the far end of the
+/// output takes what is handed over.
+fn chain() -> Chain {
+    let chain = Chain::plain().unwrap();
+    link::features((&chain.sender, "veth0"), "tx off txvlan off").unwrap();
+    link::features((&chain.relay, "veth1"), "rxvlan off").unwrap();
+    link::features((&chain.sink, "veth3"), "gro on").unwrap();
+    chain
+}
+
+fn bed(chain: Chain) -> Bed {
+    let options = Options {
+        arguments: ["--xdp", "on"].map(str::to_owned).to_vec(),
+        ..Options::default()
+    };
+    let bed = Bed::without_rule(chain, options).unwrap();
+    add(&bed.daemon);
+    bed
+}
+
+fn add(daemon: &Daemon) {
+    daemon.add(RULE, INPUT, &[OUTPUT]).unwrap();
+}
+
+/// The hook of the rule's input, and why it is that one.
+fn hook(daemon: &Daemon) -> (String, String) {
+    let input = &daemon.rule(RULE).unwrap().inputs[0];
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    (text(&input.hook), text(&input.hook_reason))
+}
+
+fn is_at_xdp(daemon: &Daemon) -> bool {
+    hook(daemon).0 == "xdp"
+}
+
+/// Waits until a reason holds these words.
+fn wait_for_reason(daemon: &Daemon, words: &str) {
+    let told = || hook(daemon).0 == "tc" && hook(daemon).1.contains(words);
+    wait::until("the hook is tc", told)
+        .unwrap_or_else(|error| panic!("{error}: {:?}", hook(daemon)));
+}
+
+fn has_program(chain: &Chain, name: &str) -> bool {
+    let shown = chain.relay.ip(&format!("link show dev {name}")).unwrap();
+    shown.contains("xdp")
+}
+
+/// What was handed over at XDP.
+fn taken(daemon: &Daemon) -> u64 {
+    let taken = daemon.stats().unwrap().xdp;
+    taken.get("veth1").copied().unwrap_or_default()
+}
+
+fn assert_counted(daemon: &Daemon, packets: u64) {
+    let rule = daemon.settled(RULE, packets).unwrap();
+    assert_eq!(rule.outputs[0].sent.packets, packets);
+    accounting::check(&daemon.stats().unwrap()).unwrap();
+}
+
+#[test]
+fn packets_are_taken_at_xdp_whoever_dies_and_counted_once() {
+    let mut bed = bed(chain());
+    assert_eq!(hook(&bed.daemon), ("xdp".to_owned(), String::new()));
+    bed.relay(50, 100).unwrap();
+    assert_counted(&bed.daemon, 50);
+    assert_eq!(taken(&bed.daemon), 50);
+    for round in 1..4 {
+        bed.daemon.kill().unwrap();
+        bed.relay(50, 100).unwrap();
+        bed.daemon.start_again().unwrap();
+        assert!(is_at_xdp(&bed.daemon), "{:?}", hook(&bed.daemon));
+        bed.relay(50, 100).unwrap();
+        assert_counted(&bed.daemon, 50 + round * 100);
+        assert_eq!(taken(&bed.daemon), 50);
+    }
+    assert!(has_program(&bed.chain, "veth1"));
+    bed.daemon.stop(Signal::SIGTERM).unwrap();
+    assert!(!has_program(&bed.chain, "veth1"));
+}
+
+#[test]
+fn an_output_that_takes_nothing_from_xdp_any_more_is_served_at_tc() {
+    let bed = bed(chain());
+    bed.relay(50, 100).unwrap();
+    let far = (&bed.chain.sink, "veth3");
+    link::features(far, "gro off").unwrap();
+    wait_for_reason(&bed.daemon, "veth2 takes nothing that XDP hands over");
+    bed.relay(50, 100).unwrap();
+    assert_counted(&bed.daemon, 100);
+    assert_eq!(taken(&bed.daemon), 50);
+    link::features(far, "gro on").unwrap();
+    wait::until("XDP serves again", || is_at_xdp(&bed.daemon)).unwrap();
+    bed.relay(50, 100).unwrap();
+    assert_counted(&bed.daemon, 150);
+    assert_eq!(taken(&bed.daemon), 100);
+}
+
+#[test]
+fn rules_that_xdp_cannot_serve_stay_at_tc_and_say_why() {
+    let bed = bed(chain());
+    let daemon = &bed.daemon;
+    daemon
+        .mcr(&["change", RULE, "--add-output", "239.10.1.2%veth2:6002"])
+        .unwrap();
+    wait_for_reason(daemon, "2 outputs");
+    let chain = chain();
+    link::features((&chain.relay, "veth1"), "rxvlan on").unwrap();
+    let bed = self::bed(chain);
+    wait_for_reason(&bed.daemon, "ethtool -K veth1 rxvlan off");
+    bed.relay(50, 100).unwrap();
+    assert_counted(&bed.daemon, 50);
+    // Made right while rules forward, it is for the next start.
+    link::features((&bed.chain.relay, "veth1"), "rxvlan off").unwrap();
+    wait_for_reason(&bed.daemon, "at the next start");
+}
+
+#[test]
+fn another_program_at_xdp_stays_and_tc_serves() {
+    let first = bed(chain());
+    let options = Options {
+        arguments: ["--xdp", "on"].map(str::to_owned).to_vec(),
+        ..Options::default()
+    };
+    let second = Daemon::start(&first.chain.relay, options).unwrap();
+    let input = "239.1.7.7%veth1:5007";
+    second.add(RULE, input, &["239.10.7.7%veth2:6007"]).unwrap();
+    wait_for_reason(&second, "another XDP program is there");
+    assert!(is_at_xdp(&first.daemon));
+    first.relay(50, 100).unwrap();
+    assert_counted(&first.daemon, 50);
+    assert_eq!(taken(&first.daemon), 50);
+}

@@ -1,0 +1,119 @@
+//! What XDP may be used for: of the interfaces that it is asked for, whether packets are taken there, and
+//! which devices take what it hands over. `auto` makes nothing worse: it stands aside for whoever else has
+//! to do with an interface. Nothing is attached here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use compile::hook::Hooks;
+use compile::host::{Host, Interface};
+use config::{InterfaceSettings, Xdp};
+use rules::net::Ifindex;
+use sys::netdev;
+
+/// Drivers that `auto` uses XDP on, once tests proved it of them: none yet.
+const PROVEN: [&str; 0] = [];
+/// A received VLAN tag is taken out of the frame.
+const STRIPS_TAGS: &str = "rx-vlan-hw-parse";
+/// Protocols of packet sockets that see what rules take (linux/if_ether.h): all, IPv4, IPv6.
+const LISTENS: [&str; 3] = ["0003", "0800", "86DD"];
+/// What a capture of `mcr` says of itself, its interface's index and its process behind it.
+const CAPTURE: &str = "@mcr/capture/";
+
+/// Judges all interfaces: `default` holds for those that the settings do not name.
+#[must_use]
+pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host: &Host) -> Hooks {
+    let choice = |link: &Interface| {
+        let named = settings.get(&link.name).and_then(|named| named.xdp);
+        named.unwrap_or(default)
+    };
+    let links = host.interfaces.values();
+    let asked = links.filter(|link| choice(link) != Xdp::Off && link.mac.is_some());
+    let inputs = asked.map(|link| (link.index, input(link, choice(link), host)));
+    let inputs: BTreeMap<Ifindex, Result<(), String>> = inputs.collect();
+    let is_any = inputs.values().any(Result::is_ok);
+    let features = is_any.then(netdev::xdp_features);
+    let output = |link: &Interface| {
+        let verdict = match &features {
+            None => return None,
+            Some(Err(error)) => Err(format!(
+                "the kernel does not say which devices take what XDP hands over ({error}; Linux 6.3)"
+            )),
+            Some(Ok(known)) => match known.get(&link.index.0) {
+                Some(features) if features & netdev::TAKES_FRAMES != 0 => Ok(()),
+                _ => Err(format!(
+                    "{} takes nothing that XDP hands over: its driver cannot, or has too few queues",
+                    link.name
+                )),
+            },
+        };
+        Some((link.index, verdict))
+    };
+    Hooks {
+        outputs: host.interfaces.values().filter_map(output).collect(),
+        inputs,
+    }
+}
+
+/// Why packets of an interface are left to tc.
+fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), String> {
+    let name = &link.name;
+    if choice == Xdp::Auto && !is_proven(name) {
+        return Err(format!(
+            "xdp = \"auto\" takes drivers that tests proved, and that of {name} is none; xdp = \"on\" in \
+             [interface.{name}] tries it"
+        ));
+    }
+    if let Some(other) = link.shared_with.first() {
+        return Err(format!("{other} gets packets of {name} too"));
+    }
+    let users = host.other_users.get(&link.index);
+    if let Some(qdisc) = { users.into_iter().flatten() }.find(|user| user.contains("qdisc")) {
+        return Err(format!("{qdisc} of {name} has to see its packets first"));
+    }
+    let features = sys::ethtool::features(name).unwrap_or_default();
+    if { features.iter() }.any(|feature| feature.name == STRIPS_TAGS && feature.active) {
+        return Err(format!(
+            "{name} takes VLAN tags out of frames, and tagged packets would look untagged; \
+             `ethtool -K {name} rxvlan off`"
+        ));
+    }
+    if captured().contains(&link.index.0) {
+        return Err(format!(
+            "mcr captures on {name}, and would see nothing of what XDP takes"
+        ));
+    }
+    if choice == Xdp::Auto && is_listened_to(link.index) {
+        return Err(format!(
+            "a packet socket listens on {name}, and would see nothing of what XDP takes; xdp = \"on\" in \
+             [interface.{name}] takes them all the same"
+        ));
+    }
+    Ok(())
+}
+
+fn is_proven(name: &str) -> bool {
+    let driver = || sys::ethtool::device(name).ok()?.driver;
+    !PROVEN.is_empty() && driver().is_some_and(|driver| PROVEN.contains(&driver.as_str()))
+}
+
+/// The interfaces that `mcr` captures on, whichever process of the network namespace does.
+fn captured() -> BTreeSet<u32> {
+    let sockets = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    let names = sockets.lines().filter_map(|line| line.split_once(CAPTURE));
+    names
+        .filter_map(|(_, rest)| rest.split('/').next()?.parse().ok())
+        .collect()
+}
+
+/// Says whether a packet socket sees what comes by an interface.
+fn is_listened_to(index: Ifindex) -> bool {
+    // sk RefCnt Type Proto Iface R Rmem User Inode
+    let sockets = fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
+    sockets.lines().skip(1).any(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let at = |column: usize| columns.get(column).copied().unwrap_or_default();
+        let is_here = at(4) == "0" || at(4) == index.0.to_string();
+        LISTENS.contains(&at(3)) && is_here && at(5) == "1"
+    })
+}
