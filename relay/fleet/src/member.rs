@@ -299,6 +299,7 @@ impl Member {
     fn step(&mut self) {
         let phase = self.session.phase;
         self.drop_marks();
+        self.note_silent();
         if self.stale && self.now >= self.plan.rests_until {
             self.stale = false;
             self.news += 1;

@@ -48,6 +48,8 @@ pub(super) struct Fencing {
     /// Fences that were sent: the revision that each would delete. No promise from then on.
     begun: BTreeMap<String, u64>,
     retry: BTreeMap<String, u64>,
+    /// Relays that have not beaten for a hold, though etcd has answered this one for as long.
+    silent: BTreeSet<String>,
     /// In a large fleet, one more that is looked at, and until when.
     audit: Option<(String, u64)>,
 }
@@ -73,6 +75,15 @@ impl Fencing {
     /// Whether a relay's beat key is known to hold what makes no sense.
     pub(super) fn is_garbled(&self, relay: &str) -> bool {
         self.watched(relay).is_some_and(|watched| watched.garbled)
+    }
+
+    pub(super) fn is_silent(&self, relay: &str) -> bool {
+        self.silent.contains(relay)
+    }
+
+    /// Whether more than one beat of a relay was seen, and the last just now.
+    pub(super) fn beats(&self, relay: &str) -> bool {
+        self.watched(relay).is_some_and(|watched| watched.moving) && !self.is_silent(relay)
     }
 
     pub(super) fn watched(&self, relay: &str) -> Option<&Watched> {
@@ -172,7 +183,22 @@ impl Member {
         self.session.rival = Some(self.now);
     }
 
-    /// Watches the beats of those that this relay may have to fence.
+    /// Notes who is silent: it learns of nothing that is given to it.
+    pub(super) fn note_silent(&mut self) {
+        let since = self.beat.answered_since(self.now);
+        let is_silent = |watched: &Watched| {
+            let hold = watched.beat.hold_ms * 1_000_000;
+            since.is_some_and(|since| self.now > since.max(watched.seen) + hold)
+        };
+        let watched = { self.fencing.watched.iter() }
+            .filter_map(|(relay, told)| Some((relay, told.as_ref()?.as_ref()?)));
+        let silent = watched.filter(|(_, watched)| is_silent(watched));
+        let silent: BTreeSet<String> = silent.map(|(relay, _)| relay.clone()).collect();
+        self.stale |= silent != self.fencing.silent;
+        self.fencing.silent = silent;
+    }
+
+    /// Watches the beats of those that this relay may have to fence, or gives something to.
     pub(super) fn watch_beats(&mut self) {
         let wanted = self.beats_to_watch();
         let now: BTreeSet<String> = self.fencing.watched.keys().cloned().collect();
@@ -225,6 +251,9 @@ impl Member {
         if !self.session.has_begun() {
             wanted.insert(me);
         }
+        wanted.extend(self.targets().cloned());
+        // Who is not listened to any more would be next again.
+        wanted.extend(self.fencing.silent.iter().cloned());
         wanted
     }
 

@@ -192,16 +192,32 @@ impl Member {
         self.session.leaving || self.book.is_drained(&self.config.relay)
     }
 
-    /// To whom a share is to go, if there is a cause. The next must have had the time to get ready.
+    /// To whom a share is to go, if there is a cause. The next must have had the time to get ready, and
+    /// beat.
     fn target(&self, share: &str) -> Option<&str> {
         let (next, since) = self.handover.standbys.get(share)?;
-        let ready = self.now >= since + self.config.hold_ns / 4;
-        let held = self.book.shares.get(share)?.modified;
+        let ready = self.now >= since + self.config.hold_ns / 4 && self.fencing.beats(next);
+        (ready && self.is_to_go(share, next)).then_some(next)
+    }
+
+    fn is_to_go(&self, share: &str, next: &str) -> bool {
+        let held = self.book.shares.get(share).map(|known| known.modified);
         let wish = self.book.moved_to(share);
-        let moved = wish.is_some_and(|wish| wish.modified > held && wish.value.relay == *next);
+        let moved = |held| wish.is_some_and(|w| w.modified > held && w.value.relay == next);
         let unfit = self.handover.unfit.get(share);
         let unfit = unfit.is_some_and(|(since, patience)| self.now >= since + patience);
-        (ready && (self.gives_all() || moved || unfit)).then_some(next)
+        self.gives_all() || held.is_some_and(moved) || unfit
+    }
+
+    /// Those that are to be given something.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &String> {
+        let next = self
+            .handover
+            .standbys
+            .iter()
+            .filter(|_| self.may_give_away());
+        let next = next.filter(|(share, (next, _))| self.is_to_go(share, next));
+        next.map(|(_, (next, _))| next)
     }
 
     /// Writes who holds `shares` from now on: `target`, or this relay again, which settles what had

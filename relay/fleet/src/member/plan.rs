@@ -262,7 +262,8 @@ impl Member {
             let entry = self.book.relay(name).filter(|entry| !entry.fenced);
             let entry = entry.map(|entry| if **name == *me { own } else { entry });
             let garbled = self.fencing.is_garbled(name);
-            let takes = entry.is_some() && !garbled && !self.book.is_drained(name);
+            let drained = self.book.is_drained(name);
+            let takes = entry.is_some() && !garbled && !drained && !self.fencing.is_silent(name);
             relays.entries.push(entry);
             relays.weights.push(if takes { *weight } else { 0 });
         }
