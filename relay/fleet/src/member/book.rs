@@ -27,6 +27,9 @@ pub(super) struct Book {
     pub(super) revision: u64,
     pub(super) relays: BTreeMap<String, Known<RelayEntry>>,
     pub(super) shares: BTreeMap<String, Known<ShareEntry>>,
+    /// Keys of shares that make no sense and did not before either, and their revisions: who holds them
+    /// nobody can tell here.
+    pub(super) unclear: BTreeMap<String, u64>,
     /// How often one of those was told.
     pub(super) share_changes: u64,
     pub(super) moves: BTreeMap<String, Known<Move>>,
@@ -48,6 +51,7 @@ impl Book {
             revision: 0,
             relays: BTreeMap::new(),
             shares: BTreeMap::new(),
+            unclear: BTreeMap::new(),
             share_changes: 0,
             moves: BTreeMap::new(),
             drained: BTreeMap::new(),
@@ -143,7 +147,9 @@ impl Book {
                 return Ok(!is_alike);
             }
             Key::Share(name) => {
-                learn(&mut self.shares, name, Value::read(key, value)?, at);
+                let value = Value::read(key, value)?;
+                self.unclear.remove(&name);
+                learn(&mut self.shares, name, value, at);
                 self.share_changes += 1;
             }
             Key::Move(name) => learn(&mut self.moves, name, Value::read(key, value)?, at),
@@ -168,14 +174,25 @@ impl Book {
     /// Takes in that a key holds what makes no sense: what it held counts on, and who writes it next does
     /// so in the place of that.
     fn spoil(&mut self, kv: &KeyValue) {
-        if let Ok(Key::Share(name)) = self.keys.parse(&kv.key)
-            && let Some(known) = self.shares.get_mut(&name)
-            && known.heard < kv.modified
-        {
-            known.modified = kv.modified;
-            known.heard = kv.modified;
-            self.share_changes += 1;
+        let Ok(Key::Share(name)) = self.keys.parse(&kv.key) else {
+            return;
+        };
+        match self.shares.get_mut(&name) {
+            Some(known) if known.heard < kv.modified => {
+                known.modified = kv.modified;
+                known.heard = kv.modified;
+                self.share_changes += 1;
+            }
+            Some(_) => {}
+            None => drop(self.unclear.insert(name, kv.modified)),
         }
+    }
+
+    /// Whether no session lives that was there at `revision`: whoever held a share then does not now.
+    pub(super) fn all_are_newer(&self, revision: u64) -> bool {
+        let mut refused = self.refused.keys().map(|key| self.keys.parse(key));
+        self.live().all(|(_, entry)| entry.session > revision)
+            && !refused.any(|key| matches!(key, Ok(Key::Relay(_))))
     }
 
     /// Forgets a key that is not there at `revision`. True if the rules have gone.
@@ -183,6 +200,7 @@ impl Book {
         match key {
             Key::Relay(name) => unlearn(&mut self.relays, name, revision),
             Key::Share(name) => {
+                self.unclear.remove(name);
                 unlearn(&mut self.shares, name, revision);
                 self.share_changes += 1;
             }
@@ -202,7 +220,8 @@ impl Book {
             known.into_iter().map(kind).collect::<Vec<_>>()
         };
         let mut all = names(Key::Relay, self.relays.keys().cloned().collect());
-        all.extend(names(Key::Share, self.shares.keys().cloned().collect()));
+        let shares = self.shares.keys().chain(self.unclear.keys());
+        all.extend(names(Key::Share, shares.cloned().collect()));
         all.extend(names(Key::Move, self.moves.keys().cloned().collect()));
         all.extend(names(Key::Drained, self.drained.keys().cloned().collect()));
         all.push(Key::Rules);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keys::{Key, ShareEntry, Value};
 use crate::member::{
-    Compare, Member, Outcome, PhaseName, Purpose, Txn, faulty, modified, not_created,
+    Compare, Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified, not_created,
 };
 
 /// Most shares in one transaction: etcd takes 128 comparisons, and each share is two.
@@ -90,6 +90,8 @@ impl Member {
             let busy = self.claims.busy.get(share).copied().unwrap_or(0);
             let (since, delay) = self.turn(share, *since);
             let due = self.now >= since + rank * delay && self.now >= busy;
+            let unclear = self.book.unclear.get(share);
+            let due = due && unclear.is_none_or(|at| self.book.all_are_newer(*at));
             let due = due && !self.rules.failed.contains_key(share);
             due.then(|| share.clone())
         };
@@ -97,7 +99,10 @@ impl Member {
         let busy = &self.claims.busy;
         let is_free = |share: &String| busy.get(share).is_none_or(|at| self.now >= *at);
         let spoilt = self.spoilt_shares().filter(is_free);
-        spoilt.chain(due).take(self.claims.batch).collect()
+        // One that is unclear takes a comparison for each relay.
+        let clear = self.book.unclear.is_empty();
+        let most = if clear { self.claims.batch } else { 1 };
+        spoilt.chain(due).take(most).collect()
     }
 
     /// From when on the first in a share's line may take it, and how long each after it waits. There is no
@@ -133,10 +138,13 @@ impl Member {
     fn claim_one(&self, share: &str, txn: &mut Txn) -> ShareEntry {
         let known = self.book.shares.get(share);
         let key = self.key(Key::Share(share.to_owned()));
-        txn.compares.push(modified(
-            key.clone(),
-            known.map_or(0, |known| known.modified),
-        ));
+        let unclear = self.book.unclear.get(share);
+        let at = known.map_or(0, |known| known.modified);
+        let at = unclear.copied().unwrap_or(at);
+        txn.compares.push(modified(key.clone(), at));
+        if unclear.is_some() {
+            self.compare_sessions(txn);
+        }
         if let Some(known) = known.filter(|_| self.holds(share).is_some()) {
             // Its own: what stands there makes no sense.
             txn.puts.push((key.clone(), known.value.write()));
@@ -161,6 +169,17 @@ impl Member {
         txn.puts.push((key.clone(), entry.write()));
         txn.reads.push(key);
         entry
+    }
+
+    /// Adds the condition that no other session lives than those that are known.
+    fn compare_sessions(&self, txn: &mut Txn) {
+        for (relay, entry) in self.book.relays() {
+            let session = if entry.fenced { 0 } else { entry.session };
+            let known = created(self.beat_key(relay), session);
+            if relay != self.config.relay && !txn.compares.contains(&known) {
+                txn.compares.push(known);
+            }
+        }
     }
 
     pub(super) fn claim_answered(&mut self, shares: Vec<(String, ShareEntry)>, outcome: Outcome) {

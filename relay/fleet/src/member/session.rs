@@ -73,7 +73,9 @@ impl Member {
             return;
         };
         let number = kept.session;
-        if own.created == number && revision >= own.modified {
+        // Who cannot read a share's key does not know whether it is its own.
+        let clear = self.book.unclear.is_empty();
+        if clear && own.created == number && revision >= own.modified {
             self.begin(number, own.modified);
             let (relay, now) = (&self.config.relay, self.now);
             let handover = &mut self.handover;

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use config::OnIsolation;
+
 use super::events::{fleet, sessions, stays, was_told};
 use super::sim::{MS, Sim};
-use super::{HOLD, holders};
+use super::{HOLD, Settings, holders, settings};
 use crate::member::{Fitness, FleetEvent, Input};
 
 /// cam0 comes, does no more, or has never come.
@@ -284,5 +286,93 @@ fn a_process_that_comes_back_to_a_restored_etcd_doubles_nothing() {
         sim.run_until(sim.now + 7 * HOLD);
         assert_eq!(sim.violation, None, "seed {seed}");
         holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+/// What a relay says that it hears is old where etcd does not hear of it, and it does not learn what it
+/// is given.
+#[test]
+fn nothing_is_given_to_a_relay_that_etcd_does_not_reach() {
+    for (seed, relays) in (0..8).flat_map(|seed| [(seed, 3), (seed, 10)]) {
+        let mut sim = Sim::new(
+            seed,
+            Settings {
+                relays,
+                ..settings(OnIsolation::Peers)
+            },
+        );
+        sim.run_until(6000 * MS);
+        let holder = holders(&sim).unwrap()[0];
+        let status = |sim: &Sim| {
+            let member = sim.hosts[holder].member.as_ref().unwrap();
+            member.status(sim.local(holder)).shares["cam0"].clone()
+        };
+        let next = status(&sim).standby.unwrap();
+        let next: usize = next.trim_start_matches("relay-").parse().unwrap();
+        sim.hosts[next].etcd_cut_until = sim.now + 20_000 * MS;
+        sim.run_until(sim.now + HOLD + 500 * MS);
+        let down = BTreeMap::from([("cam0".to_owned(), "no link".to_owned())]);
+        let fitness = Fitness {
+            down,
+            ..Fitness::default()
+        };
+        sim.input(holder, Input::Fitness(fitness));
+        sim.run_until(sim.now + 3 * HOLD);
+        let open = sim.open("cam0");
+        assert!(
+            open.len() == 1 && open != [holder] && open != [next],
+            "seed {seed}: {open:?}"
+        );
+        assert_eq!(sim.violation, None);
+    }
+}
+
+/// Nobody knows who held it: once all sessions of that time are over, somebody takes it.
+#[test]
+fn a_share_whose_key_makes_no_sense_to_anybody_is_taken() {
+    for seed in 0..8 {
+        let mut sim = fleet(seed);
+        (0..3).for_each(|host| sim.kill(host, true, 500 * MS));
+        sim.etcd
+            .operator_put("/mcr/plant/shares/cam0", b"garbage".to_vec());
+        sim.run_until(sim.now + 5 * HOLD);
+        holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        assert_eq!(sim.violation, None);
+    }
+}
+
+/// Who holds it may forward, and cannot be asked: the others wait until its session is over.
+#[test]
+fn a_share_whose_key_makes_no_sense_is_left_to_who_may_hold_it() {
+    for seed in 0..8 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        sim.hosts[holder].etcd_cut_until = sim.now + 30_000 * MS;
+        sim.run_until(sim.now + 200 * MS);
+        sim.etcd
+            .operator_put("/mcr/plant/shares/cam0", b"garbage".to_vec());
+        for host in (0..3).filter(|host| *host != holder) {
+            sim.kill(host, true, 10 * MS);
+            sim.run_until(sim.now + 3 * HOLD);
+        }
+        sim.run_until(sim.now + 14_000 * MS);
+        assert_eq!(sim.violation, None, "seed {seed}");
+        holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+/// The process that held it has ended, and the next one cannot read whose it is.
+#[test]
+fn a_process_that_cannot_read_what_it_holds_begins_anew() {
+    for seed in 0..8 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        sim.etcd_full_until = sim.now + 700 * MS;
+        sim.etcd
+            .operator_put("/mcr/plant/shares/cam0", b"garbage".to_vec());
+        sim.kill(holder, false, 100 * MS);
+        sim.run_until(sim.now + 5 * HOLD);
+        holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        assert_eq!(sim.violation, None);
     }
 }
