@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use config::OnIsolation;
 
 use super::etcd::Etcd;
-use crate::keys::{Drained, Keys, Move, Value};
+use crate::keys::{Drained, Keys, Move, ShareEntry, Value};
 use crate::member::{
     Adopted, Answer, Change, Command, Config, Fault, Fitness, FleetEvent, Input, Member, Operator,
     Outcome, Patience, Question, Session, Txn, TxnId,

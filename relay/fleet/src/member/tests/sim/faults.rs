@@ -161,22 +161,28 @@ impl Sim {
         runs && speaks && self.now >= it.watch_stalled_until && self.hears(host)
     }
 
-    /// Says which share is not forwarded by one that hears, if one could; whether one could at all.
-    pub(in crate::member) fn is_served(&self) -> Result<bool, String> {
+    /// Which shares are not forwarded by one that hears, if one could at all.
+    pub(in crate::member) fn unserved(&self) -> Option<Vec<String>> {
         let is_stalled = |host: &Host| self.now < host.watch_stalled_until;
         let well = (0..self.hosts.len()).any(|host| self.is_well(host));
         if !self.etcd_works() || !well || self.hosts.iter().any(is_stalled) {
-            return Ok(false);
+            return None;
         }
-        for share in self.shares() {
-            let open = self.open(&share);
-            let has_etcd = |host: usize| self.reaches_etcd(host) && !self.is_deaf(host);
-            let serves = |host: usize| self.hears(host) || !has_etcd(host);
-            if !matches!(open[..], [host] if serves(host)) {
-                return Err(self.told_of(&share, &open));
-            }
-        }
-        Ok(true)
+        let has_etcd = |host: usize| self.reaches_etcd(host) && !self.is_deaf(host);
+        let serves = |host: usize| self.hears(host) || !has_etcd(host);
+        let is_unserved = |share: &String| !matches!(self.open(share)[..], [host] if serves(host));
+        Some(self.shares().into_iter().filter(is_unserved).collect())
+    }
+
+    /// Whether etcd alone does not reach who holds a share, so that nobody does soon.
+    pub(in crate::member) fn is_relieved(&self, share: &str) -> bool {
+        let entry = self.etcd.keys.get(&format!("/mcr/plant/shares/{share}"));
+        let entry = entry.and_then(|kv| ShareEntry::read(&kv.key, &kv.value).ok());
+        let host =
+            entry.and_then(|entry| { &self.hosts }.iter().position(|it| it.name == entry.relay));
+        let is_cut =
+            |host: usize| !self.reaches_etcd(host) && self.now >= self.hosts[host].peers_cut_until;
+        self.open(share).is_empty() && host.is_some_and(is_cut)
     }
 
     /// Says which share is not open.
@@ -185,13 +191,11 @@ impl Sim {
             .shares()
             .into_iter()
             .find(|share| self.open(share).len() != 1);
-        shut.map_or(
-            Ok(()),
-            |share| Err(self.told_of(&share, &self.open(&share))),
-        )
+        shut.map_or(Ok(()), |share| Err(self.told_of(&share)))
     }
 
-    fn told_of(&self, share: &str, open: &[usize]) -> String {
+    pub(in crate::member) fn told_of(&self, share: &str) -> String {
+        let open = self.open(share);
         let view = |host: usize| {
             let it = &self.hosts[host];
             let member = it.member.as_ref()?.status(self.local(host));
