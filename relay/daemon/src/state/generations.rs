@@ -248,7 +248,7 @@ mod tests {
             ..ChangeRecord::default()
         };
         let settings = Settings {
-            allow_link_local: number % 2 == 0,
+            allow_link_local: number.is_multiple_of(2),
             ..Settings::default()
         };
         generations.keep(&record, &Arc::default(), &settings.into());
