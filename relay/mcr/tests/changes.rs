@@ -257,9 +257,12 @@ fn what_no_longer_fits_comes_back_down_and_a_join_that_ended_stays_ended() {
     let Some(bed) = bed() else { return };
     bed.chain
         .relay
-        .tool("ip", "link add old0 type dummy")
+        .tool("ip", "link add old0 type veth peer name old1")
         .unwrap();
-    bed.chain.relay.tool("ip", "link set old0 up").unwrap();
+    for end in ["old0", "old1"] {
+        let up = format!("link set {end} up");
+        bed.chain.relay.tool("ip", &up).unwrap();
+    }
     bed.daemon
         .add("old", "239.1.1.3%veth1:5003", &["239.10.1.3%old0:6003"])
         .unwrap();
