@@ -25,12 +25,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use crate::alert::{Alert, Heeding};
 use crate::config::{Endpoint, Tls};
 use crate::grpc::{self, Frames};
 use crate::messages::{StatusRequest, StatusResponse};
 use crate::tls;
 use crate::unmade::{Unmade, chain};
+use ::tls::{Alert, Heeding};
 
 /// So many of a name's addresses are tried, all at once.
 const ADDRESSES_MAX: usize = 8;

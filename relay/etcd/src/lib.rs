@@ -6,7 +6,6 @@
 //! closes connections that ping more often than every five seconds, so requests have deadlines and
 //! watches ask for signs of life instead.
 
-mod alert;
 mod answer;
 mod client;
 mod config;

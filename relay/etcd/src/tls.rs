@@ -1,56 +1,30 @@
 //! What TLS needs, read from files, and what its failures mean.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, ClientConfig, RootCertStore};
+use ::tls::Unusable;
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConfig};
 
-use crate::alert::of_tls;
 use crate::config::{ConfigError, Endpoint, Tls};
 use crate::unmade::{Unmade, chain};
+use ::tls::of_tls;
 
 /// Reads the files.
 ///
 /// # Errors
 /// Which file cannot be used, and why.
 pub(crate) fn load(tls: &Tls) -> Result<Arc<ClientConfig>, ConfigError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(&tls.ca)? {
-        roots
-            .add(certificate)
-            .map_err(|error| unusable(&tls.ca, error, "give certificates of CAs"))?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&tls.ca, error, "report this"))?
-        .with_root_certificates(roots);
-    let mut config = match (&tls.certificate, &tls.key) {
-        (None, None) => builder.with_no_client_auth(),
+    let own = match (&tls.certificate, &tls.key) {
+        (None, None) => None,
         (Some(_), None) => return Err(ConfigError::HalfCertificate("key")),
         (None, Some(_)) => return Err(ConfigError::HalfCertificate("certificate")),
-        (Some(certificate), Some(key)) => builder
-            .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-            .map_err(|error| mismatched(certificate, key, error))?,
+        (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
     };
+    let mut config = ::tls::client(::tls::roots(&tls.ca)?, own)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
-}
-
-/// What is wrong with the client's certificate and key together.
-fn mismatched(certificate: &Path, key: &Path, error: rustls::Error) -> ConfigError {
-    match error {
-        rustls::Error::InvalidCertificate(_) => unusable(
-            certificate,
-            error,
-            "give a certificate of X.509 version 3, which it is with an extension, as \
-             extendedKeyUsage = clientAuth",
-        ),
-        _ => unusable(key, error, "give the key of the certificate"),
-    }
 }
 
 /// Why a handshake failed; whether it will again.
@@ -105,26 +79,18 @@ pub(crate) fn server_name(endpoint: &Endpoint) -> Result<ServerName<'static>, Co
         .map_err(|_| ConfigError::ServerName(endpoint.clone()))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let remedy = "give a readable file in PEM with a certificate";
-    let certificates = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, pem::Error>>)
-        .map_err(|error| unusable(path, error, remedy))?;
-    if certificates.is_empty() {
-        return Err(unusable(path, "it has no certificate", remedy));
-    }
-    Ok(certificates)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
-    let remedy = "give a readable file in PEM with a private key";
-    PrivateKeyDer::from_pem_file(path).map_err(|error| unusable(path, error, remedy))
-}
-
-fn unusable(path: &Path, reason: impl ToString, remedy: &'static str) -> ConfigError {
-    ConfigError::File {
-        path: path.to_owned(),
-        reason: reason.to_string(),
-        remedy,
+impl From<Unusable> for ConfigError {
+    fn from(
+        Unusable {
+            path,
+            reason,
+            remedy,
+        }: Unusable,
+    ) -> Self {
+        Self::File {
+            path,
+            reason,
+            remedy,
+        }
     }
 }

@@ -16,20 +16,25 @@ const PIECE: usize = 4096;
 
 /// What the other side said when it ended a connection, if it did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Alert(Arc<OnceLock<AlertDescription>>);
+pub struct Alert(Arc<OnceLock<AlertDescription>>);
 
 impl Alert {
-    pub(crate) fn told(&self) -> Option<AlertDescription> {
+    /// What it said.
+    #[must_use]
+    pub fn told(&self) -> Option<AlertDescription> {
         self.0.get().copied()
     }
 }
 
 /// The error of TLS that an error of a stream is of.
-pub(crate) fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+#[must_use]
+pub fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-pub(crate) struct Heeding<S> {
+/// A stream whose end is remembered.
+#[derive(Debug)]
+pub struct Heeding<S> {
     stream: S,
     alert: Alert,
     /// Why nothing can be written any more, while what was said last is read.
@@ -37,7 +42,8 @@ pub(crate) struct Heeding<S> {
 }
 
 impl<S: AsyncRead + Unpin> Heeding<S> {
-    pub(crate) fn new(stream: S, alert: Alert) -> Self {
+    /// Has what ends the stream stand in `alert`.
+    pub fn new(stream: S, alert: Alert) -> Self {
         Self {
             stream,
             alert,
