@@ -1,6 +1,7 @@
 //! What the daemon answers. The shapes are a contract with scripts: fields are added, never renamed.
 
 mod changes;
+mod client;
 mod demand;
 mod egress;
 mod explanation;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use changes::{By, ChangeRecord, Outcome, PendingChange, Via};
+pub use client::{ApiClientStatus, ApiStatus};
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
 pub use egress::EgressStats;
@@ -136,7 +138,7 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<Reload>,
     /// `degraded` while the running rules are not written down, so that a crash would bring back those
-    /// of before.
+    /// of before, or while clients of other hosts are not served as the configuration says.
     #[serde(default = "up")]
     pub state: State,
     /// Why the state is not `up`.
@@ -149,6 +151,9 @@ pub struct Status {
     /// where it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<usize>,
+    /// How clients of other hosts are served, where they are to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<ApiStatus>,
     /// What is joined whatever the rules say.
     #[serde(default)]
     pub joins: Vec<JoinStatus>,
@@ -265,7 +270,7 @@ pub struct Event {
     /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`,
     /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`, `backlog_raised`, `backlog_short`,
     /// `next_hop_changed`, `reloaded`, `reload_failed`, `change_confirmed`,
-    /// `change_undone`, `not_saved`, `saved`.
+    /// `change_undone`, `not_saved`, `saved`, `api_up`, `api_degraded`, `api_refused`, `expires_soon`.
     pub kind: String,
     /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many
     /// of its kind.
@@ -283,7 +288,7 @@ pub struct Event {
 /// Any refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorReply {
-    /// Stable code: `usage`, `bad_request`, `not_found`, `exists`, `conflict`, `invalid`, `unavailable`,
+    /// Stable code: `usage`, `bad_request`, `unauthorized`, `forbidden`, `not_found`, `exists`, `conflict`, `invalid`, `unavailable`,
     /// `privilege`, `too_large`, `timeout`, `internal`.
     pub code: String,
     /// What is wrong and what to do, for people; several errors stand on lines of their own.

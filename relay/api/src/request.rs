@@ -96,6 +96,14 @@ pub struct PacketAsked {
     pub frame: String,
 }
 
+/// Whether a rule forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Enabled {
+    /// Where it does not, the rule stays configured and joins nothing.
+    pub enabled: bool,
+}
+
 /// The rules that a fleet is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

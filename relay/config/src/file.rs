@@ -10,10 +10,12 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::{ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Settings, VERSION, join};
+use super::{
+    ApiSettings, ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Settings, VERSION, join,
+};
 
 /// Keys a file may have.
-const KEYS: &str = "version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]";
+const KEYS: &str = "version, allow_link_local, [api], [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]";
 
 /// The keys of a file that are no tables.
 pub const FILE: &[Row] = &[
@@ -51,6 +53,7 @@ pub(super) struct Parsed {
     pub(super) errors: Vec<ConfigError>,
     /// What it says beyond rules.
     pub(super) settings: Settings,
+    pub(super) api: Option<ApiSettings>,
     /// What of that may stand in one file alone, and the line: `daemon`, `interface eth0`.
     pub(super) set: Vec<(String, usize)>,
     pub(super) rules: Vec<LocatedRule>,
@@ -137,6 +140,7 @@ impl<'a> Reader<'a> {
             match key.get_ref().as_ref() {
                 "version" => self.version(value),
                 "allow_link_local" => self.allow_link_local(value),
+                "api" => self.parsed.api = self.checked("api", value, ApiSettings::check),
                 "budget" => self.parsed.settings.budget = self.table("budget", value),
                 "daemon" => {
                     let daemon = self.table("daemon", value);

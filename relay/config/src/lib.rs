@@ -3,6 +3,7 @@
 //! Strict: an unknown key is an error. Every error of every file is reported with its file and
 //! line. Reads no files itself; whoever does hands the texts over, the main file first.
 
+mod api;
 mod daemon;
 mod error;
 mod file;
@@ -21,6 +22,7 @@ use rules::problem::{Part, Problem, What};
 use rules::ruleset::{Policy, RuleSet, is_link_local};
 use serde::Serialize;
 
+pub use api::{ApiClient, ApiClients, ApiSettings, Role, TlsVersion, moment_text};
 pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull, Silence};
 pub use error::{ConfigError, ConfigErrors};
 pub use file::FILE;
@@ -53,9 +55,21 @@ pub struct Config {
     pub rules: RuleSet,
     /// What they say beyond rules.
     pub settings: Settings,
+    /// Who steers from elsewhere, which the files of the host alone say.
+    pub api: ApiSettings,
 }
 
 impl Config {
+    /// Rules and settings, without those that files alone say.
+    #[must_use]
+    pub fn of(rules: RuleSet, settings: Settings) -> Self {
+        Self {
+            rules,
+            settings,
+            ..Self::default()
+        }
+    }
+
     /// Puts the files together. Rules follow in the order of the files.
     ///
     /// # Errors
@@ -65,7 +79,6 @@ impl Config {
         let mut errors = ConfigErrors::default();
         let mut rules = Vec::new();
         let mut config = Self::default();
-        let settings = &mut config.settings;
         let mut set_at = BTreeMap::new();
         for (place, file) in files.iter().enumerate() {
             let mut parsed = file::parse(file, place == 0);
@@ -77,9 +90,11 @@ impl Config {
                     errors.0.push(ConfigError::at(at, message));
                 }
             }
-            settings.add(parsed.settings);
+            config.settings.add(parsed.settings);
+            config.api = parsed.api.unwrap_or(std::mem::take(&mut config.api));
             rules.append(&mut parsed.rules);
         }
+        let settings = &config.settings;
         if let Some((name, problem)) = settings.impossible_tunnel() {
             let at = set_at.get(&format!("interface {name}")).cloned();
             let at = at.expect("what is set is set somewhere");
@@ -183,11 +198,7 @@ pub fn export(rules: &RuleSet, settings: &Settings) -> String {
     let mut inputs = ordinary.flat_map(|rule| &rule.inputs);
     let mut settings = settings.clone();
     settings.allow_link_local |= inputs.any(|input| is_link_local(input.destination));
-    let config = Config {
-        rules: rules.clone(),
-        settings,
-    };
-    config.export()
+    text_of(&settings, rules.to_documents())
 }
 
 /// Says where in the files a rule's problem stands.

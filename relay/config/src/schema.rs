@@ -7,7 +7,7 @@ use rules::setting::Schemas;
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::{FILE, Settings, VERSION};
+use super::{ApiSettings, FILE, Settings, VERSION};
 
 /// The schema of a file.
 #[must_use]
@@ -16,6 +16,8 @@ pub fn schema() -> Value {
     schemas.push((RuleDocument::name().into(), RuleDocument::schema()));
     RuleDocument::schemas(&mut schemas);
     Settings::schemas(&mut schemas);
+    schemas.push((ApiSettings::name().into(), ApiSettings::schema()));
+    ApiSettings::schemas(&mut schemas);
     let definitions = schemas
         .iter()
         .map(|(name, schema)| (name.clone(), json!(schema)));
@@ -30,6 +32,7 @@ pub fn schema() -> Value {
     }
     properties["version"] =
         json!({ "const": VERSION, "description": properties["version"]["description"] });
+    properties["api"] = json!({ "$ref": "#/components/schemas/ApiSettings" });
     properties["rule"] = json!({
         "type": "array",
         "items": { "$ref": "#/components/schemas/RuleDocument" },

@@ -151,6 +151,13 @@ words! {
 }
 
 impl Settings {
+    /// Leaves alone what only files of the host say.
+    pub fn keep_own(&mut self, own: &Self) {
+        self.daemon = own.daemon.clone();
+        self.fleet.clone_from(&own.fleet);
+        self.notify = own.notify.clone();
+    }
+
     /// Adds what another file says.
     pub(super) fn add(&mut self, other: Self) {
         self.allow_link_local |= other.allow_link_local;

@@ -156,7 +156,7 @@ limit = "fast"
     assert_eq!(
         errors(text),
         [
-            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]",
+            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [api], [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]",
             "mcr.toml:4: interface eth0: unknown field `gor`, expected one of `gro`, `path`, `xdp`, `over`, `local`, `remote`, `port`, `id`, `mtu`; did you mean gro?",
             "mcr.toml:5: interface \"a b\": holds white space; write it without",
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",

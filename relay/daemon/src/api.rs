@@ -5,6 +5,7 @@ pub(crate) mod answers;
 mod body;
 mod changing;
 mod connections;
+mod document;
 mod earlier;
 mod event_stream;
 mod explain;
@@ -14,6 +15,7 @@ pub(crate) mod host_name;
 pub(crate) mod refusal;
 #[cfg(feature = "rehearsal")]
 pub(crate) mod rehearsal;
+pub(crate) mod remote;
 mod room;
 mod routes;
 mod selection;

@@ -9,6 +9,8 @@ use api::reply::{By, Via};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Author {
     pub(crate) by: By,
+    /// Whether they are at another host: what only files of this one say stays as it is.
+    pub(crate) is_elsewhere: bool,
     /// Why, as they say.
     pub(crate) message: Option<String>,
     /// How long the change waits to be confirmed.

@@ -230,17 +230,18 @@ impl Core {
                 fleet::check_without_share(&list.rules)?;
                 let settings = list.settings.as_ref().unwrap_or(&self.settings).clone();
                 let rules = RuleSet::from_documents(&list.rules, self.policy(&settings))?;
-                self.keeping_fleet(Config { rules, settings })
+                self.keeping_fleet(Config::of(rules, settings))
             }
             Request::Change(transaction) => {
                 self.check_local(transaction)?;
                 let Transaction { add, remove, .. } = transaction;
                 let add = parse(add)?;
                 let policy = self.policy(&self.settings);
-                Ok(Config {
-                    rules: self.rules.changed(remove, add, policy)?,
-                    settings: joins::changed(&self.settings, transaction)?,
-                })
+                let rules = self.rules.changed(remove, add, policy)?;
+                Ok(Config::of(
+                    rules,
+                    joins::changed(&self.settings, transaction)?,
+                ))
             }
         }
     }

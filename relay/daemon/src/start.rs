@@ -25,7 +25,7 @@ use tokio::task::block_in_place;
 use crate::api::server::Public;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
-use crate::api::{host_name, server};
+use crate::api::{host_name, remote, server};
 use crate::dataplane_thread::{DataplaneThread, Opening};
 use crate::demand::Demand;
 use crate::descriptor_store::DescriptorStore;
@@ -88,6 +88,8 @@ async fn start(
         supervisor.events.publish(events::not_used(&error));
     }
     let service = supervisor.serve_readers(instance, handles)?;
+    service.remote.set(supervisor.configured.api.clone());
+    remote::serve(&service);
     if let Some(public) = public {
         let names = host_name::known(supervisor.started_with.listen_names.as_deref());
         public
@@ -172,6 +174,7 @@ fn assemble(
         configured: take(&mut startup.configured),
         started_with,
         watch,
+        remote: Arc::default(),
         running_store: RunningStore::new(instance.directory()),
         log: Err("".into()),
         last: None,
@@ -315,6 +318,7 @@ impl Supervisor {
             log: self.options.log,
             unsaved: Arc::default(),
             answers: Arc::default(),
+            remote: Arc::clone(&self.remote),
         }))
     }
 

@@ -170,7 +170,7 @@ fn with_fleet(configured: &Config, mut before: Vec<RuleDocument>, policy: Policy
             // The fleet tells them again, and what is wrong with them.
             _ => configured.rules.clone(),
         },
-        settings: configured.settings.clone(),
+        ..configured.clone()
     }
 }
 
@@ -225,7 +225,7 @@ fn begin(
             );
             Ok(Read {
                 configured,
-                first: Config { rules, settings },
+                first: Config::of(rules, settings),
                 generation: running.generation,
                 unread,
             })

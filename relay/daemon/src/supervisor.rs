@@ -35,6 +35,7 @@ use tokio::task::block_in_place;
 use tokio::time::{sleep, sleep_until};
 
 use crate::api::refusal::{Code, Refusal};
+use crate::api::remote::Remote;
 use crate::author::Author;
 use crate::config_files;
 use crate::core::Core;
@@ -84,6 +85,8 @@ pub(crate) struct Supervisor {
     /// The configuration as last read.
     pub(crate) configured: Config,
     pub(crate) watch: Watch,
+    /// Clients of other hosts.
+    pub(crate) remote: Arc<Remote>,
     pub(crate) running_store: RunningStore,
     /// The log of changes, or why there is none.
     pub(crate) log: Result<ChangeLog, Arc<str>>,
@@ -162,26 +165,34 @@ impl Supervisor {
             return;
         }
         let outcome = match order {
-            Order::Change(request) => {
+            Order::Change(mut request) => {
+                if author.is_elsewhere {
+                    request.keep_own(self.core.settings());
+                }
                 let changed = match self.refuse_while_waiting() {
                     Ok(()) => self.change(&request, &author).await,
                     Err(refused) => Err(refused),
                 };
                 let changed = changed.map(|mut change| {
                     if author.save && author.confirm.is_none() {
-                        change.warnings.extend(self.save_changed(&change));
+                        change.warnings.extend(self.save_changed(&change, &author));
                     }
                     change
                 });
                 changed.map_err(Refusal::from)
             }
-            Order::DryRun(request) => self.dry_run(&request).map_err(Refusal::from),
+            Order::DryRun(mut request) => {
+                if author.is_elsewhere {
+                    request.keep_own(self.core.settings());
+                }
+                self.dry_run(&request).map_err(Refusal::from)
+            }
             Order::Reload => match self.refuse_while_waiting() {
                 Ok(()) => self.reload(&author).await,
                 Err(refused) => Err(refused.into()),
             },
             Order::Save => match self.refuse_while_waiting() {
-                Ok(()) => self.save_all(),
+                Ok(()) => self.save_all(&author),
                 Err(refused) => Err(refused.into()),
             },
             Order::Confirm => self.confirm(&author).await,
@@ -214,6 +225,7 @@ impl Supervisor {
         let outcome = match config {
             Ok(config) => {
                 self.configured = config.clone();
+                let api = config.api.clone();
                 let awaiting = self.awaiting_restart(&config.settings);
                 for awaiting in &awaiting {
                     tracing::warn!("{awaiting}");
@@ -222,6 +234,9 @@ impl Supervisor {
                     Ok(config) => self.change_to(config, author).await,
                     Err(refused) => Err(refused),
                 };
+                if outcome.is_ok() {
+                    self.remote.set(api);
+                }
                 outcome
                     .map(|change| with_warnings(change, awaiting))
                     .map_err(Refusal::from)

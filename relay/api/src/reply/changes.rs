@@ -14,7 +14,7 @@ const WHAT_MAX: usize = 64 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Via {
-    /// Somebody at the control socket.
+    /// Somebody at the control socket, or of another host.
     #[default]
     Client,
     /// Somebody who had the configuration read again, by the socket or by SIGHUP.
@@ -48,7 +48,7 @@ pub struct By {
     /// The process's name, where the daemon may see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
-    /// Name of the fleet, the interface, or what was looked up.
+    /// Name of the fleet, the interface, what was looked up, or the client of another host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -81,7 +81,10 @@ impl fmt::Display for By {
         };
         let who = who.map(|who| who + &details);
         let via = match self.via {
-            Via::Client => return f.write_str(who.as_deref().unwrap_or("somebody")),
+            Via::Client => {
+                let who = who.as_deref().or(self.name.as_deref());
+                return f.write_str(who.unwrap_or("somebody"));
+            }
             Via::Reload => "reload",
             Via::Fleet => "fleet",
             Via::Link => "link",

@@ -27,6 +27,8 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = match self.code {
             Code::Usage | Code::BadRequest => StatusCode::BAD_REQUEST,
+            Code::Unauthorized => StatusCode::UNAUTHORIZED,
+            Code::Forbidden => StatusCode::FORBIDDEN,
             Code::NotFound => StatusCode::NOT_FOUND,
             Code::Exists | Code::Conflict => StatusCode::CONFLICT,
             Code::Privilege => StatusCode::FORBIDDEN,

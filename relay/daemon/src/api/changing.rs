@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::reply::Change;
+use api::reply::{By, Change, Via};
 use api::request::{MESSAGE_HEADER, MESSAGE_MAX, Transaction};
 use axum::extract::{FromRequestParts, Query};
 use axum::http::HeaderMap;
@@ -20,6 +20,7 @@ use utoipa::IntoParams;
 use super::body::Tagged;
 use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
+use super::remote::admission::Caller;
 use super::service::Service;
 use crate::author::Author;
 use crate::core::Request as ChangeRequest;
@@ -33,6 +34,7 @@ const CHANGE_HEADSTART: Duration = Duration::from_millis(500);
 pub(super) struct Deadline(pub(super) Instant);
 
 /// Who changes something, why, and until when.
+#[derive(Clone)]
 pub(super) struct Changing {
     pub(super) service: Arc<Service>,
     pub(super) author: Author,
@@ -73,12 +75,17 @@ impl FromRequestParts<Arc<Service>> for Changing {
         let deadline = parts.extensions.get::<Deadline>();
         let deadline = deadline.map_or_else(Instant::now, |deadline| deadline.0);
         let client = parts.extensions.get::<Connection>();
+        let caller = parts.extensions.get::<Caller>();
         let query = Query::<ConfirmOptions>::try_from_uri(&parts.uri);
         let Query(query) = query.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
         Ok(Self {
             service: Arc::clone(service),
             author: Author {
-                by: client.map(Connection::by).cloned().unwrap_or_default(),
+                by: match caller {
+                    Some(Caller(name)) => By::of(Via::Client, Some(name.clone())),
+                    None => client.map(Connection::by).cloned().unwrap_or_default(),
+                },
+                is_elsewhere: caller.is_some(),
                 message: message(&parts.headers)?,
                 confirm: query.confirm,
                 save: query.save,

@@ -1,6 +1,6 @@
 //! The connections there are. Beyond the limit one that is not being answered is closed, the oldest of
-//! the process that has most of them: a crowd of silent clients keeps nobody out, and who has just
-//! connected and not asked yet does not make room for it. Clients of other hosts count as one.
+//! the process or the address that has most of them: a crowd of silent clients keeps nobody out, and who
+//! has just connected and not asked yet does not make room for it. Clients of the page count as one.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -12,14 +12,17 @@ use api::reply::By;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::remote;
+use super::room::{Client, Whose};
 use crate::author;
 
-/// The process at the other end of a connection, where there is one on this host (unix(7),
-/// SO_PEERCRED).
+/// Who is at the other end of a connection: a process of this host (unix(7), SO_PEERCRED), or an
+/// address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Peer {
     pub(super) pid: Option<i32>,
     pub(super) uid: Option<u32>,
+    pub(super) network: Option<Whose>,
 }
 
 /// A client's connection, as those know it who answer.
@@ -34,10 +37,12 @@ struct State {
     peer: Peer,
     /// Who that is, once somebody wanted to know.
     by: OnceLock<By>,
+    /// Who came by TLS.
+    visitor: OnceLock<Arc<remote::Peer>>,
 }
 
 impl Connection {
-    /// A connection of that process.
+    /// A connection of that peer.
     pub(super) fn of(peer: Peer) -> Self {
         Self(Arc::new(State {
             peer,
@@ -45,14 +50,25 @@ impl Connection {
         }))
     }
 
-    pub(super) fn client(&self) -> Option<i32> {
-        self.0.peer.pid
+    /// Whose it is.
+    pub(super) fn client(&self) -> Client {
+        let Peer { pid, network, .. } = self.0.peer;
+        pid.map(|pid| pid.unsigned_abs().into()).or(network)
     }
 
     /// Who is at the other end; asked while they wait for an answer, so that the process is still theirs.
     pub(super) fn by(&self) -> &By {
-        let Peer { pid, uid } = self.0.peer;
+        let Peer { pid, uid, .. } = self.0.peer;
         self.0.by.get_or_init(|| author::process(pid, uid))
+    }
+
+    /// Remembers who is at the other end, which is known once.
+    pub(super) fn meet(&self, visitor: Arc<remote::Peer>) {
+        let _ = self.0.visitor.set(visitor);
+    }
+
+    pub(super) fn visitor(&self) -> Option<&Arc<remote::Peer>> {
+        self.0.visitor.get()
     }
 
     /// Marks it as being answered until the guard is dropped.
@@ -121,7 +137,7 @@ impl Connections {
 
     /// Which of them makes room.
     fn dispensable(&self) -> usize {
-        let mut idle: HashMap<Option<i32>, (usize, usize)> = HashMap::new();
+        let mut idle: HashMap<Client, (usize, usize)> = HashMap::new();
         for (at, (_, one)) in self
             .open
             .iter()
@@ -148,8 +164,11 @@ mod tests {
     #[tokio::test]
     async fn a_crowd_makes_room_for_itself() {
         let mut connections = Connections::new(4);
-        let of = |pid| Peer { pid, uid: None };
-        let there = |connections: &Connections| -> Vec<Option<i32>> {
+        let of = |pid| Peer {
+            pid,
+            ..Peer::default()
+        };
+        let there = |connections: &Connections| -> Vec<Client> {
             connections
                 .open
                 .iter()

@@ -181,6 +181,7 @@ fn earlier(
     let Config {
         rules,
         mut settings,
+        ..
     } = config;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut told = Vec::new();

@@ -55,6 +55,10 @@ pub(crate) enum Code {
     Usage,
     /// Not a request at all: no text, or meant for somebody else.
     BadRequest,
+    /// Nobody known here.
+    Unauthorized,
+    /// More than the client's role allows.
+    Forbidden,
     /// No such rule.
     NotFound,
     /// A rule of that name is there.
@@ -80,6 +84,8 @@ impl Code {
         match self {
             Self::Usage => "usage",
             Self::BadRequest => "bad_request",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
             Self::Exists => "exists",
             Self::Conflict => "conflict",

@@ -73,6 +73,7 @@ impl Default for Rehearsal {
             log: None,
             unsaved: Arc::default(),
             answers: Arc::default(),
+            remote: Arc::default(),
         };
         Self {
             router: routes::control(Arc::new(service)),
@@ -130,13 +131,15 @@ impl Rehearsal {
     fn carry_out(&mut self, order: Order) -> Answer<Change> {
         match order {
             Order::Change(request) => {
-                let Config { rules, settings } =
-                    self.core.resolve(&request).map_err(Refusal::from)?;
+                let Config {
+                    rules, settings, ..
+                } = self.core.resolve(&request).map_err(Refusal::from)?;
                 Ok(self.change(rules, settings))
             }
             Order::DryRun(request) => {
-                let Config { rules, settings } =
-                    self.core.resolve(&request).map_err(Refusal::from)?;
+                let Config {
+                    rules, settings, ..
+                } = self.core.resolve(&request).map_err(Refusal::from)?;
                 Ok(self.core.compare(&rules, &settings))
             }
             Order::Routes(asked) => {

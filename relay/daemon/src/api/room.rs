@@ -9,8 +9,10 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-/// Who sends a body: a process on the control socket.
-pub(super) type Client = Option<i32>;
+/// A process on the control socket, or an address of another host.
+pub(super) type Whose = u128;
+/// Who sends a body, where that is known.
+pub(super) type Client = Option<Whose>;
 
 /// Room for bodies, in bytes.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
-    Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
-    Via,
+    ApiClientStatus, Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, RulePart,
+    Stats, Status, Via,
 };
-use api::request::{ActiveInput, RuleList, Transaction};
+use api::request::{ActiveInput, Enabled, RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
@@ -18,12 +18,13 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use config::Role;
 use observe::stats::metrics::Format;
 use rules::document::RuleDocument;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
-use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder, RefOr};
+use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -34,6 +35,7 @@ use super::changing::{
     transact,
 };
 use super::connections::Connection;
+use super::document::{described, least, least_roles};
 use super::earlier;
 use super::event_stream;
 use super::explain;
@@ -41,6 +43,7 @@ use super::fleet;
 use super::history;
 use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
+use super::remote::admission::{Gate, admit};
 use super::selection;
 use super::service::Service;
 use super::unsaved;
@@ -48,8 +51,23 @@ use super::web;
 use crate::core::Request as ChangeRequest;
 use crate::supervisor::command::Order;
 
+/// Routes and what the document says of them.
+pub(super) type Routes = OpenApiRouter<Arc<Service>>;
+
 /// How long a request may take from its head to its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The whole API, for clients of other hosts: what each may ask for its role says.
+pub(super) fn remote(service: Arc<Service>) -> Router {
+    let (router, document) = described(reading().merge(changing()));
+    let gate = Gate {
+        roles: Arc::new(least_roles(&document)),
+        remote: Arc::clone(&service.remote),
+        events: service.events.clone(),
+    };
+    let router = finish(router, document, service);
+    router.layer(middleware::from_fn_with_state(gate, admit))
+}
 
 /// The whole API.
 pub(super) fn control(service: Arc<Service>) -> Router {
@@ -70,8 +88,11 @@ pub(super) fn document() -> OpenApi {
     described(reading().merge(changing())).1
 }
 
-fn reading() -> OpenApiRouter<Arc<Service>> {
-    OpenApiRouter::new()
+fn reading() -> Routes {
+    let anybodys = OpenApiRouter::new()
+        .routes(routes!(healthz))
+        .routes(routes!(readyz));
+    let reading = OpenApiRouter::new()
         .routes(routes!(status))
         .routes(routes!(stats))
         .routes(routes!(rules))
@@ -87,78 +108,37 @@ fn reading() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(earlier::generations))
         .routes(routes!(event_stream::events))
         .routes(routes!(fleet::status))
-        .routes(routes!(metrics_text))
-        .routes(routes!(healthz))
-        .routes(routes!(readyz))
+        .routes(routes!(metrics_text));
+    least(None, anybodys).merge(least(Some(Role::View), reading))
 }
 
-fn changing() -> OpenApiRouter<Arc<Service>> {
-    OpenApiRouter::new()
+fn changing() -> Routes {
+    let reading = OpenApiRouter::new()
+        .routes(routes!(explain::explain))
+        .routes(routes!(fleet::rules))
+        .routes(routes!(fleet::record));
+    let operating = OpenApiRouter::new()
+        .routes(routes!(switch))
+        .routes(routes!(set_enabled))
+        .routes(routes!(earlier::confirm))
+        .routes(routes!(fleet::drain))
+        .routes(routes!(fleet::undrain));
+    let changing = OpenApiRouter::new()
+        .routes(routes!(clients))
         .routes(routes!(add, replace))
         .routes(routes!(remove))
         .routes(routes!(transaction))
-        .routes(routes!(switch))
         .routes(routes!(reload))
         .routes(routes!(earlier::rollback))
         .routes(routes!(unsaved::save))
-        .routes(routes!(earlier::confirm))
         .routes(routes!(set_log))
-        .routes(routes!(explain::explain))
-        .routes(routes!(fleet::rules, fleet::apply))
-        .routes(routes!(fleet::record))
-        .routes(routes!(fleet::drain))
-        .routes(routes!(fleet::undrain))
+        .routes(routes!(fleet::apply))
         .routes(routes!(fleet::move_to))
         .routes(routes!(fleet::rebalance))
-        .routes(routes!(fleet::fence))
-}
-
-fn described(router: OpenApiRouter<Arc<Service>>) -> (Router<Arc<Service>>, OpenApi) {
-    let about = InfoBuilder::new()
-        .title("MCR control API")
-        .version(env!("CARGO_PKG_VERSION"))
-        .description(Some("The multicast relay's daemon, over its Unix socket."))
-        .build();
-    let (router, routes) = router.split_for_parts();
-    let mut document = OpenApiBuilder::new().info(about).build();
-    document.merge(routes);
-    describe_responses(&mut document);
-    (router, document)
-}
-
-/// Says of each answer what it is: one that is good what was asked for, another what is wrong.
-fn describe_responses(document: &mut OpenApi) {
-    for item in document.paths.paths.values_mut() {
-        let operations = [
-            &mut item.get,
-            &mut item.put,
-            &mut item.post,
-            &mut item.delete,
-        ];
-        for operation in operations.into_iter().flatten() {
-            let asked = operation.summary.clone().unwrap_or_default();
-            for (status, response) in &mut operation.responses.responses {
-                if let RefOr::T(response) = response {
-                    response.description = description(status, &asked).to_owned();
-                }
-            }
-        }
-    }
-}
-
-fn description<'a>(status: &str, asked: &'a str) -> &'a str {
-    match status {
-        "400" => "Not a request that is known here.",
-        "404" => "There is no such rule, or the daemon is in no fleet.",
-        "403" => "Somebody else's to do.",
-        "409" => {
-            "A rule of that name is there, the rules are of another generation, or a change waits to be confirmed."
-        }
-        "413" => "The body is too large.",
-        "422" => "The rules make no sense.",
-        "503" => "An interface, a path or room is missing.",
-        _ => asked,
-    }
+        .routes(routes!(fleet::fence));
+    least(Some(Role::View), reading)
+        .merge(least(Some(Role::Operate), operating))
+        .merge(least(Some(Role::Change), changing))
 }
 
 fn finish(router: Router<Arc<Service>>, document: OpenApi, service: Arc<Service>) -> Router {
@@ -231,6 +211,13 @@ async fn stats(
     let subject = Subject::Stats(query.map(Box::new));
     let reading = service.read(subject, &client).await?;
     Ok(text("application/json", reading))
+}
+
+/// Clients of other hosts, and when they were last served.
+#[utoipa::path(get, path = "/v1/clients", tag = "daemon",
+    responses((status = 200, body = Vec<ApiClientStatus>)))]
+async fn clients(State(service): State<Arc<Service>>) -> Json<Vec<ApiClientStatus>> {
+    Json(service.remote.clients())
 }
 
 /// The interfaces of the daemon's network namespace.
@@ -406,6 +393,37 @@ async fn switch(
     Body(active): Body<ActiveInput>,
 ) -> Answer<Json<ActiveInput>> {
     service.switch(&name, active).await.map(Json)
+}
+
+/// Has a rule forward, or nothing while it stays configured.
+#[utoipa::path(put, path = "/v1/rules/{name}/enabled", tag = "rules", request_body = Enabled,
+    params(("name" = String, Path, description = "Name of the rule"), MessageHeader),
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+async fn set_enabled(
+    changing: Changing,
+    Name(name): Name,
+    Body(Enabled { enabled }): Body<Enabled>,
+) -> Answer<Tagged<Change>> {
+    loop {
+        let (generation, before) = changing.service.rule_of(&name)?;
+        let mut rule = before.clone();
+        rule.enabled = Some(false).filter(|_| !enabled);
+        let differs = rule != before;
+        let transaction = Transaction {
+            generation: Some(generation),
+            remove: Some(name.clone()).filter(|_| differs).into_iter().collect(),
+            add: Some(rule).filter(|_| differs).into_iter().collect(),
+            ..Transaction::default()
+        };
+        match transact(changing.clone(), transaction).await {
+            // Somebody else changed the rules in between.
+            Err(_) if changing.service.view().generation != generation => {}
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.

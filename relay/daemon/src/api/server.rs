@@ -54,6 +54,7 @@ pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>)
             // 0 of one whose process this namespace does not know.
             pid: peer.pid().filter(|pid| *pid > 0),
             uid: Some(peer.uid()),
+            network: None,
         });
         Ok((stream, peer.unwrap_or_default()))
     };
@@ -72,11 +73,7 @@ impl Public {
     /// Listens; who connects waits until somebody answers.
     pub(crate) async fn listen(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?.into_std()?;
-        let runtime = Builder::new_current_thread()
-            .thread_name("listener")
-            .max_blocking_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = apart()?;
         Ok(Self { listener, runtime })
     }
 
@@ -112,8 +109,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = io::Result<(S, Peer)>>,
 {
-    let descriptors = sys::capability::descriptor_limit() / DESCRIPTORS_PART;
-    let mut connections = Connections::new(descriptors.clamp(1, CONNECTIONS_MAX));
+    let mut connections = Connections::new(connections_max());
     loop {
         match accept().await {
             Ok((stream, peer)) => {
@@ -125,8 +121,23 @@ where
     }
 }
 
+/// A runtime whose work delays nobody else's.
+pub(super) fn apart() -> io::Result<Runtime> {
+    Builder::new_current_thread()
+        .thread_name("listener")
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+}
+
+/// How many connections a listener holds.
+pub(super) fn connections_max() -> usize {
+    let descriptors = sys::capability::descriptor_limit() / DESCRIPTORS_PART;
+    descriptors.clamp(1, CONNECTIONS_MAX)
+}
+
 /// Out of descriptors, most likely: others will end and free some.
-async fn pause(error: &io::Error) {
+pub(super) async fn pause(error: &io::Error) {
     tracing::warn!(%error, "cannot accept a connection");
     tokio::time::sleep(Duration::from_millis(100)).await;
 }

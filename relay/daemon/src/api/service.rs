@@ -41,6 +41,7 @@ use super::answers::{Answers, Made, Reading, Subject};
 use super::connections::Connection;
 use super::earlier::{pending, trouble};
 use super::refusal::{Answer, Code, Refusal};
+use super::remote::Remote;
 use super::unsaved::Unsaved;
 use crate::author::Author;
 use crate::core::export;
@@ -77,6 +78,8 @@ pub(crate) struct Service {
     pub(crate) unsaved: Arc<Unsaved>,
     pub(crate) log: Option<LogControl>,
     pub(crate) answers: Arc<Answers>,
+    /// Clients of other hosts.
+    pub(crate) remote: Arc<Remote>,
 }
 
 impl Service {
@@ -183,6 +186,7 @@ impl Service {
         let readings = self.readings(view, counters);
         let scrape = Scrape {
             status: self.status_of(view),
+            is_saved: view.unsaved.is_none(),
             stats: readings.without_rules(),
             lost_lines: self.log.map_or(0, |log| (log.lost)()),
             posted: Arc::clone(self.events.posted()),
@@ -202,10 +206,16 @@ impl Service {
         { self.fleet.as_ref() }.ok_or_else(|| Refusal::new(Code::NotFound, message))
     }
 
-    pub(super) fn rule(&self, name: &str) -> Answer<RuleDocument> {
+    /// A rule, and the generation of the rules that it is of.
+    pub(super) fn rule_of(&self, name: &str) -> Answer<(u64, RuleDocument)> {
         let view = self.view();
         let rule = view.rules.get(name).map(RuleDocument::from);
-        rule.ok_or_else(|| no_such_rule(&view, name))
+        let rule = rule.ok_or_else(|| no_such_rule(&view, name))?;
+        Ok((view.generation, rule))
+    }
+
+    pub(super) fn rule(&self, name: &str) -> Answer<RuleDocument> {
+        self.rule_of(name).map(|(_, rule)| rule)
     }
 
     /// The hosts that listen to a rule's outputs.
@@ -329,7 +339,11 @@ impl Service {
     }
 
     fn status_of(&self, view: &View) -> Status {
+        let api = self.remote.status();
+        let trouble = api.as_ref().and_then(|api| api.reason.clone());
+        let trouble = self::trouble(view).or(trouble);
         Status {
+            api,
             instance: self.identity.instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -341,11 +355,11 @@ impl Service {
             userspace: path(&self.support.userspace),
             features: self.features.iter().map(feature).collect(),
             last_reload: self.events.last_reload(),
-            state: match trouble(view) {
+            state: match trouble {
                 None => State::Up,
                 Some(_) => State::Degraded,
             },
-            state_reason: trouble(view),
+            state_reason: trouble,
             pending: view.pending.as_ref().and_then(pending),
             unsaved: None,
             joins: { view.settings.join.iter().zip(&*view.joins) }

@@ -86,10 +86,8 @@ impl Core {
             return Ok(local);
         }
         let policy = self.policy(&local.settings);
-        Ok(Config {
-            rules: local.rules.changed(&[], fleet, policy)?,
-            settings: local.settings,
-        })
+        let rules = local.rules.changed(&[], fleet, policy)?;
+        Ok(Config { rules, ..local })
     }
 
     /// Refuses to change rules of a fleet, or to make some, by what is for rules of this host.

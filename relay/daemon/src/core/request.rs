@@ -1,6 +1,7 @@
 //! What a request changes of the rules, and why it may be refused.
 
 use api::request::{RuleList, Transaction};
+use config::Settings;
 use rules::problem::Problems;
 use rules::ruleset::ChangeError;
 
@@ -11,6 +12,17 @@ pub(crate) enum Request {
     Change(Transaction),
     /// Make the rules these, and the settings too where they are given.
     Replace(Box<RuleList>),
+}
+
+impl Request {
+    /// Has the settings leave alone what only files of this host say.
+    pub(crate) fn keep_own(&mut self, own: &Settings) {
+        if let Self::Replace(list) = self
+            && let Some(settings) = &mut list.settings
+        {
+            settings.keep_own(own);
+        }
+    }
 }
 
 /// Why a change is refused.

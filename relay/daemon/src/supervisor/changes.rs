@@ -60,7 +60,9 @@ impl Supervisor {
     }
 
     pub(super) fn dry_run(&self, request: &Request) -> Result<Change, Refused> {
-        let Config { rules, settings } = block_in_place(|| self.resolve(request))?;
+        let Config {
+            rules, settings, ..
+        } = block_in_place(|| self.resolve(request))?;
         let change = self.core.compare(&rules, &settings);
         Ok(with_warnings(change, self.awaiting_restart_by(request)))
     }
@@ -106,7 +108,8 @@ impl Supervisor {
     ) -> Result<Change, Refused> {
         let (rules, refused) = block_in_place(|| self.core.with_fleet(&asked.rules));
         let settings = Settings::clone(self.core.settings());
-        let change = self.change_to(Config { rules, settings }, author).await?;
+        let wanted = Config::of(rules, settings);
+        let change = self.change_to(wanted, author).await?;
         // Whoever asked may have gone away; that changes nothing.
         let _ = asked.refused.send(refused);
         Ok(change)
@@ -125,7 +128,7 @@ impl Supervisor {
             ..Settings::clone(settings)
         };
         let rules = RuleSet::clone(self.core.rules());
-        let asked = Config { rules, settings };
+        let asked = Config::of(rules, settings);
         let author = Author::of(Via::Time, None);
         if let Err(error) = self.change_to(asked, &author).await {
             tracing::warn!(%error, "cannot leave what was joined for a time; trying again");
@@ -138,7 +141,9 @@ impl Supervisor {
         asked: Config,
         author: &Author,
     ) -> Result<Change, Refused> {
-        let Config { rules, settings } = asked;
+        let Config {
+            rules, settings, ..
+        } = asked;
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let queries = self.core.queries(&rules, &settings);
         let snapshot = self.watch.read(queries).await;

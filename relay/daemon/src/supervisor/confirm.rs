@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use api::reply::{Change, Outcome, Via};
+use api::reply::{By, Change, Outcome, Via};
 use compile::diff::TableDiff;
 use config::Config;
 use observe::events::kind::{CHANGE_CONFIRMED, CHANGE_UNDONE};
@@ -19,7 +19,7 @@ use crate::state::pending::Pending;
 use crate::state::running::Running;
 
 /// What ran was permitted.
-const PERMITTED: Policy = Policy {
+pub(super) const PERMITTED: Policy = Policy {
     allow_link_local: Some(true),
 };
 
@@ -88,7 +88,9 @@ impl Supervisor {
                 "no change waits to be confirmed",
             ));
         };
-        if author.by.uid != Some(0) && author.by.uid != pending.by.uid {
+        // Clients of other hosts have no user here, but a name.
+        let is_author = |by: &By| (by.uid, &by.name) == (pending.by.uid, &pending.by.name);
+        if author.by.uid != Some(0) && !is_author(&author.by) {
             let message = format!(
                 "the change was made by {}: they or root confirm it",
                 pending.by
@@ -121,7 +123,7 @@ impl Supervisor {
                 let before = RuleSet::from_documents(&pending.before.rules, PERMITTED);
                 let after = (&local(self.core.rules()), &**self.core.settings());
                 let changed = before.map(|before| compare((&before, &settings), after));
-                let why = changed.map_or(None, |changed| self.save_changed(&changed));
+                let why = changed.map_or(None, |changed| self.save_changed(&changed, author));
                 change.to_save = why.is_some();
                 change.warnings.extend(why);
             }
@@ -141,7 +143,10 @@ impl Supervisor {
         let Some(mut pending) = self.waiting().cloned() else {
             return Err(Refused::NothingPending);
         };
-        let before = self.rules_before(&pending)?;
+        let mut before = self.rules_before(&pending)?;
+        if author.is_elsewhere {
+            before.settings.keep_own(self.core.settings());
+        }
         if dry_run {
             return Ok(self.core.compare(&before.rules, &before.settings));
         }
@@ -240,7 +245,7 @@ impl Supervisor {
             settings.join = join;
         }
         let rules = RuleSet::from_documents(&pending.before.rules, PERMITTED)?;
-        self.core.keeping_fleet(Config { rules, settings })
+        self.core.keeping_fleet(Config::of(rules, settings))
     }
 
     /// Ends the counters that were kept for an undoing.

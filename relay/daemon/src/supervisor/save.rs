@@ -1,20 +1,22 @@
 //! Saves what runs in the configuration, for clients that may not write there.
 
 use api::reply::Change;
-use config::{rewrite, rewrite_all};
+use config::{Config, rewrite, rewrite_all};
 use rules::document::RuleDocument;
 use tokio::task::block_in_place;
 
 use super::Supervisor;
+use super::confirm::PERMITTED;
 use crate::api::refusal::{Code, Refusal};
+use crate::author::Author;
 use crate::config_files;
 use crate::config_save::{Configuration, SaveError};
 use crate::core::local;
 
 impl Supervisor {
     /// Saves everything.
-    pub(super) fn save_all(&mut self) -> Result<Change, Refusal> {
-        let saved = block_in_place(|| self.save_configuration(None));
+    pub(super) fn save_all(&mut self, author: &Author) -> Result<Change, Refusal> {
+        let saved = block_in_place(|| self.save_configuration(None, author));
         saved.map_err(|why| Refusal::new(Code::Unavailable, why))?;
         Ok(Change {
             generation: self.core.generation(),
@@ -24,13 +26,17 @@ impl Supervisor {
     }
 
     /// Saves what a change changed; why not, where that cannot be.
-    pub(super) fn save_changed(&mut self, change: &Change) -> Option<String> {
-        block_in_place(|| self.save_configuration(Some(change))).err()
+    pub(super) fn save_changed(&mut self, change: &Change, author: &Author) -> Option<String> {
+        block_in_place(|| self.save_configuration(Some(change), author)).err()
     }
 
-    fn save_configuration(&mut self, change: Option<&Change>) -> Result<(), String> {
+    fn save_configuration(
+        &mut self,
+        change: Option<&Change>,
+        author: &Author,
+    ) -> Result<(), String> {
         let main = config_files::main_file(self.options.config.as_deref());
-        let saved = self.write_configuration(&main, change);
+        let saved = self.write_configuration(&main, change, author);
         saved.map_err(|error| {
             format!("{error}; what runs and is not saved lasts until the daemon stops")
         })?;
@@ -46,6 +52,7 @@ impl Supervisor {
         &self,
         main: &std::path::Path,
         change: Option<&Change>,
+        author: &Author,
     ) -> Result<(), SaveError> {
         let configuration = Configuration::read(main)?;
         let rules = local(self.core.rules());
@@ -63,7 +70,14 @@ impl Supervisor {
                 let mut settings = config::Settings::clone(self.core.settings());
                 settings.join.retain(|join| join.until.is_none());
                 let rules = rules.to_documents();
-                configuration.replace(|files| rewrite_all(files, &rules, &settings))
+                configuration.replace(|files| {
+                    if author.is_elsewhere {
+                        // Files that make no sense were refused: what has no settings is empty.
+                        let own = Config::load(files, PERMITTED).unwrap_or_default();
+                        settings.keep_own(&own.settings);
+                    }
+                    rewrite_all(files, &rules, &settings)
+                })
             }
         }
     }

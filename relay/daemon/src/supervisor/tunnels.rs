@@ -30,7 +30,9 @@ impl Supervisor {
         first: &Config,
         snapshot: &mut Snapshot,
     ) -> Result<(), Error> {
-        let Config { rules, settings } = first;
+        let Config {
+            rules, settings, ..
+        } = first;
         for refused in self.settle_tunnels(rules, settings, snapshot).await? {
             tracing::warn!("{refused}");
         }

@@ -39,7 +39,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let policy = Policy {
         allow_link_local: args.allow_link_local,
     };
-    let Config { rules, settings } = configuration::read(&args.file, policy)?;
+    let Config {
+        rules, settings, ..
+    } = configuration::read(&args.file, policy)?;
     require_room(&rules, settings.daemon.max_rules)?;
     let mut warnings = rules::mixed::mixed(rules.iter(), rules.iter());
     warnings.extend(unknown_interfaces(&rules));

@@ -76,6 +76,10 @@ kinds! {
     CHANGE_UNDONE = "change_undone", Trouble;
     NOT_SAVED = "not_saved", Trouble;
     SAVED = "saved", News;
+    API_UP = "api_up", News;
+    API_DEGRADED = "api_degraded", Trouble;
+    API_REFUSED = "api_refused", Trouble;
+    EXPIRES_SOON = "expires_soon", Trouble;
 }
 
 /// The kinds that tell of trouble.

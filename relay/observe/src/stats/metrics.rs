@@ -29,6 +29,8 @@ use crate::events::webhook::Posted;
 pub struct Scrape {
     /// What `mcr status` says.
     pub status: Status,
+    /// Whether the running rules are written down.
+    pub is_saved: bool,
     /// The statistics, without those of rules.
     pub stats: Stats,
     /// Lines of the log that nobody took.
@@ -77,6 +79,7 @@ pub fn text(
 ) -> Chunks {
     let Scrape {
         status,
+        is_saved,
         stats,
         lost_lines,
         posted,
@@ -93,7 +96,7 @@ pub fn text(
     page.single(
         "mcr_running_rules_saved",
         "1 if the running rules are written down, for a crash.",
-        u8::from(status.state == State::Up),
+        u8::from(*is_saved),
     );
     page.single(
         "mcr_log_lost_lines_total",
@@ -110,6 +113,23 @@ pub fn text(
         "Events that the webhook did not take in time, or refused.",
         posted.dropped.load(Ordering::Relaxed),
     );
+    if let Some(api) = &status.api {
+        page.single(
+            "mcr_api_up",
+            "1 if clients of other hosts are served with what the configuration says.",
+            u8::from(api.state == State::Up),
+        );
+        page.single(
+            "mcr_api_refused_total",
+            "Handshakes and requests of other hosts that were refused.",
+            api.refused,
+        );
+        page.single(
+            "mcr_api_expiring",
+            "Certificates and tokens of `[api]` that end within 14 days.",
+            api.expiring.len() as u64,
+        );
+    }
     this_process(&mut page, process);
     // The families are there without rules too.
     rule_families(&mut page, &[], &[]);

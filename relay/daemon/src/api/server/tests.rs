@@ -84,6 +84,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         log: None,
         unsaved: Arc::default(),
         answers: Arc::default(),
+        remote: Arc::default(),
     };
     (Arc::new(service), incoming)
 }
@@ -366,4 +367,31 @@ async fn the_read_only_listener_changes_nothing() {
     let known = rebound.replace("evil.example", "127.0.0.1:9469");
     let answer = exchange(known.into()).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn every_route_states_its_least_role() {
+    let document = serde_json::to_value(routes::document()).unwrap();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let role = operation["x-mcr-role"].as_str();
+            let known = ["none", "view", "operate", "change"];
+            assert!(
+                role.is_some_and(|role| known.contains(&role)),
+                "{method} {path}: {role:?}"
+            );
+            // What is asked of a packet changes nothing.
+            let changes = method != "get" && path != "/v1/explain";
+            let is_least = matches!(role, Some("none" | "view"));
+            assert!(
+                !changes || !is_least,
+                "{method} {path}: {role:?} changes something"
+            );
+            let needs = operation["security"].as_array().unwrap();
+            assert_eq!(needs.is_empty(), role == Some("none"), "{method} {path}");
+        }
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(document["paths"][path]["get"]["x-mcr-role"], "none");
+    }
 }

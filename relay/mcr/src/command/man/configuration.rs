@@ -1,7 +1,10 @@
 //! mcr.toml(5): the keys and what they mean are those of the types that read the file.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use config::{self, BudgetTable, DaemonSettings, FleetSettings, FleetTls, InterfaceTable, Notify};
+use config::{
+    self, ApiClient, ApiSettings, BudgetTable, DaemonSettings, FleetSettings, FleetTls,
+    InterfaceTable, Notify,
+};
 use rules::document::{FieldDocument, RuleDocument};
 use rules::failover::Failover;
 use rules::health::Health;
@@ -78,6 +81,17 @@ const SECTIONS: &[Section] = &[
         "Keys of a rule's `health = { … }`, or of a table `[rule.health]`; with `{}` the stream is \
          watched with the defaults:",
         &[Health::GROUP.rows],
+    ),
+    Section(
+        "[api]",
+        "Who steers the relay from elsewhere, by TLS: off by default. What `[api]` says is read of files on the host \
+         alone, at the start and at a reload: `mcr apply` and the API neither change nor show it.",
+        &[ApiSettings::ROWS],
+    ),
+    Section(
+        "[[api.client]]",
+        "A client, by its certificate or its token:",
+        &[ApiClient::ROWS],
     ),
     Section(
         "[budget]",

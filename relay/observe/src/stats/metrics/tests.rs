@@ -68,6 +68,7 @@ fn all(stats: Stats) -> All {
         possible: stats.rules.iter().map(none).collect(),
         scrape: Scrape {
             status: status(),
+            is_saved: true,
             stats,
             lost_lines: 0,
             posted: Arc::default(),

@@ -1,0 +1,50 @@
+//! Clients of other hosts, and how they are served.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::State;
+
+/// How clients of other hosts are served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApiStatus {
+    /// Address and port.
+    pub listen: String,
+    /// `degraded` while they are not served, or not as the configuration says.
+    pub state: State,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How many clients the configuration names.
+    pub clients: usize,
+    /// When the listener's certificate ends, in seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_expires: Option<u64>,
+    /// What ends within 14 days, or has: the certificate, clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expiring: Vec<String>,
+    /// Handshakes and requests that were refused.
+    pub refused: u64,
+}
+
+/// A client of other hosts, without what it shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApiClientStatus {
+    /// Its name.
+    pub name: String,
+    /// `view`, `operate` or `change`.
+    pub role: String,
+    /// `token` or `certificate`.
+    pub by: String,
+    /// Networks that it comes from; none: anywhere.
+    pub from: Vec<String>,
+    /// When it ends, in seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u64>,
+    /// When it was last served since the daemon started, in seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<u64>,
+    /// The address that it came from then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_from: Option<String>,
+}

@@ -1,0 +1,142 @@
+//! Who may ask for what: each request of another host is a client's, and each route says the least
+//! role of those it answers. A route that says none answers nobody.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use config::{ApiClient, Role};
+use observe::events::Events;
+use tokio::time::sleep;
+
+use super::super::connections::Connection;
+use super::super::refusal::{Code, Refusal};
+use super::{Remote, now};
+
+/// The least role of each route; of those that anybody may ask for none.
+pub(in crate::api) type Roles = HashMap<(String, Method), Option<Role>>;
+
+/// The client at another host that a request is from; those of the control socket have none.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Caller(pub(in crate::api) String);
+
+/// What it takes to let somebody in.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Gate {
+    pub(in crate::api) roles: Arc<Roles>,
+    pub(in crate::api) remote: Arc<Remote>,
+    pub(in crate::api) events: Events,
+}
+
+/// Passes on what a client may ask for.
+pub(in crate::api) async fn admit(
+    State(gate): State<Gate>,
+    Extension(connection): Extension<Connection>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let path = request.extensions().get::<MatchedPath>();
+    let path = path.map(|path| path.as_str().to_owned());
+    let method = match request.method() {
+        &Method::HEAD => Method::GET,
+        method => method.clone(),
+    };
+    let least = path
+        .clone()
+        .map(|path| gate.roles.get(&(path, method)).copied());
+    if let Some(Some(None)) = least {
+        return one_word(next.run(request).await);
+    }
+    let Some(peer) = connection.visitor() else {
+        return Refusal::new(Code::Unauthorized, "nobody is known here").into_response();
+    };
+    let settings = gate.remote.settings();
+    let client = match peer.client(&settings, request.headers()) {
+        Ok(client) => client,
+        Err(why) => {
+            let delay = gate.remote.note_refusal(peer.address, &why, &gate.events);
+            // Not before: who guesses is to wait, and does so in nobody's way.
+            sleep(delay).await;
+            let mut response = Refusal::new(Code::Unauthorized, why).into_response();
+            let how = HeaderValue::from_static("Bearer realm=\"mcr\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, how);
+            return response;
+        }
+    };
+    if let Err(why) = check(&client, peer.address, least) {
+        return Refusal::new(Code::Forbidden, why).into_response();
+    }
+    let used = (now(), peer.address);
+    gate.remote.known().used.insert(client.name.clone(), used);
+    request.extensions_mut().insert(Caller(client.name));
+    next.run(request).await
+}
+
+/// Whether a client may ask for a route, by its least role; what is no route at all says so itself.
+fn check(
+    client: &ApiClient,
+    address: std::net::IpAddr,
+    least: Option<Option<Option<Role>>>,
+) -> Result<(), String> {
+    let ApiClient { name, role, .. } = client;
+    if !client.may_come_from(address) {
+        return Err(format!(
+            "client {name} does not come from {address}: see its `from`"
+        ));
+    }
+    match least {
+        None => Ok(()),
+        Some(Some(Some(least))) if *role >= least => Ok(()),
+        Some(Some(Some(least))) => Err(format!(
+            "client {name} has the role {role}, and this takes {least}"
+        )),
+        Some(_) => Err("this is not for clients of other hosts".to_owned()),
+    }
+}
+
+/// Who shows nothing is told no more than whether all is well.
+fn one_word(response: Response) -> Response {
+    match response.status() {
+        StatusCode::OK => response,
+        status => (status, "unready\n").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_without_a_role_answers_nobody() {
+        let client = ApiClient {
+            name: "ci".to_owned(),
+            role: Role::Change,
+            from: vec!["10.0.0.0/8".to_owned()],
+            ..ApiClient::default()
+        };
+        let check = |address: &str, least| check(&client, address.parse().unwrap(), least);
+        assert!(
+            check("10.1.1.1", None).is_ok(),
+            "no route: it says so itself"
+        );
+        assert!(check("10.1.1.1", Some(Some(Some(Role::Change)))).is_ok());
+        assert!(check("10.1.1.1", Some(None)).is_err());
+        assert!(check("11.1.1.1", Some(Some(Some(Role::View)))).is_err());
+        let client = ApiClient {
+            role: Role::View,
+            ..client
+        };
+        assert!(
+            super::check(
+                &client,
+                "10.1.1.1".parse().unwrap(),
+                Some(Some(Some(Role::Operate)))
+            )
+            .is_err()
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! Where clients of other hosts come in: the listening socket, and the files that a handshake takes.
+//! Files that change are read anew; where the new ones are wrong, the old ones stay in use.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use config::{ApiSettings, TlsVersion};
+use rustls::server::danger::ClientCertVerifier;
+use tls::{Server, Serving};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::now;
+
+pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
+/// What handshakes take at the moment.
+pub(super) type Current = watch::Receiver<Option<Serving>>;
+
+/// A file as it was seen: where it lies, and when it changed.
+type Stamp = Option<(u64, u64, i64, i64, u64)>;
+
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    listener: Option<(SocketAddr, TcpListener)>,
+    serving: watch::Sender<Option<Serving>>,
+    /// Of what settings and files that was made.
+    seen: Option<(ApiSettings, Vec<Stamp>)>,
+    /// Why those that are there by now are not used.
+    unused: Option<String>,
+}
+
+impl Door {
+    pub(super) fn subscribe(&self) -> Current {
+        self.serving.subscribe()
+    }
+
+    /// When the certificate in use ends.
+    pub(super) fn expires(&self) -> Option<u64> {
+        self.serving
+            .borrow()
+            .as_ref()
+            .map(|serving| serving.expires)
+    }
+
+    /// Waits for the next who connects; for ever while nobody is served.
+    pub(super) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match &self.listener {
+            Some((_, listener)) => listener.accept().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Does as the settings and their files say by now; says what cannot be done.
+    pub(super) async fn follow(&mut self, settings: &ApiSettings) -> Option<String> {
+        let lacks = settings.listen.and_then(|_| settings.lacks());
+        let listen = settings.listen.filter(|_| lacks.is_none());
+        let Some(listen) = listen else {
+            *self = Self::default();
+            return lacks.map(str::to_owned);
+        };
+        self.read(settings);
+        if self.serving.borrow().is_none() {
+            return self.unused.clone();
+        }
+        if { &self.listener }
+            .as_ref()
+            .is_none_or(|(at, _)| *at != listen)
+        {
+            self.listener = None;
+            match TcpListener::bind(listen).await {
+                Ok(listener) => self.listener = Some((listen, listener)),
+                Err(error) => {
+                    return Some(format!(
+                        "cannot listen on {listen}: {error}; give another [api] listen"
+                    ));
+                }
+            }
+        }
+        let ended = self.expires().filter(|ends| *ends <= now());
+        let ended = ended.map(|_| "the certificate of [api] has ended; renew it".to_owned());
+        self.unused.clone().or(ended)
+    }
+
+    /// Reads the files, where settings or files are other ones.
+    fn read(&mut self, settings: &ApiSettings) {
+        let files = ApiSettings {
+            client: Default::default(),
+            listen: None,
+            ..settings.clone()
+        };
+        let paths = [
+            &files.certificate,
+            &files.key,
+            &files.client_ca,
+            &files.client_crl,
+        ];
+        let stamps = paths
+            .iter()
+            .map(|path| path.as_deref().and_then(stamp))
+            .collect();
+        let now = Some((files, stamps));
+        if self.seen == now {
+            return;
+        }
+        match load(settings) {
+            Ok(serving) => {
+                self.serving.send_replace(Some(serving));
+                self.unused = None;
+            }
+            Err(error) => {
+                let stays = match self.serving.borrow().is_some() {
+                    true => "; what was read before stays in use",
+                    false => "",
+                };
+                self.unused = Some(format!("{error}{stays}"));
+            }
+        }
+        self.seen = now;
+    }
+}
+
+fn load(settings: &ApiSettings) -> Result<Serving, String> {
+    let path = |path: &'static str| Path::new(path);
+    let serving = tls::server(Server {
+        certificate: settings
+            .certificate
+            .as_deref()
+            .unwrap_or_else(|| path("certificate")),
+        key: settings.key.as_deref().unwrap_or_else(|| path("key")),
+        client_ca: settings.client_ca.as_deref(),
+        client_crl: settings.client_crl.as_deref(),
+        is_old: settings.tls == Some(TlsVersion::V12),
+    });
+    serving.map_err(|error| error.to_string())
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let file = fs::metadata(path).ok()?;
+    Some((
+        file.dev(),
+        file.ino(),
+        file.mtime(),
+        file.mtime_nsec(),
+        file.size(),
+    ))
+}

@@ -1,0 +1,163 @@
+//! Who is at the other end of a connection: what it showed, and as which clients it was served.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use axum::http::{HeaderMap, header};
+use config::{ApiClient, ApiSettings};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use subtle::ConstantTimeEq;
+use tls::Identity;
+use tls::token::hash;
+
+use super::door::Verifier;
+use super::now;
+
+/// Who is at the other end.
+#[derive(Debug)]
+pub(in crate::api) struct Peer {
+    pub(super) address: IpAddr,
+    /// Its certificate and what signed it.
+    chain: Vec<CertificateDer<'static>>,
+    identity: Option<Identity>,
+    served_as: Mutex<Vec<ApiClient>>,
+}
+
+impl Peer {
+    pub(super) fn new(address: IpAddr, chain: Vec<CertificateDer<'static>>) -> Self {
+        Self {
+            address: address.to_canonical(),
+            identity: chain.first().and_then(|own| Identity::read(own)),
+            chain,
+            served_as: Mutex::default(),
+        }
+    }
+
+    /// Which client it is, by the token of a request or by its certificate.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub(super) fn client(
+        &self,
+        settings: &ApiSettings,
+        headers: &HeaderMap,
+    ) -> Result<ApiClient, String> {
+        let found = match (bearer(headers)?, &self.identity) {
+            (Some(token), _) => {
+                let shown = hash(token);
+                // All of them, so that time tells nothing of which it was.
+                let mut found = None;
+                for client in settings.client.iter() {
+                    let token = client.token.as_deref().unwrap_or_default();
+                    if bool::from(token.as_bytes().ct_eq(shown.as_bytes())) {
+                        found = Some(client);
+                    }
+                }
+                found.ok_or_else(|| "the token is nobody's".to_owned())?
+            }
+            (None, Some(identity)) => {
+                let is_it = |client: &&ApiClient| {
+                    let name = client.certificate.as_ref();
+                    name.is_some_and(|name| identity.names.contains(name))
+                };
+                { settings.client.iter().find(is_it) }.ok_or_else(|| {
+                    let names = identity.names.join(", ");
+                    format!("no [[api.client]] has a name of the certificate ({names})")
+                })?
+            }
+            (None, None) => return Err("neither a token nor a certificate was shown".to_owned()),
+        };
+        if found.expires().is_some_and(|ends| ends <= now()) {
+            return Err(format!("client {} has ended", found.name));
+        }
+        let mut served_as = self.served_as();
+        if !served_as.contains(found) {
+            served_as.push(found.clone());
+        }
+        Ok(found.clone())
+    }
+
+    /// Whether all that it was served as still are clients, and its certificate lasts.
+    pub(super) fn is_served_by(&self, settings: &ApiSettings) -> bool {
+        let now = now();
+        let lasts = |client: &ApiClient| {
+            settings.client.contains(client) && client.expires().is_none_or(|ends| ends > now)
+        };
+        self.served_as().iter().all(lasts) && { &self.identity }
+            .as_ref()
+            .is_none_or(|identity| identity.expires > now)
+    }
+
+    /// Whether its certificate still is good, as CAs and lists are by now.
+    pub(super) fn is_believed_by(&self, verifier: Option<&Verifier>) -> bool {
+        let Some((own, rest)) = self.chain.split_first() else {
+            return true;
+        };
+        let judge = |verifier: &Verifier| verifier.verify_client_cert(own, rest, UnixTime::now());
+        verifier.is_some_and(|verifier| judge(verifier).is_ok())
+    }
+
+    fn served_as(&self) -> MutexGuard<'_, Vec<ApiClient>> {
+        self.served_as
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, String> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        return Ok(None);
+    };
+    let token = value.to_str().ok().and_then(|value| value.split_once(' '));
+    match token {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
+        _ => Err("Authorization is to be: Bearer TOKEN".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::ApiClients;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_known_by_its_hash_until_its_client_ends() {
+        let client = |name: &str, token: &str, expires: Option<&str>| ApiClient {
+            name: name.to_owned(),
+            token: Some(hash(token)),
+            expires: expires.map(str::to_owned),
+            ..ApiClient::default()
+        };
+        let settings = ApiSettings {
+            client: ApiClients(vec![
+                client("a", "one", None),
+                client("b", "two", Some("2001-01-01")),
+            ]),
+            ..ApiSettings::default()
+        };
+        let peer = Peer::new("10.0.0.1".parse().unwrap(), Vec::new());
+        let shown = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, text.parse().unwrap());
+            peer.client(&settings, &headers).map(|client| client.name)
+        };
+        assert_eq!(shown("Bearer one").as_deref(), Ok("a"));
+        assert_eq!(shown("bearer  one ").as_deref(), Ok("a"));
+        for (text, why) in [
+            ("Bearer two", "has ended"),
+            ("Bearer three", "nobody's"),
+            ("Bearer ", "nobody's"),
+            ("Basic one", "Bearer TOKEN"),
+            ("one", "Bearer TOKEN"),
+        ] {
+            assert!(shown(text).unwrap_err().contains(why), "{text}");
+        }
+        assert!(peer.is_served_by(&settings));
+        assert!(
+            !peer.is_served_by(&ApiSettings::default()),
+            "it was taken out"
+        );
+        assert!(peer.client(&settings, &HeaderMap::new()).is_err());
+    }
+}
