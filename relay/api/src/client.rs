@@ -1,9 +1,11 @@
-//! A client of the control API: one request per connection, over the daemon's Unix socket.
+//! A client of the control API: one request per connection, over the daemon's Unix socket, or by TLS
+//! where the daemon is on another host.
 
 mod events;
+mod host;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
@@ -19,13 +21,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 pub use self::events::{Events, StreamItem};
+use self::host::Stream;
+pub use self::host::{Host, HostError};
 use crate::query::{RulesQuery, StatsQuery, escaped};
 use crate::reply::{
-    Change, ChangeRecord, ErrorReply, Explanation, FleetChange, FleetDone, FleetRecord, FleetRules,
-    FleetStatus, FlowStats, History, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
+    ApiClientStatus, Change, ChangeRecord, ErrorReply, Explanation, FleetChange, FleetDone,
+    FleetRecord, FleetRules, FleetStatus, FlowStats, History, InterfaceStatus, ListenerStats, Log,
+    RulePart, Stats, Status,
 };
 use crate::request::{
-    ActiveInput, ChangeTerms, FleetMove, FleetRelayName, FleetRuleList, MESSAGE_HEADER,
+    ActiveInput, ChangeTerms, Enabled, FleetMove, FleetRelayName, FleetRuleList, MESSAGE_HEADER,
     PacketAsked, Rollback, RuleList, Transaction,
 };
 
@@ -54,16 +59,26 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
+    /// The daemon of another host does not take the certificate.
+    #[error("{}: the daemon refuses the certificate: {reason}", path.display())]
+    Denied {
+        /// The host.
+        path: PathBuf,
+        /// What it said.
+        reason: String,
+    },
     /// The daemon refused.
     #[error("{}", .0.message)]
     Refused(ErrorReply),
 }
 
-/// A client for one socket.
+/// A client for one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// The socket, or what names the host.
     socket: PathBuf,
     terms: ChangeTerms,
+    host: Option<Host>,
 }
 
 impl Client {
@@ -73,6 +88,7 @@ impl Client {
         Self {
             socket: socket.into(),
             terms: ChangeTerms::default(),
+            host: None,
         }
     }
 
@@ -89,10 +105,20 @@ impl Client {
         self
     }
 
-    /// The socket.
+    /// Makes a client of the daemon on another host.
     #[must_use]
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    pub fn at(host: Host) -> Self {
+        Self {
+            socket: host.to_string().into(),
+            host: Some(host),
+            terms: ChangeTerms::default(),
+        }
+    }
+
+    /// Whether the daemon is on another host.
+    #[must_use]
+    pub const fn is_elsewhere(&self) -> bool {
+        self.host.is_some()
     }
 
     /// Follows what happens, from so many events ago on; many of a kind that come together are told
@@ -176,10 +202,11 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<(Response<Incoming>, JoinHandle<hyper::Result<()>>), Error> {
-        let stream = self.connect().await.map_err(|source| Error::Connect {
-            path: self.socket.clone(),
-            source,
-        })?;
+        let alert = tls::Alert::default();
+        let stream = self
+            .connect(&alert)
+            .await
+            .map_err(|source| self.unmade(source))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broken(error))?;
@@ -187,14 +214,14 @@ impl Client {
         let body = body.map(serde_json::to_vec).transpose();
         let body = body.map_err(|error| self.broken(error))?;
         let ChangeTerms { confirm, save, .. } = self.terms;
-        let path = match confirm.filter(|_| method != Method::GET) {
-            None => path.to_owned(),
-            Some(within) => {
-                let mark = if path.contains('?') { '&' } else { '?' };
-                let within = rules::duration::text(within);
-                format!("{path}{mark}confirm={within}&save={save}")
+        let mut path = path.to_owned();
+        if method != Method::GET && (save || confirm.is_some()) {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            path += &format!("{mark}save={save}");
+            if let Some(within) = confirm.map(rules::duration::text) {
+                path += &format!("&confirm={within}");
             }
-        };
+        }
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -206,13 +233,19 @@ impl Client {
         if let Some(generation) = self.terms.generation {
             request = request.header(header::IF_MATCH, format!("\"{generation}\""));
         }
+        if let Some(token) = self.host.as_ref().and_then(Host::authorization) {
+            request = request.header(header::AUTHORIZATION, token);
+        }
         let request = request
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|error| self.broken(error))?;
         let reply = sender
             .send_request(request)
             .await
-            .map_err(|error| self.broken(error))?;
+            .map_err(|error| match alert.told() {
+                Some(alert) => self.denied(&format!("{alert:?}")),
+                None => self.broken(error),
+            })?;
         let status = reply.status();
         if status.is_success() {
             return Ok((reply, connection));
@@ -220,19 +253,46 @@ impl Client {
         let bytes = reply.into_body().collect().await;
         connection.abort();
         let bytes = bytes.map_err(|error| self.broken(error))?.to_bytes();
-        Err(Error::Refused(refusal(status, &bytes)))
+        let mut refused = refusal(status, &bytes);
+        if let Some(host) = &self.host {
+            refused.message = format!("{}: {}", host.name(), refused.message);
+        }
+        Err(Error::Refused(refused))
     }
 
     /// Connects; where so many do at once that the kernel keeps no more of them waiting, a moment later.
-    async fn connect(&self) -> io::Result<UnixStream> {
+    async fn connect(&self, alert: &tls::Alert) -> io::Result<Box<dyn Stream>> {
+        if let Some(host) = &self.host {
+            let connecting = timeout(CONNECT, host.connect(alert));
+            return connecting
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        }
         let deadline = Instant::now() + CONNECT;
         loop {
             match UnixStream::connect(&self.socket).await {
                 Err(error) if is_crowded(&error) && Instant::now() < deadline => {
                     sleep(CONNECT / 500).await;
                 }
-                connected => return connected,
+                connected => return Ok(Box::new(connected?)),
             }
+        }
+    }
+
+    fn unmade(&self, source: io::Error) -> Error {
+        match tls::of_tls(&source) {
+            Some(rustls::Error::AlertReceived(alert)) => self.denied(&format!("{alert:?}")),
+            _ => Error::Connect {
+                path: self.socket.clone(),
+                source,
+            },
+        }
+    }
+
+    fn denied(&self, reason: &str) -> Error {
+        Error::Denied {
+            path: self.socket.clone(),
+            reason: reason.to_owned(),
         }
     }
 
@@ -338,6 +398,12 @@ requests! {
     /// # Errors
     /// As every request; `not_found` where there is no such interface.
     explain(packet: &PacketAsked) -> Explanation = POST "/v1/explain", packet;
+
+    /// Has a rule forward, or nothing.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is none of that name.
+    set_enabled(name: &str, enabled: &Enabled) -> Change = PUT format!("/v1/rules/{}/enabled", escaped(name)), enabled;
 
     /// Changes the running rules, whole or not at all.
     ///
@@ -446,6 +512,12 @@ requests! {
     /// # Errors
     /// As every request; `unavailable` where the daemon keeps no log of them.
     changes(last: u32) -> Vec<ChangeRecord> = GET format!("/v1/changes?last={last}");
+
+    /// Reads which clients of other hosts there are.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    clients() -> Vec<ApiClientStatus> = GET "/v1/clients";
 
     /// Reads how much the daemon logs.
     ///

@@ -7,6 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::command;
 use crate::failure::Failure;
 use crate::global::Global;
+use crate::hosts;
 
 /// Relay UDP multicast between networks that multicast routing cannot join.
 #[derive(Debug, Parser)]
@@ -71,6 +72,7 @@ pub(crate) enum Command {
     Export(command::export::Args),
     Import(command::import::Args),
     Fleet(command::fleet::Args),
+    Token(command::token::Args),
     Send(command::send::Args),
     Receive(command::receive::Args),
     Doctor(command::doctor::Args),
@@ -102,8 +104,14 @@ impl Cli {
 }
 
 /// Runs the subcommand that the command line names.
-pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+pub(crate) fn run(cli: Cli, name: &str) -> Result<ExitCode, Failure> {
     let global = cli.global;
+    if let Some(asked) = &global.host {
+        let names = hosts::meant(asked, name)?;
+        if names.len() > 1 || asked == "all" && !names.is_empty() {
+            return hosts::run_at_each(&names, name, global.json);
+        }
+    }
     match cli.command {
         Command::Run(args) => command::run::run(args, &global),
         Command::Add(args) => command::add::run(args, &global),
@@ -138,6 +146,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Export(args) => command::export::run(&args, &global),
         Command::Import(args) => command::import::run(&args, &global),
         Command::Fleet(args) => command::fleet::run(&args, &global),
+        Command::Token(args) => command::token::run(&args, &global),
         Command::Send(args) => command::send::run(&args, global.json),
         Command::Receive(args) => command::receive::run(&args, global.json),
         Command::Doctor(args) => command::doctor::run(&args, &global),

@@ -37,6 +37,7 @@ pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod switch;
 pub(crate) mod tap;
+pub(crate) mod token;
 pub(crate) mod top;
 mod traffic_run;
 pub(crate) mod watch;

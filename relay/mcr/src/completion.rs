@@ -38,6 +38,7 @@ pub(crate) fn remember_daemon(words: &[OsString]) {
     let _ = MEANT.set(Global {
         socket: after("--socket").map(PathBuf::from).or(environment),
         instance: after("--instance").unwrap_or_else(|| "default".to_owned()),
+        host: after("--host").or_else(|| std::env::var("MCR_HOST").ok()),
         json: false,
     });
 }

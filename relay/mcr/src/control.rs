@@ -12,8 +12,8 @@ use api::reply::{
     FleetStatus, History, Log, RulePart, Stats,
 };
 use api::request::{
-    ActiveInput, ChangeTerms, FleetMove, FleetRelayName, FleetRuleList, PacketAsked, Rollback,
-    RuleList, Transaction,
+    ActiveInput, ChangeTerms, Enabled, FleetMove, FleetRelayName, FleetRuleList, PacketAsked,
+    Rollback, RuleList, Transaction,
 };
 use config::Config;
 use rules::document::RuleDocument;
@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use crate::failure::{Failure, Status};
 use crate::global::Global;
+use crate::hosts;
 
 /// How often a change is tried while somebody else changes the rules, too.
 const ATTEMPTS: u32 = 10;
@@ -42,7 +43,10 @@ impl Control {
             Failure::new(Status::Unavailable, message)
         })?;
         Ok(Self {
-            client: Client::new(global.socket()),
+            client: match &global.host {
+                Some(host) => hosts::client(host)?,
+                None => Client::new(global.socket()),
+            },
             runtime,
         })
     }
@@ -132,6 +136,11 @@ impl Control {
         self.wait(self.client.replace(&rules, dry_run))
     }
 
+    /// Whether the daemon is on another host.
+    pub(crate) const fn is_elsewhere(&self) -> bool {
+        self.client.is_elsewhere()
+    }
+
     /// Runs work that is not a request to the daemon.
     pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
@@ -186,8 +195,11 @@ requests! {
     rollback(asked: &Rollback, dry_run: bool) -> Change;
     generations() -> Vec<ChangeRecord>;
     changes(last: u32) -> Vec<ChangeRecord>;
+    clients() -> Vec<api::reply::ApiClientStatus>;
     log() -> Log;
     set_log(log: &Log) -> Log;
+    /// Has a rule forward, or nothing, for which the role to operate is enough.
+    set_enabled(name: &str, enabled: &Enabled) -> Change;
     switch(name: &str, active: &ActiveInput) -> ActiveInput;
     explain(packet: &PacketAsked) -> Explanation;
 }
@@ -237,13 +249,20 @@ pub(crate) fn require(names: &[String], known: &[&str]) -> Result<(), Failure> {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match &error {
-            Error::Connect { source, .. } => {
+            Error::Connect { path, source } => {
                 let status = match source.kind() {
                     io::ErrorKind::PermissionDenied => Status::Privilege,
                     _ => Status::Unreachable,
                 };
-                Self::new(status, format!("{error}; {}", remedy(source.kind())))
+                let remedy = match path.is_absolute() {
+                    true => remedy(source.kind()),
+                    false => {
+                        "see that it runs there, that [api] of its configuration listens, and hosts.toml"
+                    }
+                };
+                Self::new(status, format!("{error}; {remedy}"))
             }
+            Error::Denied { .. } => Self::new(Status::Privilege, error),
             Error::Broken { .. } => Self::new(Status::Unreachable, error),
             // Who asks may see more of other processes than the daemon may.
             Error::Refused(reply) => {
@@ -267,7 +286,7 @@ fn status(code: &str) -> Status {
         "usage" | "bad_request" => Status::Usage,
         "not_found" | "exists" => Status::Rule,
         "unavailable" => Status::Unavailable,
-        "privilege" => Status::Privilege,
+        "privilege" | "unauthorized" | "forbidden" => Status::Privilege,
         "timeout" => Status::Unreachable,
         _ => Status::Refused,
     }

@@ -18,6 +18,15 @@ pub(crate) struct Global {
         value_name = "PATH"
     )]
     pub(crate) socket: Option<PathBuf>,
+    /// Daemons on other hosts, by their names in ~/.config/mcr/hosts.toml, or all
+    #[arg(
+        long,
+        global = true,
+        env = "MCR_HOST",
+        hide_env_values = true,
+        value_name = "NAME[,NAME]"
+    )]
+    pub(crate) host: Option<String>,
     /// Name of the daemon, where several run side by side
     #[arg(long, global = true, value_name = "NAME", default_value = "default", value_parser = instance)]
     pub(crate) instance: String,

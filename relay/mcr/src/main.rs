@@ -9,6 +9,7 @@ mod discover;
 mod doctor;
 mod failure;
 mod global;
+mod hosts;
 mod logging;
 mod render;
 mod rows;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let (cli, name) = cli::Cli::read();
-    match cli::run(cli) {
+    match cli::run(cli, &name) {
         Ok(code) => code,
         Err(failure) => failure.report(&name),
     }

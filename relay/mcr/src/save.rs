@@ -36,6 +36,11 @@ impl Save {
         if !self.save {
             return Ok(None);
         }
+        if control.is_elsewhere() {
+            let message =
+                "--save: the configuration is a file of that host, which its daemon alone writes";
+            return Err(Failure::new(Status::Unavailable, message));
+        }
         let main = control.status()?.config.ok_or_else(|| {
             let message = "--save: this daemon does not say what it reads; restart it first";
             Failure::new(Status::Unavailable, message)

@@ -135,10 +135,15 @@ impl Terms {
         generation: Option<u64>,
     ) -> Result<(Control, Option<Configuration>), Failure> {
         let control = self.said.open(global, generation)?;
-        let saving = self.save.begin(&control)?;
+        // Files of another host are its daemon's to write.
+        let elsewhere = self.save.is_asked() && control.is_elsewhere();
+        let saving = match elsewhere {
+            true => None,
+            false => self.save.begin(&control)?,
+        };
         // What may be undone yet is saved when it is confirmed.
         let waits = self.said.confirm.is_some();
-        let control = control.saving(waits && saving.is_some());
+        let control = control.saving(elsewhere || waits && saving.is_some());
         Ok((control, saving.filter(|_| !waits)))
     }
 

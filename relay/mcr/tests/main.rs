@@ -15,6 +15,7 @@ mod demo;
 mod discover;
 mod doctor;
 mod documents;
+mod elsewhere;
 mod events;
 mod figures;
 mod fleet;

@@ -10,6 +10,7 @@ use axum::extract::{FromRequestParts, Query};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use compile::table::Table;
+use config::Role;
 use rules::net::Ifindex;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -78,11 +79,17 @@ impl FromRequestParts<Arc<Service>> for Changing {
         let caller = parts.extensions.get::<Caller>();
         let query = Query::<ConfirmOptions>::try_from_uri(&parts.uri);
         let Query(query) = query.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+        if let (true, Some(Caller(name, role))) = (query.save, caller)
+            && *role < Role::Change
+        {
+            let message = format!("client {name} has the role {role}, and saving takes change");
+            return Err(Refusal::new(Code::Forbidden, message));
+        }
         Ok(Self {
             service: Arc::clone(service),
             author: Author {
                 by: match caller {
-                    Some(Caller(name)) => By::of(Via::Client, Some(name.clone())),
+                    Some(Caller(name, _)) => By::of(Via::Client, Some(name.clone())),
                     None => client.map(Connection::by).cloned().unwrap_or_default(),
                 },
                 is_elsewhere: caller.is_some(),

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use api::request::Enabled;
+
 use crate::completion;
 use crate::failure::Failure;
 use crate::global::Global;
@@ -56,10 +58,14 @@ fn set(
     global: &Global,
 ) -> Result<ExitCode, Failure> {
     let (control, saving) = terms.open(global)?;
-    let change = control.edit(names, |rule| {
-        rule.enabled = Some(false).filter(|_| !enabled);
-        Ok(())
-    })?;
+    let change = match names {
+        [name] if control.is_elsewhere() => control.set_enabled(name, &Enabled { enabled })?,
+        // All of them or none, which takes the role to change.
+        names => control.edit(names, |rule| {
+            rule.enabled = Some(false).filter(|_| !enabled);
+            Ok(())
+        })?,
+    };
     super::warn(command, &change.warnings);
     if global.json {
         render::json(&change)?;

@@ -22,7 +22,7 @@ pub(in crate::api) type Roles = HashMap<(String, Method), Option<Role>>;
 
 /// The client at another host that a request is from; those of the control socket have none.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct Caller(pub(in crate::api) String);
+pub(in crate::api) struct Caller(pub(in crate::api) String, pub(in crate::api) Role);
 
 /// What it takes to let somebody in.
 #[derive(Clone, Debug)]
@@ -72,7 +72,8 @@ pub(in crate::api) async fn admit(
     }
     let used = (now(), peer.address);
     gate.remote.known().used.insert(client.name.clone(), used);
-    request.extensions_mut().insert(Caller(client.name));
+    let caller = Caller(client.name, client.role);
+    request.extensions_mut().insert(caller);
     next.run(request).await
 }
 

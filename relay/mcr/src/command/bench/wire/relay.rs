@@ -21,6 +21,7 @@ impl Relay {
         let control = Control::open(&Global {
             socket: Some(socket.to_owned()),
             instance: "default".to_owned(),
+            host: None,
             json: false,
         })?;
         control.status()?;

@@ -1,0 +1,94 @@
+//! A daemon on another host, and how it is reached: by TLS, with a certificate or a token.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tls::{Alert, Heeding, Unusable};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// A connection to a daemon.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A daemon on another host.
+#[derive(Clone)]
+pub struct Host {
+    name: String,
+    address: String,
+    server: ServerName<'static>,
+    config: Arc<ClientConfig>,
+    token: Option<String>,
+}
+
+/// Why a host cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// A file is of no use.
+    #[error(transparent)]
+    File(#[from] Unusable),
+    /// An address without a host that could be in a certificate.
+    #[error("{0:?} is no HOST:PORT, as relay1.example:9471 or 10.0.0.1:9471")]
+    Address(String),
+}
+
+impl Host {
+    /// A host at `address`, whose certificate `ca` signed, or one that this host trusts.
+    ///
+    /// # Errors
+    /// What of it cannot be used.
+    pub fn new(
+        (name, address, server): (&str, &str, Option<&str>),
+        ca: Option<&Path>,
+        own: Option<(&Path, &Path)>,
+        token: Option<String>,
+    ) -> Result<Self, HostError> {
+        let wrong = || HostError::Address(address.to_owned());
+        let (host, _) = address.rsplit_once(':').ok_or_else(wrong)?;
+        let host = server
+            .unwrap_or_else(|| host.trim_matches(['[', ']']))
+            .to_owned();
+        let roots = ca.map_or_else(|| Ok(tls::native_roots()), tls::roots)?;
+        Ok(Self {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            server: ServerName::try_from(host).map_err(|_| wrong())?,
+            config: Arc::new(tls::client(roots, own)?),
+            token,
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn authorization(&self) -> Option<String> {
+        Some(format!("Bearer {}", self.token.as_ref()?))
+    }
+
+    pub(super) async fn connect(&self, alert: &Alert) -> io::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect(&self.address).await?;
+        let _ = stream.set_nodelay(true);
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let stream = connector.connect(self.server.clone(), stream).await?;
+        Ok(Box::new(Heeding::new(stream, alert.clone())))
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.address)
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host({self})")
+    }
+}

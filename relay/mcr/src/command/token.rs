@@ -1,0 +1,141 @@
+//! `mcr token`: makes tokens for clients of other hosts, and lists the clients.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use config::Role;
+use rules::setting::Setting as _;
+use serde_json::json;
+
+use crate::control::Control;
+use crate::failure::{Failure, Status};
+use crate::global::Global;
+use crate::render;
+
+/// Make tokens for clients of other hosts, and list the clients
+///
+/// A client shows its token with every request, over TLS: `mcr --host` by `token_file`, Prometheus by
+/// `authorization`. The daemon knows the hash alone.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr token create --name noc --role operate --expires 90d
+  mcr token list")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Create(CreateArgs),
+    List(ListArgs),
+}
+
+/// Make a token: it is shown once, with what the configuration is to say of it.
+///
+/// Nothing is changed. What is printed goes into the daemon's configuration; then `mcr reload`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr token create --name noc --role operate --expires 90d
+  mcr token create --name prometheus --role view > prometheus.txt")]
+struct CreateArgs {
+    /// What the client is called
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    name: String,
+    /// What it may do
+    #[arg(long, value_name = "ROLE", value_parser = role, default_value = "view")]
+    role: Role,
+    /// After how long it ends, as in 90d or 12h [default: never]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    expires: Option<Duration>,
+}
+
+/// List the clients that the daemon's configuration names, and when they were last served.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr token list
+  mcr token list --json | jq '.[] | select(.last_used == null).name'")]
+struct ListArgs {}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    match &args.command {
+        Command::Create(args) => create(args, global),
+        Command::List(ListArgs {}) => list(global),
+    }
+}
+
+fn create(args: &CreateArgs, global: &Global) -> Result<ExitCode, Failure> {
+    let token = tls::token::create();
+    let token =
+        token.ok_or_else(|| Failure::new(Status::Unavailable, "the kernel gives no chance"))?;
+    let hash = tls::token::hash(&token);
+    let expires = args.expires.map(|lifetime| {
+        let now = sys::clock::realtime_ns() / 1_000_000_000;
+        config::moment_text(now + lifetime.as_secs())
+    });
+    let CreateArgs { name, role, .. } = args;
+    if global.json {
+        let client = json!({ "name": name, "role": role, "token": hash, "expires": expires });
+        render::json(&json!({ "token": token, "client": client }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ends = expires.map_or_else(String::new, |expires| format!("expires = \"{expires}\"\n"));
+    let client =
+        format!("[[api.client]]\nname = \"{name}\"\nrole = \"{role}\"\ntoken = \"{hash}\"\n{ends}");
+    render::text(&format!("{token}\n\n{client}"))?;
+    eprintln!(
+        "mcr token: the first line is the client's, and shown only now; the rest goes into the \
+         daemon's configuration, then mcr reload"
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(global: &Global) -> Result<ExitCode, Failure> {
+    let clients = Control::open(global)?.clients()?;
+    if global.json {
+        render::json(&clients)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = render::table(&["NAME", "ROLE", "BY", "FROM", "EXPIRES", "LAST USED"]);
+    for client in clients {
+        let from = match client.from.is_empty() {
+            true => "anywhere".to_owned(),
+            false => client.from.join(", "),
+        };
+        let at = |moment: Option<u64>| moment.map_or("never".to_owned(), config::moment_text);
+        let used = client
+            .last_from
+            .map_or_else(String::new, |from| format!(" from {from}"));
+        let used = at(client.last_used) + &used;
+        table.add_row([
+            client.name,
+            client.role,
+            client.by,
+            from,
+            at(client.expires),
+            used,
+        ]);
+    }
+    render::text(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let fits = (rules::rule::NAME.fits)(text);
+    fits.then(|| text.to_owned())
+        .ok_or_else(|| format!("give {}", rules::rule::NAME.remedy))
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let read = Role::parse(text, &Role::FORM);
+    read.map_err(|_| "give view, operate or change".to_owned())
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse().ok());
+    let days = days.map(|days: u32| Duration::from_secs(86_400 * u64::from(days)));
+    let read = days.or_else(|| rules::duration::parse(text));
+    let most = Duration::from_secs(86_400 * 36_500);
+    read.filter(|time| !time.is_zero() && *time <= most)
+        .ok_or_else(|| "give a time, as in 90d or 12h".to_owned())
+}
