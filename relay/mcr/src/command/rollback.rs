@@ -42,7 +42,8 @@ pub(crate) struct Args {
 /// Whoever made it does that, or root. Exits with status 1 if none waits, 77 if it is somebody else's.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  mcr apply new.toml --confirm 60s && mcr confirm")]
+  mcr apply new.toml --confirm 60s --yes
+  mcr confirm")]
 pub(crate) struct ConfirmArgs {}
 
 pub(crate) fn confirm(_: &ConfirmArgs, global: &Global) -> Result<ExitCode, Failure> {
