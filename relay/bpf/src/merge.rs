@@ -4,14 +4,14 @@
 
 mod counts;
 
-pub use counts::{Counts, Line, Reading, counts};
+pub use counts::{Counts, Line, Reading, counts, fold};
 
-use crate::merge_layout::{Merge, MergeBlock, RINGS, TABLE};
+use crate::merge_layout::{CELL_BLOCKS, CELLS, Merge, MergeBlock, RINGS, TABLE};
 
 /// Rules whose words there is room for.
 pub const RULES: u32 = 131_072;
 /// Names of blocks of all rules together.
-pub const BLOCKS: u32 = RINGS + RULES * TABLE;
+pub const BLOCKS: u32 = RINGS + RULES * TABLE + CELLS * CELL_BLOCKS;
 /// How many of them may be there at a time on the kernel path.
 pub const BLOCKS_MAX: u32 = 65_536;
 
@@ -28,6 +28,8 @@ pub enum Verdict {
     Late,
     /// It is not of the stream, or not yet known to be its restart.
     Stray,
+    /// It is of one stream more than there is room for.
+    Exceeded,
 }
 
 impl Verdict {
@@ -38,6 +40,7 @@ impl Verdict {
             2 => Self::Repeated,
             3 => Self::Late,
             4 => Self::Stray,
+            5 => Self::Exceeded,
             _ => Self::First,
         }
     }
@@ -133,13 +136,15 @@ mod tests {
         let model = rules::merge::Merge {
             by,
             window: Duration::from_millis(50),
-            packets: 2_048,
+            ..rules::merge::Merge::default()
         };
         let mut merge = Merge {
             format: MergeFormat::of(&model),
             window_ns: 50 * MS,
+            streams: model.streams,
             ..Merge::default()
         };
+        (merge.first_place, merge.places) = (RULES - CELLS, CELLS);
         merge.line[0].since_ns = 1;
         merge.line[1].since_ns = 1;
         merge
@@ -177,9 +182,11 @@ mod tests {
             MergePart { first, last, mark }
             MergeStream { id, top, base, opened_ns, seen_ns, began_ns, again }
             MergeLine { counts, numbers, seen_ns, candidate, span, skew_ns_8, skew_max_ns,
-                since_ns, owner, unnumbered, still, part }
-            Merge { format, first_block, blocks_log, window_ns, newest, owner, span, firsts,
-                unnumbered, unsettled, watch, watcher, stream, line }
+                since_ns, owner, unnumbered, still, exceeded, part }
+            Merge { format, first_block, blocks_log, window_ns, newest, owner, first_place, places,
+                cells, span, firsts,
+                unnumbered, unsettled, watch, watcher, key,
+                opener, streams, stream, line }
             MergeBlock { word, stamp }
         };
         let native: Vec<usize> = native.iter().map(|&at| at as usize).collect();
@@ -235,17 +242,9 @@ mod tests {
         }
         assert_eq!(judge(0, &mold(b"session  1", 5, 1)), Verdict::First);
         assert_eq!(judge(0, &mold(b"session  1", 5, 1)[..19]), Verdict::Stray);
-        assert_eq!(windows.rules.read(0).firsts, 6);
-        assert_eq!(
-            windows
-                .rules
-                .read(0)
-                .stream
-                .iter()
-                .filter(|stream| stream.id != 0)
-                .count(),
-            2
-        );
+        let rule = windows.rules.read(0);
+        let other = windows.rules.read(rule.cells as u32 - 1);
+        assert_eq!((rule.firsts, other.firsts), (5, 1));
 
         for (rule, numbers) in [(1, [u32::MAX, 0]), (2, [0x00ff_ffff, 0x0100_0000])] {
             windows.rules.write(rule, &merge(rules::merge::By::Mdp3));
@@ -323,6 +322,7 @@ mod tests {
                 by,
                 window: Duration::from_millis(50),
                 packets,
+                ..rules::merge::Merge::default()
             };
             let mut rule = Merge::of(&model, 0);
             rule.line[0].since_ns = 1;
@@ -337,6 +337,32 @@ mod tests {
             }
             assert_eq!(windows.rules.read(0).unsettled, 0);
         }
+    }
+
+    #[test]
+    fn ten_rules_of_256_streams_and_a_thousand_of_one_fit() {
+        let windows = windows();
+        let mut rule = merge(rules::merge::By::Rtp);
+        for index in 0..1_010 {
+            rule.first_block = index * 4;
+            windows.rules.write(index, &rule);
+            let streams = if index < 10 { 256 } else { 1 };
+            for key in 0..streams {
+                for number in 1..3 {
+                    let packet = rtp(number, key);
+                    let judged = [0, 1].map(|l| windows.judge((index, l), (&packet, 0), 5 * MS));
+                    assert_eq!(
+                        judged,
+                        [Verdict::First, Verdict::Duplicate],
+                        "{index} {key}"
+                    );
+                }
+            }
+        }
+        let more = windows.judge((0, 0), (&rtp(1, 999), 0), 6 * MS);
+        assert_eq!(more, Verdict::Exceeded);
+        assert_eq!(windows.rules.read(0).line[0].exceeded, 1);
+        assert_eq!(windows.rules.read(0).cells >> 32, 255);
     }
 
     #[test]

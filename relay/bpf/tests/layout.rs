@@ -300,6 +300,7 @@ fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
             owner,
             unnumbered,
             still,
+            exceeded,
             pad,
             part
         }
@@ -314,13 +315,18 @@ fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
             window_ns,
             newest,
             owner,
-            spare,
+            first_place,
+            places,
+            cells,
             span,
             firsts,
             unnumbered,
             unsettled,
             watch,
             watcher,
+            key,
+            opener,
+            streams,
             pad,
             stream,
             line

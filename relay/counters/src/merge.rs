@@ -40,6 +40,10 @@ pub struct LineStats {
     #[schema(required = false)]
     #[serde(default)]
     pub still: u64,
+    /// Packets of streams for which there was no room: more SSRCs or sessions at a time than are told apart.
+    #[schema(required = false)]
+    #[serde(default)]
+    pub exceeded: u64,
     /// Numbers that only other inputs brought.
     #[schema(required = false)]
     pub missed: u64,
@@ -75,6 +79,8 @@ counters! { LineStats {
         "Datagrams that are not of the stream that the other merged inputs bring.", "{} stray";
     still: "mcr_merge_still_packets_total",
         "Datagrams that passed under a number that stands still, each payload once.", "{} under one number";
+    exceeded: "mcr_merge_exceeded_packets_total",
+        "Datagrams of more SSRCs or sessions at a time than a merge tells apart.", "{} of too many streams";
     missed: "mcr_merge_missed_packets_total",
         "Numbers that only others of the merged inputs brought.", "{} missed";
     skew_seconds: "mcr_merge_skew_seconds",

@@ -277,6 +277,7 @@ impl MergeCounters {
                 late,
                 stray,
                 still: line.still,
+                exceeded: line.exceeded,
                 missed: line.missed,
                 skew_seconds: Seconds::from_ns(line.skew_ns),
                 skew_max_seconds: Seconds::from_ns(line.skew_max_ns),

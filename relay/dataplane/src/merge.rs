@@ -12,10 +12,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use bpf::merge::{Reading, counts};
+use bpf::merge::{Counts, RULES, Reading, counts};
 use bpf::merge_layout::{
-    BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeBlock, MergeFormat,
-    RINGS, TABLE, WORD_NUMBERS, WORDS,
+    BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, CELL_BLOCKS, CELLS, Merge,
+    MergeBlock, MergeFormat, RINGS, TABLE, WORD_NUMBERS, WORDS,
 };
 use rules::merge::{LINES_MAX, PACKETS_MAX};
 use sys::memory::Array;
@@ -31,6 +31,9 @@ pub(crate) use words::lines;
 const BLOCKS_LOG_MAX: u32 = (PACKETS_MAX / BLOCK_NUMBERS).ilog2() + 4;
 const BLOCK_NUMBERS: u32 = (WORDS * WORD_NUMBERS) as u32;
 
+/// Packets that saw a cell are through with it after so long.
+const GRACE_NS: u64 = 1_000_000_000;
+
 /// The memory of numbers, by blocks.
 pub(crate) trait BlockMemory: fmt::Debug {
     /// What may go wrong.
@@ -44,7 +47,7 @@ pub(crate) trait BlockMemory: fmt::Debug {
     ///
     /// # Errors
     /// The path's.
-    fn give_back(&mut self, blocks: Range<u32>) -> Result<(), Self::Error>;
+    fn give_back(&self, blocks: Range<u32>) -> Result<(), Self::Error>;
     /// Copies one out.
     fn read(&self, block: u32) -> Option<MergeBlock>;
 }
@@ -60,11 +63,24 @@ pub(crate) struct Merges<B> {
     /// By the rule.
     active: BTreeMap<u32, ActiveMerge>,
     /// What was read of them before, by the same.
-    readings: Mutex<HashMap<u32, Reading>>,
+    readings: Mutex<HashMap<u32, RuleReading>>,
     /// Room for rules of a change that is under way.
     prepared: HashMap<Hash, ActiveMerge>,
     /// What packets in flight may still see.
     waiting: Vec<ActiveMerge>,
+    /// Likewise, cells of rules that ended.
+    retired: Vec<u32>,
+}
+
+/// What was read of a rule's merge before.
+#[derive(Debug, Default)]
+struct RuleReading {
+    own: Reading,
+    cells: HashMap<u32, Reading>,
+    /// Cells that packets may still look at, and since when they do not find them any more.
+    retired: Vec<(u32, u64)>,
+    /// Streams of cells that were given back.
+    streams: u64,
 }
 
 /// Where a rule's merge is.
@@ -85,6 +101,8 @@ pub(crate) struct MergeParams {
     pub(crate) blocks_log: u32,
     /// How long a leg may lie behind another.
     pub(crate) window_ns: u64,
+    /// How many SSRCs or sessions there may be at a time.
+    pub(crate) streams: u32,
 }
 
 impl MergeParams {
@@ -94,6 +112,7 @@ impl MergeParams {
             format: MergeFormat::of(merge),
             blocks_log: Merge::blocks_log(merge),
             window_ns: u64::try_from(merge.window.as_nanos()).unwrap_or(u64::MAX),
+            streams: merge.streams,
         }
     }
 
@@ -104,8 +123,12 @@ impl MergeParams {
 
     /// Says whether what one keeps means the same to the other, so that a running merge can change.
     pub(crate) fn keeps_memory_of(self, other: Self) -> bool {
-        let window_ns = 0;
-        Self { window_ns, ..self } == Self { window_ns, ..other }
+        let (window_ns, streams) = (self.window_ns, self.streams);
+        self == Self {
+            window_ns,
+            streams,
+            ..other
+        }
     }
 
     fn is_sound(&self) -> bool {
@@ -148,6 +171,7 @@ impl<B: BlockMemory> Merges<B> {
             readings: Mutex::default(),
             prepared: HashMap::new(),
             waiting: Vec::new(),
+            retired: Vec::new(),
         }
     }
 
@@ -159,7 +183,9 @@ impl<B: BlockMemory> Merges<B> {
         is_counting: impl Fn(u32) -> bool,
     ) {
         let now_ns = self.clock.now_ns();
-        for index in indices.filter(|index| words::is_owned(&self.words, *index)) {
+        let indices: Vec<u32> = indices.collect();
+        let owned = indices.iter().copied();
+        for index in owned.filter(|index| words::is_owned(&self.words, *index)) {
             let found = words::find(&self.words, index, now_ns);
             let found = found.filter(|(rule, merge)| {
                 is_counting(*rule)
@@ -177,6 +203,13 @@ impl<B: BlockMemory> Merges<B> {
         }
         self.indices
             .occupy(self.active.values().map(|merge| merge.index));
+        let active: BTreeSet<u32> = self.active.values().map(|merge| merge.index).collect();
+        let is_lost = |rule: u32| !active.contains(&rule);
+        for index in indices {
+            if words::rule_of_cell(&self.words, index).is_some_and(is_lost) {
+                words::clear_cell(&self.words, index);
+            }
+        }
     }
 
     /// How many there may be.
@@ -197,9 +230,12 @@ impl<B: BlockMemory> Merges<B> {
     /// Blocks of all that are active.
     pub(crate) fn block_numbers(&self) -> BTreeSet<u32> {
         let active = self.active.values();
-        active
-            .flat_map(|merge| merge.blocks().chain(merge.table()))
-            .collect()
+        let blocks = active.flat_map(|merge| {
+            let cells = words::cells(&self.words, merge.index).into_iter();
+            let cells = cells.flat_map(|cell| self.blocks_of_cell(cell));
+            merge.blocks().chain(merge.table()).chain(cells)
+        });
+        blocks.collect()
     }
 
     /// Says whether something waits until no packet looks at it any more.
@@ -225,7 +261,7 @@ impl<B: BlockMemory> Merges<B> {
         let Some(first_block) = self.space.take(params.blocks()) else {
             return Ok(false);
         };
-        let Some(index) = self.indices.take() else {
+        let Some(index) = self.take_index() else {
             self.space.put_back(first_block, params.blocks());
             return Ok(false);
         };
@@ -238,6 +274,30 @@ impl<B: BlockMemory> Merges<B> {
         self.blocks.take(merge.blocks())?;
         self.blocks.take(merge.table())?;
         Ok(true)
+    }
+
+    /// An entry that packets have not taken.
+    fn take_index(&mut self) -> Option<u32> {
+        let mut taken = Vec::new();
+        let index = loop {
+            let index = self.indices.take();
+            match index {
+                Some(index) if !words::reserve(&self.words, index) => taken.push(index),
+                _ => break index,
+            }
+        };
+        for index in taken {
+            self.indices.release(index);
+        }
+        self.indices.grace_period_passed();
+        index
+    }
+
+    /// Where the streams of a cell are remembered.
+    fn blocks_of_cell(&self, cell: u32) -> Range<u32> {
+        let place = cell - (self.words.len() - self.words.len().min(CELLS));
+        let first = RINGS + RULES * TABLE + place * CELL_BLOCKS;
+        first..first + CELL_BLOCKS
     }
 
     /// Gives back what was prepared and not used.
@@ -261,7 +321,7 @@ impl<B: BlockMemory> Merges<B> {
         let before = self.of(rule);
         let merge = match before.filter(|merge| merge.params.keeps_memory_of(params)) {
             Some(merge) => {
-                words::set_window(&self.words, merge.index, params.window_ns);
+                words::change(&self.words, merge.index, params);
                 ActiveMerge { params, ..merge }
             }
             None => {
@@ -301,7 +361,9 @@ impl<B: BlockMemory> Merges<B> {
     pub(crate) fn end(&mut self, rule: u32) {
         if let Some(merge) = self.active.remove(&rule) {
             words::tear_down(&self.words, merge.index);
-            self.readings().remove(&rule);
+            let reading = self.readings().remove(&rule).unwrap_or_default();
+            let retired = reading.retired.into_iter().map(|(cell, _)| cell);
+            self.retired.extend(retired);
             self.waiting.push(merge);
         }
     }
@@ -312,6 +374,9 @@ impl<B: BlockMemory> Merges<B> {
     /// The blocks'; what is left of them stays in use.
     pub(crate) fn free(&mut self) -> Result<(), B::Error> {
         let mut freed = Ok(());
+        for cell in std::mem::take(&mut self.retired) {
+            self.free_cell(cell);
+        }
         for merge in std::mem::take(&mut self.waiting) {
             freed = self.give_back(merge).and(freed);
         }
@@ -328,10 +393,7 @@ impl<B: BlockMemory> Merges<B> {
             .of(rule)
             .filter(|merge| merge.params.format.has_lines())?;
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
-        let reading = readings.entry(rule).or_default();
-        let words = || self.words.read(merge.index);
-        let block = |number| self.blocks.read(number);
-        let counts = counts(words, reading, block, self.clock.now_ns());
+        let counts = self.counts(merge.index, readings.entry(rule).or_default());
         let places = self.places(merge);
         let inputs = inputs.filter_map(|(at, line)| {
             let place = places.iter().position(|other| *other == Some(line))?;
@@ -340,7 +402,51 @@ impl<B: BlockMemory> Merges<B> {
         Some(MergeCounters::of(&counts, inputs))
     }
 
-    fn readings(&mut self) -> &mut HashMap<u32, Reading> {
+    /// What a rule counted in its entry and in its cells; those for which nothing comes any more are given
+    /// back.
+    fn counts(&self, rule: u32, reading: &mut RuleReading) -> Counts {
+        let now_ns = self.clock.now_ns();
+        let block = |number| self.blocks.read(number);
+        let cells = words::cells(&self.words, rule);
+        for cell in &cells {
+            let words = words::read_cell(&self.words, rule, *cell);
+            if words::is_over(&words, now_ns) {
+                let mut last = reading.cells.remove(cell).unwrap_or_default();
+                reading.streams += last.streams(&words);
+                words::retire(&self.words, rule, *cell, now_ns);
+                reading.retired.push((*cell, now_ns));
+            }
+        }
+        let own = || self.words.read(rule);
+        if !cells.is_empty() && words::is_over(&own(), now_ns) {
+            words::free_key(&self.words, rule);
+        }
+        let mut sum = counts(own, &mut reading.own, block, now_ns);
+        sum.streams += reading.streams;
+        for cell in words::cells(&self.words, rule) {
+            let words = || words::read_cell(&self.words, rule, cell);
+            let of_cell = reading.cells.entry(cell).or_default();
+            sum.add(&counts(words, of_cell, block, now_ns));
+        }
+        reading.retired.retain(|(cell, since_ns)| {
+            let is_seen = now_ns.saturating_sub(*since_ns) < GRACE_NS;
+            if !is_seen {
+                self.free_cell(*cell);
+            }
+            is_seen
+        });
+        sum
+    }
+
+    /// Gives back a cell that no packet sees.
+    fn free_cell(&self, cell: u32) {
+        if self.blocks.give_back(self.blocks_of_cell(cell)).is_err() {
+            tracing::debug!("memory of a stream that is over stays in use");
+        }
+        words::clear_cell(&self.words, cell);
+    }
+
+    fn readings(&mut self) -> &mut HashMap<u32, RuleReading> {
         let readings = self.readings.get_mut();
         readings.unwrap_or_else(PoisonError::into_inner)
     }
@@ -349,6 +455,10 @@ impl<B: BlockMemory> Merges<B> {
     fn give_back(&mut self, merge: ActiveMerge) -> Result<(), B::Error> {
         self.blocks.give_back(merge.blocks())?;
         self.blocks.give_back(merge.table())?;
+        for cell in words::cells(&self.words, merge.index) {
+            self.free_cell(cell);
+        }
+        words::tear_down(&self.words, merge.index);
         let blocks = merge.params.blocks();
         self.space.put_back(merge.first_block, blocks);
         self.indices.release(merge.index);

@@ -214,6 +214,21 @@ fn check_accepts_a_good_file_and_needs_no_daemon() {
     let output = mcr(&["check", path(&config), "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["rules"], 1);
+    assert_eq!(report["merge_memory_bytes"], 0);
+}
+
+#[test]
+fn check_says_what_merging_takes_of_memory() {
+    let config = write(
+        "version = 1\n[[rule]]\nname = \"cam1\"\ninputs = [\"239.1.1.1%eth0:5001\", \"239.2.1.1%eth1:5001\"]\n\
+         outputs = [\"239.10.1.1%eth1:6001\"]\nmerge = { by = \"rtp\", streams = 1000, packets = 4096 }\n",
+    );
+    let output = mcr(&["check", path(&config)]);
+    let text = out(&output);
+    assert!(text.contains("good; up to 6.5 MB remember"), "{text}");
+    let output = mcr(&["check", path(&config), "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["merge_memory_bytes"], 1_000 * (1_408 + 2 * 2_560));
 }
 
 #[test]

@@ -65,11 +65,13 @@ pub enum DropReason {
     NotWanted = 19,
     /// Output: the host's IPsec policies let none of its packets out.
     IpsecPolicy = 20,
+    /// Rule: of one stream more than are told apart at a time (`merge`).
+    StreamsExceeded = 21,
 }
 
 impl DropReason {
     /// Every reason, in the order of the discriminants.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Malformed,
         Self::OwnSource,
         Self::RateLimited,
@@ -91,6 +93,7 @@ impl DropReason {
         Self::Stray,
         Self::NotWanted,
         Self::IpsecPolicy,
+        Self::StreamsExceeded,
     ];
 
     /// Slots reserved in counter arrays, so that a new reason does not change their layout.
@@ -121,6 +124,7 @@ impl DropReason {
             Self::Stray => "stray",
             Self::NotWanted => "not_wanted",
             Self::IpsecPolicy => "ipsec_policy",
+            Self::StreamsExceeded => "streams_exceeded",
         }
     }
 
@@ -168,6 +172,9 @@ impl DropReason {
             Self::Stray => {
                 "look at what the legs bring: one is of another sender, or numbers its packets \
                  differently"
+            }
+            Self::StreamsExceeded => {
+                "raise merge.streams, or merge fewer SSRCs or sessions in one rule"
             }
         }
     }

@@ -21,6 +21,10 @@ pub const DEFAULT_WINDOW: Duration = Duration::from_millis(50);
 pub const DEFAULT_PACKETS: u32 = 2_048;
 /// The most packets that can be remembered.
 pub const PACKETS_MAX: u32 = 65_536;
+/// SSRCs or sessions that are told apart at a time, unless the rule says otherwise.
+pub const DEFAULT_STREAMS: u32 = 256;
+/// The most that can be told apart.
+pub const STREAMS_MAX: u32 = 4_096;
 /// Shortest window: what lies between two legs through one switch.
 pub const WINDOW_MIN: Duration = Duration::from_millis(1);
 /// Longest window; class C of ST 2022-7 has 450 ms.
@@ -38,6 +42,8 @@ pub struct Merge {
     /// How many packets of a stream are remembered: a power of two from [`DEFAULT_PACKETS`] to
     /// [`PACKETS_MAX`].
     pub packets: u32,
+    /// How many SSRCs or sessions are told apart at a time.
+    pub streams: u32,
 }
 
 /// What tells that two packets are the same.
@@ -126,6 +132,7 @@ impl Default for Merge {
             by: By::Rtp,
             window: DEFAULT_WINDOW,
             packets: DEFAULT_PACKETS,
+            streams: DEFAULT_STREAMS,
         }
     }
 }

@@ -178,10 +178,11 @@ pub fn merge() -> impl Strategy<Value = Merge> {
     });
     let words = [By::Rtp, By::MoldUdp64, By::Mdp3, By::Payload];
     let by = prop_oneof![(0..words.len()).prop_map(move |at| words[at]), sequence];
-    (by, 1_u64..=500, 11_u32..=16).prop_map(|(by, window, packets)| Merge {
+    (by, 1_u64..=500, 11_u32..=16, 1_u32..=4_096).prop_map(|(by, window, packets, streams)| Merge {
         by,
         window: Duration::from_millis(window),
         packets: 1 << packets,
+        streams,
     })
 }
 

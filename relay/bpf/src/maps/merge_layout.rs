@@ -9,8 +9,14 @@ pub const STREAMS: usize = 4;
 pub const WORDS: usize = 256;
 /// Names of blocks that rules get; behind them come those of what has no number.
 pub const RINGS: u32 = 262_144;
-/// Blocks of what has no number, of each merge.
+/// Blocks of what has no number, of each merge; behind them come those of cells.
 pub const TABLE: u32 = 4;
+/// Blocks of a cell.
+pub const CELL_BLOCKS: u32 = 128;
+/// The most entries that packets may take as cells.
+pub const CELLS: u32 = 8_192;
+/// In [`Merge::owner`]: packets took it, and it is ready; the rule's entry and the key follow.
+pub const CELL: u64 = 0xc000_0000 << 32;
 /// Numbers of a word.
 pub const WORD_NUMBERS: usize = 8;
 /// Numbers that a packet may take up for as many packets to be remembered as is said, their logarithm.
@@ -88,6 +94,12 @@ impl MergeFormat {
     #[must_use]
     pub const fn has_lines(&self) -> bool {
         !matches!(self.by, BY_ONCE | BY_ONCE_FROM_EACH)
+    }
+
+    /// Says whether something in packets tells streams apart.
+    #[must_use]
+    pub const fn has_keys(&self) -> bool {
+        self.by == BY_RTP || self.session_bytes != 0
     }
 
     fn of_sequence(sequence: &Sequence) -> Self {
@@ -168,8 +180,10 @@ pub struct MergeLine {
     pub unnumbered: u64,
     /// First packets under a number that stood still.
     pub still: u64,
+    /// Packets of streams for which there was no room.
+    pub exceeded: u64,
     /// Zero.
-    pub pad: [u64; 5],
+    pub pad: [u64; 4],
     /// What it brought of each stream.
     pub part: [MergePart; STREAMS],
 }
@@ -188,10 +202,14 @@ pub struct Merge {
     pub window_ns: u64,
     /// The program's: generation of the stream opened last, without a leg, and its place.
     pub newest: u64,
-    /// User space's: the rule's counter plus one; 0: free.
+    /// User space's: the rule's counter plus one; 0: free. Of a cell: [`CELL`], rule and key.
     pub owner: u64,
-    /// Zero.
-    pub spare: [u64; 2],
+    /// The first of the entries that packets may take as cells.
+    pub first_place: u32,
+    /// How many there are.
+    pub places: u32,
+    /// The first of the rule's cells, plus one; above it, how many. Of a cell: the next.
+    pub cells: u64,
     /// Numbers of streams that are over.
     pub span: u64,
     /// Numbers that left and stand in no leg's counts.
@@ -204,8 +222,14 @@ pub struct Merge {
     pub watch: u32,
     /// The program's: a CPU is at it.
     pub watcher: u32,
+    /// Whose streams are here, with bit 32 set; 0: nobody's.
+    pub key: u64,
+    /// The program's: when a leg began to bring something while none did.
+    pub opener: u64,
+    /// The most keys at a time.
+    pub streams: u32,
     /// Zero.
-    pub pad: [u64; 3],
+    pub pad: u32,
     /// Its streams.
     pub stream: [MergeStream; STREAMS],
     /// Its legs.
@@ -222,8 +246,23 @@ impl Merge {
             first_block,
             blocks_log: Self::blocks_log(merge),
             window_ns: u64::try_from(merge.window.as_nanos()).unwrap_or(u64::MAX),
+            streams: merge.streams,
             ..Self::default()
         }
+    }
+
+    /// Bytes of a merge that has all the streams it may have, none of which begins anew.
+    #[must_use]
+    pub fn memory(merge: &Model) -> u64 {
+        let format = MergeFormat::of(merge);
+        let log = Self::blocks_log(merge);
+        let streams = if format.has_keys() { merge.streams } else { 1 };
+        let blocks = match format.by {
+            BY_RTP | BY_SEQUENCE => 1 << log,
+            _ => Self::blocks(log),
+        };
+        let bytes = size_of::<Self>() + size_of::<MergeBlock>() * blocks as usize;
+        u64::from(streams) * bytes as u64
     }
 
     /// Blocks of all its streams.

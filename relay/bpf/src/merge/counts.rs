@@ -41,6 +41,8 @@ pub struct Line {
     pub packets: [u64; 5],
     /// Packets of `First` under a number that stood still.
     pub still: u64,
+    /// Packets of streams for which there was no room.
+    pub exceeded: u64,
     /// Numbers that only other legs brought.
     pub missed: u64,
     /// How much later than the first its copies come by now; a mean.
@@ -49,6 +51,47 @@ pub struct Line {
     pub skew_max_ns: u64,
     /// When a packet of it belonged to a stream; 0: none did.
     pub seen_ns: u64,
+}
+
+impl Counts {
+    /// Adds what another entry of the same rule counted.
+    pub fn add(&mut self, other: &Self) {
+        self.lost += other.lost;
+        self.streams += other.streams;
+        self.unsettled += other.unsettled;
+        for (line, other) in self.lines.iter_mut().zip(&other.lines) {
+            for (count, other) in line.packets.iter_mut().zip(other.packets) {
+                *count += other;
+            }
+            line.still += other.still;
+            line.exceeded += other.exceeded;
+            line.missed += other.missed;
+            line.skew_ns = line.skew_ns.max(other.skew_ns);
+            line.skew_max_ns = line.skew_max_ns.max(other.skew_max_ns);
+        }
+    }
+}
+
+/// Adds to a rule's words what a cell that is given back counted.
+pub fn fold(rule: &mut Merge, cell: &Merge, now_ns: u64) {
+    rule.span += spans(cell);
+    rule.firsts += cell.firsts;
+    rule.unnumbered += cell.unnumbered;
+    for (place, (line, other)) in rule.line.iter_mut().zip(&cell.line).enumerate() {
+        for (count, other) in line.counts.iter_mut().zip(other.counts) {
+            *count += other;
+        }
+        line.numbers += other.numbers;
+        line.unnumbered += other.unnumbered;
+        line.still += other.still;
+        line.exceeded += other.exceeded;
+        line.span += if line.since_ns == 0 {
+            0
+        } else {
+            span_of(cell, place, now_ns)
+        };
+        line.skew_max_ns = line.skew_max_ns.max(other.skew_max_ns);
+    }
 }
 
 /// What is known from earlier readings of one merge.
@@ -145,6 +188,7 @@ pub fn counts(
         *line = Line {
             packets: words.counts,
             still: words.still,
+            exceeded: words.exceeded,
             missed: reading.missed,
             skew_ns: words.skew_ns_8 / 8,
             skew_max_ns: words.skew_max_ns,
@@ -160,6 +204,12 @@ pub fn counts(
 }
 
 impl Reading {
+    /// Streams begun by now.
+    pub fn streams(&mut self, words: &Merge) -> u64 {
+        self.note_streams(words);
+        self.streams
+    }
+
     /// Generations go from 1 to [`GENERATION_MAX`] and then from 1 again, above the bits of a leg.
     fn note_streams(&mut self, words: &Merge) {
         let generation = (words.newest >> 8) as u16 / LINES_MAX as u16;

@@ -14,6 +14,7 @@
 #define MERGE_KEEP(verdict) asm volatile("" : "+r"(verdict))
 #define MERGE_NS() bpf_ktime_get_ns()
 #define MERGE_BLOCK(m, n) merge_block_at(n)
+#define MERGE_AT(p, index) merge_at(index)
 #define MERGE_SOURCE struct merge_source
 #define MERGE_BYTES(source, at, to, length) \
 	load_bytes((source).skb, (source).offset + (at), to, length)
@@ -59,6 +60,11 @@ static __always_inline struct merge_block *merge_block_at(__u32 number)
 	return bpf_map_lookup_elem(&merge_blocks, &number);
 }
 
+static __always_inline struct merge *merge_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&merges, &index);
+}
+
 #include "merge_read.h"
 #include "merge_payload.h"
 
@@ -76,6 +82,8 @@ static __always_inline __u32 drop_reason(__u32 verdict)
 		return DROP_LATE;
 	case MERGE_STRAY:
 		return DROP_STRAY;
+	case MERGE_EXCEEDED:
+		return DROP_STREAMS_EXCEEDED;
 	default:
 		return DROP_DUPLICATE;
 	}

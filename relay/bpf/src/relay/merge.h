@@ -13,7 +13,7 @@
 #ifndef MERGE_H
 #define MERGE_H
 
-#include "merge_stream.h"
+#include "merge_cell.h"
 
 merge_inline struct merge_block *merge_ring(struct merge *m, const struct merge_packet *p, __u64 place)
 {
@@ -46,7 +46,6 @@ MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
 	place = p->at >> 3;
 	n = p->at & 7;
 	l = p->line & (MERGE_LINES - 1);
-	merge_see(&m->line[l].seen_ns, p->now_ns);
 	merge_see(&m->stream[p->slot & (MERGE_STREAMS - 1)].seen_ns, p->now_ns);
 	block = merge_ring(m, p, place);
 	if (!block)
@@ -197,11 +196,22 @@ MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 }
 
 /* One attempt: others may change what it goes by. */
-MERGE_CALL int merge_turn(struct merge *m, struct merge_packet *p)
+MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 {
+	struct merge *m;
 	__u32 verdict;
 
-	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+	if (MERGE_MISSING(rule) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	if (!merge_find(rule, p)) {
+		if (!p->number && rule->format.by == MERGE_BY_SEQUENCE)
+			return MERGE_UNNUMBERED;
+		if (merge_is_member(rule, p))
+			return merge_take(rule, p);
+		return merge_find(rule, p) ? MERGE_AGAIN : MERGE_STRAY;
+	}
+	m = MERGE_AT(p, p->cell);
+	if (!m)
 		return MERGE_FIRST;
 	verdict = merge_search(m, p);
 	/* What belongs to nothing may belong to what has been opened meanwhile. */
@@ -209,6 +219,7 @@ MERGE_CALL int merge_turn(struct merge *m, struct merge_packet *p)
 		return MERGE_AGAIN;
 	if (verdict == MERGE_CLAIM) {
 		verdict = merge_claim(m, p);
+		merge_see(&rule->line[p->line & (MERGE_LINES - 1)].seen_ns, p->now_ns);
 		if (verdict == MERGE_REPEATED && merge_has_opened(m, p))
 			return MERGE_AGAIN;
 		if (verdict == MERGE_REPEATED && merge_begins_anew(m, p))
@@ -224,30 +235,37 @@ MERGE_CALL int merge_turn(struct merge *m, struct merge_packet *p)
 }
 
 /* Judges a packet by its number. What has none, or one that stands still, is MERGE_UNNUMBERED. */
-merge_inline __u32 merge_judge(struct merge *m, struct merge_packet *p)
+merge_inline __u32 merge_judge(struct merge *rule, struct merge_packet *p)
 {
 	__u32 verdict = p->count ? MERGE_AGAIN : MERGE_UNNUMBERED;
 
+	p->cell = p->merge;
 	for (int turn = 0; turn < MERGE_TURNS && verdict == MERGE_AGAIN; turn++)
-		verdict = merge_turn(m, p);
+		verdict = merge_turn(rule, p);
 	if (verdict == MERGE_REPEATED && p->still)
 		verdict = MERGE_UNNUMBERED;
 	if (verdict == MERGE_AGAIN) {	/* others changed it all the time: rather twice than never */
-		MERGE_ADD(m->unsettled, 1);
+		MERGE_ADD(rule->unsettled, 1);
 		verdict = MERGE_FIRST;
 	}
 	return verdict;
 }
 
-/* Counts a packet. */
-merge_inline __u32 merge_count(struct merge *m, const struct merge_packet *p, __u32 verdict)
+/* Counts a packet, what has no number for its rule's own entry. */
+merge_inline __u32 merge_count(struct merge *rule, const struct merge_packet *p, __u32 verdict)
 {
-	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
+	struct merge *m = p->once || p->cell == p->merge ? rule : MERGE_AT(p, p->cell);
 	int brought = verdict == MERGE_FIRST || verdict == MERGE_DUPLICATE;
+	struct merge_line *line;
 
 	MERGE_KEEP(verdict);
-	if (verdict >= MERGE_VERDICTS)
+	if (verdict >= MERGE_VERDICTS || !m)
 		return MERGE_FIRST;
+	line = &m->line[p->line & (MERGE_LINES - 1)];
+	if (verdict == MERGE_EXCEEDED) {
+		MERGE_ADD(line->exceeded, 1);
+		return verdict;
+	}
 	MERGE_ADD(line->counts[verdict], 1);
 	if (p->once) {
 		if (brought)

@@ -18,6 +18,12 @@
 #define MERGE_RINGS 262144	/* names of blocks that user space gives to rules */
 #endif
 #define MERGE_TABLE 4		/* blocks of what has no number, of each entry of `merges`; behind those */
+#ifndef MERGE_RULES
+#define MERGE_RULES 131072
+#define MERGE_CELL_BLOCKS 128	/* of each cell, behind the tables */
+#endif
+#define MERGE_CELL (1ull << 63)	/* in `owner`: packets took it for a key of a rule */
+#define MERGE_READY (1ull << 62)
 
 enum merge_by {
 	MERGE_BY_NOTHING = 0,	/* nothing is merged: each packet is the first */
@@ -75,11 +81,14 @@ struct merge_line {
 	__u64 owner;		/* likewise, for itself alone: its input's counter plus one */
 	__u64 unnumbered;	/* of `counts`, first and duplicate ones that have no number */
 	__u64 still;		/* of `counts`, first ones under a number that stands still */
-	__u64 pad[5];
+	__u64 exceeded;		/* of streams for which there was no room */
+	__u64 pad[4];
 	struct merge_part part[MERGE_STREAMS];	/* of each stream */
 };
 
-/* Entry of `merges`. User space writes it all before the first packet, and of a rule that is running
+/* Entry of `merges`: a rule's, with its legs and the streams of one SSRC or session; or a cell, which
+ * packets take for another one of the rule's, and user space gives back when nothing comes any more. What
+ * a cell counts is part of what the rule does. Of a rule's user space writes it all before the first packet, and of a rule that is running
  * only `window_ns` and, of a line that comes, what is that line's.
  */
 struct merge {
@@ -89,7 +98,9 @@ struct merge {
 	__u64 window_ns;	/* after so long without a packet nothing of a stream is in flight */
 	__u64 newest;		/* generation of the stream opened last, without a line; its place 8 */
 	__u64 owner;		/* for user space alone: the rule's counter plus one; 0: free */
-	__u64 spare[2];		/* what is above seldom changes */
+	__u32 first_place;	/* of the entries that packets may take as cells, */
+	__u32 places;		/* so many */
+	__u64 cells;		/* the first of the rule's, plus one; above it, how many. Of a cell: the next */
 	__u64 span;		/* numbers of streams that are over */
 	__u64 firsts;		/* numbers that left and stand in no line's counts: of lines that went, and
 				 * all where packets take up several
@@ -98,7 +109,10 @@ struct merge {
 	__u64 unsettled;	/* passed on without a decision: the memory has no room for them */
 	__u32 watch;		/* the route whose `health` all lines' packets are looked at for, plus one */
 	__u32 watcher;		/* of the kernel path: a CPU is at it */
-	__u64 pad[3];
+	__u64 key;		/* whose streams are here, with bit 32 set; 0: nobody's */
+	__u64 opener;		/* when a leg began to bring something while none did; the leg in the lower bits */
+	__u32 streams;		/* the most keys at a time */
+	__u32 pad;
 	struct merge_stream stream[MERGE_STREAMS];
 	struct merge_line line[MERGE_LINES];
 };

@@ -249,6 +249,7 @@ merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 /* Judges what has no number, or one that stands still, by the hash of its payload. */
 merge_inline __u32 merge_judge_unnumbered(struct merge *m, struct merge_packet *p, __u64 hash)
 {
+	struct merge *of;
 	__u32 verdict;
 
 	p->number = hash;
@@ -256,7 +257,8 @@ merge_inline __u32 merge_judge_unnumbered(struct merge *m, struct merge_packet *
 	verdict = merge_judge_in_table(m, p, MERGE_RINGS + p->merge * MERGE_TABLE, MERGE_TABLE);
 	if (!p->still)
 		return verdict;
-	if (verdict != MERGE_FIRST || !merge_goes_on_still(m, p))
+	of = p->cell == p->merge ? m : MERGE_AT(p, p->cell);
+	if (verdict != MERGE_FIRST || !of || !merge_goes_on_still(of, p))
 		return MERGE_REPEATED;
 	MERGE_ADD(m->line[p->line & (MERGE_LINES - 1)].still, 1);
 	return MERGE_FIRST;

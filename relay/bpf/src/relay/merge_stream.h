@@ -27,6 +27,7 @@
 #define MERGE_SKEW_SHIFT 34	/* 17 s */
 #define MERGE_NUMBER_BITS 48
 #define MERGE_NUMBER_MASK 0xffffffffffffull
+#define MERGE_PROBES 32		/* entries that may be a key's cell */
 #define MERGE_NONE MERGE_STREAMS
 #define MERGE_PENDING (1ull << 63)	/* in `newest`: its stream had not been opened yet */
 
@@ -36,6 +37,7 @@ enum merge_verdict {
 	MERGE_REPEATED,		/* this leg itself brought it before */
 	MERGE_LATE,		/* further behind than what is remembered */
 	MERGE_STRAY,		/* not of this stream, or not yet known to be its restart */
+	MERGE_EXCEEDED,		/* of one stream more than there is room for */
 	MERGE_VERDICTS,
 	/* and on the way there */
 	MERGE_CLAIM = MERGE_VERDICTS,
@@ -51,7 +53,8 @@ struct merge_packet {
 	__u64 newest;		/* of the merge, before its streams were looked at */
 	__u32 key;
 	__u32 line;
-	__u32 merge;		/* the entry of `merges` */
+	__u32 merge;		/* the rule's entry of `merges` */
+	__u32 cell;		/* that of its key; found */
 	__u32 count;		/* numbers that it takes up; 0: a heartbeat */
 	__u32 width;		/* bits of a number: 16, 32, 48 */
 	__u32 slot;		/* of its stream; found */
@@ -93,14 +96,9 @@ merge_inline __u32 merge_generation(__u64 id)
 	return id >> 16 & 0xffff;
 }
 
-/* A generation counts in its upper bits; below them stands the leg that opened the stream, which is
- * known at once with the stream itself. `newest` has it without: it is not known yet.
+/* A generation counts in its upper bits; below them stands the leg that opened the stream. `newest` has
+ * it without.
  */
-merge_inline __u32 merge_opener(__u32 generation)
-{
-	return generation & (MERGE_LINES - 1);
-}
-
 merge_inline __u32 merge_next(__u32 generation)
 {
 	generation = (generation + MERGE_LINES) & 0xffff;
@@ -178,6 +176,7 @@ merge_inline __u64 merge_span(__u64 first, __u64 last)
 merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u32 slot, __u32 generation,
 			      __u64 top)
 {
+	struct merge *rule = MERGE_AT(p, p->merge);
 	struct merge_stream *s = &m->stream[slot & (MERGE_STREAMS - 1)];
 	__u64 base = MERGE_LOAD(s->base), began = MERGE_LOAD(s->began_ns), to, span;
 
@@ -188,13 +187,13 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 		return;
 	MERGE_STORE(s->began_ns, p->now_ns);
 	MERGE_STORE(s->again, 0);
-	if (!top || (base ^ top) >> MERGE_NUMBER_BITS)
+	if (!rule || !top || (base ^ top) >> MERGE_NUMBER_BITS)
 		return;
 	span = merge_span(base, top);
 	MERGE_ADD(m->span, span);
 	for (__u32 i = 0; i < MERGE_LINES; i++) {
 		struct merge_line *line = &m->line[i];
-		__u64 since = MERGE_LOAD(line->since_ns);
+		__u64 since = MERGE_LOAD(rule->line[i].since_ns);
 		__u64 first = MERGE_LOAD(line->part[slot & (MERGE_STREAMS - 1)].first);
 
 		if (!since)	/* no such leg */
@@ -218,12 +217,12 @@ struct merge_look {
 	__u32 found_goes_on;	/* its leg has been there until now */
 	__u32 newest;
 	__u32 newest_generation;
-	__u32 found;
-	__u32 found_generation;
-	__u32 again;
+	__u32 found;		/* `generation` is the packet's then */
 };
 
-/* Looks at one of the streams: by itself, or the verifier walks every way through all four. */
+/* Looks at one of the streams: by itself, or the verifier walks every way through all four. Says whether
+ * to look again.
+ */
 MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_look *l, __u32 i)
 {
 	struct merge_stream *s;
@@ -254,7 +253,7 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 		by = merge_ahead(p->number, id, 16);
 		if (by > -reach && by <= reach) {
 			merge_begin(m, p, i, generation, top);
-			l->again = 1;
+			return 1;
 		}
 		return 0;
 	}
@@ -271,10 +270,10 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	goes_on = merge_goes_on(p, mark, 1, MERGE_CONFIRM) &&
 		  !merge_is_over(stream_seen, p->now_ns, m->window_ns);
 	if (l->found == MERGE_NONE || (goes_on && !l->found_own) ||
-	    (!(l->found_goes_on && !mark) && merge_is_later(generation, l->found_generation))) {
+	    (!(l->found_goes_on && !mark) && merge_is_later(generation, p->generation))) {
 		l->found = i;
 		l->found_goes_on = goes_on;
-		l->found_generation = generation;
+		p->generation = generation;
 		l->found_ahead = by;
 		l->found_seen = stream_seen;
 		l->found_own = mark;
@@ -283,30 +282,28 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	return 0;
 }
 
-/* Whether a packet's leg is no stranger to what is there: it brings some of it, or has just opened it,
- * or nobody brings any.
+/* Whether a packet's leg is no stranger to what is there: it brings some of it, or nobody brings any. Of
+ * legs that begin at once one does, and the others are strangers to what it has not begun.
  */
-MERGE_CALL int merge_is_member(struct merge *m, const struct merge_packet *p)
+MERGE_CALL int merge_is_member(struct merge *rule, const struct merge_packet *p)
 {
-	__u64 patience;
-	int live = 0;
+	__u64 patience, opener;
+	__u32 l;
 
-	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+	if (MERGE_MISSING(rule) || MERGE_MISSING(p))
 		return 0;
-	patience = MERGE_PATIENCE * m->window_ns;
-	for (__u32 i = 0; i < MERGE_STREAMS; i++) {
-		struct merge_stream *s = &m->stream[i];
-		__u32 generation = merge_generation(MERGE_LOAD(s->id));
-
-		if (!generation || merge_is_pending(p, i))
-			continue;
-		live |= !merge_is_over(MERGE_LOAD(s->seen_ns), p->now_ns, patience);
-		if (merge_opener(generation) == p->line &&
-		    !merge_is_over(MERGE_LOAD(s->opened_ns), p->now_ns, patience))
-			return 1;
-	}
-	return !live ||
-	       !merge_is_over(MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].seen_ns), p->now_ns, patience);
+	l = p->line & (MERGE_LINES - 1);
+	patience = MERGE_PATIENCE * rule->window_ns;
+	if (!merge_is_over(MERGE_LOAD(rule->line[l].seen_ns), p->now_ns, patience))
+		return 1;
+	opener = MERGE_LOAD(rule->opener);
+	if (!merge_is_over(opener, p->now_ns, patience))
+		return (opener & (MERGE_LINES - 1)) == l;
+	for (__u32 i = 0; i < MERGE_LINES; i++)
+		if (i != l && !merge_is_over(MERGE_LOAD(rule->line[i].seen_ns), p->now_ns, patience))
+			return 0;
+	return MERGE_CAS(rule->opener, opener, (p->now_ns & ~(MERGE_LINES - 1ull)) | l) == opener ||
+	       (MERGE_LOAD(rule->opener) & (MERGE_LINES - 1)) == l;
 }
 
 /* Whether a packet's number comes before all of the stream that was found, if any was: 0 is that of what
@@ -336,15 +333,17 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	reach = merge_reach(m);
 	p->newest = MERGE_LOAD(m->newest);
 	/* Mostly it is of the stream opened last, which goes before all others. */
-	merge_look(m, p, &l, p->newest);
+	if (merge_look(m, p, &l, p->newest))
+		return MERGE_AGAIN;
 	if (l.found == MERGE_NONE || !l.found_own || merge_is_over(l.found_seen, now, window))
 		for (__u32 i = 1; i < MERGE_STREAMS; i++)
-			merge_look(m, p, &l, p->newest + i);
+			if (merge_look(m, p, &l, p->newest + i))
+				return MERGE_AGAIN;
 	/* A stranger to what is there has nothing to say as long as that is brought. */
 	is_member = (l.found != MERGE_NONE && !merge_is_over(l.found_seen, now, window)) ||
-		    merge_is_member(m, p);
+		    merge_is_member(MERGE_AT(p, p->merge), p);
 	/* What it saw of a place that has been taken meanwhile says nothing. */
-	if (l.again || MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING))
+	if (MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING))
 		return MERGE_AGAIN;
 	silent = merge_is_over(l.seen, now, window);
 	/* Nothing of a generation before is in flight: the source has gone back to where it once was. */
@@ -360,7 +359,6 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 		    !merge_goes_on(p, l.found_own, 1, reach))
 			return is_member ? MERGE_OPEN : MERGE_STRAY;
 		p->slot = l.found;
-		p->generation = l.found_generation;
 		return MERGE_CLAIM;
 	}
 	if (l.newest == MERGE_NONE)

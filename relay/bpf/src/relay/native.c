@@ -12,7 +12,8 @@ struct native_source {
 #define MERGE_MISSING(pointer) 0
 #define MERGE_KEEP(verdict)
 #define MERGE_NS() (p->now_ns)
-#define MERGE_PACKET_MORE struct merge_block *blocks; __u32 block_count;
+#define MERGE_PACKET_MORE struct merge_block *blocks; struct merge *merges; __u32 block_count;
+#define MERGE_AT(p, index) ((index) < MERGE_RULES ? &(p)->merges[index] : NULL)
 #define MERGE_BLOCK(m, n) native_block(p, n)
 #define MERGE_SOURCE struct native_source
 #define MERGE_BYTES(source, offset, to, length) (__builtin_memcpy(to, source.payload + (offset), length), 0)
@@ -53,7 +54,7 @@ __u32 mcr_merge_judge(struct merge *merges, __u32 index, struct merge_block *blo
 		      const __u8 *payload, __u32 length, __u32 sender, __u64 now_ns)
 {
 	struct merge_packet packet = {
-		.merge = index, .line = line, .now_ns = now_ns, .blocks = blocks, .block_count = block_count,
+		.merges = merges, .merge = index, .line = line, .now_ns = now_ns, .blocks = blocks, .block_count = block_count,
 	};
 	struct native_source source = { payload };
 	struct merge *m = &merges[index];
@@ -95,10 +96,10 @@ const __u32 mcr_merge_layout[] = {
 	sizeof(struct merge_line), AT(merge_line, counts), AT(merge_line, numbers), AT(merge_line, seen_ns),
 	AT(merge_line, candidate), AT(merge_line, span), AT(merge_line, skew_ns_8),
 	AT(merge_line, skew_max_ns), AT(merge_line, since_ns), AT(merge_line, owner),
-	AT(merge_line, unnumbered), AT(merge_line, still), AT(merge_line, part),
+	AT(merge_line, unnumbered), AT(merge_line, still), AT(merge_line, exceeded), AT(merge_line, part),
 	sizeof(struct merge), AT(merge, format), AT(merge, first_block), AT(merge, blocks_log),
-	AT(merge, window_ns), AT(merge, newest), AT(merge, owner), AT(merge, span), AT(merge, firsts),
-	AT(merge, unnumbered), AT(merge, unsettled), AT(merge, watch), AT(merge, watcher), AT(merge, stream), AT(merge, line),
+	AT(merge, window_ns), AT(merge, newest), AT(merge, owner), AT(merge, first_place), AT(merge, places), AT(merge, cells), AT(merge, span), AT(merge, firsts),
+	AT(merge, unnumbered), AT(merge, unsettled), AT(merge, watch), AT(merge, watcher), AT(merge, key), AT(merge, opener), AT(merge, streams), AT(merge, stream), AT(merge, line),
 	sizeof(struct merge_block), AT(merge_block, word), AT(merge_block, stamp),
 };
 const __u32 mcr_merge_layout_length = sizeof(mcr_merge_layout) / sizeof(mcr_merge_layout[0]);

@@ -40,8 +40,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "id >> 32 != p->key",
     ),
     mutant(
-        " || MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING)",
-        "",
+        "if (MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING))",
+        "if (0)",
     ),
     mutant("&& merge_has_opened(m, p))", "&& 0)"),
     mutant(
@@ -61,7 +61,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "if (MERGE_CAS(s->top, top, (__u64)generation << MERGE_NUMBER_BITS | to) != top)\n\t\treturn;",
         "MERGE_STORE(s->top, (__u64)generation << MERGE_NUMBER_BITS | to);",
     ),
-    mutant("merge_see(&m->line[l].seen_ns, p->now_ns);", ""),
+    mutant(
+        "merge_see(&rule->line[p->line & (MERGE_LINES - 1)].seen_ns, p->now_ns);",
+        "",
+    ),
     mutant(
         "merge_is_over(l.found_seen, now, window) &&\n\t\t    !merge_goes_on(p, l.found_own, 1, reach)",
         "0",
@@ -107,19 +110,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "return (__s16)(generation - than) > 0;",
         "return generation > than;",
     ),
-    mutant("return !live ||", "return 1 ||"),
+    mutant("(opener & (MERGE_LINES - 1)) == l;\n\tfor", "1;\n\tfor"),
+    mutant("(opener & (MERGE_LINES - 1)) == l;\n\tfor", "0;\n\tfor"),
     mutant(
-        "if (!generation || merge_is_pending(p, i))\n\t\t\tcontinue;",
-        "if (!generation)\n\t\t\tcontinue;",
+        "return MERGE_CAS(rule->opener, opener, (p->now_ns & ~(MERGE_LINES - 1ull)) | l) == opener ||",
+        "MERGE_STORE(rule->opener, (p->now_ns & ~(MERGE_LINES - 1ull)) | l);\n\treturn 1 ||",
     ),
     mutant(
-        "if (merge_opener(generation) == p->line &&",
-        "if (0 && merge_opener(generation) == p->line &&",
+        "if (!owner || owner == (1ull << 32 | p->key))",
+        "if (!owner)",
     ),
-    mutant("if (merge_opener(generation) == p->line &&", "if ("),
     mutant(
-        "merge_see(&m->stream[slot].opened_ns, p->now_ns);",
-        "merge_see(&m->line[p->line].seen_ns, p->now_ns);\n\tmerge_see(&m->stream[slot].opened_ns, p->now_ns);",
+        "owner = MERGE_CAS(m->owner, 0, id);",
+        "MERGE_STORE(m->owner, id);",
+    ),
+    mutant(
+        "if (MERGE_CAS(m->owner, id, id | MERGE_READY) != id)\n\t\treturn 0;",
+        "MERGE_STORE(m->owner, id | MERGE_READY);",
+    ),
+    mutant("if (!(owner & MERGE_READY))", "if (0)"),
+    mutant(
+        "if (MERGE_CAS(rule->cells, head, ((head >> 32) + 1) << 32 | (p->cell + 1)) == head)",
+        "MERGE_STORE(rule->cells, ((head >> 32) + 1) << 32 | (p->cell + 1));\n\t\tif (1)",
+    ),
+    mutant(
+        "(owner & ~MERGE_READY) == id)\n\t\t\treturn MERGE_AGAIN;",
+        "0)\n\t\t\treturn MERGE_AGAIN;",
+    ),
+    mutant(
+        "return merge_find(rule, p) ? MERGE_AGAIN : MERGE_STRAY;",
+        "return MERGE_STRAY;",
     ),
     mutant("MERGE_ADD(m->span, span);", ""),
     mutant("MERGE_ADD(m->line[i].span, span);", ""),

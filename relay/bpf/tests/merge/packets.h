@@ -9,12 +9,16 @@
 #define MERGE_KEEP(verdict)
 #define MERGE_NS() (p->now_ns)
 #define MERGE_WORDS_LOG 3
-#define BLOCKS 64
+#define MERGE_RULES 16
+#define MERGE_CELL_BLOCKS 16
+#define BLOCKS (32 + MERGE_RULES * (4 + MERGE_CELL_BLOCKS))
+#define MERGE_AT(p, index) ((index) < MERGE_RULES ? &merges[index] : NULL)
 #define MERGE_RINGS 32
 #define MERGE_BLOCK(m, n) ((n) < BLOCKS ? &blocks[n] : NULL)
 
 #include "merge_layout.h"
 static struct merge_block blocks[BLOCKS];
+static struct merge merges[MERGE_RULES];
 #include "merge.h"
 #include "merge_payload.h"
 
@@ -32,7 +36,7 @@ struct packet {
 static struct packet *queue[CPUS];
 static int queued[CPUS], done[CPUS], cpus;
 static __u64 slack;	/* how far CPUs may be apart in time */
-static struct merge m;
+#define m merges[0]
 static bool by_payload;
 static const char *scenario = "";
 
@@ -90,21 +94,27 @@ static void prepare(int on_cpus, __u32 lines, __u32 blocks_log, __u64 window_ns)
 {
 	cpus = on_cpus;
 	memset(queued, 0, sizeof(queued));
-	memset(&m, 0, sizeof(m));
+	memset(merges, 0, sizeof(merges));
 	memset(blocks, 0, sizeof(blocks));
 	m.blocks_log = blocks_log;
 	m.window_ns = window_ns;
+	m.first_place = 1;
+	m.places = MERGE_RULES - 1;
+	m.streams = 256;
 	for (__u32 l = 0; l < lines; l++)
 		m.line[l].since_ns = 1;
 }
 
+/* The rule's entry and its cells. */
+#define each_cell(c) (struct merge *c = merges; c; c = (__u32)c->cells ? &merges[(__u32)c->cells - 1] : NULL)
+
 /* Numbers from the oldest to the newest of the streams that are there, and of those before. */
-static __u64 span_of_all(void)
+static __u64 span_of(const struct merge *c)
 {
-	__u64 span = m.span;
+	__u64 span = c->span;
 
 	for (int i = 0; i < MERGE_STREAMS; i++) {
-		struct merge_stream *s = &m.stream[i];
+		const struct merge_stream *s = &c->stream[i];
 
 		if (s->top && !((s->top ^ s->base) >> MERGE_NUMBER_BITS))
 			span += merge_span(s->base, s->top);
@@ -112,29 +122,56 @@ static __u64 span_of_all(void)
 	return span;
 }
 
-static __u64 lost_on_all(void)
+static __u64 lost_in(const struct merge *c)
 {
-	__u64 passed = m.firsts - m.unnumbered;
+	__u64 passed = c->firsts - c->unnumbered;
 
 	for (int l = 0; l < MERGE_LINES && !m.format.count_bytes; l++)
-		passed += m.line[l].counts[MERGE_FIRST];
-	return span_of_all() - passed;
+		passed += c->line[l].counts[MERGE_FIRST];
+	return span_of(c) - passed;
+}
+
+static __u64 lost_on_all(void)
+{
+	__u64 lost = 0;
+
+	for each_cell(c)
+		lost += lost_in(c);
+	return lost;
+}
+
+static __u64 counted(int l, int verdict)
+{
+	__u64 count = 0;
+
+	for each_cell(c)
+		count += verdict == MERGE_EXCEEDED ? c->line[l].exceeded : c->line[l].counts[verdict];
+	return count;
 }
 
 /* Of a line that was there from the beginning, when nothing comes any more. */
 static __u64 missed_by(int l)
 {
-	__u64 span = m.line[l].span, *counts = m.line[l].counts;
+	__u64 missed = 0;
 
-	for (int i = 0; i < MERGE_STREAMS; i++) {
-		struct merge_stream *s = &m.stream[i];
+	for each_cell(c) {
+		const __u64 *counts = c->line[l].counts;
 
-		if (s->top && !((s->top ^ s->base) >> MERGE_NUMBER_BITS))
-			span += merge_span(s->base, s->top);
+		missed += span_of(c) - c->span + c->line[l].span - lost_in(c) -
+			  (m.format.count_bytes ? c->line[l].numbers :
+			   counts[MERGE_FIRST] + counts[MERGE_DUPLICATE] + counts[MERGE_LATE] -
+			   c->line[l].unnumbered);
 	}
-	return span - lost_on_all() -
-	       (m.format.count_bytes ? m.line[l].numbers :
-		counts[MERGE_FIRST] + counts[MERGE_DUPLICATE] + counts[MERGE_LATE] - m.line[l].unnumbered);
+	return missed;
+}
+
+static __u64 streams_begun(void)
+{
+	__u64 streams = 0;
+
+	for each_cell(c)
+		streams += (c->newest >> 8) / MERGE_LINES;
+	return streams;
 }
 
 #endif

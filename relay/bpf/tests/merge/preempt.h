@@ -282,15 +282,26 @@ static void two_more_sources_at_once(void)
 			put(l, copy(l, 7 + ((i & 1) ^ l), 500 + i, (i << 1) + ((i & 1) ^ l), 1001));
 }
 
+/* The entry that one may have as its cell is the other's. */
+static void two_sources_want_one_cell(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 3, 9, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7 << (i ^ l), 500, i ^ l, 1001));
+}
+
 static void a_place_is_taken_over(void)
 {
 	begin(2, 2);
 	for (int i = 0; i < 4; i++)
 		for (int l = 0; l < 2; l++)
-			came(l, 20 + i, 500, 1000 + 20 * i);
+			came(l, 7, 500 + 8000 * i, 1000 + 20 * i);
 	for (int l = 0; l < 2; l++)
 		for (int i = 0; i < 2; i++)
-			put(l, copy(l, 7, 600 + i, i, 1090));
+			put(l, copy(l, 7, 40000 + i, i, 1090));
 }
 
 /* What is taken over is where the source was before. */
@@ -301,7 +312,7 @@ static void it_goes_back_to_where_it_once_was(void)
 		came(l, 7, 500, 1000);
 	for (int i = 0; i < 2; i++)
 		for (int l = 0; l < 2; l++)
-			came(l, 20 + i, 500, 1010 + 10 * i);
+			came(l, 7, 8500 + 4000 * i, 1010 + 10 * i);
 	for (int l = 0; l < 2; l++)
 		came(l, 7, 20000, 1080);
 	came(0, 7, 510, 1090);	/* told of it */
@@ -706,6 +717,7 @@ static const struct scene {
 	{ "two sources of one line take over", two_sources_take_over_at_once, check_scene },
 	{ "two strangers at once", two_strangers_at_once, check_strangers },
 	{ "two more sources at once", two_more_sources_at_once, check_scene },
+	{ "two sources want one cell", two_sources_want_one_cell, check_scene },
 	{ "a place is taken over", a_place_is_taken_over, check_place },
 	{ "it goes back to where it once was", it_goes_back_to_where_it_once_was, check_scene },
 	{ "a line that was away comes back", a_line_that_was_away_comes_back_at_a_restart, check_scene },
@@ -772,9 +784,10 @@ static void tell(void)
 			       queue[c][i].key, queue[c][i].number, queue[c][i].verdict);
 	for (int i = 0; i < preemptions; i++)
 		printf("  preempted at access %d\n", preempted_at[i]);
-	for (int i = 0; i < MERGE_STREAMS; i++)
-		printf("  stream %d id %llx top %llx base %llx\n", i, m.stream[i].id, m.stream[i].top,
-		       m.stream[i].base);
+	for each_cell(c)
+		for (int i = 0; i < MERGE_STREAMS; i++)
+			printf("  cell %d stream %d id %llx top %llx base %llx\n", (int)(c - merges), i,
+			       c->stream[i].id, c->stream[i].top, c->stream[i].base);
 }
 
 static void check_preemptions(int most)

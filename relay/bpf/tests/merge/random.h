@@ -101,8 +101,8 @@ static void check_passed(void)
 		}
 	for (__u32 l = 0; l < MERGE_LINES; l++)
 		for (int v = 0; v < MERGE_VERDICTS; v++)
-			if (counts[l][v] != m.line[l].counts[v])
-				fail("counted", m.line[l].counts[v], counts[l][v]);
+			if (counts[l][v] != counted(l, v))
+				fail("counted", counted(l, v), counts[l][v]);
 	for (__u32 s = 0; s < world.sources; s++)
 		for (__u32 i = 0; i < world.numbers; i++) {
 			struct sent *sent = &world.sent[s][i];
@@ -150,7 +150,10 @@ static void check_accounts(void)
 			}
 		}
 	for (__u32 l = 0; l < world.lines; l++) {
-		__u64 *counts = m.line[l].counts;
+		__u64 counts[MERGE_VERDICTS];
+
+		for (int v = 0; v < MERGE_VERDICTS; v++)
+			counts[v] = counted(l, v);
 
 		firsts += counts[MERGE_FIRST];
 		first[l] = counts[MERGE_FIRST] + counts[MERGE_DUPLICATE];
@@ -158,7 +161,7 @@ static void check_accounts(void)
 			fail("first and duplicate", first[l], distinct[l]);
 		if (counts[MERGE_REPEATED] != repeated[l])
 			fail("repeated", counts[MERGE_REPEATED], repeated[l]);
-		if (counts[MERGE_LATE] + counts[MERGE_STRAY] != world.strangers[l])
+		if (counts[MERGE_LATE] + counts[MERGE_STRAY] + counts[MERGE_EXCEEDED] != world.strangers[l])
 			fail("late or stray", counts[MERGE_LATE] + counts[MERGE_STRAY], world.strangers[l]);
 		if (missed_by(l) != missed[l] * world.taken_up)
 			fail("missed by a line", missed_by(l), missed[l] * world.taken_up);
@@ -170,8 +173,8 @@ static void check_accounts(void)
 		fail("passed", firsts, passed);
 	if (lost_on_all() != lost * world.taken_up)
 		fail("lost", lost_on_all(), lost * world.taken_up);
-	if ((m.newest >> 8) / MERGE_LINES != world.sources * world.segments)
-		fail("streams", (m.newest >> 8) / MERGE_LINES, world.sources * world.segments);
+	if (streams_begun() != world.sources * world.segments)
+		fail("streams", streams_begun(), world.sources * world.segments);
 	sum_lost += lost;
 	sum_passed += passed;
 }
@@ -185,9 +188,11 @@ static void tell_world(void)
 		printf("  line %u skew %llu loss %.2f counts %llu %llu %llu %llu %llu\n", l, world.skew[l],
 		       world.loss[l], m.line[l].counts[0], m.line[l].counts[1], m.line[l].counts[2],
 		       m.line[l].counts[3], m.line[l].counts[4]);
-	for (int s = 0; s < MERGE_STREAMS; s++)
-		printf("  stream %d id %llx top %llx base %llx opened %llu\n", s, m.stream[s].id,
-		       m.stream[s].top, m.stream[s].base, m.stream[s].opened_ns / UNIT);
+	for each_cell(c)
+		for (int s = 0; s < MERGE_STREAMS; s++)
+			printf("  cell %d stream %d id %llx top %llx base %llx opened %llu\n", (int)(c - merges), s,
+			       c->stream[s].id, c->stream[s].top, c->stream[s].base,
+			       c->stream[s].opened_ns / UNIT);
 }
 
 static void check_random(__u64 runs, __u64 from)

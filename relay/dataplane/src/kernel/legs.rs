@@ -156,8 +156,8 @@ impl BlockMemory for map::HashMap<u32, MergeBlock> {
         Ok(())
     }
 
-    fn give_back(&mut self, blocks: Range<u32>) -> Result<(), Error> {
-        Ok(self.remove(&blocks.collect::<Vec<u32>>())?)
+    fn give_back(&self, blocks: Range<u32>) -> Result<(), Error> {
+        Ok(self.clone().remove(&blocks.collect::<Vec<u32>>())?)
     }
 
     fn read(&self, block: u32) -> Option<MergeBlock> {

@@ -3,9 +3,10 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bpf::merge::Verdict;
 use bpf::merge_layout::MergeLine;
 use rules::merge::By;
-use sys::shared_memory;
+use sys::shared_memory::{self, Region};
 
 use super::*;
 
@@ -26,7 +27,7 @@ impl BlockMemory for NoBlocks {
         Ok(())
     }
 
-    fn give_back(&mut self, _: Range<u32>) -> Result<(), Infallible> {
+    fn give_back(&self, _: Range<u32>) -> Result<(), Infallible> {
         Ok(())
     }
 
@@ -133,9 +134,57 @@ fn more_packets_take_more_blocks() {
 }
 
 #[test]
-fn only_the_window_changes_in_place() {
+fn streams_that_are_over_give_their_places_back_and_what_they_counted_stays() {
+    let windows = bpf::merge::Windows::create().unwrap().1;
+    let mut merges = Merges::new(windows.rules.clone(), NoBlocks, Clock::Process);
+    let params = MergeParams {
+        streams: 3,
+        ..rtp()
+    };
+    assert_eq!(merges.prepare(([1; 2], None), params), Ok(true));
+    let rule = merges.begin(([1; 2], RULE), params).unwrap();
+    for line in [3, 4] {
+        merges.join(rule, line, &[3, 4]).unwrap();
+    }
+    let judge = |source: u32, at| {
+        let mut packet = [0; 12];
+        packet[0] = 0x80;
+        packet[8..].copy_from_slice(&source.to_be_bytes());
+        [0, 1].map(|line| windows.judge((rule.index, line), (&packet, 0), at))
+    };
+    let now = sys::clock::monotonic_ns();
+    let before = now - 20_000_000_000;
+    let once = [Verdict::First, Verdict::Duplicate];
+    for source in 0..3 {
+        assert_eq!(judge(source, before), once);
+    }
+    assert_eq!(judge(3, before), [Verdict::Exceeded; 2]);
+    let mut reading = RuleReading::default();
+    assert_eq!(words::cells(&windows.rules, rule.index).len(), 2);
+    for (sources, streams) in [(4..4, 3), (4..7, 6)] {
+        for source in sources {
+            assert_eq!(judge(source, now), once, "{source} has room again");
+        }
+        let counts = merges.counts(rule.index, &mut reading);
+        assert_eq!(counts.lines[0].packets, [streams, 0, 0, 0, 0]);
+        assert_eq!(counts.lines[1].packets, [0, streams, 0, 0, 0]);
+        assert_eq!((counts.streams, counts.lines[0].exceeded), (streams, 1));
+    }
+    let cells = words::cells(&windows.rules, rule.index);
+    merges.end(RULE);
+    merges.free().unwrap();
+    assert!(
+        cells
+            .iter()
+            .all(|cell| words::reserve(&windows.rules, *cell))
+    );
+}
+
+#[test]
+fn window_and_streams_change_in_place() {
     let other = MergeParams {
         window_ns: 1,
+        streams: 7,
         ..rtp()
     };
     assert!(rtp().keeps_memory_of(other));

@@ -2,39 +2,167 @@
 //! position changes hands while packets of the former leg are in flight, they count for the new one,
 //! and nothing else happens to them.
 
+use std::iter::successors;
 use std::mem::offset_of;
+use std::sync::atomic::Ordering;
 
-use bpf::merge_layout::{Merge, MergeLine, MergeStream, RINGS};
+use bpf::merge::fold;
+use bpf::merge_layout::{CELL, CELLS, Merge, MergeLine, MergeStream, RINGS};
 use rules::merge::LINES_MAX;
 use sys::field;
 use sys::memory::{Array, Field};
+use zerocopy::IntoBytes;
 
 use super::{ActiveMerge, MergeParams};
+
+/// Owner of an entry that a rule is about to get.
+const RESERVED: u64 = 1 << 61;
+/// Owner of a cell that packets do not find any more.
+const RETIRED: u64 = u64::MAX;
+/// A cell for which nothing came for so long is given back.
+const OVER_NS: u64 = 10_000_000_000;
 
 /// Prepares a merge that no packet sees yet, without legs; its blocks are zero.
 pub(super) fn set_up(words: &Array<Merge>, rule: u32, merge: &ActiveMerge) {
     let (index, params) = (merge.index, merge.params);
     // The owner goes first and comes last: whoever adopts a half of it finds it free.
-    tear_down(words, index);
+    words.store(index, field!(Merge, owner), RESERVED);
+    let (first_place, places) = places(words);
     let new = Merge {
+        owner: RESERVED,
+        first_place,
+        places,
         format: params.format,
         first_block: merge.first_block,
         blocks_log: params.blocks_log,
         window_ns: params.window_ns,
+        streams: params.streams,
         ..Merge::default()
     };
     words.write(index, &new);
     words.store(index, field!(Merge, owner), u64::from(rule) + 1);
 }
 
-/// Says whether a rule has a merge, or had one that it did not give back.
-pub(super) fn is_owned(words: &Array<Merge>, merge: u32) -> bool {
-    words.load(merge, field!(Merge, owner)) != 0
+/// Takes an entry that neither a rule nor packets have; says whether it was free.
+pub(super) fn reserve(words: &Array<Merge>, index: u32) -> bool {
+    let owner = words.word(index, field!(Merge, owner));
+    let order = Ordering::Relaxed;
+    owner.is_some_and(|owner| owner.compare_exchange(0, RESERVED, order, order).is_ok())
 }
 
-/// Changes how long a leg may lie behind another, of a merge that is running.
-pub(super) fn set_window(words: &Array<Merge>, merge: u32, window_ns: u64) {
-    words.store(merge, field!(Merge, window_ns), window_ns);
+/// Says whether a rule has a merge, or had one that it did not give back.
+pub(super) fn is_owned(words: &Array<Merge>, merge: u32) -> bool {
+    let owner = words.load(merge, field!(Merge, owner));
+    owner != 0 && owner < 1 << 63
+}
+
+/// The rule's entry whose cell an entry is, if packets took it.
+pub(super) fn rule_of_cell(words: &Array<Merge>, index: u32) -> Option<u32> {
+    let owner = words.load(index, field!(Merge, owner));
+    (owner >= 1 << 63).then_some((owner >> 32) as u32 & 0x3fff_ffff)
+}
+
+/// The cells of a rule.
+pub(super) fn cells(words: &Array<Merge>, rule: u32) -> Vec<u32> {
+    let is_cell = |cell: &u32| {
+        let owner = words.load(*cell, field!(Merge, owner));
+        owner & CELL == CELL && rule_of_cell(words, *cell) == Some(rule)
+    };
+    chain(words, rule).take_while(is_cell).collect()
+}
+
+/// What follows an entry, one after the other, as it stands there.
+fn chain(words: &Array<Merge>, from: u32) -> impl Iterator<Item = u32> {
+    let next = |index: &u32| (words.load(*index, field!(Merge, cells)) as u32).checked_sub(1);
+    successors(next(&from), next).take(CELLS as usize)
+}
+
+/// A cell, as if it were a rule's entry of its own.
+pub(super) fn read_cell(words: &Array<Merge>, rule: u32, cell: u32) -> Merge {
+    let mut found = words.read(cell);
+    for (line, of_rule) in found.line.iter_mut().zip(words.read(rule).line) {
+        let MergeLine {
+            since_ns,
+            owner,
+            seen_ns,
+            ..
+        } = of_rule;
+        (line.since_ns, line.owner, line.seen_ns) = (since_ns, owner, seen_ns);
+    }
+    found
+}
+
+/// Says whether nothing has come for an entry's key for long.
+pub(super) fn is_over(entry: &Merge, now_ns: u64) -> bool {
+    let seen = entry.stream.iter().map(|stream| stream.seen_ns).max();
+    let seen = seen.filter(|seen_ns| *seen_ns != 0);
+    seen.is_some_and(|seen_ns| now_ns.saturating_sub(seen_ns) > OVER_NS)
+}
+
+/// Takes a cell out of its rule's, which has what was counted there from then on. Packets do not find it
+/// any more, but some may still look at it.
+pub(super) fn retire(words: &Array<Merge>, rule: u32, cell: u32, now_ns: u64) {
+    const ONE: u64 = 1 << 32;
+    words.store(cell, field!(Merge, owner), RETIRED);
+    let next = words.load(cell, field!(Merge, cells)) % ONE;
+    let is_first = |head: u64| head % ONE == u64::from(cell) + 1;
+    if let Some(first) = words.word(rule, field!(Merge, cells)) {
+        let without = |head: u64| {
+            let others = if is_first(head) { next } else { head % ONE };
+            Some((head - head % ONE).saturating_sub(ONE) + others)
+        };
+        let order = Ordering::Relaxed;
+        let was_first = first
+            .fetch_update(order, order, without)
+            .is_ok_and(is_first);
+        let leads_there = |other: &u32| chain(words, *other).next() == Some(cell);
+        if let Some(before) = chain(words, rule).find(leads_there).filter(|_| !was_first) {
+            words.store(before, field!(Merge, cells), next);
+        }
+    }
+    let before = words.read(rule);
+    let mut after = before;
+    fold(&mut after, &read_cell(words, rule, cell), now_ns);
+    let (before, after) = (before.as_bytes(), after.as_bytes());
+    let pairs = before.chunks_exact(8).zip(after.chunks_exact(8));
+    for (word, (before, after)) in pairs.enumerate() {
+        let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+        let more = number(after).wrapping_sub(number(before));
+        if more != 0 {
+            words.add(rule, Field::at(word * 8), more);
+        }
+    }
+}
+
+/// Makes a cell that no packet sees any more free.
+pub(super) fn clear_cell(words: &Array<Merge>, cell: u32) {
+    let empty = Merge {
+        owner: RETIRED,
+        ..Merge::default()
+    };
+    words.write(cell, &empty);
+    tear_down(words, cell);
+}
+
+/// Lets the rule's own entry be taken by another key.
+pub(super) fn free_key(words: &Array<Merge>, rule: u32) {
+    words.store(rule, field!(Merge, key), 0);
+}
+
+/// Changes how long a leg may lie behind another and how many streams there may be, of a merge that is
+/// running.
+pub(super) fn change(words: &Array<Merge>, merge: u32, params: MergeParams) {
+    // Behind it stands zero.
+    words.store(merge, field!(Merge, streams), params.streams.into());
+    for entry in [merge].into_iter().chain(cells(words, merge)) {
+        words.store(entry, field!(Merge, window_ns), params.window_ns);
+    }
+}
+
+/// Which entries packets may take as cells: the last of them.
+fn places(words: &Array<Merge>) -> (u32, u32) {
+    let places = words.len().min(CELLS);
+    (words.len() - places, places)
 }
 
 /// Gives a merge back, which nothing leads to any more.
@@ -61,6 +189,9 @@ pub(super) fn join(
     let free = places.iter().position(is_free);
     let place = free.or_else(|| places.iter().position(has_gone))?;
     clear_place(words, merge, (&before, place));
+    for cell in cells(words, merge) {
+        clear_place(words, cell, (&words.read(cell), place));
+    }
     let owner = u64::from(line) + 1;
     words.store(merge, of_line(place, field!(MergeLine, owner)), owner);
     let since = of_line(place, field!(MergeLine, since_ns));
@@ -99,6 +230,7 @@ pub(super) fn find(words: &Array<Merge>, index: u32, now_ns: u64) -> Option<(u32
             format: left.format,
             blocks_log: left.blocks_log,
             window_ns: left.window_ns,
+            streams: left.streams,
         },
     };
     let is_sound = merge.params.is_sound();
@@ -108,6 +240,12 @@ pub(super) fn find(words: &Array<Merge>, index: u32, now_ns: u64) -> Option<(u32
     words.store(index, field!(Merge, watch), 0);
     mend_lines(words, index, &left);
     mend_times(words, index, (&left, now_ns));
+    let (first, places) = places(words);
+    let places = u64::from(first) | u64::from(places) << 32;
+    words.store(index, field!(Merge, first_place), places);
+    for cell in cells(words, index) {
+        mend_times(words, cell, (&words.read(cell), now_ns));
+    }
     Some((rule, merge))
 }
 

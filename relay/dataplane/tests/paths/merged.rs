@@ -8,7 +8,7 @@ use compile::table::{MergeLines, RateLimit, RateUnit, Route, RouteKey, Table};
 use lab::wait;
 use packet::craft::{Craft, CraftChecksum};
 use packet::parse::Gso;
-use rules::merge::{By, ByteOrder, DEFAULT_PACKETS, Field, Merge, Sequence};
+use rules::merge::{By, ByteOrder, Field, Merge, Sequence};
 use rules::net::Prefix;
 
 use packet::verdict::{DropReason, Verdict};
@@ -214,7 +214,7 @@ fn how(by: By) -> Merge {
     Merge {
         by,
         window: window(),
-        packets: DEFAULT_PACKETS,
+        ..Merge::default()
     }
 }
 

@@ -27,11 +27,12 @@ use crate::reference::{Names, expected};
 use crate::segments::datagrams;
 
 /// Why a packet is dropped because it came by its input.
-const IS_FOR_THE_INPUT: [DropReason; 4] = [
+const IS_FOR_THE_INPUT: [DropReason; 5] = [
     DropReason::Standby,
     DropReason::Duplicate,
     DropReason::Late,
     DropReason::Stray,
+    DropReason::StreamsExceeded,
 ];
 
 /// A dataplane on a bed, with the table it executes.

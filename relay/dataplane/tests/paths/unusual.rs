@@ -27,6 +27,7 @@ pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
         ("packets outside the sequence", exchange, unsequenced()),
         ("the end of a session", By::MoldUdp64, end_of_session()),
         ("many messages a packet", By::MoldUdp64, many_messages()),
+        ("many sources", By::Rtp, many_sources()),
     ]
 }
 
@@ -144,6 +145,22 @@ fn end_of_session() -> Vec<Step> {
         (1, heartbeat, AGAIN),
         (1, end, AGAIN),
     ]
+}
+
+/// As many as a rule may have, and some more, which find no room.
+fn many_sources() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for number in 1..3 {
+        for source in 0..40 {
+            let packet = of_source(number, 1_000 + source);
+            steps.extend([(0, packet.clone(), None), (1, packet, AGAIN)]);
+        }
+    }
+    steps.extend((40..256).map(|source| (0, of_source(1, 1_000 + source), None)));
+    let exceeded = Some(DropReason::StreamsExceeded);
+    steps.extend((256..260).map(|source| (0, of_source(1, 1_000 + source), exceeded)));
+    steps.push((0, of_source(1, 1_255), AGAIN));
+    steps
 }
 
 /// A line that lies a thousand packets behind fills in what the other lost.

@@ -39,6 +39,7 @@ fn how(window: Duration, packets: u32) -> Merge {
         }),
         window,
         packets,
+        ..Merge::default()
     }
 }
 

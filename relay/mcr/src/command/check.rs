@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use api::request::RULES_MAX;
+use bpf::merge_layout::Merge;
 use compile::table::Path;
 use config::{Config, MAX_RULES};
 use dataplane::Capacity;
@@ -47,13 +48,26 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     warnings.extend(unknown_interfaces(&rules));
     warnings.extend(unknown_addresses(&rules));
     super::warn("check", &warnings);
+    let merges = rules
+        .iter()
+        .filter_map(|rule| rule.merge.or_else(|| rule.passes_once()));
+    let memory: u64 = merges.map(|merge| Merge::memory(&merge)).sum();
     if global.json {
-        render::json(&json!({ "file": args.file, "rules": rules.len(), "warnings": warnings }))?;
+        let (file, rules) = (&args.file, rules.len());
+        let json = json!({ "file": file, "rules": rules, "warnings": warnings, "merge_memory_bytes": memory });
+        render::json(&json)?;
     } else {
         let plural = if rules.len() == 1 { "" } else { "s" };
+        let memory = match memory {
+            0 => String::new(),
+            _ => format!(
+                "; up to {} remember what passed of merged rules",
+                render::bytes(memory)
+            ),
+        };
+        let file = args.file.display();
         render::text(&format!(
-            "{}: {} rule{plural}, good",
-            args.file.display(),
+            "{file}: {} rule{plural}, good{memory}",
             rules.len()
         ))?;
     }

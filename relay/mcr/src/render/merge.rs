@@ -1,6 +1,7 @@
 //! The merged inputs of a rule: how copies are recognised, and what each leg brought.
 
 use api::reply::{InputStats, MergeStats, RuleStats};
+use bpf::merge_layout::{Merge as Words, MergeFormat};
 use comfy_table::{Cell, CellAlignment};
 use rules::document::RuleDocument;
 use rules::duration;
@@ -49,9 +50,17 @@ fn how(merge: &Merge) -> String {
         }
     };
     format!(
-        "by {by}; up to {} apart, {} remembered",
+        "by {by}; up to {} apart, {} remembered{}: up to {}",
         duration::text(merge.window),
-        number::things(merge.packets.into(), "packet")
+        number::things(merge.packets.into(), "packet"),
+        match MergeFormat::of(merge).has_keys() {
+            true => format!(
+                " of each of {}",
+                number::things(merge.streams.into(), "stream")
+            ),
+            false => String::new(),
+        },
+        super::bytes(Words::memory(merge)),
     )
 }
 
@@ -124,7 +133,7 @@ mod tests {
             lines[0],
             (
                 "merge",
-                "by RTP's sequence number, of each SSRC; up to 50ms apart, 2 048 packets remembered"
+                "by RTP's sequence number, of each SSRC; up to 50ms apart, 2 048 packets remembered of each of 256 streams: up to 1.0 MB"
                     .to_owned()
             )
         );
@@ -173,7 +182,8 @@ mod tests {
         };
         let sequence = r#"{"by": "sequence", "offset": 8, "bytes": 4, "window": "5ms"}"#;
         let lines = merge(&rule(sequence), &uncounted);
-        let how = "by a number of 4 bytes at 8; up to 5ms apart, 2 048 packets remembered";
+        let how =
+            "by a number of 4 bytes at 8; up to 5ms apart, 2 048 packets remembered: up to 4.0 kB";
         assert_eq!(lines, [("merge", how.to_owned())]);
         assert_eq!(merge(&rule("\"none\""), &uncounted), []);
     }

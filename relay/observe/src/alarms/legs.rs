@@ -216,6 +216,7 @@ impl Leg {
             late: grown(counts.late, before.late),
             stray: grown(counts.stray, before.stray),
             still: grown(counts.still, before.still),
+            exceeded: grown(counts.exceeded, before.exceeded),
             ..limits
         };
         // Its silence explains all that a silent leg lacks.

@@ -90,7 +90,8 @@ fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) ->
             DropReason::Duplicate,
         )
         .with_if(rule.merge.is_some(), DropReason::Late)
-        .with_if(rule.merge.is_some(), DropReason::Stray);
+        .with_if(rule.merge.is_some(), DropReason::Stray)
+        .with_if(rule.merge.is_some(), DropReason::StreamsExceeded);
     let outputs = rule.outputs.iter().zip(&state.rule.outputs);
     let outputs = outputs.map(|(spec, stands)| {
         let down = stands.down.as_ref().map(|down| down.reason);

@@ -83,7 +83,8 @@ impl From<&Merge> for MergeDocument {
         match keys.texts().as_slice() {
             [(_, word)] => Self::Text(word.clone()),
             _ => {
-                let is_number = |key: &str| matches!(key, "packets" | "offset" | "bytes");
+                let is_number =
+                    |key: &str| matches!(key, "packets" | "streams" | "offset" | "bytes");
                 Self::Table(Box::new(Written::new(&keys, is_number)))
             }
         }

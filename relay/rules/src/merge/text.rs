@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    By, ByteOrder, DEFAULT_PACKETS, DEFAULT_WINDOW, Field, Merge, MergeProblem, PACKETS_MAX,
-    Sequence, WINDOW_MAX, WINDOW_MIN,
+    By, ByteOrder, DEFAULT_PACKETS, DEFAULT_STREAMS, DEFAULT_WINDOW, Field, Merge, MergeProblem,
+    PACKETS_MAX, STREAMS_MAX, Sequence, WINDOW_MAX, WINDOW_MIN,
 };
 use crate::setting::{ANY, Form, Options, Refusal, Setting, TextForm, Word, options, words};
 
@@ -20,6 +20,7 @@ pub struct MergeKeys {
     by: Option<ByWord>,
     window: Option<Duration>,
     packets: Option<u32>,
+    streams: Option<u32>,
     offset: Option<u16>,
     bytes: Option<u8>,
     order: Option<ByteOrder>,
@@ -66,6 +67,9 @@ options! {
     /// comes further behind is `late`.
     optional packets: Option<u32> = packets, form: Form::number(1, PACKETS_MAX as u64),
         default: "2048", remedy: "give how many are remembered, 1 to 65536";
+    /// How many SSRCs or sessions are told apart at a time. What comes of more is `streams_exceeded`.
+    optional streams: Option<u32> = streams, form: Form::number(1, STREAMS_MAX as u64),
+        default: "256", remedy: "give how many are told apart, 1 to 4096";
     /// Of `by = "sequence"`: bytes of the payload before the number. Required there.
     optional offset: Option<u16> = offset, form: Form::number(0, OFFSET_MAX as u64),
         remedy: "give the bytes of the payload before the number, 0 to 1400";
@@ -165,6 +169,7 @@ impl MergeKeys {
             by,
             window: self.window.unwrap_or(DEFAULT_WINDOW),
             packets: self.packets.map_or(DEFAULT_PACKETS, room),
+            streams: self.streams.unwrap_or(DEFAULT_STREAMS),
         }))
     }
 
@@ -208,6 +213,7 @@ impl From<&Merge> for MergeKeys {
             by: ByWord::parse(merge.by.as_str(), &ByWord::FORM).ok(),
             window: Some(merge.window).filter(|window| *window != DEFAULT_WINDOW),
             packets: Some(merge.packets).filter(|packets| *packets != DEFAULT_PACKETS),
+            streams: Some(merge.streams).filter(|streams| *streams != DEFAULT_STREAMS),
             offset: sequence.map(|sequence| sequence.number.offset),
             bytes: sequence.map(|sequence| sequence.number.bytes),
             order: order.filter(|order| *order == ByteOrder::Little),
@@ -234,8 +240,8 @@ mod tests {
         assert_eq!(read("by=rtp").unwrap(), Some(Merge::default()));
         assert_eq!(read("none").unwrap(), None);
         let merge = read(
-            "by=sequence,offset=10,bytes=4,order=little,window=450ms,packets=5000,session=2:8,\
-             count=18:2",
+            "by=sequence,offset=10,bytes=4,order=little,window=450ms,packets=5000,streams=8,\
+             session=2:8,count=18:2",
         );
         let field = |offset, bytes| Field { offset, bytes };
         let expected = Merge {
@@ -247,6 +253,7 @@ mod tests {
             }),
             window: Duration::from_millis(450),
             packets: 8_192,
+            streams: 8,
         };
         assert_eq!(merge.unwrap(), Some(expected));
         for (text, by) in [
@@ -281,7 +288,7 @@ mod tests {
             ),
             (
                 "by=rtp,widow=5ms",
-                "merge: there is no key \"widow\"; there are by, window, packets, offset, bytes, order, session, count; did you mean window?",
+                "merge: there is no key \"widow\"; there are by, window, packets, streams, offset, bytes, order, session, count; did you mean window?",
             ),
             ("by=rtp,by=mdp3", "merge: by is given twice; leave one out"),
             (
@@ -299,6 +306,10 @@ mod tests {
             (
                 "by=rtp,packets=65537",
                 "merge: packets=65537: give how many are remembered, 1 to 65536",
+            ),
+            (
+                "by=rtp,streams=0",
+                "merge: streams=0: give how many are told apart, 1 to 4096",
             ),
             (
                 "sequence",

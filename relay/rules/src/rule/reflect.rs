@@ -1,7 +1,7 @@
 //! Rules that reflect.
 
 use super::{OutputSpec, Rule, SourceChoice};
-use crate::merge::{By, DEFAULT_PACKETS, Merge};
+use crate::merge::{By, Merge};
 
 impl Rule {
     /// What of its packets passes once: of a rule that reflects, each payload. Where copies keep their
@@ -16,7 +16,7 @@ impl Rule {
                 false => By::Once,
             },
             window: reflect.window,
-            packets: DEFAULT_PACKETS,
+            ..Merge::default()
         })
     }
 

@@ -63,13 +63,13 @@ fn streams_are_counted_when_generations_begin_anew() {
     rule.newest = (0xffff - 3) << 8;
     windows.rules.write(0, &rule);
     let mut reading = Reading::default();
-    let judge = |key, ms| windows.judge((0, 0), (&rtp(500, key), 0), ms * MS);
-    assert_eq!(judge(7, 10), Verdict::First, "the last generation");
+    let judge = |number, ms| windows.judge((0, 0), (&rtp(number, 7), 0), ms * MS);
+    assert_eq!(judge(500, 10), Verdict::First, "the last generation");
     let before = read(&windows, &mut reading, 11).streams;
-    for key in [8, 9] {
-        assert_eq!(judge(key, 12), Verdict::First);
+    for (number, ms) in [(20_000, 100), (40_000, 200)] {
+        assert_eq!(judge(number, ms), Verdict::First, "it begins anew");
     }
-    assert_eq!(read(&windows, &mut reading, 13).streams, before + 2);
+    assert_eq!(read(&windows, &mut reading, 201).streams, before + 2);
 }
 
 #[test]

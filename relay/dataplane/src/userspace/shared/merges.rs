@@ -80,7 +80,7 @@ impl BlockMemory for SharedBlocks {
         Ok(())
     }
 
-    fn give_back(&mut self, blocks: Range<u32>) -> Result<(), Error> {
+    fn give_back(&self, blocks: Range<u32>) -> Result<(), Error> {
         self.clear(blocks);
         Ok(())
     }

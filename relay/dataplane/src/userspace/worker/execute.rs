@@ -453,7 +453,11 @@ pub(super) fn drop_packet(
     context.counters.rule_dropped(counts.rule, reason, packets);
     let is_by_line = matches!(
         reason,
-        DropReason::Standby | DropReason::Duplicate | DropReason::Late | DropReason::Stray
+        DropReason::Standby
+            | DropReason::Duplicate
+            | DropReason::Late
+            | DropReason::Stray
+            | DropReason::StreamsExceeded
     );
     if let (true, Some(input)) = (is_by_line, counts.input) {
         context.counters.input_dropped(input, reason, packets);

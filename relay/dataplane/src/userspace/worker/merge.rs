@@ -176,5 +176,6 @@ const fn verdict(judged: bpf::merge::Verdict) -> Verdict {
         Judged::Duplicate | Judged::Repeated => Verdict::Dropped(DropReason::Duplicate),
         Judged::Late => Verdict::Dropped(DropReason::Late),
         Judged::Stray => Verdict::Dropped(DropReason::Stray),
+        Judged::Exceeded => Verdict::Dropped(DropReason::StreamsExceeded),
     }
 }

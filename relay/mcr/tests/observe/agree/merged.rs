@@ -110,6 +110,7 @@ fn counted(stats: &Stats) -> Samples {
             ("late", line.late),
             ("stray", line.stray),
             ("still", line.still),
+            ("exceeded", line.exceeded),
             ("missed", line.missed),
         ] {
             add(&format!("{name}_packets_total"), &labels, count as f64);
@@ -132,7 +133,7 @@ fn said(rule: &RuleStats) -> Vec<String> {
         let [first, duplicate, repeated, late, stray, missed] = counts(input);
         said.push(format!(
             "{first} first, {duplicate} duplicate, {repeated} repeated, {late} late, {stray} stray, \
-             0 under one number, {missed} missed"
+             0 under one number, 0 of too many streams, {missed} missed"
         ));
     }
     for (reason, count) in &rule.dropped {

@@ -18,6 +18,7 @@ pub(in crate::alarms) struct Reading {
     pub(super) late: u64,
     pub(super) stray: u64,
     pub(super) still: u64,
+    pub(super) exceeded: u64,
     /// How many it lacks of those that the legs brought together.
     pub(super) missed: u64,
     pub(super) of: u64,
@@ -91,6 +92,21 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         remedy: ": its sender does not count; each payload passes once",
         ends: None,
         stands: Some(|_, standing| format!("brought {} under one number", packets(standing.sum))),
+    },
+    Row {
+        faults: &["more streams come by a merged leg than are told apart"],
+        metrics: &["mcr_merge_exceeded_packets_total"],
+        kind: LINE_DEGRADED,
+        condition: |leg| (leg.exceeded, Alarm::growth()),
+        begins: |leg| {
+            let packets = packets(leg.exceeded);
+            format!("brings {packets} of more streams than are told apart at a time")
+        },
+        remedy: ": raise merge.streams, or merge fewer SSRCs or sessions in one rule",
+        ends: None,
+        stands: Some(|_, standing| {
+            format!("brought {} of too many streams", packets(standing.sum))
+        }),
     },
     Row {
         faults: LAGS,

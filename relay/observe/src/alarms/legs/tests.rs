@@ -311,6 +311,19 @@ fn numbers_that_stand_still_are_told_of() {
 }
 
 #[test]
+fn more_streams_than_there_is_room_for_are_told_of() {
+    let mut bed = Bed::new("");
+    let told = bed.goes_on(10, |bed| bed.leg(RED).exceeded += 3);
+    let exceeded = format!(
+        "input {RED} brings 3 packets of more streams than are told apart at a time: raise \
+         merge.streams, or merge fewer SSRCs or sessions in one rule"
+    );
+    assert_eq!(told, [news(LINE_DEGRADED, &exceeded)]);
+    let trouble = "brought 30 packets of too many streams".to_owned();
+    assert_eq!(bed.troubles(), [(RED.to_owned(), trouble)]);
+}
+
+#[test]
 fn a_line_that_lags_half_the_window_is_told_of_before_it_is_late() {
     let mut bed = Bed::new("");
     let skew = |us: u64| move |bed: &mut Bed| bed.leg(BLUE).skew_seconds.ns = us * 1_000;
