@@ -185,6 +185,15 @@ impl DropReason {
     pub const fn is_meant(self) -> bool {
         matches!(self, Self::Standby | Self::Duplicate | Self::NotWanted)
     }
+
+    /// Says whether an input's packets are dropped for it because of what the rule's other inputs bring.
+    #[must_use]
+    pub const fn is_of_an_input(self) -> bool {
+        matches!(
+            self,
+            Self::Standby | Self::Duplicate | Self::Late | Self::Stray | Self::StreamsExceeded
+        )
+    }
 }
 
 impl fmt::Display for DropReason {

@@ -166,6 +166,53 @@ static __always_inline __u32 merge_datagram(struct ctx_buff *skb, struct cut *cu
 	return merge_count(m, p, verdict);
 }
 
+#define SUM_CHUNK 512		/* no more than bpf_csum_diff takes at once */
+
+/* A datagram on its way into a sum. */
+struct summed {
+	struct cut *cut;
+	__u32 length;	/* a multiple of four */
+	__u32 sum;
+};
+
+static long sum_chunk(__u32 i, struct summed *s)
+{
+	__u32 left = s->length - i * SUM_CHUNK;
+	__be32 *chunk = (__be32 *)(s->cut->bytes + below(i, CUT_PAYLOAD / SUM_CHUNK) * SUM_CHUNK);
+
+	if (left > SUM_CHUNK)
+		left = SUM_CHUNK;
+	s->sum = bpf_csum_diff(0, 0, chunk, left, s->sum);
+	return 0;
+}
+
+/* Says whether a datagram's UDP checksum holds, if it has one: a damaged copy shuts no good one out. One
+ * that a device is to finish has the sum of the pseudo header; others that a device found good are.
+ */
+VERIFIED_ONCE int is_intact(struct ctx_buff *skb, const struct packet *p)
+{
+	struct summed s = { .cut = cut_here() };
+	__u32 length;
+	__u64 sum;
+
+	if (!p || !s.cut || !p->udp_check)
+		return true;
+	length = p->payload + sizeof(struct udphdr);
+	sum = (__u64)be16(IPPROTO_UDP) + be16(length);
+	for (int i = 0; i < 4 && (!i || p->ipv6); i++)
+		sum += (__u64)p->source[i] + p->destination[i];
+	s.sum = fold(sum);
+	if (s.sum == p->udp_check || length >= CUT_PAYLOAD || is_found_good(skb))
+		return true;
+	if (load_bytes(skb, p->l4 & L4_MASK, s.cut->bytes, below(length - 1, CUT_PAYLOAD) + 1))
+		return true;
+	for (int i = 0; i < 3; i++)
+		*(volatile __u8 *)&s.cut->bytes[below(length, CUT_PAYLOAD) + i] = 0;
+	s.length = (length + 3) & ~3u;
+	bpf_loop((length + SUM_CHUNK - 1) / SUM_CHUNK, sum_chunk, &s, 0);
+	return fold(s.sum) == 0xffff;
+}
+
 VERIFIED_ONCE int merge_one(struct ctx_buff *skb, const struct packet *p, __u32 arbiter)
 {
 	struct cut *cut = cut_here();
@@ -312,6 +359,8 @@ static __always_inline __u32 arbitrate(struct fanout *f, __u32 input, __u32 arbi
 		return merge_fragment(f, arbiter);
 	if (unlikely(segment_size(f->skb)))
 		return merge_super(f, arbiter);
+	if (unlikely(!is_intact(f->skb, &f->p)))
+		return DROP_MALFORMED;
 	return drop_reason(merge_one(f->skb, &f->p, arbiter));
 }
 

@@ -33,6 +33,8 @@ static __always_inline __u32 ingress_of(struct ctx_buff *skb)
 #define is_for_another(skb) true
 #define pull_data(skb, length) (-1)
 #define load_bytes bpf_xdp_load_bytes
+/* What a device found of the UDP checksum is not told here. */
+#define is_found_good(skb) false
 /* No device's sum over the packet goes on with the copy. */
 #define balance(skb, sum) ((void)(sum))
 
@@ -48,6 +50,7 @@ static __always_inline __u32 ingress_of(struct ctx_buff *skb)
 #define is_for_another(skb) ((skb)->pkt_type == PACKET_OTHERHOST)
 #define pull_data(skb, length) bpf_skb_pull_data(skb, length)
 #define load_bytes bpf_skb_load_bytes
+#define is_found_good(skb) (bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
 #define balance(skb, sum) bpf_csum_update(skb, sum)
 
 #endif

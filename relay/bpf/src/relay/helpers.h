@@ -72,6 +72,8 @@ static long (*bpf_skb_vlan_pop)(struct ctx_buff *skb) = (void *)19;
 static long (*bpf_skb_load_bytes)(const struct ctx_buff *skb, __u32 offset, void *to,
 				  __u32 length) = (void *)26;
 static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
+static __s64 (*bpf_csum_diff)(const __be32 *from, __u32 from_size, const __be32 *to, __u32 to_size,
+			      __u32 seed) = (void *)28;
 static long (*bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*bpf_skb_change_tail)(struct ctx_buff *skb, __u32 length, __u64 flags) = (void *)38;
 static long (*bpf_skb_pull_data)(struct ctx_buff *skb, __u32 len) = (void *)39;
@@ -86,6 +88,7 @@ static long (*bpf_spin_lock)(struct bpf_spin_lock *lock) = (void *)93;
 static long (*bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
 static __u64 (*bpf_jiffies64)(void) = (void *)118;
 static __u64 (*bpf_ktime_get_boot_ns)(void) = (void *)125;
+static long (*bpf_csum_level)(struct ctx_buff *skb, __u64 level) = (void *)135;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*bpf_xdp_load_bytes)(const struct ctx_buff *skb, __u32 offset, void *to,
 				  __u32 length) = (void *)189;

@@ -28,6 +28,9 @@ pub(crate) fn window() -> Duration {
     wait::scaled(Duration::from_millis(400)).min(Duration::from_secs(3))
 }
 
+/// Few, that all of them come before one is over.
+pub(crate) const STREAMS: u32 = 24;
+
 /// A packet of a line, and why it does not pass.
 pub(crate) type Step = (usize, Vec<u8>, Option<DropReason>);
 
@@ -43,6 +46,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     relay.end(&["ipv6"]);
     lines_come_and_go(relay);
     what_passes_is_watched(relay);
+    a_damaged_copy_shuts_no_good_one_out(relay);
     begins_anew_after_silence(relay);
     limits_count_one_copy(relay);
     datagrams_in_fragments(relay);
@@ -214,6 +218,7 @@ fn how(by: By) -> Merge {
     Merge {
         by,
         window: window(),
+        streams: STREAMS,
         ..Merge::default()
     }
 }
@@ -364,6 +369,34 @@ fn lines_come_and_go(relay: &mut Relay<'_>) {
     let steps = [(1, rtp(8), None), (4, rtp(8), Some(Duplicate))];
     forward(relay, name, &of(&[1, 4]), &steps);
     relay.end(&[name]);
+}
+
+/// What a line damaged does not count as brought, by number and by payload; one without a checksum, or
+/// whose checksum a device is to finish, does.
+fn a_damaged_copy_shuts_no_good_one_out(relay: &mut Relay<'_>) {
+    let name = "damaged";
+    for (by, ipv6) in [(By::Rtp, false), (By::Rtp, true), (By::Payload, false)] {
+        let table = table(name, by, 2, ipv6);
+        let mut steps = Vec::new();
+        for length in [12_u16, 13, 511, 512, 1_024, 1_399] {
+            let mut payload = rtp(length);
+            payload.resize(length.into(), 7);
+            let copy = |line| Packet::from(craft(&table, line, &payload));
+            let mut damaged = copy(0);
+            *damaged.frame.last_mut().expect("it has a payload") ^= 1;
+            let partial = Packet::from(Craft {
+                checksum: CraftChecksum::Partial,
+                ..craft(&table, 1, &payload)
+            });
+            let again = Some(Duplicate);
+            let malformed = Some(DropReason::Malformed);
+            steps.extend([(damaged, malformed), (copy(1), None), (copy(0), again)]);
+            let last = if by == By::Payload { None } else { again };
+            steps.push((partial, last));
+        }
+        forward_all(relay, name, &table, &steps);
+        relay.end(&[name]);
+    }
 }
 
 /// Health is that of the merged stream, whichever line brings its packets.

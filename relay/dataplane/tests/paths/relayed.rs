@@ -26,15 +26,6 @@ use crate::case::{A, B, C, Expected, INGRESS, OPEN, Outlet, PAST, Packet, trim};
 use crate::reference::{Names, expected};
 use crate::segments::datagrams;
 
-/// Why a packet is dropped because it came by its input.
-const IS_FOR_THE_INPUT: [DropReason; 5] = [
-    DropReason::Standby,
-    DropReason::Duplicate,
-    DropReason::Late,
-    DropReason::Stray,
-    DropReason::StreamsExceeded,
-];
-
 /// A dataplane on a bed, with the table it executes.
 pub(crate) struct Relay<'a> {
     bed: &'a Bed,
@@ -425,7 +416,7 @@ fn count(counters: &mut RuleCounters, expected: &Expected) {
         let input = counters.inputs.entry(at.clone()).or_default();
         receive(&mut input.received);
         if let Verdict::Dropped(reason) = expected.verdict
-            && IS_FOR_THE_INPUT.contains(&reason)
+            && reason.is_of_an_input()
         {
             drop(&mut input.dropped, reason);
         }

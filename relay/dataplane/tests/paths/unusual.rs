@@ -3,7 +3,7 @@
 use packet::verdict::DropReason::{self, Duplicate, Stray};
 use rules::merge::{By, ByteOrder, Field, Sequence};
 
-use crate::merged::{Step, mold, of_source, rtp};
+use crate::merged::{STREAMS, Step, mold, of_source, rtp};
 
 /// Each by itself, on a rule of its own.
 pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
@@ -151,15 +151,20 @@ fn end_of_session() -> Vec<Step> {
 fn many_sources() -> Vec<Step> {
     let mut steps = Vec::new();
     for number in 1..3 {
-        for source in 0..40 {
+        for source in 0..STREAMS - 4 {
             let packet = of_source(number, 1_000 + source);
             steps.extend([(0, packet.clone(), None), (1, packet, AGAIN)]);
         }
     }
-    steps.extend((40..256).map(|source| (0, of_source(1, 1_000 + source), None)));
-    let exceeded = Some(DropReason::StreamsExceeded);
-    steps.extend((256..260).map(|source| (0, of_source(1, 1_000 + source), exceeded)));
-    steps.push((0, of_source(1, 1_255), AGAIN));
+    let more = |range: std::ops::Range<u32>, reason| {
+        range.map(move |source| (0, of_source(1, 1_000 + source), reason))
+    };
+    steps.extend(more(STREAMS - 4..STREAMS, None));
+    steps.extend(more(
+        STREAMS..STREAMS + 4,
+        Some(DropReason::StreamsExceeded),
+    ));
+    steps.extend(more(STREAMS - 1..STREAMS, AGAIN));
     steps
 }
 

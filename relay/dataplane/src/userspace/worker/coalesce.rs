@@ -312,7 +312,7 @@ impl Run {
         if !fits {
             return false;
         }
-        if !checksum_known(datagram, packet.vnet) && !checksum_holds(datagram, packet.bytes) {
+        if !is_intact(datagram, packet.vnet, packet.bytes) {
             return false;
         }
         self.checksum_known = self.checksum_known || self.first_checksum_holds(entries, source);
@@ -361,6 +361,12 @@ fn may_coalesce(datagram: &Datagram) -> bool {
         && datagram.udp_checksum != 0
         && usize::from(datagram.udp_length) > udp::HEADER
         && headers + usize::from(datagram.udp_length) == datagram.ip_length
+}
+
+/// Says whether the UDP checksum of a whole datagram holds, or has been judged or is left to a device.
+#[inline]
+pub(super) fn is_intact(datagram: &Datagram, vnet: VnetHeader, packet: &[u8]) -> bool {
+    checksum_known(datagram, vnet) || checksum_holds(datagram, packet)
 }
 
 #[inline]

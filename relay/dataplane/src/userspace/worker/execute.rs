@@ -152,7 +152,8 @@ impl ActiveTable {
                 let clock = &mut counts.clock;
                 return self.execute_segments(sender, context, taken, (watches, samples, clock));
             }
-            line.verdict((&datagram, bytes), (fragments, read.name), context)
+            let whole = (&datagram, packet.vnet, bytes);
+            line.verdict(whole, (fragments, read.name), context)
         } else {
             Verdict::Forwarded
         };
@@ -451,15 +452,7 @@ pub(super) fn drop_packet(
 ) {
     counts.received(context.counters, context.passed(packets, bytes));
     context.counters.rule_dropped(counts.rule, reason, packets);
-    let is_by_line = matches!(
-        reason,
-        DropReason::Standby
-            | DropReason::Duplicate
-            | DropReason::Late
-            | DropReason::Stray
-            | DropReason::StreamsExceeded
-    );
-    if let (true, Some(input)) = (is_by_line, counts.input) {
+    if let (true, Some(input)) = (reason.is_of_an_input(), counts.input) {
         context.counters.input_dropped(input, reason, packets);
     }
 }

@@ -11,6 +11,9 @@ use packet::fragment::FragmentKey;
 use packet::memory::Memory;
 use packet::verdict::{DropReason, Verdict};
 
+use sys::packet_socket::VnetHeader;
+
+use super::coalesce::is_intact;
 use super::context::Context;
 use crate::userspace::shared::messages::MergeLeg;
 
@@ -35,11 +38,15 @@ impl MergeLeg {
     #[inline]
     pub(super) fn verdict(
         self,
-        (datagram, bytes): (&Datagram, &[u8]),
+        (datagram, vnet, bytes): (&Datagram, VnetHeader, &[u8]),
         fates: Fates<'_>,
         context: Context<'_>,
     ) -> Verdict {
         if datagram.part == Part::Whole {
+            // A damaged copy shuts no good one out.
+            if !is_intact(datagram, vnet, bytes) {
+                return Verdict::Dropped(DropReason::Malformed);
+            }
             return verdict(self.judge((datagram, payload(datagram, bytes)), context));
         }
         self.fate((datagram, bytes), fates, context)
