@@ -152,10 +152,10 @@ pub(super) async fn transact(
     change(changing, Order::Change(ChangeRequest::Change(transaction))).await
 }
 
-/// How [`IfMatch`] stands in the document.
+/// How `If-Match` stands in the document.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "only described here; IfMatch reads it")]
+#[expect(dead_code, reason = "only described here; the extractor reads it")]
 pub(super) struct IfMatchHeader {
     /// The ETag of `/v1/rules` that the change was made for, or `*`: where the rules are of another
     /// generation by now, the change is refused as `conflict`.
@@ -164,7 +164,7 @@ pub(super) struct IfMatchHeader {
     if_match: Option<String>,
 }
 
-/// How [`message`] stands in the document.
+/// How `X-MCR-Message` stands in the document.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only described here; message reads it")]

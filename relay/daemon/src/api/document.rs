@@ -26,9 +26,13 @@ pub(super) fn least(role: Option<Role>, mut router: Routes) -> Routes {
         );
         operation.security = Some(match role {
             None => Vec::new(),
-            Some(_) => ["token", "certificate"]
-                .map(|by| SecurityRequirement::new(by, [""; 0]))
-                .into(),
+            // By TLS one of them; the control socket and `--listen` ask for none.
+            Some(_) => {
+                let asked =
+                    ["token", "certificate"].map(|by| SecurityRequirement::new(by, [""; 0]));
+                let none = SecurityRequirement::default();
+                asked.into_iter().chain([none]).collect()
+            }
         });
         for status in ["401", "403"].into_iter().filter(|_| role.is_some()) {
             let reply = Content::new(Some(Ref::from_schema_name("ErrorReply")));
@@ -82,7 +86,7 @@ pub(super) fn described(router: Routes) -> (Router<Arc<Service>>, OpenApi) {
         .title("MCR control API")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
-            "The multicast relay's daemon, over its Unix socket, and by TLS where [api] says so.",
+            "The multicast relay's daemon, over its Unix socket, and by TLS, with credentials, where [api] says so.",
         ))
         .build();
     let (router, routes) = router.split_for_parts();
