@@ -252,6 +252,8 @@ fn a_group_ends_when_its_last_receiver_has_left(path: &str) {
             rule.outputs[0].members == Some(2)
         })
         .unwrap();
+    // Who listens is known before the output follows.
+    daemon.wait_for("tv", "it is wanted", wants(1)).unwrap();
     let [first, second] = sinks;
     drop(first);
     daemon
