@@ -2,19 +2,19 @@
 //! Nothing is sent, counted or booked.
 
 use compile::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit,
-    Route, RouteKey, Table, Ttl,
+    Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit, Route,
+    RouteKey, Table, Ttl,
 };
 use packet::limit::Limit;
 use packet::parse::{Link, Meta};
 use packet::reference as plain;
 use packet::rewrite::TtlChange;
-use packet::verdict::DropReason;
 use rules::net::Ifindex;
 
 use crate::Dataplane;
 use crate::clock::Clock;
 use crate::control::{Control, Memory};
+use crate::down::drop_reason;
 use crate::limits::{self, Limiter};
 use crate::owners::name::{Kind, Name};
 
@@ -170,15 +170,7 @@ fn plain_output(output: &Output) -> plain::Output {
             limit: output.limit.map(plain_limit),
             ..plain_egress(egress)
         }),
-        OutputState::Down(reason) => plain::Output::Down(match reason {
-            DownReason::InterfaceMissing => DropReason::InterfaceMissing,
-            DownReason::InterfaceDown => DropReason::InterfaceDown,
-            DownReason::NoAddress => DropReason::NoAddress,
-            DownReason::NoRoute => DropReason::NoRoute,
-            DownReason::NoNeighbour => DropReason::NoNeighbour,
-            DownReason::NotWanted => DropReason::NotWanted,
-            DownReason::IpsecPolicy => DropReason::IpsecPolicy,
-        }),
+        OutputState::Down(reason) => plain::Output::Down(drop_reason(*reason)),
     }
 }
 

@@ -9,6 +9,7 @@ mod at_xdp;
 mod clock;
 mod control;
 pub mod counters;
+mod down;
 mod error;
 pub mod explain;
 mod failover;

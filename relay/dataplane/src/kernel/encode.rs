@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use bpf::layout;
 use compile::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Ttl,
+    Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Ttl,
 };
-use packet::verdict::DropReason;
 use rules::net::{Mac, Prefix, low_bits};
 
+use crate::down::drop_reason;
 use crate::error::Error;
 use crate::kernel::key::{Key, RangeRoute};
 
@@ -208,17 +208,5 @@ fn put_address(field: &mut [u8; 16], address: IpAddr) {
     match address {
         IpAddr::V4(address) => field[..4].copy_from_slice(&address.octets()),
         IpAddr::V6(address) => *field = address.octets(),
-    }
-}
-
-fn drop_reason(reason: DownReason) -> DropReason {
-    match reason {
-        DownReason::InterfaceMissing => DropReason::InterfaceMissing,
-        DownReason::InterfaceDown => DropReason::InterfaceDown,
-        DownReason::NoAddress => DropReason::NoAddress,
-        DownReason::NoRoute => DropReason::NoRoute,
-        DownReason::NoNeighbour => DropReason::NoNeighbour,
-        DownReason::NotWanted => DropReason::NotWanted,
-        DownReason::IpsecPolicy => DropReason::IpsecPolicy,
     }
 }

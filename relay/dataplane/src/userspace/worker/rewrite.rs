@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bpf::layout::{Failover, Limit};
-use compile::table::{DownReason, Egress, LinkHeader, Output, OutputState, RouteKey, Ttl};
+use compile::table::{Egress, LinkHeader, Output, OutputState, RouteKey, Ttl};
 use packet::datagram::Datagram;
 use packet::ethernet;
 use packet::rewrite::{LinkChange, Rewrite, TtlChange};
@@ -17,6 +17,7 @@ use sys::uring::{Head, To};
 
 use super::health::Subject;
 use crate::counters::Traffic;
+use crate::down::drop_reason;
 use crate::limits;
 use crate::userspace::shared::askers::{Asker, Place};
 use crate::userspace::shared::counters::SharedCounters;
@@ -233,18 +234,6 @@ fn range(key: &RouteKey, egress: &Egress) -> Option<Range> {
         from: (key.groups, key.ports),
         group_mac: matches!(egress.link, LinkHeader::Group { .. }),
     })
-}
-
-const fn drop_reason(reason: DownReason) -> DropReason {
-    match reason {
-        DownReason::InterfaceMissing => DropReason::InterfaceMissing,
-        DownReason::InterfaceDown => DropReason::InterfaceDown,
-        DownReason::NoAddress => DropReason::NoAddress,
-        DownReason::NoRoute => DropReason::NoRoute,
-        DownReason::NoNeighbour => DropReason::NoNeighbour,
-        DownReason::NotWanted => DropReason::NotWanted,
-        DownReason::IpsecPolicy => DropReason::IpsecPolicy,
-    }
 }
 
 impl Sending {
