@@ -14,10 +14,6 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Tab
 
 use super::{Config, ConfigError, ConfigErrors, ConfigFile, Settings, StaticJoin, VERSION};
 
-/// What the daemon permits beyond the ordinary is left to the daemon.
-const POLICY: Policy = Policy {
-    allow_link_local: Some(true),
-};
 /// Length of a line from which on a list of outputs takes a line for each.
 const LINE: usize = 80;
 
@@ -87,7 +83,7 @@ fn read(files: &[ConfigFile]) -> Result<(Vec<ConfigFile>, Config), ConfigErrors>
     if let Some(main) = texts.first_mut().filter(|main| main.text.is_empty()) {
         main.text = format!("version = {VERSION}\n");
     }
-    let before = Config::load(&texts, POLICY)?;
+    let before = Config::load(&texts, Policy::PERMISSIVE)?;
     Ok((texts, before))
 }
 
@@ -139,7 +135,7 @@ fn check(
     changes: &[(String, Option<RuleDocument>)],
     settings: &Settings,
 ) -> Result<(), ConfigErrors> {
-    let now = Config::load(files, POLICY)?;
+    let now = Config::load(files, Policy::PERMISSIVE)?;
     let refuse = |what: &str| {
         let main = files.first().map(|file| file.name.clone());
         let message = format!("{what}: cannot be written back; write it by hand");

@@ -183,9 +183,8 @@ fn earlier(
         mut settings,
         ..
     } = config;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut told = Vec::new();
-    if let Some(join) = joins::remaining(&settings.join, now.map_or(0, |now| now.as_secs())) {
+    if let Some(join) = joins::remaining(&settings.join) {
         let ended = settings.join.iter().filter(|then| !join.contains(then));
         told.extend(ended.map(|then| format!("join {then}: its time is over; it is left alone")));
         settings.join = join;

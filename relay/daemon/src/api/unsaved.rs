@@ -89,9 +89,7 @@ impl Unsaved {
 
 fn read(main: &Path) -> Answer<Config> {
     // What runs was permitted.
-    let policy = Policy {
-        allow_link_local: Some(true),
-    };
+    let policy = Policy::PERMISSIVE;
     match main.exists() {
         false => Ok(Config::default()),
         true => config_files::read(Some(main), policy)

@@ -108,9 +108,7 @@ impl Core {
 /// The rules of this host alone: those of a fleet are not its own.
 pub(crate) fn local(rules: &RuleSet) -> RuleSet {
     // What runs is permitted, whatever it is.
-    let policy = Policy {
-        allow_link_local: Some(true),
-    };
+    let policy = Policy::PERMISSIVE;
     let fleet = rules.iter().filter(|rule| rule.share.is_some());
     let fleet: Vec<String> = fleet.map(|rule| rule.name.clone()).collect();
     match fleet.is_empty() {

@@ -22,8 +22,9 @@ pub(super) fn changed(settings: &Settings, change: &Transaction) -> Result<Setti
     Ok(settings)
 }
 
-/// What is left of `joins` at `now`, in seconds since the epoch, where some of them are over.
-pub(crate) fn remaining(joins: &[StaticJoin], now: u64) -> Option<Vec<StaticJoin>> {
+/// What is left of `joins` now, where some of them are over.
+pub(crate) fn remaining(joins: &[StaticJoin]) -> Option<Vec<StaticJoin>> {
+    let now = sys::clock::realtime_ns() / 1_000_000_000;
     let is_over = |join: &&StaticJoin| join.is_over(now);
     joins.iter().find(is_over)?;
     let remaining = joins.iter().filter(|join| !is_over(join));

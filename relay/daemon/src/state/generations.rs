@@ -138,9 +138,7 @@ impl Generations {
             text: self.text(number)?,
         };
         // What ran was permitted.
-        let policy = Policy {
-            allow_link_local: Some(true),
-        };
+        let policy = Policy::PERMISSIVE;
         Config::load(&[file], policy).map_err(io::Error::other)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use api::reply::{Change, Event, Via};
 use compile::host::Host;
@@ -117,10 +117,8 @@ impl Supervisor {
 
     /// Leaves what was joined for a time that is over.
     pub(super) async fn end_joins(&mut self) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.map_or(0, |now| now.as_secs());
         let settings = self.core.settings();
-        let Some(join) = joins::remaining(&settings.join, now) else {
+        let Some(join) = joins::remaining(&settings.join) else {
             return;
         };
         let settings = Settings {

@@ -1,6 +1,6 @@
 //! Changes that undo themselves unless somebody confirms them.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use api::reply::{By, Change, Outcome, Via};
 use compile::diff::TableDiff;
@@ -17,11 +17,6 @@ use crate::config_files;
 use crate::core::{Refused, Step, compare, joins, local};
 use crate::state::pending::Pending;
 use crate::state::running::Running;
-
-/// What ran was permitted.
-pub(super) const PERMITTED: Policy = Policy {
-    allow_link_local: Some(true),
-};
 
 /// How long after an undoing that failed the next is tried.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -120,7 +115,7 @@ impl Supervisor {
             news = block_in_place(|| self.append(&record));
             if pending.save {
                 let settings = pending.before.settings.clone().unwrap_or_default();
-                let before = RuleSet::from_documents(&pending.before.rules, PERMITTED);
+                let before = RuleSet::from_documents(&pending.before.rules, Policy::PERMISSIVE);
                 let after = (&local(self.core.rules()), &**self.core.settings());
                 let changed = before.map(|before| compare((&before, &settings), after));
                 let why = changed.map_or(None, |changed| self.save_changed(&changed, author));
@@ -239,12 +234,10 @@ impl Supervisor {
     /// What ran before a change, with what the fleet has now and without joins that ended meanwhile.
     fn rules_before(&self, pending: &Pending) -> Result<Config, Refused> {
         let mut settings = pending.before.settings.clone().unwrap_or_default();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.map_or(0, |now| now.as_secs());
-        if let Some(join) = joins::remaining(&settings.join, now) {
+        if let Some(join) = joins::remaining(&settings.join) {
             settings.join = join;
         }
-        let rules = RuleSet::from_documents(&pending.before.rules, PERMITTED)?;
+        let rules = RuleSet::from_documents(&pending.before.rules, Policy::PERMISSIVE)?;
         self.core.keeping_fleet(Config::of(rules, settings))
     }
 

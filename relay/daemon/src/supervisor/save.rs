@@ -3,10 +3,10 @@
 use api::reply::Change;
 use config::{Config, rewrite, rewrite_all};
 use rules::document::RuleDocument;
+use rules::ruleset::Policy;
 use tokio::task::block_in_place;
 
 use super::Supervisor;
-use super::confirm::PERMITTED;
 use crate::api::refusal::{Code, Refusal};
 use crate::author::Author;
 use crate::config_files;
@@ -73,7 +73,7 @@ impl Supervisor {
                 configuration.replace(|files| {
                     if author.is_elsewhere {
                         // Files that make no sense were refused: what has no settings is empty.
-                        let own = Config::load(files, PERMITTED).unwrap_or_default();
+                        let own = Config::load(files, Policy::PERMISSIVE).unwrap_or_default();
                         settings.keep_own(&own.settings);
                     }
                     rewrite_all(files, &rules, &settings)

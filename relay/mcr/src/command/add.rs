@@ -279,9 +279,7 @@ fn reflecting(mut args: Args) -> Result<RuleDocument, Failure> {
 /// Finds what is wrong with the rule by itself: that is the command line's fault. What the daemon
 /// permits beyond the ordinary is left to the daemon, and loops are, which it refuses of any rules.
 pub(super) fn check(document: &RuleDocument) -> Result<(), Failure> {
-    let policy = Policy {
-        allow_link_local: Some(true),
-    };
+    let policy = Policy::PERMISSIVE;
     let checked = RuleSet::from_documents(std::slice::from_ref(document), policy);
     let Err(mut problems) = checked else {
         return Ok(());

@@ -97,9 +97,7 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure
 
 fn read(file: &Path) -> Result<Config, Failure> {
     // Whether link-local inputs are permitted is the daemon's to say.
-    let policy = Policy {
-        allow_link_local: Some(true),
-    };
+    let policy = Policy::PERMISSIVE;
     configuration::read(file, policy)
 }
 

@@ -116,9 +116,7 @@ fn rules(global: &Global, interfaces: &[Interface]) -> Result<RuleSet, Failure> 
         );
         return Err(Failure::new(Status::Unavailable, message));
     }
-    let policy = Policy {
-        allow_link_local: Some(true),
-    };
+    let policy = Policy::PERMISSIVE;
     RuleSet::from_documents(&documents, policy)
         .map_err(|problems| Failure::new(Status::Refused, problems))
 }

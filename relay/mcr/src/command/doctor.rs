@@ -136,9 +136,7 @@ fn listened(mut rules: Rules, args: &Args, global: &Global) -> Result<Rules, Fai
 }
 
 fn of_file(file: &Path) -> Result<Rules, Failure> {
-    let policy = Policy {
-        allow_link_local: Some(true),
-    };
+    let policy = Policy::PERMISSIVE;
     let config = configuration::read(file, policy)?;
     Ok(Rules {
         choices: config.settings.path_choices(PathChoice::Auto),
@@ -157,9 +155,7 @@ fn of_daemon(global: &Global) -> Result<Rules, Failure> {
         settings,
         ..
     } = control.rules()?;
-    let policy = Policy {
-        allow_link_local: Some(true),
-    };
+    let policy = Policy::PERMISSIVE;
     let set = RuleSet::from_documents(&documents, policy)
         .map_err(|problems| Failure::new(Status::Refused, problems))?;
     Ok(Rules {

@@ -23,6 +23,13 @@ pub struct Policy {
     pub allow_link_local: Option<bool>,
 }
 
+impl Policy {
+    /// Everything: for rules that run already, and where it is for the daemon to say.
+    pub const PERMISSIVE: Self = Self {
+        allow_link_local: Some(true),
+    };
+}
+
 /// What is wrong with the rules at `places`, alone and with any other of the set: everything, where
 /// these are all of its rules in their order; at least something, where there is something and the
 /// others are valid together.
