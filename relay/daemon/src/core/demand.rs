@@ -83,6 +83,13 @@ impl Core {
         )
     }
 
+    /// Whether rules, settings and host stay as they are: such a step follows who listens, many times a second.
+    pub(crate) fn only_listening_differs(&self, step: &Step) -> bool {
+        Arc::ptr_eq(&step.rules, &self.rules)
+            && Arc::ptr_eq(&step.settings, &self.settings)
+            && Arc::ptr_eq(&step.host, &self.host)
+    }
+
     /// The interfaces that outputs on demand lead to.
     pub(crate) fn demanded_links(&self) -> Links {
         let mut links = Links::default();

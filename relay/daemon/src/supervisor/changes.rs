@@ -336,8 +336,10 @@ impl Supervisor {
         if self.waiting().is_some() {
             self.counters_held.append(&mut gone);
         }
-        self.prepare_hooks(step.rules_and_settings().1, step.host())
-            .await?;
+        if !self.core.only_listening_differs(step) {
+            self.prepare_hooks(step.rules_and_settings().1, step.host())
+                .await?;
+        }
         self.dataplane.apply(diff, gone).await?;
         self.hooks = self.dataplane.hooks().await?;
         // The first route of the userspace path has started workers.
