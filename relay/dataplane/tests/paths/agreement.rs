@@ -38,6 +38,8 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     let _socket = bed::bind(BOUND_PORT);
     let every = relay.gets_super_packets();
     let possible = |packet: &Packet| every || is_single(packet);
+    let at_xdp = relay.is_at_xdp();
+    let tables = tables().prop_map(move |table| if at_xdp { narrowed(table) } else { table });
     let relay = RefCell::new(relay);
     let config = Config {
         cases: u32::try_from(count.div_ceil(PACKETS_PER_TABLE * STEPS.div_ceil(2)))
@@ -49,7 +51,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     };
     let memory = RefCell::new(Memory::default());
     let tried = Cell::new(0);
-    let strategy = vec((tables(), picks(), rows()), 1..=STEPS);
+    let strategy = vec((tables, picks(), rows()), 1..=STEPS);
     let result = TestRunner::new(config).run(&strategy, |steps| {
         let mut before = Table::default();
         for (number, (table, picks, packets)) in steps.into_iter().enumerate() {
@@ -105,6 +107,14 @@ fn picks() -> impl Strategy<Value = [Pick; RULES]> {
 fn rows() -> impl Strategy<Value = Vec<Packet>> {
     let rows = vec(repeated(), 1..=2 * PACKETS_PER_TABLE - 1);
     rows.prop_map(|rows| rows.concat())
+}
+
+/// Gives every other rule one output at most: what the hook at XDP takes is seldom else.
+fn narrowed(mut table: Table) -> Table {
+    for (number, route) in table.routes.values_mut().enumerate() {
+        route.outputs.truncate(if number % 2 == 0 { 1 } else { 4 });
+    }
+    table
 }
 
 /// A table that has some rules of `old` and some of `new`, and what else `new` has.

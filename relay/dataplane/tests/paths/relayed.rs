@@ -114,6 +114,11 @@ impl<'a> Relay<'a> {
         self.dataplane.taken_at_xdp().values().sum()
     }
 
+    /// Says whether they come as drivers hand them over.
+    pub(crate) const fn is_at_xdp(&self) -> bool {
+        self.at_xdp
+    }
+
     fn send(&self, packet: &Packet) {
         let meta = &packet.meta;
         let is_plain = meta.checksum == ChecksumState::Complete && !meta.vlan;
@@ -450,7 +455,9 @@ fn count(counters: &mut RuleCounters, expected: &Expected) {
 }
 
 /// What has grown between two readings; the sentinel's rule does not count.
-fn growth(before: &Counters, after: &Counters) -> BTreeMap<String, RuleCounters> {
+/// What the counters of packets grew by; what was found in them, and how long they stayed, a worker writes
+/// a moment later.
+pub(crate) fn growth(before: &Counters, after: &Counters) -> BTreeMap<String, RuleCounters> {
     let none = RuleCounters::default();
     let rules = after.rules.iter().filter(|(rule, _)| *rule != "sentinel");
     let grown = rules.map(|(rule, after)| {
