@@ -114,7 +114,7 @@ impl Load {
         let mut counter = to.0.command(binary::mcr()?);
         counter.args(["receive", "--json", "--method", "bpf", "-n", &streams]);
         counter.arg(endpoint(plan.output, to.1));
-        let counter = start_receiver(to.0, counter, 1)?;
+        let counter = start_receiver(counter)?;
         let links: Vec<_> = links
             .iter()
             .map(|(namespace, name)| ((*namespace).clone(), (*name).to_owned()))
@@ -243,22 +243,16 @@ fn dropped(links: &[(Namespace, String)]) -> Result<u64> {
         .sum()
 }
 
-/// Starts `mcr receive` and returns once it has so many sockets.
+/// Starts `mcr receive` and returns once it has joined everything.
 ///
 /// # Errors
 /// When it does not start, or not in time.
-pub fn start_receiver(namespace: &Namespace, command: Command, count: usize) -> Result<Process> {
-    let before = sockets(namespace);
+pub fn start_receiver(command: Command) -> Result<Process> {
     let receiver = Process::start(command)?;
-    let joined = || sockets(namespace) >= before + count;
+    let joined = || receiver.stderr().contains("receiving on");
     wait::until_within(PATIENCE, "mcr receive has joined", joined)
         .with_context(|| receiver.stderr())?;
     Ok(receiver)
-}
-
-fn sockets(namespace: &Namespace) -> usize {
-    let table = namespace.read_proc_net("udp").unwrap_or_default();
-    table.lines().skip(1).count()
 }
 
 fn report<T: for<'a> Deserialize<'a>>(process: Process) -> Result<T> {

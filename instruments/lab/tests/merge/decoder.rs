@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use lab::binary;
 use lab::capture::{Capture, Captured};
 use lab::daemon::Options;
-use lab::process;
+use lab::process::{self, Process};
+use lab::{binary, wait};
 
 use super::runs::{Bed, GROUPS, rule};
 
@@ -84,7 +84,12 @@ fn ffmpeg_decodes_what_two_lossy_lines_bring(path: &str) {
         .args(["-c", "copy", "-frames:v"])
         .arg(PICTURES.to_string())
         .arg(&recorded);
-    let recorder = lab::load::start_receiver(&bed.chain.sink, record, 1).unwrap();
+    let recorder = Process::start(record).unwrap();
+    wait::until("FFmpeg has joined", || {
+        let joined = bed.chain.sink.read_proc_net("igmp");
+        joined.is_ok_and(|table| table.contains("01010AEF"))
+    })
+    .unwrap();
     let mut send = bed.chain.sender.command(binary::mcr().unwrap());
     send.arg("send").arg("--replay").arg(film.file());
     for (group, faults) in GROUPS.iter().zip(FAULTS) {

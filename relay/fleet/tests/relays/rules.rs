@@ -158,7 +158,7 @@ async fn what_makes_no_sense_is_refused_by_name_and_changes_nothing() {
         eventually(name, refused).await;
         assert!(a.host.refuses(name), "{name}");
     }
-    assert!(a.host.refuses("settings"));
+    eventually("settings", || a.host.refuses("settings")).await;
     assert_eq!(a.session(), session);
     assert!(each_at_one(&[&a], 3));
     assert!(a.host.never_shut());

@@ -22,23 +22,20 @@ pub(super) fn start(bed: &Bed, relay: &Relay, shape: Shape) -> Result<Option<Pro
     let (sink, link) = &bed.sinks[0];
     let mut command = sink.command(binary::mcr()?);
     command.args(["receive", "--json"]);
-    let mut endpoints = 0;
     for stream in plan.numbers() {
         if relay.keeps_groups() {
             let at = plan.input(stream);
             let links = { &bed.sinks }.iter().map(|(_, link)| link);
             for link in links {
                 command.arg(at.on(link));
-                endpoints += 1;
             }
             continue;
         }
         for at in plan.outputs(stream) {
             command.arg(at.on(link));
-            endpoints += 1;
         }
     }
-    start_receiver(sink, command, endpoints).map(Some)
+    start_receiver(command).map(Some)
 }
 
 /// Ends `mcr receive` and puts its account into the trial.
