@@ -6,6 +6,7 @@ use lab::accounting;
 use lab::bed::{Bed, INPUT, OUTPUT, RULE};
 use lab::daemon::{Daemon, Options};
 use lab::link;
+use lab::process::Process;
 use lab::topology::Chain;
 use lab::wait;
 use nix::sys::signal::Signal;
@@ -141,4 +142,90 @@ fn another_program_at_xdp_stays_and_tc_serves() {
     first.relay(50, 100).unwrap();
     assert_counted(&first.daemon, 50);
     assert_eq!(taken(&first.daemon), 50);
+}
+
+/// Starts a capture in the relay's namespace and waits until it listens, and what it listens to is at tc.
+fn capture(bed: &Bed, arguments: &[&str], words: &str) -> Process {
+    let sockets = || {
+        bed.chain
+            .relay
+            .read_proc_net("packet")
+            .unwrap()
+            .lines()
+            .count()
+    };
+    let before = sockets();
+    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+    command
+        .args(arguments)
+        .arg("--socket")
+        .arg(bed.daemon.socket());
+    let capture = Process::start(command).unwrap();
+    wait_for_reason(&bed.daemon, words);
+    wait::until("the capture listens", || sockets() > before).unwrap();
+    capture
+}
+
+#[test]
+fn captures_see_what_xdp_would_take_and_hand_over() {
+    let bed = bed(chain());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tap.pcapng");
+    let file = file.to_str().unwrap();
+    let captures: [(&[&str], &str); 4] = [
+        (
+            &["tap", RULE, "--write", file, "--count", "100"],
+            "mcr captures on veth1",
+        ),
+        (
+            &[
+                "tap", RULE, "--output", "1", "--write", file, "--count", "50",
+            ],
+            "mcr captures on veth2",
+        ),
+        (
+            &["discover", "veth1", "--duration", "20", "--json"],
+            "mcr captures on veth1",
+        ),
+        (
+            &["discover", "veth2", "--duration", "20", "--json"],
+            "mcr captures on veth2",
+        ),
+    ];
+    for (round, (arguments, words)) in (0..).zip(captures) {
+        wait::until("XDP serves", || is_at_xdp(&bed.daemon)).unwrap();
+        bed.relay(50, 100).unwrap();
+        let capture = capture(&bed, arguments, words);
+        if arguments[0] == "tap" {
+            wait::until("the capture begins", || {
+                std::fs::metadata(file).is_ok_and(|file| file.len() > 0)
+            })
+            .unwrap();
+        }
+        bed.relay(50, 100).unwrap();
+        let finished = match arguments[0] {
+            "tap" => capture.wait(wait::PATIENCE).unwrap(),
+            _ => capture.stop(Signal::SIGINT).unwrap(),
+        };
+        assert!(finished.status.success(), "{finished:?}");
+        assert_eq!(
+            finished.stdout.contains("239.1."),
+            arguments[..2] == ["discover", "veth1"],
+            "{finished:?}"
+        );
+        assert!(!finished.stderr.contains("XDP"), "{finished:?}");
+        std::fs::remove_file(file).ok();
+        assert_eq!(taken(&bed.daemon), 50 * (round + 1));
+    }
+    wait::until("XDP serves again", || is_at_xdp(&bed.daemon)).unwrap();
+    assert_counted(&bed.daemon, 400);
+}
+
+#[test]
+fn the_doctor_knows_the_relays_own_program_at_xdp() {
+    let bed = bed(chain());
+    assert!(is_at_xdp(&bed.daemon));
+    let found = bed.daemon.client(&["doctor", "--listen", "0"]).unwrap();
+    assert!(!found.stdout.is_empty(), "{found:?}");
+    assert!(!found.stdout.contains("XDP program"), "{found:?}");
 }

@@ -12,7 +12,7 @@ use rtnetlink::packet_route::address::{
 };
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoPortKind, InfoVlan, LinkAttribute,
-    LinkFlags, LinkInfo, LinkLayerType, LinkMessage, Prop, VlanFlags,
+    LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, Prop, VlanFlags,
 };
 use rules::net::{Ifindex, Mac, Prefix};
 use rules::printable::printable;
@@ -29,6 +29,28 @@ pub struct Link {
     pub interface: Interface,
     /// All that netlink tells of it.
     pub message: LinkMessage,
+}
+
+impl Link {
+    /// The number of the XDP program that is attached.
+    #[must_use]
+    pub fn xdp(&self) -> Option<u32> {
+        let parts = self
+            .message
+            .attributes
+            .iter()
+            .filter_map(|attribute| match attribute {
+                LinkAttribute::Xdp(parts) => Some(parts),
+                _ => None,
+            });
+        parts.flatten().find_map(|part| match part {
+            LinkXdp::ProgId(id)
+            | LinkXdp::DrvProgId(id)
+            | LinkXdp::SkbProgId(id)
+            | LinkXdp::HwProgId(id) => Some(*id),
+            _ => None,
+        })
+    }
 }
 
 /// Reads all links with their addresses.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
 use rtnetlink::Handle;
-use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkXdp, XdpAttached};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
 use rtnetlink::packet_route::tc::{TcAttribute, TcMessage};
 use rules::net::Ifindex;
 
@@ -16,7 +16,9 @@ use super::links::Link;
 pub(super) async fn read(handle: &Handle, links: &[Link]) -> BTreeMap<Ifindex, Vec<String>> {
     let mut users: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
     for link in links {
-        if has_xdp(link) {
+        let xdp = link.xdp();
+        if xdp.is_some_and(|id| !bpf::attached::program(id).is_ok_and(|program| program.is_relay()))
+        {
             let own = users.entry(link.interface.index).or_default();
             own.push("an XDP program".to_owned());
         }
@@ -45,20 +47,6 @@ pub async fn ingress_qdiscs(handle: &Handle) -> Vec<Ifindex> {
     ingress
         .map(|message| Ifindex(message.header.index as u32))
         .collect()
-}
-
-fn has_xdp(link: &Link) -> bool {
-    let parts = link
-        .message
-        .attributes
-        .iter()
-        .filter_map(|attribute| match attribute {
-            LinkAttribute::Xdp(parts) => Some(parts),
-            _ => None,
-        });
-    parts
-        .flatten()
-        .any(|part| matches!(part, LinkXdp::Attached(attached) if *attached != XdpAttached::None))
 }
 
 /// The device that a link stands upon, in this namespace. A veth names its peer there.

@@ -9,7 +9,7 @@ use compile::hook::Hooks;
 use compile::host::{Host, Interface};
 use config::{InterfaceSettings, Xdp};
 use rules::net::Ifindex;
-use sys::netdev;
+use sys::{capture_sign, netdev};
 
 /// Drivers that `auto` uses XDP on, once tests proved it of them: none yet.
 const PROVEN: [&str; 0] = [];
@@ -17,8 +17,14 @@ const PROVEN: [&str; 0] = [];
 const STRIPS_TAGS: &str = "rx-vlan-hw-parse";
 /// Protocols of packet sockets that see what rules take (linux/if_ether.h): all, IPv4, IPv6.
 const LISTENS: [&str; 3] = ["0003", "0800", "86DD"];
-/// What a capture of `mcr` says of itself, its interface's index and its process behind it.
-const CAPTURE: &str = "@mcr/capture/";
+
+/// Whose packet sockets see nothing of what XDP takes or hands over.
+struct Listeners {
+    /// Interfaces that `mcr` captures at.
+    captured: BTreeSet<u32>,
+    /// The kernel's list of packet sockets.
+    sockets: String,
+}
 
 /// Judges all interfaces: `default` holds for those that the settings do not name.
 #[must_use]
@@ -30,27 +36,40 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
     let links = host.interfaces.values();
     let asked = links.filter(|link| choice(link) != Xdp::Off && link.mac.is_some());
     let inputs = asked.map(|link| (link.index, input(link, choice(link), host)));
-    let inputs: BTreeMap<Ifindex, Result<(), String>> = inputs.collect();
-    let is_any = inputs.values().any(Result::is_ok);
-    let features = is_any.then(netdev::xdp_features);
+    let mut inputs: BTreeMap<Ifindex, Result<(), String>> = inputs.collect();
+    // Most hosts ask for nothing, and are looked at every second.
+    if !inputs.values().any(Result::is_ok) {
+        return Hooks {
+            inputs,
+            ..Hooks::default()
+        };
+    }
+    let listeners = Listeners::read();
+    for (index, verdict) in &mut inputs {
+        if let (Ok(()), Some(link)) = (&verdict, host.interfaces.get(index)) {
+            *verdict = listeners.allow(link, choice(link));
+        }
+    }
+    let features = netdev::xdp_features();
     let output = |link: &Interface| {
         let verdict = match &features {
-            None => return None,
-            Some(Err(error)) => Err(format!(
+            Err(error) => Err(format!(
                 "the kernel does not say which devices take what XDP hands over ({error}; Linux 6.3)"
             )),
-            Some(Ok(known)) => match known.get(&link.index.0) {
-                Some(features) if features & netdev::TAKES_FRAMES != 0 => Ok(()),
+            Ok(known) => match known.get(&link.index.0) {
+                Some(features) if features & netdev::TAKES_FRAMES != 0 => {
+                    listeners.allow_leaving(link)
+                }
                 _ => Err(format!(
                     "{} takes nothing that XDP hands over: its driver cannot, or has too few queues",
                     link.name
                 )),
             },
         };
-        Some((link.index, verdict))
+        (link.index, verdict)
     };
     Hooks {
-        outputs: host.interfaces.values().filter_map(output).collect(),
+        outputs: host.interfaces.values().map(output).collect(),
         inputs,
     }
 }
@@ -78,17 +97,6 @@ fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), String> {
              `ethtool -K {name} rxvlan off`"
         ));
     }
-    if captured().contains(&link.index.0) {
-        return Err(format!(
-            "mcr captures on {name}, and would see nothing of what XDP takes"
-        ));
-    }
-    if choice == Xdp::Auto && is_listened_to(link.index) {
-        return Err(format!(
-            "a packet socket listens on {name}, and would see nothing of what XDP takes; xdp = \"on\" in \
-             [interface.{name}] takes them all the same"
-        ));
-    }
     Ok(())
 }
 
@@ -97,23 +105,75 @@ fn is_proven(name: &str) -> bool {
     !PROVEN.is_empty() && driver().is_some_and(|driver| PROVEN.contains(&driver.as_str()))
 }
 
-/// The interfaces that `mcr` captures on, whichever process of the network namespace does.
-fn captured() -> BTreeSet<u32> {
-    let sockets = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
-    let names = sockets.lines().filter_map(|line| line.split_once(CAPTURE));
-    names
-        .filter_map(|(_, rest)| rest.split('/').next()?.parse().ok())
-        .collect()
+impl Listeners {
+    fn read() -> Self {
+        Self {
+            captured: capture_sign::captured(),
+            sockets: fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default(),
+        }
+    }
+
+    fn allow(&self, link: &Interface, choice: Xdp) -> Result<(), String> {
+        let name = &link.name;
+        if self.captured.contains(&link.index.0) {
+            return Err(format!(
+                "mcr captures on {name}, and would see nothing of what XDP takes"
+            ));
+        }
+        if choice == Xdp::Auto && self.is_listened_to(link.index) {
+            return Err(format!(
+                "a packet socket listens on {name}, and would see nothing of what XDP takes; xdp = \"on\" in \
+                 [interface.{name}] takes them all the same"
+            ));
+        }
+        Ok(())
+    }
+
+    fn allow_leaving(&self, link: &Interface) -> Result<(), String> {
+        match self.captured.contains(&link.index.0) {
+            false => Ok(()),
+            true => Err(format!(
+                "mcr captures on {}, and would see nothing of what XDP hands over",
+                link.name
+            )),
+        }
+    }
+
+    /// Says whether a packet socket sees what comes by an interface.
+    fn is_listened_to(&self, index: Ifindex) -> bool {
+        // sk RefCnt Type Proto Iface R Rmem User Inode
+        self.sockets.lines().skip(1).any(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            let at = |column: usize| columns.get(column).copied().unwrap_or_default();
+            let is_here = at(4) == "0" || at(4) == index.0.to_string();
+            LISTENS.contains(&at(3)) && is_here && at(5) == "1"
+        })
+    }
 }
 
-/// Says whether a packet socket sees what comes by an interface.
-fn is_listened_to(index: Ifindex) -> bool {
-    // sk RefCnt Type Proto Iface R Rmem User Inode
-    let sockets = fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
-    sockets.lines().skip(1).any(|line| {
-        let columns: Vec<&str> = line.split_whitespace().collect();
-        let at = |column: usize| columns.get(column).copied().unwrap_or_default();
-        let is_here = at(4) == "0" || at(4) == index.0.to_string();
-        LISTENS.contains(&at(3)) && is_here && at(5) == "1"
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_leaves_to_tc_what_a_packet_socket_listens_to() {
+        let line = |protocol, interface, runs| {
+            format!(
+                "0000000012345678 3      3    {protocol}   {interface}     {runs} 0      0      4711\n"
+            )
+        };
+        let sees = |line: String| {
+            let listeners = Listeners {
+                captured: BTreeSet::new(),
+                sockets: format!("sk RefCnt Type Proto  Iface R Rmem   User   Inode\n{line}"),
+            };
+            listeners.is_listened_to(Ifindex(7))
+        };
+        for protocol in LISTENS {
+            assert!(sees(line(protocol, 7, 1)) && sees(line(protocol, 0, 1)));
+            assert!(!sees(line(protocol, 8, 1)) && !sees(line(protocol, 7, 0)));
+        }
+        // ARP, and one that receives nothing.
+        assert!(!sees(line("0806", 7, 1)) && !sees(line("0000", 7, 1)));
+    }
 }

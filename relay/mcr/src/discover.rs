@@ -11,7 +11,7 @@ use rules::net::{Ports, Prefix};
 use rules::ruleset::RuleSet;
 use rules::wildcard;
 
-pub(crate) use interface::{Interface, interfaces};
+pub(crate) use interface::{Interface, at_xdp, interfaces};
 pub(crate) use joined::Joined;
 pub(crate) use listener::Listener;
 pub(crate) use stream::{Key, LIMIT, Stream};

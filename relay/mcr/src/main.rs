@@ -1,5 +1,6 @@
 //! `mcr`: reads the command line, runs one subcommand, turns its outcome into an exit status.
 
+mod capture;
 mod cli;
 mod command;
 mod completion;

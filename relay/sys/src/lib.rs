@@ -2,6 +2,7 @@
 
 pub mod abort_on_panic;
 pub mod capability;
+pub mod capture_sign;
 pub mod clock;
 pub mod descriptor;
 pub mod ethtool;

@@ -1,10 +1,14 @@
 //! Which programs are attached at an interface's ingress, whoever attached them.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use aya::programs::{SchedClassifier, TcAttachType};
+use aya_obj::generated::bpf_cmd;
 
 use super::program::NAMES;
+use super::xdp;
+use crate::syscall;
 
 /// A program that is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +25,23 @@ impl Attached {
     pub fn is_relay(&self) -> bool {
         NAMES.contains(&self.name.as_str())
     }
+
+    /// Says whether it takes packets at XDP.
+    #[must_use]
+    pub fn relays_at_xdp(&self) -> bool {
+        self.name == xdp::RELAY
+    }
+}
+
+/// The program that the kernel has under a number.
+///
+/// # Errors
+///
+/// The kernel's: ENOENT if there is none, EPERM without CAP_SYS_ADMIN.
+pub fn program(id: u32) -> io::Result<Attached> {
+    let program = syscall::open_by_id(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id)?;
+    let (name, _) = syscall::program_maps(program.as_fd())?;
+    Ok(Attached { id, name })
 }
 
 /// Lists the programs at the tcx ingress of an interface of the calling thread's network

@@ -91,6 +91,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         let clear = if is_live { CLEAR } else { "" };
         render::text(&format!("{clear}{}", report.text()))?;
     }
+    for name in &listener.at_xdp {
+        eprintln!(
+            "mcr discover: {name}: what the kernel path takes at XDP is not heard; a daemon that runs leaves it to tc"
+        );
+    }
     for (name, missed) in listener.missed().filter(|(_, missed)| *missed > 0) {
         let missed = render::number::things(missed, "packet");
         eprintln!("mcr discover: {name}: {missed} came too fast; its rates are too low");

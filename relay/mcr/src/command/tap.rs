@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use api::query::StatsQuery;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sys::sniffer::Direction;
 
+use crate::capture;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
@@ -69,7 +71,6 @@ pub(crate) struct Args {
 /// A capture that goes on.
 struct Capture<'a> {
     args: &'a Args,
-    follower: Follower,
     filter: Option<Filter>,
     /// In the order of their interface blocks.
     sockets: Vec<CaptureSocket>,
@@ -99,7 +100,6 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let mut capture = Capture {
         file: file.map_err(|error| cannot_write(args, error))?,
         args,
-        follower: Follower::start(control, args.name.clone(), args.output),
         filter,
         sockets: Vec::new(),
         missing: Vec::new(),
@@ -109,8 +109,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     // Before it is seen to capture: who interrupts it then wants a whole file.
     let ended = Arc::new(AtomicBool::new(false));
     super::traffic_run::stop_on_signals(&ended)?;
-    capture.capture_at(first, true)?;
-    let outcome = capture.go_on(&ended);
+    capture.capture_at(first, Some(&control))?;
+    let follower = Follower::start(control, args.name.clone(), args.output);
+    let outcome = capture.go_on(&follower, &ended);
     capture.finish()?;
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -140,15 +141,15 @@ fn cannot_write(args: &Args, error: io::Error) -> Failure {
 
 impl Capture<'_> {
     /// Captures until there is enough, until a signal comes or the rule is removed.
-    fn go_on(&mut self, ended: &AtomicBool) -> Result<(), Failure> {
+    fn go_on(&mut self, follower: &Follower, ended: &AtomicBool) -> Result<(), Failure> {
         let start = Instant::now();
         while self.left > 0 && !ended.load(Ordering::Relaxed) {
             let limit = self.args.duration;
             if limit.is_some_and(|limit| start.elapsed() >= limit) {
                 break;
             }
-            match self.follower.next() {
-                Some(RuleState::Present(points)) => self.capture_at(points, false)?,
+            match follower.next() {
+                Some(RuleState::Present(points)) => self.capture_at(points, None)?,
                 Some(RuleState::Removed) => {
                     self.take_all()?;
                     let message =
@@ -207,8 +208,13 @@ impl Capture<'_> {
         let _ = poll(&mut fds, PollTimeout::from(TURN_MS));
     }
 
-    /// Captures at these points, no others. Where it cannot, that is an error only in the beginning.
-    fn capture_at(&mut self, mut points: CapturePoints, begins: bool) -> Result<(), Failure> {
+    /// Captures at these points, no others. Where it cannot, that is an error only in the beginning, when a
+    /// `daemon` is waited for, too.
+    fn capture_at(
+        &mut self,
+        mut points: CapturePoints,
+        daemon: Option<&Control>,
+    ) -> Result<(), Failure> {
         for socket in &mut self.sockets {
             if !points.present.contains(&socket.point) {
                 socket.close();
@@ -220,7 +226,7 @@ impl Capture<'_> {
             }
             let snaplen = self.args.snaplen;
             let socket = match CaptureSocket::open(point, snaplen) {
-                Err(failure) if !begins => {
+                Err(failure) if daemon.is_none() => {
                     points.missing.push(failure.to_string());
                     continue;
                 }
@@ -239,7 +245,34 @@ impl Capture<'_> {
             }
         }
         self.missing = points.missing;
+        if let Some(daemon) = daemon {
+            self.wait_for_tc(daemon)?;
+        }
         self.flush()
+    }
+
+    /// Waits until no packets of the rule are taken at XDP.
+    fn wait_for_tc(&self, daemon: &Control) -> Result<(), Failure> {
+        let name = &self.args.name;
+        let query = StatsQuery {
+            filter: name.clone(),
+            ..StatsQuery::default()
+        };
+        let is_at_tc = capture::wait_for_tc(|| {
+            let stats = daemon.selected_stats(&query)?;
+            let mut rules = stats.rules.iter().filter(|rule| rule.name == *name);
+            Ok(!rules.any(|rule| {
+                rule.inputs
+                    .iter()
+                    .any(|input| input.hook.as_deref() == Some("xdp"))
+            }))
+        })?;
+        if !is_at_tc {
+            eprintln!(
+                "mcr tap: packets of {name:?} are still taken at XDP, where they are not seen"
+            );
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), Failure> {

@@ -56,7 +56,19 @@ pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure>
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-fn read() -> Result<Vec<Interface>, Failure> {
+/// Those of the interfaces whose packets the kernel path takes at XDP, where packet sockets see nothing.
+pub(crate) fn at_xdp(interfaces: &[Interface]) -> Vec<String> {
+    let is_taken = |link: &host::Link| {
+        let index = link.interface.index.0;
+        let program = link.xdp().map(bpf::attached::program);
+        program.is_some_and(|program| program.is_ok_and(|program| program.relays_at_xdp()))
+            && interfaces.iter().any(|interface| interface.index == index)
+    };
+    let links = links().unwrap_or_default().into_iter().filter(is_taken);
+    links.map(|link| link.interface.name).collect()
+}
+
+fn links() -> Result<Vec<host::Link>, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         let message = format!("cannot read the interfaces: {error}");
         Failure::new(Status::Unavailable, message)
@@ -64,7 +76,11 @@ fn read() -> Result<Vec<Interface>, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| unreadable(&error))?;
     let links = runtime.block_on(async { host::read_links(&host::connect()?).await });
-    let links = links.map_err(|error| unreadable(&error))?;
+    links.map_err(|error| unreadable(&error))
+}
+
+fn read() -> Result<Vec<Interface>, Failure> {
+    let links = links()?;
     let mut vlans: BTreeMap<u32, BTreeMap<u16, String>> = BTreeMap::new();
     for link in &links {
         if let Some((parent, vlan)) = vlan_of(&link.message) {

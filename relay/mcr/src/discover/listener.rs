@@ -10,10 +10,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use packet::content::Guess;
 use packet::parse::Link;
+use sys::capture_sign::CaptureSign;
 use sys::sniffer::Sniffer;
 
 use super::interface::Interface;
 use super::stream::Streams;
+use crate::capture;
 use crate::failure::{Failure, Status};
 
 /// Bytes of each packet: its headers, and of its payload what tells what it carries.
@@ -31,20 +33,35 @@ pub(crate) struct Listener {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) streams: Streams,
     sockets: Vec<Sniffer>,
+    /// What XDP takes there is not heard: no daemon leaves it to tc.
+    pub(crate) at_xdp: Vec<String>,
+    _signs: Vec<CaptureSign>,
     missed: Vec<u64>,
     buffer: Vec<u8>,
     since: Instant,
 }
 
 impl Listener {
-    /// Begins to listen.
+    /// Begins to listen, once what XDP takes is left to tc.
     pub(crate) fn open(interfaces: Vec<Interface>) -> Result<Self, Failure> {
+        let show = |interface: &Interface| {
+            let sign = CaptureSign::show(interface.index);
+            sign.map_err(|error| cannot_listen(interface, &error))
+        };
+        let signs = interfaces.iter().map(show).collect::<Result<_, _>>()?;
+        let mut at_xdp = Vec::new();
+        capture::wait_for_tc(|| {
+            at_xdp = super::at_xdp(&interfaces);
+            Ok(at_xdp.is_empty())
+        })?;
         let open = |interface: &Interface| {
             let socket = Sniffer::multicast(interface.index, SNAP_LENGTH as u32, BUFFER);
             socket.map_err(|error| cannot_listen(interface, &error))
         };
         Ok(Self {
             sockets: interfaces.iter().map(open).collect::<Result<_, _>>()?,
+            at_xdp,
+            _signs: signs,
             missed: vec![0; interfaces.len()],
             interfaces,
             streams: Streams::default(),

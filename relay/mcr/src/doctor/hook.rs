@@ -16,8 +16,22 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 
 fn xdp(link: &Link) -> Option<Finding> {
     let (id, name) = (link.xdp?, &link.name);
+    let program = bpf::attached::program(id).ok();
+    if program
+        .as_ref()
+        .is_some_and(bpf::attached::Attached::is_relay)
+    {
+        return None;
+    }
+    let program = program.map(|program| program.name).unwrap_or_default();
+    let program = match program.as_str() {
+        "" => format!("XDP program {id}"),
+        "xdp_dispatcher" => format!("libxdp's dispatcher ({id})"),
+        "xsk_def_prog" => format!("AF_XDP's program ({id})"),
+        name => format!("XDP program {name} ({id})"),
+    };
     let evidence = format!(
-        "XDP program {id} sees packets before MCR does; what it drops or redirects is never relayed"
+        "{program} sees packets before MCR does; what it drops or redirects is never relayed"
     );
     let finding = Finding::new(Severity::Harms, name, evidence);
     Some(finding.remedy(format!(

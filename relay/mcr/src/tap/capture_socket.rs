@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use packet::ethernet;
+use sys::capture_sign::CaptureSign;
 use sys::sniffer::{Direction, Sniffed, Sniffer};
 
 use super::capture_point::CapturePoint;
@@ -20,7 +21,7 @@ const BUFFER: usize = 16 << 20;
 pub(crate) struct CaptureSocket {
     pub(crate) point: CapturePoint,
     /// None when the rule does not have the point any more.
-    sniffer: Option<Sniffer>,
+    sniffer: Option<(Sniffer, CaptureSign)>,
     ethernet: bool,
     pub(crate) taken: u64,
     pub(crate) dropped: u64,
@@ -49,10 +50,12 @@ impl CaptureSocket {
             BUFFER,
         );
         let sniffer = sniffer.map_err(|error| cannot_capture(&point, &error))?;
+        let sign = CaptureSign::show(point.index);
+        let sign = sign.map_err(|error| cannot_capture(&point, &error))?;
         Ok(Self {
             ethernet: sniffer.is_ethernet(),
             point,
-            sniffer: Some(sniffer),
+            sniffer: Some((sniffer, sign)),
             taken: 0,
             dropped: 0,
         })
@@ -65,12 +68,12 @@ impl CaptureSocket {
 
     /// Where to wait for packets, while it captures.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.sniffer.as_ref().map(AsFd::as_fd)
+        self.sniffer.as_ref().map(|(sniffer, _)| sniffer.as_fd())
     }
 
     /// Takes the next packet, if there is one.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<Option<Sniffed>, Failure> {
-        let Some(sniffer) = &self.sniffer else {
+        let Some((sniffer, _)) = &self.sniffer else {
             return Ok(None);
         };
         match sniffer.receive(buffer) {
@@ -107,7 +110,7 @@ impl CaptureSocket {
 
     /// Ends the capture; what it was too slow for is known then.
     pub(crate) fn close(&mut self) {
-        let Some(sniffer) = self.sniffer.take() else {
+        let Some((sniffer, _)) = self.sniffer.take() else {
             return;
         };
         if let Ok(counted) = sniffer.statistics() {

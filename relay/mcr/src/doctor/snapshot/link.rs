@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use rtnetlink::packet_route::link::{
     BridgeQuerierState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
-    LinkXdp, XdpAttached,
 };
 
 /// A link.
@@ -53,12 +52,12 @@ impl From<&host::Link> for Link {
             alternatives: read.interface.alternatives.clone(),
             mtu: read.interface.mtu,
             up: header.flags.contains(LinkFlags::Up),
+            xdp: read.xdp(),
             ..Self::default()
         };
         for attribute in &read.message.attributes {
             match attribute {
                 LinkAttribute::Controller(master) => link.master = Some(*master),
-                LinkAttribute::Xdp(parts) => link.xdp = xdp(parts),
                 LinkAttribute::LinkInfo(infos) => {
                     infos.iter().for_each(|info| note(&mut link, info));
                 }
@@ -107,18 +106,4 @@ fn querier(part: &BridgeQuerierState) -> Option<IpAddr> {
         BridgeQuerierState::Ipv6Address(address) => Some((*address).into()),
         _ => None,
     }
-}
-
-fn xdp(parts: &[LinkXdp]) -> Option<u32> {
-    let none = |part: &LinkXdp| matches!(part, LinkXdp::Attached(XdpAttached::None));
-    if parts.iter().any(none) {
-        return None;
-    }
-    parts.iter().find_map(|part| match part {
-        LinkXdp::ProgId(id)
-        | LinkXdp::DrvProgId(id)
-        | LinkXdp::SkbProgId(id)
-        | LinkXdp::HwProgId(id) => Some(*id),
-        _ => None,
-    })
 }
