@@ -22,5 +22,6 @@ mod selection;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod socket;
+mod status;
 pub(crate) mod unsaved;
 mod web;

@@ -35,7 +35,7 @@ use tokio::task::block_in_place;
 use tokio::time::{sleep, sleep_until};
 
 use crate::api::refusal::{Code, Refusal};
-use crate::api::remote::Remote;
+use crate::api::remote::state::Remote;
 use crate::author::Author;
 use crate::config_files;
 use crate::core::Core;

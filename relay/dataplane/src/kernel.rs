@@ -12,6 +12,7 @@ mod groups;
 mod health;
 mod hook;
 mod key;
+mod lanes;
 mod legs;
 mod links;
 mod memory;
@@ -52,7 +53,7 @@ use crate::limits::{self, Limiter};
 use crate::options::Options;
 use crate::ticks::Ticks;
 
-pub(crate) use read::{Lanes, flows, read as read_counters, read_arrived};
+pub(crate) use read::{KernelReading, flows, read as read_counters, read_arrived};
 pub use rivals::Rival;
 pub(crate) use rivals::rivals;
 

@@ -4,7 +4,7 @@
 use crate::Dataplane;
 use crate::counters::Counters;
 use crate::error::Error;
-use crate::kernel::{self, Kernel, Lanes};
+use crate::kernel::{self, Kernel, KernelReading};
 use crate::owners::known::Progress;
 use crate::userspace::Userspace;
 
@@ -16,16 +16,6 @@ pub struct Reading<T> {
     kernel_part: fn(&Kernel, &mut KernelReading, &mut T) -> Result<bool, Error>,
     userspace: Progress,
     userspace_part: fn(&Userspace, &mut Progress, &mut T) -> bool,
-}
-
-/// How far the kernel path has been read.
-#[derive(Debug, Default)]
-pub(crate) struct KernelReading {
-    /// What was read of its maps, counters from the first on.
-    pub(crate) lanes: Lanes,
-    /// Whether that is all.
-    pub(crate) is_whole: bool,
-    pub(crate) rules: Progress,
 }
 
 impl Reading<Counters> {

@@ -6,7 +6,7 @@
 mod bounds;
 mod drops;
 mod legs;
-mod pauses;
+pub(crate) mod pauses;
 mod quality;
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::sign::Sign;
-use super::{device, verified, xdp};
+use super::{device, verified};
 use crate::Error;
 use crate::layout::Word;
 use crate::maps::{Capacity, Maps};
@@ -18,8 +18,12 @@ pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), 
 const ETHERNET: &str = "relay";
 /// The one for those without.
 const BARE: &str = "relay_bare";
+/// The one that relays at XDP.
+pub(super) const RELAY: &str = "relay_xdp";
+/// The one there that passes everything on.
+pub(super) const PASS: &str = "pass_xdp";
 /// All of them.
-pub(super) const NAMES: [&str; 4] = [ETHERNET, BARE, xdp::RELAY, xdp::PASS];
+pub(super) const NAMES: [&str; 4] = [ETHERNET, BARE, RELAY, PASS];
 
 /// The program, loaded, with its maps.
 #[derive(Debug)]

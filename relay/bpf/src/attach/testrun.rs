@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use aya_obj::generated::bpf_cmd;
 
-use super::xdp::{OBJECT, PASS, RELAY, TRACEPOINTS};
+use super::program::{PASS, RELAY};
+use super::xdp::{OBJECT, TRACEPOINTS};
 use crate::Error;
 use crate::maps::{Capacity, Maps};
 use crate::object::{Object, cpus};

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use super::claim::failed;
 use super::pin::{Pins, remove_file};
-use super::program::Program;
+use super::program::{PASS, Program, RELAY};
 use crate::map::HashMap;
 use crate::maps::Maps;
 use crate::object::{Object, cpus};
@@ -24,10 +24,6 @@ use crate::{Error, syscall};
 pub(super) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/hook.bpf.o"));
 
-/// The program that relays.
-pub(super) const RELAY: &str = "relay_xdp";
-/// The one that passes everything on.
-pub(super) const PASS: &str = "pass_xdp";
 /// The tracepoints, which the programs there are named after.
 pub(super) const TRACEPOINTS: [&str; 2] = ["xdp_devmap_xmit", "xdp_redirect_err"];
 /// Bytes of `struct handed` in hook.bpf.c.

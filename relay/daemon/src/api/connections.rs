@@ -12,7 +12,7 @@ use api::reply::By;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::remote;
+use super::remote::peer::Peer as Visitor;
 use super::room::{Client, Whose};
 use crate::author;
 
@@ -38,7 +38,7 @@ struct State {
     /// Who that is, once somebody wanted to know.
     by: OnceLock<By>,
     /// Who came by TLS.
-    visitor: OnceLock<Arc<remote::Peer>>,
+    visitor: OnceLock<Arc<Visitor>>,
 }
 
 impl Connection {
@@ -63,11 +63,11 @@ impl Connection {
     }
 
     /// Remembers who is at the other end, which is known once.
-    pub(super) fn meet(&self, visitor: Arc<remote::Peer>) {
+    pub(super) fn meet(&self, visitor: Arc<Visitor>) {
         let _ = self.0.visitor.set(visitor);
     }
 
-    pub(super) fn visitor(&self) -> Option<&Arc<remote::Peer>> {
+    pub(super) fn visitor(&self) -> Option<&Arc<Visitor>> {
         self.0.visitor.get()
     }
 

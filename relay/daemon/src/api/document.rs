@@ -8,10 +8,13 @@ use config::Role;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::remote::admission::Roles;
-use super::routes::Routes;
 use super::service::Service;
+
+/// Routes and what the document says of them.
+pub(super) type Routes = OpenApiRouter<Arc<Service>>;
 
 /// Under which name the document has a route's least role.
 const ROLE: &str = "x-mcr-role";

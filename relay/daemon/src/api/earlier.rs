@@ -1,18 +1,17 @@
-//! What was changed by whom, and back to rules of before.
+//! What was changed by whom, what of it the configuration does not say, and back to rules of before.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
-use api::reply::{Change, ChangeRecord, ErrorReply, PendingChange};
+use api::reply::{Change, ChangeRecord, ErrorReply};
 use api::request::{Rollback, RuleList};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use config::Config;
-use observe::view::{self, View};
+use observe::view::View;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -108,7 +107,33 @@ pub(super) async fn rollback(
     Ok(Tagged(generation, changed))
 }
 
+/// What runs and the configuration does not say, as what it would take there.
+#[utoipa::path(get, path = "/v1/unsaved", tag = "rules",
+    responses((status = 200, body = Change), (status = 422, body = ErrorReply)))]
+pub(super) async fn unsaved(State(service): State<Arc<Service>>) -> Answer<Json<Change>> {
+    service
+        .unsaved()
+        .await
+        .map(|change| Json(Change::clone(&change)))
+}
+
+/// Writes all that runs into the configuration, whose comments and order stay, where the daemon may.
+#[utoipa::path(post, path = "/v1/save", tag = "rules", params(MessageHeader),
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 503, body = ErrorReply)))]
+pub(super) async fn save(changing: Changing) -> Answer<Tagged<Change>> {
+    change(changing, Order::Save).await
+}
+
 impl Service {
+    /// What runs and the configuration does not say.
+    pub(super) async fn unsaved(&self) -> Answer<Arc<Change>> {
+        let (view, unsaved) = (self.view(), Arc::clone(&self.unsaved));
+        let main = self.identity.config.clone();
+        let looked = tokio::task::spawn_blocking(move || unsaved.look(&main, &view)).await;
+        looked.map_err(|error| Refusal::new(Code::Internal, error))?
+    }
+
     /// The rule sets that people made last, as each was made.
     pub(super) async fn kept(&self) -> Answer<Vec<ChangeRecord>> {
         let generations = self.generations.clone();
@@ -205,32 +230,4 @@ fn earlier(
         settings: Some(settings),
     };
     Ok((list, told))
-}
-
-/// What is wrong with the daemon itself.
-pub(super) fn trouble(view: &View) -> Option<String> {
-    let undone = view.pending.as_ref().filter(|pending| pending.undone);
-    let undone = undone.map(|pending| {
-        format!(
-            "nobody confirmed the change to generation {} by {}: the rules before it run, not those \
-             of the configuration; change its files and reload, or mcr confirm",
-            pending.generation, pending.by
-        )
-    });
-    undone.or_else(|| view.unsaved.as_deref().map(str::to_owned))
-}
-
-pub(super) fn pending(pending: &view::Pending) -> Option<PendingChange> {
-    let left_ns = pending
-        .deadline_ns
-        .saturating_sub(sys::clock::boottime_ns());
-    let left = Duration::from_nanos(left_ns);
-    let until = (SystemTime::now() + left).duration_since(SystemTime::UNIX_EPOCH);
-    (!pending.undone).then(|| PendingChange {
-        generation: pending.generation,
-        by: pending.by.clone(),
-        message: pending.message.clone(),
-        until: until.map_or(0, |until| until.as_secs()),
-        seconds: left.as_secs_f64().ceil() as u64,
-    })
 }

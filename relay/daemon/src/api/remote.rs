@@ -5,22 +5,18 @@
 pub(super) mod admission;
 mod door;
 mod failures;
-mod peer;
+pub(super) mod peer;
+pub(crate) mod state;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use api::reply::{ApiClientStatus, ApiStatus, State};
 use axum::Router;
-use config::ApiSettings;
-use observe::events::{Events, event, kind};
+use observe::events::Events;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -30,8 +26,8 @@ use super::server::{self, pause, serve_connection};
 use super::service::Service;
 use crate::abort_on_panic::{self, AbortOnPanic};
 use door::Door;
-use failures::Failures;
-pub(super) use peer::Peer;
+use peer::Peer;
+use state::Remote;
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -39,138 +35,6 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const TURN: Duration = Duration::from_secs(1);
 /// How often a connection sees whether its client still is one: an end comes within a second.
 const DOUBT: Duration = Duration::from_millis(400);
-/// How long before its end a certificate or a token is told of.
-const SOON: u64 = 14 * 86_400;
-
-/// What is known of clients of other hosts, by whoever asks.
-#[derive(Debug, Default)]
-pub(crate) struct Remote {
-    settings: watch::Sender<Arc<ApiSettings>>,
-    known: Mutex<Known>,
-    failures: Failures,
-    /// Requests and handshakes that were refused.
-    refused: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    /// Whether the listener has done what the settings say, or failed to.
-    has_begun: bool,
-    /// Why the listener does not do what it should.
-    trouble: Option<String>,
-    /// When the listener's certificate ends.
-    expires: Option<u64>,
-    /// What ends soon and was told of, and when it ends.
-    expiring: BTreeMap<String, u64>,
-    /// When a client was last served, and where it was.
-    used: BTreeMap<String, (u64, IpAddr)>,
-}
-
-impl Remote {
-    /// Goes by other settings from now on.
-    pub(crate) fn set(&self, settings: ApiSettings) {
-        self.settings.send_replace(Arc::new(settings));
-    }
-
-    fn settings(&self) -> Arc<ApiSettings> {
-        Arc::clone(&self.settings.borrow())
-    }
-
-    /// How the listener does, where there is to be one.
-    pub(super) fn status(&self) -> Option<ApiStatus> {
-        let settings = self.settings();
-        let known = self.known();
-        let beginning = || "it begins to listen".to_owned();
-        let reason = known.trouble.clone();
-        let reason = reason.or_else(|| (!known.has_begun).then(beginning));
-        Some(ApiStatus {
-            listen: settings.listen?.to_string(),
-            state: match reason {
-                None => State::Up,
-                Some(_) => State::Degraded,
-            },
-            reason,
-            clients: settings.client.len(),
-            certificate_expires: known.expires,
-            expiring: known.expiring.keys().cloned().collect(),
-            refused: self.refused.load(Ordering::Relaxed),
-        })
-    }
-
-    /// The clients, without what they show.
-    pub(super) fn clients(&self) -> Vec<ApiClientStatus> {
-        let settings = self.settings();
-        let known = self.known();
-        let clients = settings.client.iter().map(|client| {
-            let used = known.used.get(&client.name);
-            ApiClientStatus {
-                name: client.name.clone(),
-                role: client.role.to_string(),
-                by: match client.token {
-                    Some(_) => "token",
-                    None => "certificate",
-                }
-                .to_owned(),
-                from: client.from.clone(),
-                expires: client.expires(),
-                last_used: used.map(|used| used.0),
-                last_from: used.map(|used| used.1.to_string()),
-            }
-        });
-        clients.collect()
-    }
-
-    /// Says of the listener that all is well, or what is not; told where it is news.
-    fn tell(&self, trouble: Option<String>, events: &Events) {
-        let is_wanted = self.settings().listen.is_some();
-        let mut known = self.known();
-        let had_begun = std::mem::replace(&mut known.has_begun, is_wanted);
-        let before = std::mem::replace(&mut known.trouble, trouble.clone());
-        drop(known);
-        if !is_wanted || had_begun && before == trouble {
-            return;
-        }
-        events.publish(match trouble {
-            Some(why) => event(kind::API_DEGRADED, "api", why),
-            None => event(
-                kind::API_UP,
-                "api",
-                "clients of other hosts are served".to_owned(),
-            ),
-        });
-    }
-
-    /// Tells of certificates and tokens that end soon, once each.
-    fn tell_expiring(&self, certificate: Option<u64>, events: &Events) {
-        let settings = self.settings();
-        let own = certificate.map(|ends| ("the certificate of [api]".to_owned(), ends));
-        let clients = settings
-            .client
-            .iter()
-            .filter_map(|client| Some((format!("client {}", client.name), client.expires()?)));
-        let now = now();
-        let soon = { own.into_iter().chain(clients) }.filter(|(_, ends)| *ends < now + SOON);
-        let soon: BTreeMap<String, u64> = soon.collect();
-        let mut known = self.known();
-        known.expires = certificate;
-        let before = std::mem::replace(&mut known.expiring, soon.clone());
-        drop(known);
-        for (what, ends) in soon
-            .iter()
-            .filter(|(what, ends)| before.get(*what) != Some(ends))
-        {
-            let message = match ends.checked_sub(now) {
-                Some(left) => format!("{what} ends in {} days; renew it", left / 86_400),
-                None => format!("{what} has ended; renew it, or take it out"),
-            };
-            events.publish(event(kind::EXPIRES_SOON, "api", message));
-        }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Serves clients of other hosts from when the settings first say where, for as long as the process
 /// lives.
@@ -315,22 +179,4 @@ impl Visit {
     fn note(&self, why: &str) {
         self.remote.note_refusal(self.from.ip(), why, &self.events);
     }
-}
-
-impl Remote {
-    /// Counts a refusal; tells of the first of an address, the tenth, the hundredth. Says how long the
-    /// answer is to wait.
-    fn note_refusal(&self, from: IpAddr, why: &str, events: &Events) -> Duration {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        let (times, delay) = self.failures.note(from);
-        if 10_u64.checked_pow(times.ilog10()) == Some(times) {
-            let message = format!("{from} was refused ({times} times of late): {why}");
-            events.publish(event(kind::API_REFUSED, "api", message));
-        }
-        delay
-    }
-}
-
-fn now() -> u64 {
-    sys::clock::realtime_ns() / 1_000_000_000
 }

@@ -35,7 +35,7 @@ use super::changing::{
     transact,
 };
 use super::connections::Connection;
-use super::document::{described, least, least_roles};
+use super::document::{Routes, described, least, least_roles};
 use super::earlier;
 use super::event_stream;
 use super::explain;
@@ -46,13 +46,9 @@ use super::refusal::{Answer, Code, Refusal};
 use super::remote::admission::{Gate, admit};
 use super::selection;
 use super::service::Service;
-use super::unsaved;
 use super::web;
 use crate::core::Request as ChangeRequest;
 use crate::supervisor::command::Order;
-
-/// Routes and what the document says of them.
-pub(super) type Routes = OpenApiRouter<Arc<Service>>;
 
 /// How long a request may take from its head to its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -104,7 +100,7 @@ fn reading() -> Routes {
         .routes(routes!(interfaces))
         .routes(routes!(log))
         .routes(routes!(earlier::changes))
-        .routes(routes!(unsaved::unsaved))
+        .routes(routes!(earlier::unsaved))
         .routes(routes!(earlier::generations))
         .routes(routes!(event_stream::events))
         .routes(routes!(fleet::status))
@@ -130,7 +126,7 @@ fn changing() -> Routes {
         .routes(routes!(transaction))
         .routes(routes!(reload))
         .routes(routes!(earlier::rollback))
-        .routes(routes!(unsaved::save))
+        .routes(routes!(earlier::save))
         .routes(routes!(set_log))
         .routes(routes!(fleet::apply))
         .routes(routes!(fleet::move_to))

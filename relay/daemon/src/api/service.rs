@@ -6,10 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::query::RulesQuery;
-use api::reply::{
-    Change, FeatureStatus, FlowStats, InterfaceStatus, JoinStatus, ListenerStats, Log, Part,
-    PathStatus, RulePart, State, Status, TunnelStatus,
-};
+use api::reply::{Change, FlowStats, InterfaceStatus, ListenerStats, Log, Part, RulePart};
 use api::request::{ActiveInput, RuleList};
 use igmp::listeners::Listeners;
 use observe::chunks::Chunks;
@@ -18,15 +15,15 @@ use observe::stats::metrics::{self, Format, Scrape};
 use observe::stats::process::Process;
 use observe::stats::writing::Streamed;
 use observe::stats::{self, Identity, Readings, Sampler};
-use observe::view::{InputState, RuleState, View};
+use observe::view::{RuleState, View};
 
-use compile::host::{Host, Interface};
+use compile::host::Interface;
 use compile::placement::Support;
 use compile::table::Table;
-use config::{Settings, StaticJoin, Tunnel};
+use config::Settings;
 use dataplane::counters::Counters;
 use dataplane::explain::Explained;
-use dataplane::features::{Feature, Features};
+use dataplane::features::Features;
 use host::{UdpSocket, udp_sockets};
 use packet::datagram::Datagram;
 use rules::document::RuleDocument;
@@ -39,9 +36,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answers::{Answers, Made, Reading, Subject};
 use super::connections::Connection;
-use super::earlier::{pending, trouble};
 use super::refusal::{Answer, Code, Refusal};
-use super::remote::Remote;
+use super::remote::state::Remote;
 use super::unsaved::Unsaved;
 use crate::author::Author;
 use crate::core::export;
@@ -90,10 +86,6 @@ impl Service {
             answers,
             ..self.clone()
         }
-    }
-
-    pub(super) fn status(&self) -> Status {
-        self.status_of(&self.view())
     }
 
     /// Gives the text about a subject to somebody who asks for it.
@@ -338,39 +330,6 @@ impl Service {
         self.view.borrow().clone()
     }
 
-    fn status_of(&self, view: &View) -> Status {
-        let api = self.remote.status();
-        let trouble = api.as_ref().and_then(|api| api.reason.clone());
-        let trouble = self::trouble(view).or(trouble);
-        Status {
-            api,
-            instance: self.identity.instance.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_seconds: self.identity.started.elapsed().as_secs_f64(),
-            generation: view.generation,
-            config: Some(self.identity.config.display().to_string()),
-            rules: view.rules.len(),
-            kernel: path(&self.support.kernel),
-            userspace: path(&self.support.userspace),
-            features: self.features.iter().map(feature).collect(),
-            last_reload: self.events.last_reload(),
-            state: match trouble {
-                None => State::Up,
-                Some(_) => State::Degraded,
-            },
-            state_reason: trouble,
-            pending: view.pending.as_ref().and_then(pending),
-            unsaved: None,
-            joins: { view.settings.join.iter().zip(&*view.joins) }
-                .map(|(join, state)| joined(join, state))
-                .collect(),
-            tunnels: { view.settings.tunnels() }
-                .map(|(name, tunnel)| tunnel_status(name, tunnel, &view.host))
-                .collect(),
-        }
-    }
-
     fn log_control(&self) -> Answer<LogControl> {
         let message = "this daemon's log is not its own";
         let refusal = || Refusal::new(Code::Unavailable, message);
@@ -445,50 +404,5 @@ fn interface(link: &Interface) -> InterfaceStatus {
         mtu: link.mtu,
         mac: link.mac.map(|mac| mac.to_string()),
         addresses: link.addresses.iter().map(ToString::to_string).collect(),
-    }
-}
-
-fn feature((feature, present): (Feature, Option<bool>)) -> FeatureStatus {
-    let meaning = feature.lack().to_owned();
-    FeatureStatus {
-        name: feature.as_str().to_owned(),
-        present,
-        meaning: Some(meaning).filter(|_| present == Some(false)),
-    }
-}
-
-fn joined(join: &StaticJoin, state: &InputState) -> JoinStatus {
-    JoinStatus {
-        at: join.at(),
-        joined: state.joined,
-        reason: state.reason.as_deref().map(str::to_owned),
-        until: join.until,
-    }
-}
-
-fn tunnel_status(name: &str, tunnel: &Tunnel, host: &Host) -> TunnelStatus {
-    let reason = compile::tunnel_trouble(name, host);
-    let below = compile::below(tunnel, host);
-    TunnelStatus {
-        interface: name.to_owned(),
-        local: tunnel.local.map(|local| local.to_string()),
-        remote: tunnel.remote.to_string(),
-        port: tunnel.port,
-        id: tunnel.id,
-        state: match reason {
-            None => State::Up,
-            Some(_) => State::Down,
-        },
-        reason,
-        mtu: host.by_name(name).map(|link| link.mtu),
-        below: below.map(|link| link.name.clone()),
-        below_mtu: below.map(|link| link.mtu),
-    }
-}
-
-fn path(support: &Result<(), String>) -> PathStatus {
-    PathStatus {
-        available: support.is_ok(),
-        reason: support.as_ref().err().cloned(),
     }
 }

@@ -4,20 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use api::reply::{Change, ErrorReply};
-use axum::Json;
-use axum::extract::State;
+use api::reply::Change;
 use config::{Config, Settings};
 use observe::view::View;
 use rules::ruleset::Policy;
 
-use super::body::Tagged;
-use super::changing::{Changing, MessageHeader, change};
 use super::refusal::{Answer, Code, Refusal};
-use super::service::Service;
 use crate::config_files;
 use crate::core::{compare, local};
-use crate::supervisor::command::Order;
 
 /// What is known of it: it is looked into again where files or rules are others.
 #[derive(Debug, Default)]
@@ -31,36 +25,9 @@ struct Known {
     change: Arc<Change>,
 }
 
-/// What runs and the configuration does not say, as what it would take there.
-#[utoipa::path(get, path = "/v1/unsaved", tag = "rules",
-    responses((status = 200, body = Change), (status = 422, body = ErrorReply)))]
-pub(super) async fn unsaved(State(service): State<Arc<Service>>) -> Answer<Json<Change>> {
-    service
-        .unsaved()
-        .await
-        .map(|change| Json(Change::clone(&change)))
-}
-
-/// Writes all that runs into the configuration, whose comments and order stay, where the daemon may.
-#[utoipa::path(post, path = "/v1/save", tag = "rules", params(MessageHeader),
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 409, body = ErrorReply), (status = 503, body = ErrorReply)))]
-pub(super) async fn save(changing: Changing) -> Answer<Tagged<Change>> {
-    change(changing, Order::Save).await
-}
-
-impl Service {
-    /// What runs and the configuration does not say.
-    pub(super) async fn unsaved(&self) -> Answer<Arc<Change>> {
-        let (view, unsaved) = (self.view(), Arc::clone(&self.unsaved));
-        let main = self.identity.config.clone();
-        let looked = tokio::task::spawn_blocking(move || unsaved.look(&main, &view)).await;
-        looked.map_err(|error| Refusal::new(Code::Internal, error))?
-    }
-}
-
 impl Unsaved {
-    fn look(&self, main: &Path, view: &View) -> Answer<Arc<Change>> {
+    /// What it would take in the configuration of that main file.
+    pub(super) fn look(&self, main: &Path, view: &View) -> Answer<Arc<Change>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = config_files::stamp(main);
         let same = known.take().filter(|known| known.stamp == stamp);

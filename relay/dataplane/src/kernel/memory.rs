@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::failover::Failovers;
 use crate::kernel::entry::Entry;
 use crate::kernel::health::Inspections;
-use crate::kernel::read::Lanes;
+use crate::kernel::lanes::Lanes;
 use crate::limits::{self, Limiter};
 use crate::merge::Merges;
 use crate::owners::name::{Hash, Kind, Name};

@@ -1,28 +1,28 @@
 //! Reads what the program counted out of the maps, a part at a time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bpf::layout::{self, FlowKey, Tally};
+use bpf::layout::{self, FlowKey};
 use packet::latency::Latency;
 
-use crate::counters::{Arrived, Counters, FlowStats, HealthCounters, Traffic, latency};
+use crate::counters::{Arrived, Counters, FlowStats, Traffic, latency};
 use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::kernel::lanes::{Lanes, Tallies};
 use crate::kernel::memory::{KernelControl, KernelMemory};
+use crate::owners::known::Progress;
 use crate::owners::name::{Hash, Name};
-use crate::reading::KernelReading;
 
-/// What was read of the maps.
+/// How far the kernel path has been read.
 #[derive(Debug, Default)]
-pub(crate) struct Lanes {
-    /// What the counters count, all CPUs together.
-    pub(super) tallies: Tallies,
-    /// What was found in packets, by the rule's counter.
-    pub(super) health: HashMap<u32, HealthCounters>,
-    /// How long they stayed, by the same.
-    pub(super) latency: HashMap<u32, Latency>,
+pub(crate) struct KernelReading {
+    /// What was read of its maps, counters from the first on.
+    lanes: Lanes,
+    /// Whether that is all.
+    is_whole: bool,
+    pub(crate) rules: Progress,
 }
 
 /// Adds what the kernel path counted to `counters`, a part of it at a time; says whether there is more.
@@ -32,7 +32,10 @@ pub(crate) fn read(
     counters: &mut Counters,
 ) -> Result<bool, Error> {
     let (control, lanes) = (&kernel.control, &mut reading.lanes);
-    if lanes.tallies.read_on(control)? {
+    if lanes
+        .tallies
+        .read_on(&control.memory.counters, control.used())?
+    {
         return Ok(true);
     }
     if !reading.is_whole {
@@ -57,7 +60,7 @@ pub(crate) fn read_arrived(
     let rules: BTreeSet<u32> = control.counting(names).map(|(rule, _)| rule).collect();
     let inspected = kernel.routes.inspected(memory);
     let lanes = Lanes {
-        tallies: Tallies::of(memory, counters_of(control, names))?,
+        tallies: Tallies::of(&memory.counters, counters_of(control, names))?,
         health: memory
             .inspections
             .read(|rule| rules.contains(&rule), inspected),
@@ -90,52 +93,6 @@ fn read_latency(memory: &KernelMemory) -> Result<HashMap<u32, Latency>, Error> {
     Ok(seen
         .map(|(rule, counted)| (rule, latency(&counted)))
         .collect())
-}
-
-/// What some counters count, in runs of neighbours, each by its first.
-#[derive(Debug, Default)]
-pub(super) struct Tallies(BTreeMap<u32, Vec<Tally>>);
-
-/// Neighbours between two counters that are rather read than left out: a system call costs as much.
-const GAP: u32 = 8;
-
-impl Tallies {
-    /// Reads these.
-    fn of(memory: &KernelMemory, counters: BTreeSet<u32>) -> Result<Self, Error> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for counter in counters {
-            match runs.last_mut() {
-                Some((_, last)) if counter - *last <= GAP => *last = counter,
-                _ => runs.push((counter, counter)),
-            }
-        }
-        let mut tallies = Self::default();
-        for (first, last) in runs {
-            let mut run = Vec::new();
-            while run.len() <= (last - first) as usize {
-                let missing = (last - first) as usize + 1 - run.len();
-                let from = first + run.len() as u32;
-                run.extend(memory.counters.read_run(from, missing)?);
-            }
-            tallies.0.insert(first, run);
-        }
-        Ok(tallies)
-    }
-
-    /// Reads the next counters, each by itself; says whether there were any.
-    fn read_on(&mut self, control: &KernelControl) -> Result<bool, Error> {
-        let tallies = self.0.entry(0).or_default();
-        let missing = tallies.len() < control.used() as usize;
-        if missing {
-            control.memory.counters.read_on(tallies, control.used())?;
-        }
-        Ok(missing)
-    }
-
-    pub(super) fn get(&self, counter: u32) -> Option<&Tally> {
-        let (first, run) = self.0.range(..=counter).next_back()?;
-        run.get((counter - first) as usize)
-    }
 }
 
 /// Reads the flows of a rule.

@@ -8,7 +8,7 @@ use dataplane::counters::WorkerStats;
 use rules::printable::{plural, printable};
 
 use super::kind::*;
-use crate::alarms::Pause;
+use crate::alarms::pauses::Pause;
 
 /// Something that happened just now.
 pub fn event(kind: &str, subject: &str, message: String) -> Event {

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::super::connections::Connection;
 use super::super::refusal::{Code, Refusal};
-use super::{Remote, now};
+use super::state::{Remote, now};
 
 /// The least role of each route; of those that anybody may ask for none.
 pub(in crate::api) type Roles = HashMap<(String, Method), Option<Role>>;

@@ -14,7 +14,7 @@ use tls::{Server, Serving};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::now;
+use super::state::now;
 
 pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
 /// What handshakes take at the moment.

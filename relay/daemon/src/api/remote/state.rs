@@ -1,0 +1,164 @@
+//! What is known of clients of other hosts and of their listener, by whoever asks.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::reply::{ApiClientStatus, ApiStatus, State};
+use config::ApiSettings;
+use observe::events::{Events, event, kind};
+use tokio::sync::watch;
+
+use super::failures::Failures;
+
+/// How long before its end a certificate or a token is told of.
+const SOON: u64 = 14 * 86_400;
+
+/// The settings, and what has become of them.
+#[derive(Debug, Default)]
+pub(crate) struct Remote {
+    pub(super) settings: watch::Sender<Arc<ApiSettings>>,
+    known: Mutex<Known>,
+    failures: Failures,
+    /// Requests and handshakes that were refused.
+    refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Whether the listener has done what the settings say, or failed to.
+    has_begun: bool,
+    /// Why the listener does not do what it should.
+    trouble: Option<String>,
+    /// When the listener's certificate ends.
+    expires: Option<u64>,
+    /// What ends soon and was told of, and when it ends.
+    expiring: BTreeMap<String, u64>,
+    /// When a client was last served, and where it was.
+    pub(super) used: BTreeMap<String, (u64, IpAddr)>,
+}
+
+impl Remote {
+    /// Goes by other settings from now on.
+    pub(crate) fn set(&self, settings: ApiSettings) {
+        self.settings.send_replace(Arc::new(settings));
+    }
+
+    pub(super) fn settings(&self) -> Arc<ApiSettings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// How the listener does, where there is to be one.
+    pub(in crate::api) fn status(&self) -> Option<ApiStatus> {
+        let settings = self.settings();
+        let known = self.known();
+        let beginning = || "it begins to listen".to_owned();
+        let reason = known.trouble.clone();
+        let reason = reason.or_else(|| (!known.has_begun).then(beginning));
+        Some(ApiStatus {
+            listen: settings.listen?.to_string(),
+            state: match reason {
+                None => State::Up,
+                Some(_) => State::Degraded,
+            },
+            reason,
+            clients: settings.client.len(),
+            certificate_expires: known.expires,
+            expiring: known.expiring.keys().cloned().collect(),
+            refused: self.refused.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The clients, without what they show.
+    pub(in crate::api) fn clients(&self) -> Vec<ApiClientStatus> {
+        let settings = self.settings();
+        let known = self.known();
+        let clients = settings.client.iter().map(|client| {
+            let used = known.used.get(&client.name);
+            ApiClientStatus {
+                name: client.name.clone(),
+                role: client.role.to_string(),
+                by: match client.token {
+                    Some(_) => "token",
+                    None => "certificate",
+                }
+                .to_owned(),
+                from: client.from.clone(),
+                expires: client.expires(),
+                last_used: used.map(|used| used.0),
+                last_from: used.map(|used| used.1.to_string()),
+            }
+        });
+        clients.collect()
+    }
+
+    /// Says of the listener that all is well, or what is not; told where it is news.
+    pub(super) fn tell(&self, trouble: Option<String>, events: &Events) {
+        let is_wanted = self.settings().listen.is_some();
+        let mut known = self.known();
+        let had_begun = std::mem::replace(&mut known.has_begun, is_wanted);
+        let before = std::mem::replace(&mut known.trouble, trouble.clone());
+        drop(known);
+        if !is_wanted || had_begun && before == trouble {
+            return;
+        }
+        events.publish(match trouble {
+            Some(why) => event(kind::API_DEGRADED, "api", why),
+            None => event(
+                kind::API_UP,
+                "api",
+                "clients of other hosts are served".to_owned(),
+            ),
+        });
+    }
+
+    /// Tells of certificates and tokens that end soon, once each.
+    pub(super) fn tell_expiring(&self, certificate: Option<u64>, events: &Events) {
+        let settings = self.settings();
+        let own = certificate.map(|ends| ("the certificate of [api]".to_owned(), ends));
+        let clients = settings
+            .client
+            .iter()
+            .filter_map(|client| Some((format!("client {}", client.name), client.expires()?)));
+        let now = now();
+        let soon = { own.into_iter().chain(clients) }.filter(|(_, ends)| *ends < now + SOON);
+        let soon: BTreeMap<String, u64> = soon.collect();
+        let mut known = self.known();
+        known.expires = certificate;
+        let before = std::mem::replace(&mut known.expiring, soon.clone());
+        drop(known);
+        for (what, ends) in soon
+            .iter()
+            .filter(|(what, ends)| before.get(*what) != Some(ends))
+        {
+            let message = match ends.checked_sub(now) {
+                Some(left) => format!("{what} ends in {} days; renew it", left / 86_400),
+                None => format!("{what} has ended; renew it, or take it out"),
+            };
+            events.publish(event(kind::EXPIRES_SOON, "api", message));
+        }
+    }
+
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a refusal; tells of the first of an address, the tenth, the hundredth. Says how long the
+    /// answer is to wait.
+    pub(super) fn note_refusal(&self, from: IpAddr, why: &str, events: &Events) -> Duration {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let (times, delay) = self.failures.note(from);
+        if 10_u64.checked_pow(times.ilog10()) == Some(times) {
+            let message = format!("{from} was refused ({times} times of late): {why}");
+            events.publish(event(kind::API_REFUSED, "api", message));
+        }
+        delay
+    }
+}
+
+/// Seconds since the epoch.
+pub(super) fn now() -> u64 {
+    sys::clock::realtime_ns() / 1_000_000_000
+}
