@@ -89,9 +89,12 @@ pub(crate) struct Opening {
 
 type Opened = (Support, Features, (Gates, Activity));
 
+/// The opened dataplane, and what the host supports.
+pub(crate) type OpenedDataplane = (DataplaneThread, Support, Features);
+
 impl Opening {
     /// Waits until it is open, and says what the host supports.
-    pub(crate) fn finish(self) -> Result<(DataplaneThread, Support, Features), Error> {
+    pub(crate) fn finish(self) -> Result<OpenedDataplane, Error> {
         let (support, features, handles) = self.found.recv().map_err(|_| Error::Gone)??;
         let (gates, activity) = handles;
         let thread = DataplaneThread {

@@ -26,7 +26,7 @@ use crate::api::server::Public;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
 use crate::api::{host_name, remote, server};
-use crate::dataplane_thread::{DataplaneThread, Opening};
+use crate::dataplane_thread::{DataplaneThread, OpenedDataplane, Opening};
 use crate::demand::Demand;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
@@ -123,25 +123,9 @@ fn assemble(
     startup: &mut StartupState,
 ) -> Result<(Supervisor, Handles), DaemonError> {
     let (watch, host_changes) = host::follow()?;
-    let opening = begin_to_open(options, instance, startup)?;
     let mut joined = Joined::default();
-    let descriptor_store = block_in_place(|| {
-        DescriptorStore::open(
-            &options.fd_holder_command,
-            instance.directory(),
-            &mut joined,
-        )
-    });
-    let (dataplane, support, features) = match block_in_place(|| opening.finish()) {
-        Ok(opened) => opened,
-        Err(error) => {
-            // What an earlier run left goes on until a start succeeds.
-            if !startup.continues {
-                block_in_place(|| descriptor_store.close());
-            }
-            return Err(error.into());
-        }
-    };
+    let opened = block_in_place(|| open(options, instance, startup, &mut joined));
+    let (descriptor_store, (dataplane, support, features)) = opened?;
     let started_with = startup.started_with.clone();
     let fleet_settings = startup.first.settings.fleet.clone();
     let (commands, incoming) = mpsc::channel(QUEUE);
@@ -204,6 +188,27 @@ fn assemble(
         features,
     };
     Ok((supervisor, handles))
+}
+
+/// Opens the dataplane, and the store of descriptors meanwhile.
+fn open(
+    options: &Options,
+    instance: &Instance,
+    startup: &mut StartupState,
+    joined: &mut Joined,
+) -> Result<(DescriptorStore, OpenedDataplane), DaemonError> {
+    let opening = begin_to_open(options, instance, startup)?;
+    let store = DescriptorStore::open(&options.fd_holder_command, instance.directory(), joined);
+    match opening.finish() {
+        Ok(opened) => Ok((store, opened)),
+        Err(error) => {
+            // What an earlier run left goes on until a start succeeds.
+            if !startup.continues {
+                store.close();
+            }
+            Err(error.into())
+        }
+    }
 }
 
 fn identity(options: &Options, instance: &Instance, fleet: Option<&FleetSettings>) -> Identity {
