@@ -6,8 +6,7 @@ use std::os::fd::AsFd;
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya_obj::generated::bpf_cmd;
 
-use super::program::NAMES;
-use super::xdp;
+use super::program::{NAMES, RELAY};
 use crate::syscall;
 
 /// A program that is attached.
@@ -29,7 +28,7 @@ impl Attached {
     /// Says whether it takes packets at XDP.
     #[must_use]
     pub fn relays_at_xdp(&self) -> bool {
-        self.name == xdp::RELAY
+        self.name == RELAY
     }
 }
 
