@@ -31,6 +31,7 @@ pub fn mcr() -> Result<&'static Path> {
 ///
 /// # Errors
 /// When `cp` cannot be started or fails.
+#[cfg(feature = "test-support")]
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     let output = Command::new("cp").arg("--").args([from, to]).output();
     let output = output.context("cp")?;

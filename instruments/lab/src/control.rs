@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+#[cfg(feature = "test-support")]
 use api::request::Transaction;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// When it refuses; the message is its answer.
+#[cfg(feature = "test-support")]
 pub fn transaction(socket: &Path, change: &Transaction) -> Result<()> {
     request(
         socket,

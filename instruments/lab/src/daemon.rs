@@ -1,5 +1,7 @@
 //! The daemon guard: `mcr run` in a namespace, with a socket, an instance and pins of its own.
 
+#[cfg(feature = "test-support")]
+mod in_tests;
 mod orphans;
 
 use std::fs;
@@ -11,14 +13,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::reply::{RuleStats, Stats};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::guard::{PINS, STATE};
 use crate::namespace::Namespace;
 use crate::process::{self, Finished, Process};
-use crate::{accounting, binary, control, keep, mark, wait};
+use crate::{binary, control, keep, mark, wait};
 
 /// Where daemons keep a fleet's rules and the log of changes.
 const CACHE: &str = "/var/lib/mcr";
@@ -109,37 +110,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Starts the daemon again as [`Daemon::start_again`] does, by another program and its arguments.
-    ///
-    /// # Errors
-    /// When it ends or does not answer in time; the message has its log.
-    pub fn start_again_under(&mut self, under: &[&str]) -> Result<()> {
-        self.options.under = under.iter().map(ToString::to_string).collect();
-        self.start_again()
-    }
-
-    /// Starts the daemon again after [`Daemon::kill`] in another namespace, as the same instance.
-    ///
-    /// # Errors
-    /// When it ends or does not answer in time; the message has its log.
-    pub fn start_again_in(&mut self, namespace: &Namespace) -> Result<()> {
-        let before = std::mem::replace(&mut self.namespace, namespace.clone());
-        self.left.push(before);
-        self.start_again()
-    }
-
-    /// Starts the daemon again and kills it `alive` later, wherever its start has come to.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn start_and_kill(&mut self, alive: Duration) -> Result<()> {
-        let process = self.launch()?;
-        thread::sleep(alive);
-        let finished = process.stop(Signal::SIGKILL)?;
-        self.logs.push(finished.stderr);
-        Ok(())
-    }
-
     fn launch(&self) -> Result<Process> {
         let mut command = self.command_under(&self.options.under)?;
         command.arg("run");
@@ -151,36 +121,6 @@ impl Daemon {
         }
         command.args(&self.options.arguments);
         Process::start(command)
-    }
-
-    /// What this run says it found when it took over: a number by its name in the log, `found` for
-    /// routes.
-    ///
-    /// # Errors
-    /// When its log does not say.
-    pub fn taken_over(&self, number: &str) -> Result<usize> {
-        let log = self.process.as_ref().map(Process::stderr);
-        let log = log.context("the daemon does not run")?;
-        let mut lines = log.lines().filter(|line| line.contains("pinned routes"));
-        let words = lines.next().unwrap_or_default().split_whitespace();
-        let found = words
-            .filter_map(|word| word.strip_prefix(number)?.strip_prefix('='))
-            .next();
-        found
-            .and_then(|number| number.parse().ok())
-            .with_context(|| format!("the log does not say what was found: {log}"))
-    }
-
-    /// The directory of its pins.
-    #[must_use]
-    pub fn pins(&self) -> PathBuf {
-        Path::new(PINS).join(&self.instance)
-    }
-
-    /// The daemon's instance name.
-    #[must_use]
-    pub fn instance(&self) -> &str {
-        &self.instance
     }
 
     /// The daemon's control socket.
@@ -230,17 +170,6 @@ impl Daemon {
             .with_context(|| format!("mcr {}", arguments.join(" ")))
     }
 
-    /// Adds a rule: `mcr add INPUT OUTPUT… --name NAME`.
-    ///
-    /// # Errors
-    /// When it is refused.
-    pub fn add(&self, name: &str, input: &str, outputs: &[&str]) -> Result<()> {
-        let mut arguments = vec!["add", input];
-        arguments.extend(outputs);
-        arguments.extend(["--name", name]);
-        self.mcr(&arguments).map(drop)
-    }
-
     /// Applies a configuration, TOML, as `mcr apply FILE` does.
     ///
     /// # Errors
@@ -288,69 +217,6 @@ impl Daemon {
             Ok(rule) if condition(&rule) => Ok(rule),
             otherwise => Err(Box::new(otherwise)),
         })
-    }
-
-    /// Waits until a rule has received this many packets, then checks the accounting law of every
-    /// rule and returns this one's counters.
-    ///
-    /// # Errors
-    /// When the packets do not come, more come, or the law is broken.
-    pub fn settled(&self, name: &str, packets: u64) -> Result<RuleStats> {
-        let what = format!("rule {name} has received {packets} packets");
-        self.wait_for(name, &what, |rule| rule.received.packets >= packets)?;
-        wait::seen_within(wait::PATIENCE, "the accounting law holds", || {
-            self.stats().and_then(|stats| accounting::check(&stats))
-        })?;
-        let rule = self.rule(name)?;
-        ensure!(
-            rule.received.packets == packets,
-            "rule {name}: sent {packets}, received {}",
-            rule.received.packets
-        );
-        Ok(rule)
-    }
-
-    /// Kills the daemon with SIGKILL; its pins stay.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn kill(&mut self) -> Result<()> {
-        self.stop(Signal::SIGKILL).map(drop)
-    }
-
-    /// Kills a worker with SIGKILL, once it runs, and says which process that was: one that is between
-    /// two starts has the process id 0, and to signal that is to signal one's own group.
-    ///
-    /// # Errors
-    /// When it does not come to run in time.
-    pub fn kill_worker(&self, id: u32) -> Result<u32> {
-        let pid = wait::some_within(wait::PATIENCE, "the worker runs", || {
-            let workers = self.stats().ok()?.workers;
-            let pid = workers.iter().find(|worker| worker.id == id)?.pid;
-            (pid > 0).then_some(pid)
-        })?;
-        kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?;
-        Ok(pid)
-    }
-
-    /// Sends the daemon a signal that does not end it: SIGSTOP, SIGCONT, SIGHUP.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn signal(&mut self, signal: Signal) -> Result<()> {
-        let process = self.process.as_mut();
-        process.context("the daemon does not run")?.signal(signal)
-    }
-
-    /// Sends a signal that ends the daemon and waits for the end.
-    ///
-    /// # Errors
-    /// When it does not run or does not end in time.
-    pub fn stop(&mut self, signal: Signal) -> Result<Finished> {
-        let process = self.process.take().context("the daemon does not run")?;
-        let finished = process.stop(signal)?;
-        self.logs.push(finished.stderr.clone());
-        Ok(finished)
     }
 
     fn command(&self) -> Result<Command> {

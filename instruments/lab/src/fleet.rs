@@ -8,7 +8,9 @@ pub mod demo;
 pub mod etcd;
 pub mod history;
 pub mod relay;
+#[cfg(feature = "test-support")]
 pub mod scenario;
 pub mod simulation;
+#[cfg(feature = "test-support")]
 pub mod table;
 pub mod traffic;

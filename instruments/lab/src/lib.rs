@@ -2,31 +2,39 @@
 //!
 //! What a test makes goes when the test ends, by values with `Drop`; what a bench or a demo makes goes
 //! also when that is killed, by a [`guard`]. The lab runs the `mcr` binary as a user would and never
-//! links the data plane. It needs root.
+//! links the data plane. It needs root. What tests alone ask for is there with the feature `test-support`.
 
 pub mod accounting;
+#[cfg(feature = "test-support")]
 pub mod bed;
 pub mod bench;
 pub mod binary;
+#[cfg(feature = "test-support")]
 pub mod capture;
 pub mod control;
 pub mod daemon;
 pub mod demo;
 pub mod fleet;
+#[cfg(feature = "test-support")]
 pub mod frame;
 pub mod guard;
 mod keep;
 pub mod link;
+#[cfg(feature = "test-support")]
 pub mod load;
 mod mark;
 pub mod namespace;
 pub mod process;
+#[cfg(feature = "test-support")]
 pub mod random;
+#[cfg(feature = "test-support")]
 pub mod reliability;
 pub mod socket;
+#[cfg(feature = "test-support")]
 pub mod systemd;
 pub mod topology;
 pub mod usage;
+#[cfg(feature = "test-support")]
 pub mod vm;
 pub mod wait;
 

@@ -48,6 +48,7 @@ pub fn up((namespace, name): End<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When there is no such link.
+#[cfg(feature = "test-support")]
 pub fn down((namespace, name): End<'_>) -> Result<()> {
     namespace.ip(&format!("link set {name} down")).map(drop)
 }
@@ -56,6 +57,7 @@ pub fn down((namespace, name): End<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When there is no such link.
+#[cfg(feature = "test-support")]
 pub fn delete((namespace, name): End<'_>) -> Result<()> {
     namespace.ip(&format!("link del {name}")).map(drop)
 }
@@ -131,6 +133,7 @@ pub fn wait_for_member((namespace, bridge): End<'_>, group: &str) -> Result<()> 
 ///
 /// # Errors
 /// When a step fails.
+#[cfg(feature = "test-support")]
 pub fn macvlan((namespace, name): End<'_>, parent: &str) -> Result<()> {
     namespace.ip(&format!(
         "link add {name} link {parent} type macvlan mode bridge"
@@ -142,6 +145,7 @@ pub fn macvlan((namespace, name): End<'_>, parent: &str) -> Result<()> {
 ///
 /// # Errors
 /// When a step fails.
+#[cfg(feature = "test-support")]
 pub fn tun((namespace, name): End<'_>) -> Result<()> {
     namespace.ip(&format!("tuntap add {name} mode tun"))?;
     up((namespace, name))
@@ -151,6 +155,7 @@ pub fn tun((namespace, name): End<'_>) -> Result<()> {
 ///
 /// # Errors
 /// When a step fails.
+#[cfg(feature = "test-support")]
 pub fn vxlan((namespace, name): End<'_>, id: u32, local: &str, remote: &str) -> Result<()> {
     namespace.ip(&format!(
         "link add {name} type vxlan id {id} local {local} remote {remote} dstport 4789"
@@ -206,6 +211,7 @@ pub fn statistics(end: End<'_>) -> Result<Statistics> {
 ///
 /// # Errors
 /// When there is no such link.
+#[cfg(feature = "test-support")]
 pub fn mac(end: End<'_>) -> Result<String> {
     Ok(show(end)?.address)
 }
@@ -227,6 +233,7 @@ fn show((namespace, name): End<'_>) -> Result<Shown> {
 #[derive(Deserialize)]
 struct Shown {
     ifindex: u32,
+    #[cfg(feature = "test-support")]
     #[serde(default)]
     address: String,
     stats64: Stats64,

@@ -13,7 +13,7 @@ use traffic::report::{ReceiveReport, SendReport};
 
 use crate::link::{self, End};
 use crate::namespace::Namespace;
-use crate::process::Process;
+use crate::process::{Process, start_receiver};
 use crate::{binary, wait};
 
 /// How long a step may take where others keep the machine busy.
@@ -241,18 +241,6 @@ fn dropped(links: &[(Namespace, String)]) -> Result<u64> {
             now.map(|now| now.transmit_dropped)
         })
         .sum()
-}
-
-/// Starts `mcr receive` and returns once it has joined everything.
-///
-/// # Errors
-/// When it does not start, or not in time.
-pub fn start_receiver(command: Command) -> Result<Process> {
-    let receiver = Process::start(command)?;
-    let joined = || receiver.stderr().contains("receiving on");
-    wait::until_within(PATIENCE, "mcr receive has joined", joined)
-        .with_context(|| receiver.stderr())?;
-    Ok(receiver)
 }
 
 fn report<T: for<'a> Deserialize<'a>>(process: Process) -> Result<T> {

@@ -15,6 +15,9 @@ use crate::wait;
 /// How long a program gets to end after SIGTERM before SIGKILL follows.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long a receiver may take to join where others keep the machine busy.
+const JOINING: Duration = Duration::from_secs(30);
+
 /// A running program. Dropping it sends SIGTERM and, where that does not help, SIGKILL.
 #[derive(Debug)]
 pub struct Process {
@@ -193,4 +196,16 @@ fn read(file: &File) -> String {
         return String::new();
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Starts `mcr receive` and returns once it has joined everything.
+///
+/// # Errors
+/// When it does not start, or not in time.
+pub fn start_receiver(command: Command) -> Result<Process> {
+    let receiver = Process::start(command)?;
+    let joined = || receiver.stderr().contains("receiving on");
+    wait::until_within(JOINING, "mcr receive has joined", joined)
+        .with_context(|| receiver.stderr())?;
+    Ok(receiver)
 }

@@ -1,33 +1,15 @@
 //! What a process holds and uses: memory, descriptors and processor time.
 
+#[cfg(feature = "test-support")]
+mod in_tests;
+#[cfg(feature = "test-support")]
+pub use in_tests::{Usage, of};
+
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
-use procfs::process::Process;
-use serde::Serialize;
-
-/// What one process holds at one time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Usage {
-    /// Resident memory that belongs to it alone, in KiB.
-    pub memory_kib: u64,
-    /// Open descriptors.
-    pub descriptors: u64,
-}
-
-/// Reads what process `pid` holds.
-///
-/// # Errors
-/// When there is no such process.
-pub fn of(pid: u32) -> Result<Usage> {
-    let process = Process::new(i32::try_from(pid)?)?;
-    Ok(Usage {
-        memory_kib: process.status()?.rssanon.context("no RssAnon")?,
-        descriptors: process.fd_count()? as u64,
-    })
-}
 
 /// Reads the processor time that process `pid` has used, threads that ended included.
 ///

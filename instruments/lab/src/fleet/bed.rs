@@ -7,11 +7,15 @@
 //!                            management bridge - mg0 etcd, three times
 //! ```
 
+#[cfg(feature = "test-support")]
+mod in_tests;
+#[cfg(feature = "test-support")]
+pub use in_tests::member_port;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use api::reply::{FleetRelayState, FleetShare, FleetStatus};
 
 use super::etcd::{Cluster, Storage};
 use super::relay::{Relay, Settings};
@@ -38,8 +42,6 @@ const END: u8 = 9;
 /// Host number of the first member of etcd.
 const FIRST_MEMBER: u8 = 11;
 const MEMBERS: u8 = 3;
-/// Packets a second while relays settle.
-const WARM_PPS: u32 = 500;
 /// From the first relay's start to the first packet: joins, a beat, a claim, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -65,21 +67,6 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Makes networks, etcd and so many relays, and has the fleet relay one stream.
-    ///
-    /// # Errors
-    /// When a step fails; the message has what relays and etcd wrote.
-    pub fn new(relays: u8, settings: &Settings) -> Result<Self> {
-        let mut bed = Self::without_relays()?;
-        for place in 1..=relays {
-            bed.add_relay(place, settings)?;
-        }
-        let first = bed.relays.first().context("a fleet needs a relay")?;
-        first.apply(&rules())?;
-        bed.settle()?;
-        Ok(bed)
-    }
-
     /// Makes networks and etcd.
     ///
     /// # Errors
@@ -149,45 +136,6 @@ impl Bed {
         wait::until_within(PATIENCE, &what, joined).with_context(|| self.log())
     }
 
-    /// What the relays do that etcd does not answer.
-    #[must_use]
-    pub fn on_isolation(&self) -> &str {
-        &self.on_isolation
-    }
-
-    /// Waits until everything is well: all relays run, one forwards and another stands by. A stream
-    /// goes through them meanwhile: relays that hear nothing are not fit.
-    ///
-    /// # Errors
-    /// When it does not come to that in time; the message has what relays and etcd wrote.
-    pub fn settle(&mut self) -> Result<()> {
-        for relay in &mut self.relays {
-            if !relay.is_alive() {
-                relay.boot()?;
-            } else if !relay.runs() {
-                relay.start_again()?;
-            }
-        }
-        self.etcd.wait_for_leader()?;
-        let traffic = self.start_traffic(WARM_PPS)?;
-        let mut last = None;
-        let is_well = || {
-            let statuses = self
-                .relays
-                .iter()
-                .map(|relay| (relay.name(), relay.status()));
-            last = statuses
-                .map(|(name, status)| not_well(status).map(|why| format!("{name}: {why}")))
-                .find(Option::is_some)
-                .flatten();
-            last.is_none()
-        };
-        wait::until_within(PATIENCE, "the fleet is well", is_well)
-            .with_context(|| format!("{last:?}: {}", self.log()))?;
-        self.wait_until_joined(self.relays.len().min(2))?;
-        traffic.finish().map(drop)
-    }
-
     /// How many ports of the input's bridge have joined the rule's group.
     fn members(&self) -> Result<usize> {
         let shown = self
@@ -226,75 +174,12 @@ impl Bed {
         found.with_context(|| format!("no relay has the address {output}"))
     }
 
-    /// Cuts a host of the management network off, whatever it is: nothing passes its port.
-    ///
-    /// # Errors
-    /// When there is no such port.
-    pub fn cut_port(&self, port: &str) -> Result<()> {
-        self.set_port(port, "disabled")
-    }
-
-    /// Takes [`Bed::cut_port`] back.
-    ///
-    /// # Errors
-    /// When there is no such port.
-    pub fn heal_port(&self, port: &str) -> Result<()> {
-        self.set_port(port, "forwarding")
-    }
-
-    fn set_port(&self, port: &str, state: &str) -> Result<()> {
-        let number = if state == "disabled" { 0 } else { 3 };
-        let set = format!("link set dev {port} state {number}");
-        self.switches.tool("bridge", &set).map(drop)
-    }
-
-    /// Asks the first relay that answers something, as `mcr` does.
-    ///
-    /// # Errors
-    /// When none answers; the message has what the last one said.
-    pub fn mcr(&self, arguments: &[&str]) -> Result<String> {
-        let mut last = None;
-        for relay in &self.relays {
-            match relay.mcr(arguments) {
-                Ok(answer) => return Ok(answer),
-                Err(error) => last = Some(error),
-            }
-        }
-        let last = last.context("there is no relay")?;
-        Err(last.context("no relay answers"))
-    }
-
     /// What relays and etcd wrote.
     #[must_use]
     pub fn log(&self) -> String {
         let relays: String = self.relays.iter().map(Relay::log).collect();
         relays + &self.etcd.log()
     }
-}
-
-/// Says what a relay finds wrong with its fleet.
-fn not_well(status: Result<FleetStatus>) -> Option<String> {
-    let status = match status {
-        Ok(status) => status,
-        Err(error) => return Some(format!("{error:#}")),
-    };
-    let has_successor = |share: &&FleetShare| share.relay.is_some() && share.standby.is_some();
-    let shares = status.shares.iter().filter(has_successor).count();
-    let up = status
-        .relays
-        .iter()
-        .filter(|relay| relay.state == FleetRelayState::Up);
-    let is_well = status.phase == "joined"
-        && status.etcd.reachable
-        && shares == 1
-        && up.count() == status.relays.len();
-    (!is_well).then(|| format!("{status:?}"))
-}
-
-/// The port of a member of etcd at the management bridge.
-#[must_use]
-pub fn member_port(member: usize) -> String {
-    format!("etcd{member}")
 }
 
 /// The fleet's rules, TOML, with roles in the place of interfaces.

@@ -10,10 +10,10 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use super::bed::{Bed, INPUT, OUTPUT, rules};
+use super::etcd;
 use super::history;
 use super::relay::Settings;
-use super::traffic::{Record, Traffic, now_ns};
-use super::{etcd, scenario};
+use super::traffic::{FRESH, Record, Traffic, now_ns};
 use crate::guard::Guard;
 use crate::wait;
 
@@ -134,9 +134,7 @@ fn lay(options: &Options, step: &mut impl FnMut(&str) -> Result<()>) -> Result<B
 /// Waits until another relay forwards, and says which.
 fn successor(traffic: &Traffic, holder: Ipv4Addr) -> Result<Ipv4Addr> {
     wait::some_within(wait::PATIENCE, "another relay forwards", || {
-        traffic
-            .forwarder(scenario::FRESH)
-            .filter(|relay| *relay != holder)
+        traffic.forwarder(FRESH).filter(|relay| *relay != holder)
     })
 }
 

@@ -1,6 +1,9 @@
 //! Members of etcd as Debian installs it, with its default times: each a process of its own, with its
 //! data in a directory that goes with it.
 
+#[cfg(feature = "test-support")]
+mod in_tests;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -12,7 +15,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::namespace::Namespace;
-use crate::process::{Finished, Process};
+use crate::process::Process;
 use crate::{mark, wait};
 
 /// Where clients connect.
@@ -107,12 +110,6 @@ impl Cluster {
         self.members.len()
     }
 
-    /// Says whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
     /// What clients connect to, as in `http://10.73.0.11:2379`.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
@@ -158,14 +155,6 @@ impl Cluster {
         running.map(Process::id).collect()
     }
 
-    /// Where a member is.
-    ///
-    /// # Errors
-    /// When there is none of that number.
-    pub fn namespace(&self, member: usize) -> Result<&Namespace> {
-        Ok(&self.member(member)?.place.0)
-    }
-
     /// Starts a member that does not run, with the data it had.
     ///
     /// # Errors
@@ -179,39 +168,6 @@ impl Cluster {
             member.process = Some(Process::start(member.command())?);
         }
         Ok(())
-    }
-
-    /// Kills a member with SIGKILL; its data stays.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn kill(&mut self, member: usize) -> Result<()> {
-        let member = self
-            .members
-            .get_mut(member)
-            .context("no such member of etcd")?;
-        let process = member
-            .process
-            .take()
-            .context("this member of etcd does not run")?;
-        let Finished { stderr, .. } = process.stop(Signal::SIGKILL)?;
-        member.logs.push(stderr);
-        Ok(())
-    }
-
-    /// Sends a member a signal: SIGSTOP, SIGCONT.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn signal(&mut self, member: usize, signal: Signal) -> Result<()> {
-        let member = self
-            .members
-            .get_mut(member)
-            .context("no such member of etcd")?;
-        let process = member.process.as_mut();
-        process
-            .context("this member of etcd does not run")?
-            .signal(signal)
     }
 
     /// The last lines of what each of them wrote.

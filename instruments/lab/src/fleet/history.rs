@@ -74,6 +74,7 @@ pub fn longest_silence_ns(packets: &[Packet], from_ns: u64, until_ns: u64) -> u6
 }
 
 /// Numbers in a row that never came.
+#[cfg(feature = "test-support")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
     /// When the last one before them was sent.
@@ -85,6 +86,7 @@ pub struct Hole {
 }
 
 /// Where numbers are missing, the greatest hole first.
+#[cfg(feature = "test-support")]
 #[must_use]
 pub fn holes(packets: &[Packet]) -> Vec<Hole> {
     let mut by_number: Vec<&Packet> = packets.iter().collect();
@@ -129,6 +131,7 @@ pub fn tenures(packets: &[Packet]) -> Vec<Tenure> {
 
 /// Counts the changes of owner that none of the causes explains: each cause explains one change, which
 /// comes after it and within `within_ns`.
+#[cfg(feature = "test-support")]
 #[must_use]
 pub fn without_cause(tenures: &[Tenure], causes_ns: &[u64], within_ns: u64) -> usize {
     let mut causes: BTreeSet<u64> = causes_ns.iter().copied().collect();

@@ -1,12 +1,14 @@
 //! A relay of a fleet: a host of its own, which can die and come back, with the daemon in it, which
 //! can be killed, stopped and cut off.
 
+#[cfg(feature = "test-support")]
+mod in_tests;
+
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use api::reply::FleetStatus;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -86,12 +88,6 @@ impl Relay {
         address(72, self.place)
     }
 
-    /// Its port at the management bridge.
-    #[must_use]
-    pub fn management_port(&self) -> String {
-        self.port("mg0")
-    }
-
     fn port(&self, link: &str) -> String {
         format!("{}-{link}", self.name)
     }
@@ -157,77 +153,6 @@ impl Relay {
         Ok(())
     }
 
-    /// Says whether the host is alive.
-    #[must_use]
-    pub const fn is_alive(&self) -> bool {
-        self.host.is_some()
-    }
-
-    /// Says whether the daemon runs.
-    #[must_use]
-    pub fn runs(&self) -> bool {
-        self.daemon.as_ref().is_some_and(|daemon| daemon.id() != 0)
-    }
-
-    /// Kills the daemon alone; what it loaded goes on.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn kill(&mut self) -> Result<()> {
-        self.daemon_mut()?.kill()
-    }
-
-    /// Ends the daemon by a signal: SIGTERM, SIGUSR1.
-    ///
-    /// # Errors
-    /// When it does not run or does not end in time.
-    pub fn end(&mut self, signal: Signal) -> Result<()> {
-        self.daemon_mut()?.stop(signal).map(drop)
-    }
-
-    /// Starts the daemon again.
-    ///
-    /// # Errors
-    /// When it does not answer in time; the message has its log.
-    pub fn start_again(&mut self) -> Result<()> {
-        self.daemon_mut()?.start_again()
-    }
-
-    /// Sends the daemon a signal that does not end it: SIGSTOP, SIGCONT.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn signal(&mut self, signal: Signal) -> Result<()> {
-        self.daemon_mut()?.signal(signal)
-    }
-
-    /// Cuts the daemon off from etcd and from nothing else.
-    ///
-    /// # Errors
-    /// When nft fails.
-    pub fn cut_from_etcd(&self) -> Result<()> {
-        let host = self.host.as_ref().context("the host is dead")?;
-        for command in [
-            "add table inet cut",
-            "add chain inet cut in { type filter hook input priority 0 ; }",
-            "add chain inet cut out { type filter hook output priority 0 ; }",
-            "add rule inet cut in tcp sport 2379 drop",
-            "add rule inet cut out tcp dport 2379 drop",
-        ] {
-            host.tool("nft", command)?;
-        }
-        Ok(())
-    }
-
-    /// Takes [`Relay::cut_from_etcd`] back.
-    ///
-    /// # Errors
-    /// When nft fails.
-    pub fn heal_to_etcd(&self) -> Result<()> {
-        let host = self.host.as_ref().context("the host is dead")?;
-        host.tool("nft", "delete table inet cut").map(drop)
-    }
-
     /// Makes these the fleet's rules.
     ///
     /// # Errors
@@ -240,23 +165,6 @@ impl Relay {
         daemon.mcr(&["fleet", "apply", file]).map(drop)
     }
 
-    /// Runs `mcr` with this relay's socket and insists on success.
-    ///
-    /// # Errors
-    /// When it fails; the message has its words and its complaint.
-    pub fn mcr(&self, arguments: &[&str]) -> Result<String> {
-        self.daemon()?.mcr(arguments)
-    }
-
-    /// The fleet as this relay sees it.
-    ///
-    /// # Errors
-    /// When the daemon does not answer, or not in the documented form.
-    pub fn status(&self) -> Result<FleetStatus> {
-        let text = self.mcr(&["fleet", "status", "--json"])?;
-        serde_json::from_str(&text).with_context(|| format!("mcr fleet status --json: {text}"))
-    }
-
     /// What the relay wrote, former lives first.
     #[must_use]
     pub fn log(&self) -> String {
@@ -267,9 +175,5 @@ impl Relay {
 
     fn daemon(&self) -> Result<&Daemon> {
         self.daemon.as_ref().context("the host is dead")
-    }
-
-    fn daemon_mut(&mut self) -> Result<&mut Daemon> {
-        self.daemon.as_mut().context("the host is dead")
     }
 }

@@ -9,15 +9,13 @@ use nix::sys::signal::Signal;
 
 use super::bed::{Bed, RULE, member_port};
 use super::history::{self, Packet};
-use super::traffic::{Record, now_ns};
+use super::traffic::{FRESH, Record, now_ns};
 use crate::wait;
 
 /// Packets a second of a round.
 pub const RATE_PPS: u32 = 5_000;
 /// A change of owner belongs to a fault that is not older: etcd may have to come back first.
 const CONSEQUENCE: Duration = Duration::from_secs(30);
-/// Who sent the last packet forwards, if that is not longer ago.
-pub(super) const FRESH: Duration = Duration::from_millis(300);
 /// Holes that are told of a round.
 const HOLES: usize = 4;
 /// A sender that stood still so long makes a round void: its gap is the machine's.

@@ -18,6 +18,9 @@ use crate::link::End;
 use crate::namespace::Namespace;
 use crate::socket::{Receiver, Sender, udp_counters};
 
+/// Who sent the last packet forwards, if that is not longer ago.
+pub(super) const FRESH: Duration = Duration::from_millis(300);
+
 const MAGIC: &[u8; 8] = b"MCRFLEET";
 /// Bytes of UDP payload.
 const SIZE: usize = 200;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab::daemon::{Daemon, Options};
 use lab::process::Process;
 use lab::topology::Chain;
-use lab::{binary, load, wait};
+use lab::{binary, process, wait};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -135,7 +135,7 @@ impl Bed {
         if rate > 5000 {
             receive.args(["--method", "bpf"]);
         }
-        let receiver = load::start_receiver(receive).unwrap();
+        let receiver = process::start_receiver(receive).unwrap();
         let mut send = self.chain.sender.command(binary::mcr().unwrap());
         send.args(["send", "--json", "--framing", framing]);
         send.args(["--rate", &rate.to_string(), "--duration", seconds]);

@@ -9,8 +9,7 @@ use crate::bench::run::bed::Bed;
 use crate::bench::run::relay::Relay;
 use crate::bench::run::shape::{Measure, Shape};
 use crate::binary;
-use crate::load::start_receiver;
-use crate::process::Process;
+use crate::process::{Process, start_receiver};
 
 /// Starts `mcr receive` at the first sink and waits until it has joined; `None` if nothing but
 /// counts is wanted.
