@@ -311,8 +311,10 @@ impl Core {
         change.warnings = warnings(&change, &added);
         let joined = compile::joined(&settings.join, &host);
         let new = differing(&change).filter_map(|name| rules.get(name));
-        let mixed = rules::mixed::mixed(rules.iter(), new);
-        change.warnings.extend(mixed);
+        let new: Vec<_> = new.collect();
+        let mixed = rules::mixed::mixed(rules.iter(), new.iter().copied());
+        let spoilt = rules::payload::spoilt(new.into_iter());
+        change.warnings.extend(mixed.into_iter().chain(spoilt));
         change.warnings.extend(self.joins_in_trouble(&joined));
         let gone = of_rules(&removed).chain(of_inputs(&self.joined));
         let come = of_rules(&added).chain(of_inputs(&joined));

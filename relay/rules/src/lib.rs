@@ -22,6 +22,7 @@ pub mod near;
 pub mod net;
 pub mod owner;
 pub mod path;
+pub mod payload;
 pub mod printable;
 pub mod problem;
 pub mod reflect;

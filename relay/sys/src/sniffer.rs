@@ -18,6 +18,8 @@ use packet::{ipv4, ipv6, udp};
 use crate::packet_socket::{PacketSocket, TapStatistics, VNET_HEADER, VnetHeader, bind};
 
 const ETH_P_ALL: u16 = 0x0003;
+/// The IP protocol of PGM (RFC 3208).
+const PGM: u32 = 113;
 /// The bits of a tag that name the VLAN (IEEE 802.1Q).
 const VLAN_ID: u16 = 0x0fff;
 
@@ -81,7 +83,7 @@ impl Sniffer {
         Self::finish(socket, interface, false)
     }
 
-    /// Captures all multicast UDP that arrives at one interface, also for groups that nobody on this
+    /// Captures all multicast UDP, and PGM, that arrives at one interface, also for groups that nobody on this
     /// host joined and for VLANs without an interface: while the socket is open the interface is in
     /// promiscuous mode. At most `snap_length` bytes of each packet. Needs `CAP_NET_RAW`.
     ///
@@ -253,7 +255,7 @@ fn filter(
     program.finish()
 }
 
-/// Takes multicast UDP that arrives; all else is not copied. Behind the extension headers of IPv6 it
+/// Takes multicast UDP and PGM that arrive; all else is not copied. Behind the extension headers of IPv6 it
 /// does not look: whoever reads the packets does.
 fn multicast_filter(snap_length: u32) -> Vec<Instruction> {
     let mut program = Program::new();
@@ -262,11 +264,12 @@ fn multicast_filter(snap_length: u32) -> Vec<Instruction> {
     program.load_byte(NETWORK);
     program.mask(0xf0);
     program.only_if(4 << 4, |four| {
-        four.load_byte(NETWORK + ipv4::PROTOCOL as u32);
-        four.require(u32::from(udp::PROTOCOL));
         four.load_byte(NETWORK + ipv4::DESTINATION as u32);
         four.mask(0xf0);
         four.require(0xe0);
+        four.load_byte(NETWORK + ipv4::PROTOCOL as u32);
+        four.when(PGM, |pgm| pgm.take(snap_length));
+        four.require(u32::from(udp::PROTOCOL));
         four.take(snap_length);
     });
     program.require(6 << 4);

@@ -45,6 +45,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     } = configuration::read(&args.file, policy)?;
     require_room(&rules, settings.daemon.max_rules)?;
     let mut warnings = rules::mixed::mixed(rules.iter(), rules.iter());
+    warnings.extend(rules::payload::spoilt(rules.iter()));
     warnings.extend(unknown_interfaces(&rules));
     warnings.extend(unknown_addresses(&rules));
     super::warn("check", &warnings);

@@ -1,16 +1,19 @@
 //! What was received, stream by stream, in bounded memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use packet::content::{Content, Guess};
 use packet::datagram::{Datagram, Part};
-use packet::parse::{Link, Meta, Parsed, parse};
-use packet::udp;
+use packet::parse::{Link, Meta, NotOurs, Parsed, parse};
+use packet::{ethernet, ipv4, ipv6, udp};
 use sys::sniffer::Sniffed;
 
 /// Streams that are told apart; the packets of further ones are only counted.
 pub(crate) const LIMIT: usize = 4096;
+
+/// The IP protocol of PGM (RFC 3208).
+const PGM: u8 = 113;
 
 /// Which stream: all that tells one from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +50,8 @@ pub(crate) struct Streams {
     pub(crate) known: BTreeMap<Key, Stream>,
     /// Packets of streams that there was no room for.
     pub(crate) not_listed: u64,
+    /// Groups that PGM comes to, with the interface.
+    pub(crate) pgm: BTreeSet<(usize, IpAddr)>,
 }
 
 impl Streams {
@@ -58,6 +63,7 @@ impl Streams {
                 Some(datagram) if datagram.part == Part::First => datagram,
                 _ => return,
             },
+            Parsed::NotOurs(NotOurs::Protocol) => return self.note_pgm(interface, link, frame),
             Parsed::NotOurs(_) => return,
         };
         if !datagram.destination.is_multicast() {
@@ -86,6 +92,33 @@ impl Streams {
         let seen = payload.len().min(length).min(Guess::BYTES);
         stream.guess.look(&payload[..seen], length);
     }
+
+    fn note_pgm(&mut self, interface: usize, link: Link, frame: &[u8]) {
+        if self.pgm.len() < LIMIT {
+            self.pgm
+                .extend(pgm_group(link, frame).map(|group| (interface, group)));
+        }
+    }
+}
+
+/// The group of a packet of PGM, whose protocol is as UDP is.
+fn pgm_group(link: Link, frame: &[u8]) -> Option<IpAddr> {
+    let at = match link {
+        Link::Ethernet => ethernet::HEADER,
+        Link::None => 0,
+    };
+    let packet = frame.get(at..)?;
+    let (protocol, group): (u8, IpAddr) = match packet.first()? >> 4 {
+        4 => {
+            let header = ipv4::Header::parse(packet).ok()?;
+            (header.protocol(), header.destination().into())
+        }
+        _ => {
+            let header = ipv6::Header::parse(packet).ok()?;
+            (header.next_header(), header.destination().into())
+        }
+    };
+    (protocol == PGM && group.is_multicast()).then_some(group)
 }
 
 /// As the header claims: of the payload itself little was captured.

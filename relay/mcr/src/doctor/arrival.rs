@@ -2,6 +2,7 @@
 //! interface, or nothing at all. It listens for some seconds, and only where a rule is silent.
 
 use std::cmp::Reverse;
+use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ const NAMED: usize = 3;
 pub(crate) struct Heard {
     listened: Duration,
     streams: Vec<HeardStream>,
+    /// Where PGM comes, and to which group.
+    pgm: Vec<(Interface, IpAddr)>,
 }
 
 #[derive(Debug)]
@@ -55,7 +58,11 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>,
             taken: discover::taker(&rules.set, interface, key).is_some(),
         }
     });
+    let pgm = { listener.streams.pgm.iter() }
+        .map(|(number, group)| (listener.interfaces[*number].clone(), *group))
+        .collect();
     Ok(Some(Heard {
+        pgm,
         listened: duration,
         streams: streams.collect(),
     }))
@@ -68,7 +75,7 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut nothing = Vec::new();
     for (rule, input) in silent(&snapshot.rules) {
-        match elsewhere(heard, input) {
+        match pgm(heard, input).or_else(|| elsewhere(heard, input)) {
             Some(evidence) => findings.push(of(rule, input, evidence)),
             None => nothing.push((rule, input)),
         }
@@ -111,6 +118,21 @@ fn of(rule: &Rule, input: &Endpoint, (evidence, remedy): (String, String)) -> Fi
     let evidence = format!("input {input} receives nothing: {evidence}");
     let finding = Finding::new(Severity::Stops, format!("rule {:?}", rule.name), evidence);
     finding.remedy(remedy)
+}
+
+/// What comes to the input's group is not UDP.
+fn pgm(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
+    let mut comes = heard.pgm.iter();
+    let (interface, group) = comes.find(|(interface, group)| {
+        input.destination.contains(*group) && discover::is_on(input, interface)
+    })?;
+    let evidence = format!(
+        "what arrives for {group} on {} is PGM (IP protocol 113, RFC 3208), and MCR relays UDP alone",
+        interface.name
+    );
+    let remedy = "have the senders and receivers encapsulate PGM in UDP (ports 3055 and 3056), or let a \
+                  multicast router carry it";
+    Some((evidence, remedy.to_owned()))
 }
 
 /// Where the input's group arrives all the same, with what to do; `None` if it does nowhere.

@@ -14,8 +14,9 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         .flat_map(|rule| troubles(snapshot, rule))
         .collect();
     let set = &snapshot.rules.set;
-    let mixed = rules::mixed::mixed(set.iter(), set.iter());
-    findings.extend(mixed.into_iter().map(|text| {
+    let told = rules::mixed::mixed(set.iter(), set.iter());
+    let told = told.into_iter().chain(rules::payload::spoilt(set.iter()));
+    findings.extend(told.map(|text| {
         let (subject, evidence) = text.split_once(": ").unwrap_or(("rules", &text));
         Finding::new(Severity::Harms, subject, evidence.to_owned())
     }));

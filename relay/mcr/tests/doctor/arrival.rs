@@ -1,10 +1,17 @@
 //! Rules that receive nothing: the doctor says what arrives instead.
 
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use lab::daemon::{Daemon, Options};
+use lab::frame::FrameSender;
 use lab::link;
 use lab::process::Process;
 use lab::topology::Chain;
 use lab::wait;
+use packet::craft::Craft;
 
 use super::bed::{Diagnosis, diagnose};
 
@@ -57,6 +64,7 @@ lab::on_both_paths!(
     tells_from_whom_the_group_arrives,
     tells_on_which_interface_the_group_arrives,
     tells_that_nothing_arrives_and_what_does,
+    names_pgm_for_what_it_is,
     says_nothing_of_rules_that_receive,
 );
 
@@ -113,4 +121,55 @@ fn says_nothing_of_rules_that_receive(path: &str) {
         return;
     };
     found.has_no("arrival");
+}
+
+fn names_pgm_for_what_it_is(path: &str) {
+    let rules = [
+        ("cam1", "239.1.1.1%veth1:5001", "239.1.1.1:5001"),
+        ("cam6", "[ff0e::1%veth1]:5001", "[ff0e::1]:5001"),
+    ];
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon.add(rules[0].0, rules[0].1, &[OUTPUT]).unwrap();
+    daemon.add(rules[1].0, rules[1].1, &[OUTPUT_6]).unwrap();
+    let socket = FrameSender::open((&chain.sender, "veth0")).unwrap();
+    let ended = AtomicBool::new(false);
+    let found = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                for (_, _, destination) in rules {
+                    socket.send(&pgm(destination)).unwrap();
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let found = diagnose(&daemon);
+        ended.store(true, Ordering::Relaxed);
+        found
+    });
+    for (name, _, destination) in rules {
+        let group = destination.parse::<SocketAddr>().unwrap().ip();
+        let words = [
+            name,
+            &format!("{group} on veth1 is PGM (IP protocol 113"),
+            "UDP",
+        ];
+        found.has("arrival", "stops", &words);
+    }
+}
+
+/// A frame as of UDP, whose IP header says PGM.
+fn pgm(destination: &str) -> Vec<u8> {
+    let destination: SocketAddr = destination.parse().unwrap();
+    let (source, protocol) = match destination.is_ipv4() {
+        true => ("10.0.0.1:4000", 14 + 9),
+        false => ("[fd00::1]:4000", 14 + 6),
+    };
+    let mut frame = Craft::new(source.parse().unwrap(), destination, vec![7; 100]).frame();
+    frame[protocol] = 113;
+    frame
 }
