@@ -70,6 +70,9 @@ settings! {
         optional allow_link_local: bool, default: "false";
         /// Whether the kernel path goes on forwarding when the daemon stops; the next one takes over.
         optional keep_forwarding: bool, default: "false";
+        /// Whether the configuration is read again, as by `mcr reload`, when its files say something else:
+        /// a second after their last change, and never while a change waits to be confirmed.
+        optional watch: bool, default: "false";
     }
 }
 

@@ -80,6 +80,7 @@ impl StaticJoin {
             destination: self.groups,
             interface: Some(self.interface.clone()),
             ports: Ports::single(1),
+            rejoin: None,
         }
     }
 }

@@ -398,6 +398,7 @@ silence = "5s"
 on_full = "warn"
 allow_link_local = true
 keep_forwarding = false
+watch = true
 
 [[rule]]
 name = "mdns"
@@ -421,6 +422,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         on_full: Some(OnFull::Warn),
         allow_link_local: Some(true),
         keep_forwarding: Some(false),
+        watch: Some(true),
     };
     assert_eq!(config.settings.daemon, expected);
     assert_eq!(config.export(), text);
@@ -466,7 +468,8 @@ outputs = ["224.0.0.251%eth1:5353"]
             "instance = \"a\"",
             "unknown field `instance`, expected one of `listen`, `listen_names`, `path`, \
              `workers`, `worker_user`, `log`, `max_rules`, `max_memberships`, `gro`, `xdp`, \
-             `backlog`, `silence`, `on_full`, `allow_link_local`, `keep_forwarding`",
+             `backlog`, `silence`, `on_full`, `allow_link_local`, `keep_forwarding`, \
+             `watch`",
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");

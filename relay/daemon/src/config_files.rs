@@ -3,13 +3,12 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use config::{Config, ConfigFile};
 use rules::ruleset::Policy;
 
+use crate::config_watch::{Stamp, stamp};
 use crate::error::DaemonError;
 use crate::state::{generations, journal};
 
@@ -80,22 +79,10 @@ pub(crate) fn read_again(named: Option<&Path>, policy: Policy) -> Result<Config,
 }
 
 /// What shows that the files of a configuration are not those of before, without reading them.
-pub(crate) fn stamp(main: &Path) -> Vec<(PathBuf, Option<SystemTime>, u64, u64)> {
+pub(crate) fn stamps(main: &Path) -> Vec<(PathBuf, Stamp)> {
     let parts = parts(main).unwrap_or_default();
     let files = std::iter::once(main.to_owned()).chain(parts);
-    let stamps = files.map(|path| {
-        let there = fs::metadata(&path).ok();
-        let (inode, length) = there
-            .as_ref()
-            .map_or((0, 0), |there| (there.ino(), there.len()));
-        (
-            path,
-            there.and_then(|there| there.modified().ok()),
-            inode,
-            length,
-        )
-    });
-    stamps.collect()
+    files.map(|path| (path.clone(), stamp(&path))).collect()
 }
 
 /// What tells the files of now from others.

@@ -9,6 +9,7 @@ mod api;
 mod author;
 pub mod config_files;
 pub mod config_save;
+mod config_watch;
 mod core;
 mod dataplane_thread;
 mod demand;

@@ -26,6 +26,7 @@ use crate::api::server::Public;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
 use crate::api::{host_name, remote, server};
+use crate::config_watch::ConfigWatch;
 use crate::dataplane_thread::{DataplaneThread, OpenedDataplane, Opening};
 use crate::demand::Demand;
 use crate::descriptor_store::DescriptorStore;
@@ -140,6 +141,7 @@ fn assemble(
         core: startup.core(support.clone(), options.policy()),
         dataplane,
         joined,
+        reports: Default::default(),
         descriptor_store,
         offload: Offload::open(
             instance.directory(),
@@ -156,6 +158,8 @@ fn assemble(
         shown_hooks: Default::default(),
         heap_to_trim: true,
         configured: take(&mut startup.configured),
+        files: { started_with.watch == Some(true) }
+            .then(|| ConfigWatch::new(options.config.clone(), take(&mut startup.files))),
         started_with,
         watch,
         remote: Arc::default(),

@@ -25,6 +25,8 @@ use crate::state::running::{Running, RunningStore};
 pub(crate) struct StartupState {
     /// The configuration; empty where it cannot be read.
     pub(crate) configured: Config,
+    /// What its files said.
+    pub(crate) files: String,
     /// The first rules and settings.
     pub(crate) first: Config,
     /// The generation of the rules before them.
@@ -56,6 +58,7 @@ impl StartupState {
             None => running,
         };
         let before = changes::last_generation(&ChangeLog::path(instance.state()));
+        let files = config_files::digest(options.config.as_deref());
         let config = config_files::read(options.config.as_deref(), policy);
         let read = begin(config, running, policy)?;
         if let Some(fleet) = &read.first.settings.fleet {
@@ -64,6 +67,7 @@ impl StartupState {
         let started_with = options.given.over(&read.first.settings.daemon);
         let worker_user = started_with.worker_user.as_deref().map(worker_user);
         Ok(Self {
+            files,
             configured: read.configured,
             first: read.first,
             generation: read.generation.max(before),

@@ -38,6 +38,7 @@ use crate::api::refusal::{Code, Refusal};
 use crate::api::remote::state::Remote;
 use crate::author::Author;
 use crate::config_files;
+use crate::config_watch::ConfigWatch;
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
 use crate::demand::Demand;
@@ -45,7 +46,7 @@ use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::fleet::Fleet;
 use crate::instance::OwnFile;
-use crate::memberships::Joined;
+use crate::memberships::{Joined, Reports};
 use crate::options::Options;
 use crate::service_manager;
 use crate::signals::Signals;
@@ -70,6 +71,8 @@ pub(crate) struct Supervisor {
     pub(crate) core: Core,
     pub(crate) dataplane: DataplaneThread,
     pub(crate) joined: Joined,
+    /// When inputs are reported again.
+    pub(crate) reports: Reports,
     pub(crate) descriptor_store: DescriptorStore,
     /// Whether much memory was freed since it was last given back to the kernel.
     pub(crate) heap_to_trim: bool,
@@ -84,6 +87,8 @@ pub(crate) struct Supervisor {
     pub(crate) shown_hooks: Hooks,
     /// The configuration as last read.
     pub(crate) configured: Config,
+    /// Its files, where they are watched.
+    pub(crate) files: Option<ConfigWatch>,
     pub(crate) watch: Watch,
     /// Clients of other hosts.
     pub(crate) remote: Arc<Remote>,
@@ -220,6 +225,9 @@ impl Supervisor {
     /// Makes the running rules those of the configuration, as it is now.
     async fn reload(&mut self, author: &Author) -> Result<Change, Refusal> {
         service_manager::reloading();
+        if let Some(files) = &mut self.files {
+            block_in_place(|| files.note_read());
+        }
         let config =
             config_files::read_again(self.options.config.as_deref(), self.core.own_policy());
         let outcome = match config {
@@ -266,6 +274,16 @@ impl Supervisor {
         outcome
     }
 
+    /// Reads the configuration again where its files say something else, unless a change waits.
+    async fn follow_files(&mut self) {
+        let is_waiting = self.waiting().is_some();
+        let files = self.files.as_mut().filter(|_| !is_waiting);
+        if files.is_some_and(|files| block_in_place(|| files.have_changed())) {
+            let author = Author::of(Via::Reload, Some("watch".to_owned()));
+            drop(self.reload(&author).await);
+        }
+    }
+
     /// What of these settings a daemon does only from its start on, and this one does not.
     fn awaiting_restart(&self, settings: &Settings) -> Vec<String> {
         let asked = self.options.given.over(&settings.daemon);
@@ -294,7 +312,9 @@ impl Supervisor {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.update_view_of_memberships();
         }
+        block_in_place(|| self.reports.send_due(&self.core, &self.joined));
         self.end_joins().await;
+        self.follow_files().await;
         self.retry_tunnels().await;
         self.follow_merging();
         self.follow_hooks().await;

@@ -29,6 +29,7 @@ mod start;
 mod systemd;
 mod traffic;
 mod verbs;
+mod watch;
 mod webhook;
 mod wire;
 mod with_daemon;

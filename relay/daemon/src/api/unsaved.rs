@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use api::reply::Change;
 use config::{Config, Settings};
@@ -11,6 +10,7 @@ use rules::ruleset::Policy;
 
 use super::refusal::{Answer, Code, Refusal};
 use crate::config_files;
+use crate::config_watch::Stamp;
 use crate::core::{compare, local};
 
 /// What is known of it: it is looked into again where files or rules are others.
@@ -19,7 +19,7 @@ pub(crate) struct Unsaved(Mutex<Option<Known>>);
 
 #[derive(Debug)]
 struct Known {
-    stamp: Vec<(PathBuf, Option<SystemTime>, u64, u64)>,
+    stamp: Vec<(PathBuf, Stamp)>,
     config: Arc<Config>,
     generation: u64,
     change: Arc<Change>,
@@ -29,7 +29,7 @@ impl Unsaved {
     /// What it would take in the configuration of that main file.
     pub(super) fn look(&self, main: &Path, view: &View) -> Answer<Arc<Change>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = config_files::stamp(main);
+        let stamp = config_files::stamps(main);
         let same = known.take().filter(|known| known.stamp == stamp);
         let config = match same {
             Some(same) if same.generation == view.generation => {

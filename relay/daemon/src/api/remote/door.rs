@@ -1,10 +1,8 @@
 //! Where clients of other hosts come in: the listening socket, and the files that a handshake takes.
 //! Files that change are read anew; where the new ones are wrong, the old ones stay in use.
 
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,13 +13,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::state::now;
+use crate::config_watch::{Stamp, stamp};
 
 pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
 /// What handshakes take at the moment.
 pub(super) type Current = watch::Receiver<Option<Serving>>;
-
-/// A file as it was seen: where it lies, and when it changed.
-type Stamp = Option<(u64, u64, i64, i64, u64)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Door {
@@ -136,15 +132,4 @@ fn load(settings: &ApiSettings) -> Result<Serving, String> {
         is_old: settings.tls == Some(TlsVersion::V12),
     });
     serving.map_err(|error| error.to_string())
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let file = fs::metadata(path).ok()?;
-    Some((
-        file.dev(),
-        file.ino(),
-        file.mtime(),
-        file.mtime_nsec(),
-        file.size(),
-    ))
 }
