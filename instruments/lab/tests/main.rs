@@ -37,6 +37,7 @@ mod own_sockets;
 mod privileges;
 mod ranges;
 mod reflect;
+mod rejoin;
 mod reload;
 mod restart;
 mod rewrite;

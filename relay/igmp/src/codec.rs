@@ -7,7 +7,6 @@
 //! it allocates.
 
 mod code;
-#[cfg(any(test, feature = "test-support"))]
 pub mod craft;
 mod igmp;
 mod mld;

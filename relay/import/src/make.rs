@@ -187,6 +187,7 @@ fn input(leg: Leg, options: &Options) -> Endpoint {
         destination: leg.group,
         interface: leg.interface.or_else(|| given.cloned()),
         ports: leg.ports.or(options.ports).unwrap_or(ALL_PORTS),
+        rejoin: None,
     }
 }
 

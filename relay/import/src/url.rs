@@ -213,6 +213,7 @@ mod tests {
             destination: leg.group,
             interface: leg.interface,
             ports: leg.ports.unwrap(),
+            rejoin: None,
         };
         Ok(endpoint.to_string())
     }

@@ -56,5 +56,6 @@ pub(crate) fn input(interface: &Interface, key: &Key) -> Endpoint {
         destination: Prefix::host(key.group),
         interface: Some(tagged.unwrap_or_else(|| interface.name.clone())),
         ports: Ports::single(key.port),
+        rejoin: None,
     }
 }

@@ -40,7 +40,8 @@ settings! {
         /// Unique name: a letter or digit, then letters, digits and `.` `_` `-` `:`, at most 63.
         required name: String, form: Form::Text(&NAME), is_late: true;
         /// The only input, instead of `inputs`: `[SOURCE@]GROUP%IFACE:PORT`, or for unicast
-        /// `[SOURCE@]unicast%IFACE:PORT` and `ADDRESS%IFACE:PORT`.
+        /// `[SOURCE@]unicast%IFACE:PORT` and `ADDRESS%IFACE:PORT`. With `,rejoin=60s` behind it the groups
+        /// are reported again and again (`1s` to `1h`), where nobody asks and switches forget.
         optional input: String, form: Form::Text(&INPUT), is_late: true;
         /// The inputs, instead of `input`.
         several inputs: Vec<String>, form: Form::List(&INPUT);
@@ -190,7 +191,7 @@ impl RuleDocument {
         // Room for exactly as many: they are kept, and an empty list would grow to four at once.
         let mut inputs = Vec::with_capacity(self.inputs.len() + usize::from(self.input.is_some()));
         for (index, text) in self.input.iter().chain(&self.inputs).enumerate() {
-            match text.parse::<Endpoint>() {
+            match Endpoint::input(text) {
                 Ok(input) => inputs.push(input),
                 Err(error) => report(Part::Input(index), text, error.problem.into()),
             }
@@ -276,8 +277,8 @@ impl RuleDocument {
 const INPUT: TextForm = TextForm {
     name: "[SOURCE@]GROUP%IFACE:PORT",
     pattern: concat!(
-        r"([^@%\[\]]+@)?[0-9a-z./]+%[^/:\[\]]+:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?",
-        r"|\[([^@%\[\]]+@)?[0-9A-Za-z.:/]+%[^/:\[\]]+\]:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?",
+        r"([^@%\[\]]+@)?[0-9a-z./]+%[^/:\[\]]+:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?(,rejoin=[1-9][0-9]*[hms]+)?",
+        r"|\[([^@%\[\]]+@)?[0-9A-Za-z.:/]+%[^/:\[\]]+\]:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?(,rejoin=[1-9][0-9]*[hms]+)?",
     ),
     ..ANY
 };
@@ -339,7 +340,7 @@ impl From<&Rule> for RuleDocument {
 fn ends(rule: &Rule) -> RuleDocument {
     let outputs = rule.outputs.iter().map(ToString::to_string);
     RuleDocument {
-        inputs: rule.inputs.iter().map(ToString::to_string).collect(),
+        inputs: rule.inputs.iter().map(Endpoint::written).collect(),
         outputs: outputs.map(OutputDocument::Text).collect(),
         ..RuleDocument::default()
     }

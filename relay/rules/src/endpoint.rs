@@ -9,13 +9,16 @@ mod parse;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use error::shown;
 pub use error::{EndpointError, EndpointProblem};
 
+use crate::duration;
 use crate::named::by_text;
 use crate::net::{Ports, Prefix};
 
@@ -39,9 +42,55 @@ pub struct Endpoint {
     pub interface: Option<String>,
     /// One UDP port or a range.
     pub ports: Ports,
+    /// Of an input: after how many seconds its groups are reported again, as `,rejoin=60s` says.
+    pub rejoin: Option<NonZeroU16>,
 }
 
+/// How the time begins after which an input's groups are reported again.
+pub const REJOIN: &str = ",rejoin=";
+/// The longest such time.
+const REJOIN_MAX: u64 = 3600;
+
 impl Endpoint {
+    /// Reads an input: an endpoint, and what its options say.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with either.
+    pub fn input(text: &str) -> Result<Self, EndpointError> {
+        let (place, time) = match text.split_once(REJOIN) {
+            Some((place, time)) => (place, Some(time)),
+            None => (text, None),
+        };
+        let wrong = |problem| EndpointError {
+            text: text.to_owned(),
+            problem,
+        };
+        let mut input: Self = place.parse()?;
+        let Some(time) = time else {
+            return Ok(input);
+        };
+        if !input.is_multicast() {
+            return Err(wrong(EndpointProblem::RejoinUnicast));
+        }
+        let seconds = duration::parse(time).filter(|time| time.subsec_nanos() == 0);
+        let seconds = seconds.filter(|time| time.as_secs() <= REJOIN_MAX);
+        input.rejoin = seconds.and_then(|time| NonZeroU16::new(time.as_secs() as u16));
+        match input.rejoin {
+            Some(_) => Ok(input),
+            None => Err(wrong(EndpointProblem::Rejoin(time.to_owned()))),
+        }
+    }
+
+    /// An input with its options, as it is read.
+    #[must_use]
+    pub fn written(&self) -> String {
+        let time = { self.rejoin }
+            .map(|seconds| Duration::from_secs(seconds.get().into()))
+            .map(|time| format!("{REJOIN}{}", duration::text(time)));
+        format!("{self}{}", time.unwrap_or_default())
+    }
+
     /// Says whether every address of the destination is a multicast group.
     #[must_use]
     pub const fn is_multicast(&self) -> bool {

@@ -72,6 +72,7 @@ pub fn input() -> impl Strategy<Value = Endpoint> {
                 destination,
                 interface,
                 ports,
+                rejoin: None,
             },
         )
     })
@@ -94,6 +95,7 @@ pub fn own_address() -> impl Strategy<Value = Endpoint> {
                 destination: Prefix::host(address),
                 interface: Some(interface),
                 ports,
+                rejoin: None,
             },
         )
     })
@@ -107,6 +109,7 @@ pub fn unicast() -> impl Strategy<Value = Endpoint> {
         destination: Prefix::host(address),
         interface,
         ports,
+        rejoin: None,
     })
 }
 

@@ -36,14 +36,8 @@ impl GroupSocket {
     /// # Errors
     /// The system call's; `ENODEV` if there is no such interface.
     pub fn open(interface: u32, ipv4: bool) -> io::Result<Self> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: plain system call without pointers.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        let socket = PacketSocket::adopt(unsafe { OwnedFd::from_raw_fd(fd) });
+        let opened = Self::to_send(interface, ipv4)?;
+        let socket = &opened.socket;
         socket.force_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
         socket.attach_filter(&filter(ipv4))?;
         let all = libc::packet_mreq {
@@ -53,12 +47,28 @@ impl GroupSocket {
             mr_address: [0; 8],
         };
         socket.set(libc::PACKET_ADD_MEMBERSHIP, &all)?;
+        bind(socket.as_fd(), interface, opened.protocol)?;
+        Ok(opened)
+    }
+
+    /// Opens one that receives nothing. Needs `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn to_send(interface: u32, ipv4: bool) -> io::Result<Self> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: plain system call without pointers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let socket = PacketSocket::adopt(unsafe { OwnedFd::from_raw_fd(fd) });
         let protocol = if ipv4 {
             libc::ETH_P_IP
         } else {
             libc::ETH_P_IPV6
         } as u16;
-        bind(socket.as_fd(), interface, protocol)?;
         Ok(Self {
             socket,
             interface,

@@ -16,7 +16,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-pub use listed::Listed;
+pub use listed::{Listed, igmp_versions};
 use socket::{Room, Socket};
 
 /// One group on one interface, from any source or from one.
@@ -258,6 +258,25 @@ impl Memberships {
     #[must_use]
     pub fn holds(&self, membership: &Membership) -> bool {
         self.held.contains_key(membership)
+    }
+
+    /// The sources that a group is joined from, none for any; `None` where it is not joined.
+    #[must_use]
+    pub fn sources(&self, interface: u32, group: IpAddr) -> Option<Vec<IpAddr>> {
+        let any = Membership {
+            interface,
+            group,
+            source: None,
+        };
+        let held = self.held.range(any..).map(|(held, _)| held);
+        let mut held = held.take_while(|held| (held.interface, held.group) == (interface, group));
+        let first = held.next()?;
+        Some(match first.source {
+            None => Vec::new(),
+            Some(source) => std::iter::once(source)
+                .chain(held.filter_map(|held| held.source))
+                .collect(),
+        })
     }
 
     /// Lists what is held and not there: a socket goes on listing a group when its interface is gone

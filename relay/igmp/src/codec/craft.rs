@@ -1,4 +1,4 @@
-//! Writes what hosts say, for tests, generators and fuzzers.
+//! Writes what hosts say.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -47,6 +47,7 @@ fn found(text: &str) -> (Vec<String>, Vec<String>) {
             destination: leg.group,
             interface: None,
             ports: leg.ports.unwrap(),
+            rejoin: None,
         };
         endpoint.to_string()
     };

@@ -5,7 +5,7 @@ pub(crate) mod key;
 use std::process::ExitCode;
 
 use rules::document::{OutputDocument, RuleDocument};
-use rules::endpoint::Endpoint;
+use rules::endpoint::{Endpoint, REJOIN};
 use rules::rule::OutputSpec;
 
 use crate::completion;
@@ -34,10 +34,11 @@ pub(crate) struct Args {
     #[arg(add = completion::rule())]
     name: String,
     /// One more input
-    #[arg(long, value_name = "INPUT", group = "what", add = completion::endpoint())]
+    #[arg(long, value_name = "INPUT", group = "what", value_parser = Endpoint::input,
+        add = completion::endpoint())]
     add_input: Vec<Endpoint>,
     /// An input to take out
-    #[arg(long, value_name = "INPUT", group = "what")]
+    #[arg(long, value_name = "INPUT", group = "what", value_parser = Endpoint::input)]
     remove_input: Vec<Endpoint>,
     /// One more output, with its options
     #[arg(long, value_name = "OUTPUT", group = "what", add = completion::endpoint())]
@@ -100,11 +101,14 @@ fn refuse_ends(rule: &RuleDocument, args: &Args) -> Result<(), Failure> {
 
 fn inputs(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
     let mut inputs = render::rule::inputs(rule);
-    let texts = |endpoints: &[Endpoint]| endpoints.iter().map(ToString::to_string).collect();
+    let texts = |endpoints: &[Endpoint]| endpoints.iter().map(Endpoint::written).collect();
     let (remove, add): (Vec<String>, Vec<String>) =
         (texts(&args.remove_input), texts(&args.add_input));
-    exchange(&mut inputs, &remove, add, |known, asked| known == asked)
-        .map_err(|refused| refused.of(&rule.name, "input"))?;
+    exchange(&mut inputs, &remove, add, |known, asked| {
+        // Whatever its options are.
+        known.split(REJOIN).next() == asked.split(REJOIN).next()
+    })
+    .map_err(|refused| refused.of(&rule.name, "input"))?;
     (rule.input, rule.inputs) = (None, inputs);
     Ok(())
 }

@@ -105,19 +105,6 @@ pub(crate) struct Snapshot {
     settings: PathBuf,
 }
 
-/// Of each interface the version, out of `/proc/net/igmp`, whose lines of groups begin with a blank.
-fn igmp_versions(text: &str) -> Vec<(String, String)> {
-    let lines = text
-        .lines()
-        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
-    let version = |line: &str| {
-        let (device, rest) = line.split_once(':')?;
-        let name = device.split_whitespace().nth(1)?;
-        Some((name.to_owned(), rest.split_whitespace().nth(1)?.to_owned()))
-    };
-    lines.filter_map(version).collect()
-}
-
 impl Snapshot {
     /// Reads the network namespace of the calling thread; `without` count as missing in the kernel.
     pub(crate) fn read(rules: Rules, without: &[Feature]) -> Result<Self, Failure> {
@@ -166,9 +153,7 @@ impl Snapshot {
                 .trim()
                 .to_owned(),
             host,
-            igmp_versions: igmp_versions(
-                &fs::read_to_string("/proc/thread-self/net/igmp").unwrap_or_default(),
-            ),
+            igmp_versions: sys::membership::igmp_versions(),
             settings: PathBuf::from("/proc/sys"),
         })
     }
@@ -342,16 +327,6 @@ mod tests {
     use rules::ruleset::Policy;
 
     use super::*;
-
-    #[test]
-    fn reads_the_version_of_igmp_that_is_spoken() {
-        let text = "Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n\
-                    1\tlo        :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0\n\
-                    12\tveth1.5   :     2      V2\n\t\t\t\t010101EF     1 0:00000000\t\t0\n";
-        let expected = [("lo", "V3"), ("veth1.5", "V2")];
-        let expected = expected.map(|(name, version)| (name.to_owned(), version.to_owned()));
-        assert_eq!(igmp_versions(text), expected);
-    }
 
     const RULES: &str = r#"version = 1
 [[rule]]

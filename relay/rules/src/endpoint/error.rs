@@ -51,6 +51,12 @@ pub enum EndpointProblem {
     /// Port 0.
     #[error("port 0 cannot be used; give 1 to 65535")]
     PortZero,
+    /// No time to report groups again after.
+    #[error("rejoin={0}: give a time from \"1s\" to \"1h\", as in rejoin=60s")]
+    Rejoin(String),
+    /// Nothing that is joined.
+    #[error("rejoin is for groups: addresses of this host are not joined; leave it out")]
+    RejoinUnicast,
     /// Something that is not a port.
     #[error("{0:?} is not a port; give a number from 1 to 65535, or a range as in 5001-5150")]
     PortInvalid(String),

@@ -24,6 +24,7 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Problem> {
         destination,
         interface,
         ports: self::ports(ports)?,
+        rejoin: None,
     };
     if let Some(sources) = sources {
         endpoint.sources = self::sources(sources, family)?;

@@ -46,6 +46,25 @@ fn text(file: &str) -> io::Result<String> {
     fs::read_to_string(format!("/proc/thread-self/net/{file}"))
 }
 
+/// Of each interface, by name, the version of IGMP that is spoken there: `V1`, `V2`, `V3`.
+#[must_use]
+pub fn igmp_versions() -> Vec<(String, String)> {
+    versions(&text("igmp").unwrap_or_default())
+}
+
+/// Lines of groups begin with a blank.
+pub(super) fn versions(text: &str) -> Vec<(String, String)> {
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let version = |line: &str| {
+        let (device, rest) = line.split_once(':')?;
+        let name = device.split_whitespace().nth(1)?;
+        Some((name.to_owned(), rest.split_whitespace().nth(1)?.to_owned()))
+    };
+    lines.filter_map(version).collect()
+}
+
 /// A line of an interface, its number first, then indented ones of its groups, each as the kernel's
 /// number (`igmp_mc_seq_show`).
 fn igmp(text: &str, listed: &mut Listed) {

@@ -390,3 +390,13 @@ fn thousands_of_groups_are_left_as_fast_as_they_were_joined() {
         "joined in {joining:?}, left in {leaving:?}"
     );
 }
+
+#[test]
+fn reads_the_version_of_igmp_that_is_spoken() {
+    let text = "Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n\
+                1\tlo        :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0\n\
+                12\tveth1.5   :     2      V2\n\t\t\t\t010101EF     1 0:00000000\t\t0\n";
+    let expected = [("lo", "V3"), ("veth1.5", "V2")];
+    let expected = expected.map(|(name, version)| (name.to_owned(), version.to_owned()));
+    assert_eq!(listed::versions(text), expected);
+}
