@@ -14,6 +14,7 @@ pub struct Volume {
 }
 
 /// The generator's account.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SendReport {
     /// What the kernel took.
@@ -26,16 +27,13 @@ pub struct SendReport {
     /// Packets the kernel refused.
     pub errors: u64,
     /// What it said of the first of them, with what to do about it; absent when there were none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
     /// Faults injected on purpose; absent when none were asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub injected: Option<Injected>,
     /// By leg, where legs carry the same packets; absent elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<LineReport>,
     /// Of all legs together; absent where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub union: Option<UnionReport>,
 }
 

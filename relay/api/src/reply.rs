@@ -37,6 +37,7 @@ pub use selection::{Part, RulePart, Selection};
 pub use tunnel::TunnelStatus;
 
 /// Everything counted, as `mcr stats --json` prints it.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
     /// Instance name.
@@ -47,7 +48,6 @@ pub struct Stats {
     /// Version of the daemon.
     pub version: String,
     /// The fleet that the daemon is a relay of, by its name, if it is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<String>,
     /// Seconds since the daemon started.
     pub uptime_seconds: f64,
@@ -66,7 +66,6 @@ pub struct Stats {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub demand: Vec<DemandStats>,
     /// Which rules were selected and what all do, where parameters asked for some.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Box<Selection>>,
 }
 
@@ -110,6 +109,7 @@ pub struct RuleChange {
 }
 
 /// The daemon in a few words.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Instance name.
@@ -123,7 +123,6 @@ pub struct Status {
     /// Generation of the running rule set; every change of it adds one.
     pub generation: u64,
     /// Main file of the configuration, whether or not it is there; conf.d beside it belongs to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     /// Number of rules.
     pub rules: usize,
@@ -135,24 +134,19 @@ pub struct Status {
     #[serde(default)]
     pub features: Vec<FeatureStatus>,
     /// The last time the configuration was read again; none since the start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<Reload>,
     /// `degraded` while the running rules are not written down, so that a crash would bring back those
     /// of before, or while clients of other hosts are not served as the configuration says.
     #[serde(default = "up")]
     pub state: State,
     /// Why the state is not `up`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
     /// The change that undoes itself unless somebody confirms it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<PendingChange>,
     /// How many rules and settings run that the configuration does not say, or the other way round; absent
     /// where it cannot be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<usize>,
     /// How clients of other hosts are served, where they are to be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api: Option<ApiStatus>,
     /// What is joined whatever the rules say.
     #[serde(default)]
@@ -163,6 +157,7 @@ pub struct Status {
 }
 
 /// A group, or a range of them, that is joined whatever the rules say.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JoinStatus {
     /// As it was asked for, `GROUP%IFACE`, without the time at which it ends.
@@ -170,10 +165,8 @@ pub struct JoinStatus {
     /// Whether it is joined.
     pub joined: bool,
     /// Why it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// When it ends, in seconds since the epoch; absent if it stays.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
 }
 
@@ -182,15 +175,14 @@ const fn up() -> State {
 }
 
 /// Something that not every kernel has.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeatureStatus {
     /// Its name in the kernel's words.
     pub name: String,
     /// Whether it was found; absent if the daemon may not find out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub present: Option<bool>,
     /// What it means that it is missing; absent if it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meaning: Option<String>,
 }
 
@@ -259,6 +251,7 @@ named! {
 }
 
 /// Something that happened.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Milliseconds since the epoch.
@@ -278,10 +271,8 @@ pub struct Event {
     /// What happened, for people.
     pub message: String,
     /// Who did it, where somebody did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Box<By>>,
     /// Why, as they said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 

@@ -45,6 +45,7 @@ pub struct CaseResult {
 }
 
 /// One trial.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
     /// Datagrams the generator handed to the kernel.
@@ -58,7 +59,6 @@ pub struct Trial {
     /// Where the others went, as far as anybody counted them.
     pub drops: Vec<Drops>,
     /// What the relay itself counted, if it counts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayCount>,
     /// What it cost.
     pub cost: Cost,
@@ -67,22 +67,17 @@ pub struct Trial {
     #[serde(default)]
     pub load_average: f64,
     /// One-way latency in microseconds, from the intended send time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<Summary>,
     /// Microseconds between the first and the last copy of one datagram.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skew_us: Option<Summary>,
     /// The highest offered rate without loss that a search found, datagrams per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zero_loss_pps: Option<f64>,
     /// The highest offered rate that lost at most half a percent, datagrams per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial_drop_pps: Option<f64>,
     /// What that search offered on its way, and what was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,
     /// What the sequence numbers showed, where the receiver read them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Sequence>,
 }
 
@@ -110,18 +105,16 @@ pub struct RelayCount {
 }
 
 /// What a trial cost.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Seconds from the first command to the last stream relayed; only in the first trial after
     /// the relay was started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configure_seconds: Option<f64>,
     /// Of those, seconds the relay took to start, before it had any rule, where the two are apart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_seconds: Option<f64>,
     /// Seconds the relay took to accept its whole rule set, where that is one command; in the same
     /// trials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_seconds: Option<f64>,
     /// Busy seconds of each core during the trial.
     pub busy_seconds: Vec<f64>,

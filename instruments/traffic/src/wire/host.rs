@@ -45,26 +45,21 @@ pub struct Host {
 }
 
 /// One interface; what cannot be read is absent.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Interface {
     /// Name of its driver.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// Speed of the link, Mbit/s.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub speed_mbit: Option<u32>,
     /// Bytes of the largest packet.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Descriptors of the receive ring, and the most there can be.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_ring: Option<(u32, u32)>,
     /// The same of the transmit ring.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub transmit_ring: Option<(u32, u32)>,
     /// Queues that receive (RSS).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_queues: Option<u32>,
     /// Offloads that are on, by the kernel's names.
     #[serde(skip_serializing_if = "Vec::is_empty")]

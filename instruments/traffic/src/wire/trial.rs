@@ -78,6 +78,7 @@ pub struct Load {
 }
 
 /// What became of it.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Bytes of UDP payload.
@@ -93,7 +94,6 @@ pub struct Trial {
     /// Packets that it refused.
     pub refused: u64,
     /// What it said of the first of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_refusal: Option<String>,
     /// Copies that should have arrived.
     pub expected: u64,
@@ -109,7 +109,6 @@ pub struct Trial {
     pub latency_us: Summary,
     /// How well the clocks' difference was known; absent where generator and verifier have one
     /// clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<Offset>,
     /// Where missing copies went, as far as somebody counted them.
     pub drops: Vec<Drop>,

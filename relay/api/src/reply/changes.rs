@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -10,46 +11,44 @@ use super::{Change, RuleChange};
 /// Bytes of a difference that are kept in the log of changes.
 const WHAT_MAX: usize = 64 << 10;
 
-/// What kind of author a change has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Via {
-    /// Somebody at the control socket, or of another host.
-    #[default]
-    Client,
-    /// Somebody who had the configuration read again, by the socket or by SIGHUP.
-    Reload,
-    /// The fleet, of that name.
-    Fleet,
-    /// An interface of the host, of that name.
-    Link,
-    /// A name that stands for another address now.
-    Name,
-    /// The daemon at its start.
-    Start,
-    /// The daemon, which undoes what nobody confirmed, and ends joins whose time is over.
-    Time,
+named! {
+    /// What kind of author a change has.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Via {
+        /// Somebody at the control socket, or of another host.
+        #[default]
+        Client = "client",
+        /// Somebody who had the configuration read again, by the socket or by SIGHUP.
+        Reload = "reload",
+        /// The fleet, of that name.
+        Fleet = "fleet",
+        /// An interface of the host, of that name.
+        Link = "link",
+        /// A name that stands for another address now.
+        Name = "name",
+        /// The daemon at its start.
+        Start = "start",
+        /// The daemon, which undoes what nobody confirmed, and ends joins whose time is over.
+        Time = "time",
+    }
 }
 
 /// Who made a change.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct By {
     /// What kind of author.
     pub via: Via,
     /// The user's name, where the host knows one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The user's number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// The process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     /// The process's name, where the daemon may see it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
     /// Name of the fleet, the interface, what was looked up, or the client of another host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
@@ -80,19 +79,9 @@ impl fmt::Display for By {
             false => format!(" ({})", details.join(", ")),
         };
         let who = who.map(|who| who + &details);
-        let via = match self.via {
-            Via::Client => {
-                let who = who.as_deref().or(self.name.as_deref());
-                return f.write_str(who.unwrap_or("somebody"));
-            }
-            Via::Reload => "reload",
-            Via::Fleet => "fleet",
-            Via::Link => "link",
-            Via::Name => "name",
-            Via::Start => "start",
-            Via::Time => "time",
-        };
+        let via = self.via.as_str();
         match who.or_else(|| self.name.clone()) {
+            who if self.via == Via::Client => f.write_str(who.as_deref().unwrap_or("somebody")),
             Some(who) if self.via == Via::Reload => write!(f, "{via} by {who}"),
             Some(name) => write!(f, "{via} {name}"),
             None => f.write_str(via),
@@ -100,27 +89,17 @@ impl fmt::Display for By {
     }
 }
 
-/// What became of a change that was made to be confirmed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// Nobody has confirmed it yet.
-    Pending,
-    /// Somebody has.
-    Confirmed,
-    /// It was undone.
-    Undone,
-}
-
-impl Outcome {
-    /// Its word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Confirmed => "confirmed",
-            Self::Undone => "undone",
-        }
+named! {
+    /// What became of a change that was made to be confirmed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Outcome {
+        /// Nobody has confirmed it yet.
+        Pending = "pending",
+        /// Somebody has.
+        Confirmed = "confirmed",
+        /// It was undone.
+        Undone = "undone",
     }
 }
 
@@ -149,6 +128,7 @@ impl PendingChange {
 }
 
 /// A change, as the log of changes and the generations know it.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeRecord {
     /// Milliseconds since the epoch.
@@ -156,7 +136,6 @@ pub struct ChangeRecord {
     /// Who made it.
     pub by: By,
     /// Why, as whoever made it said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Generation of the rules before it.
     pub before: u64,
@@ -171,10 +150,8 @@ pub struct ChangeRecord {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     /// What became of it, if it was made to be confirmed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// The generation that a confirmation or an undoing is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
 }
 

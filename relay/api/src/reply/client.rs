@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use super::State;
 
 /// How clients of other hosts are served.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiStatus {
     /// Address and port.
@@ -13,12 +14,10 @@ pub struct ApiStatus {
     /// `degraded` while they are not served, or not as the configuration says.
     pub state: State,
     /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// How many clients the configuration names.
     pub clients: usize,
     /// When the listener's certificate ends, in seconds since the epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_expires: Option<u64>,
     /// What ends within 14 days, or has: the certificate, clients.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -28,6 +27,7 @@ pub struct ApiStatus {
 }
 
 /// A client of other hosts, without what it shows.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiClientStatus {
     /// Its name.
@@ -39,12 +39,9 @@ pub struct ApiClientStatus {
     /// Networks that it comes from; none: anywhere.
     pub from: Vec<String>,
     /// When it ends, in seconds since the epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
     /// When it was last served since the daemon started, in seconds since the epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used: Option<u64>,
     /// The address that it came from then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_from: Option<String>,
 }

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use counters::counters;
 
 /// An interface that outputs on demand lead to, for one family.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DemandStats {
     /// Name of the interface.
@@ -13,7 +14,6 @@ pub struct DemandStats {
     /// `igmp` or `mld`.
     pub protocol: String,
     /// The address of the router that asks who listens; none while nobody was heard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub querier: Option<String>,
     /// Whether this relay is it.
     pub is_querier: bool,
@@ -24,7 +24,6 @@ pub struct DemandStats {
     /// Groups, sources and hosts that there was no room for.
     pub refused: u64,
     /// Why it cannot be known who listens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 

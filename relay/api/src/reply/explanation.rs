@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// What would become of a packet, were it to come now.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
     /// The packet in words.
@@ -11,22 +12,16 @@ pub struct Explanation {
     /// `forwarded`, `dropped`, or `passed`: left to the host's own stack, as no rule takes it.
     pub verdict: String,
     /// Why it is dropped, as counters name it, or why it is not looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What to do about that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The rule that takes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// By which of its inputs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
     /// `kernel` or `userspace`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Where that path takes packets, and why the rule runs there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_reason: Option<String>,
     /// What decides on the way, as it stands now: gate, failover, merge, limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,6 +48,7 @@ pub struct Stage {
 }
 
 /// What an output would do.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedOutput {
     /// Destination as the rule writes it, without options.
@@ -60,13 +56,10 @@ pub struct ExplainedOutput {
     /// `forwarded` or `dropped`.
     pub verdict: String,
     /// Why it drops it, as counters name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What to do about that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The copy, where one leaves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<ExplainedCopy>,
 }
 

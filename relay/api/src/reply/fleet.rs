@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rules::document::RuleDocument;
+use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -39,31 +40,27 @@ pub struct FleetStatus {
 }
 
 /// etcd as one relay sees it.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FleetEtcd {
     /// Whether it answers.
     pub reachable: bool,
     /// Why it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Where it last answered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Its version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Size of its database in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub db_bytes: Option<u64>,
     /// How long the relay's last beat took, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beat_ms: Option<f64>,
     /// Time since it acknowledged a beat, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_ack_ms: Option<u64>,
 }
 
 /// A relay of a fleet.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FleetRelay {
     /// Its name.
@@ -73,7 +70,6 @@ pub struct FleetRelay {
     /// Since when it has a session, or has none, in milliseconds since 1970.
     pub since_ms: u64,
     /// Time since its last beat, in milliseconds, where the relay that tells watches it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_beat_ms: Option<u64>,
     /// Shares that it holds.
     pub shares: usize,
@@ -95,10 +91,8 @@ pub struct FleetRelay {
     pub peer: String,
     /// For how long it has not answered the relay that tells, in milliseconds; none where it does, or is
     /// not asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered_ms: Option<u64>,
     /// What its shares counted together; none where it has not told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<FleetCounters>,
 }
 
@@ -114,26 +108,29 @@ impl FleetRelay {
     }
 }
 
-/// How a relay of a fleet does.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum FleetRelayState {
-    /// Another relay ended its session, because it was silent.
-    Fenced,
-    /// It has no session.
-    Silent,
-    /// It could not serve some share.
-    Unfit,
-    /// An operator has it hold nothing.
-    Drained,
-    /// It beats.
-    #[default]
-    Up,
+named! {
+    /// How a relay of a fleet does.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+    )]
+    #[serde(rename_all = "lowercase")]
+    pub enum FleetRelayState {
+        /// Another relay ended its session, because it was silent.
+        Fenced = "fenced",
+        /// It has no session.
+        Silent = "silent",
+        /// It could not serve some share.
+        Unfit = "unfit",
+        /// An operator has it hold nothing.
+        Drained = "drained",
+        /// It beats.
+        #[default]
+        Up = "up",
+    }
 }
 
 /// A share of a fleet: rules that change hands together.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FleetShare {
     /// Its name.
@@ -143,21 +140,16 @@ pub struct FleetShare {
     /// How it stands.
     pub state: FleetShareState,
     /// Who forwards it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<String>,
     /// Since when, in milliseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
     /// Why it changed hands last.
     pub why: String,
     /// Who takes over next.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby: Option<String>,
     /// What is wrong with it: nobody holds it, only one relay can serve it, and the like.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// What it counted on all relays together; none where none has told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<FleetCounters>,
 }
 

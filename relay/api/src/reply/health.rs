@@ -20,15 +20,14 @@ pub struct Rates {
 }
 
 /// What is known of a stream that is watched.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HealthStats {
     /// `down`: silent for too long; `degraded`: something went wrong within ten seconds.
     pub state: State,
     /// Why the state is not `up`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Seconds since the last packet; none while no packet came.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_seconds: Option<f64>,
     /// Longest time between two packets that ended within about the last second.
     pub gap_seconds_1s: f64,
@@ -37,10 +36,8 @@ pub struct HealthStats {
     /// Datagrams that are not of the form looked for.
     pub unrecognised: u64,
     /// What RTP headers say; none while none came.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtp: Option<RtpStats>,
     /// What MPEG-TS headers say; none while none came.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ts: Option<TsStats>,
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// How long a sample of a rule's packets stayed on one path.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResidenceStats {
     /// `kernel` or `userspace`.
@@ -18,10 +19,8 @@ pub struct ResidenceStats {
     pub sum_seconds: f64,
     /// Half of the samples stayed shorter than this; none while there are none, or where they lie
     /// above all bounds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_seconds: Option<f64>,
     /// The same for 99 of a hundred.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_seconds: Option<f64>,
     /// The samples by how long they stayed; buckets in which none lie are left out.
     pub buckets: Vec<ResidenceBucket>,

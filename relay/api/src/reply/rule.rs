@@ -12,6 +12,7 @@ use counters::counters;
 use super::{HealthStats, LineStats, MergeStats, Rates, ResidenceStats, Traffic};
 
 /// One rule's state and counters.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RuleStats {
     /// Name of the rule.
@@ -20,20 +21,16 @@ pub struct RuleStats {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The share of a fleet that it belongs to; none of the host's own rules.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
     /// `reflect`: packets of an input leave by all outputs but the one of its interface, and `answers`
     /// by one alone, so that (received - dropped - answers) times (outputs - 1), and the answers, are
     /// what all outputs sent and dropped together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// How it does in one word, the worse of its state and its stream's; `waiting` and `silent` besides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<Condition>,
     /// Worst state of its inputs and outputs.
     pub state: State,
     /// Why the state is not `up`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
     /// `kernel` or `userspace`.
     pub path: String,
@@ -42,22 +39,17 @@ pub struct RuleStats {
     /// Inputs and their memberships.
     pub inputs: Vec<InputStats>,
     /// The input that is relayed, where they stand by for each other (`failover`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<String>,
     /// Seconds since it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_seconds: Option<f64>,
     /// Times that another input has taken over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,
     /// What its inputs brought together, where they are merged (`merge`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeStats>,
     /// Packets that matched an input.
     pub received: Traffic,
     /// Of those received and not dropped, answers by unicast, which go to whoever asked; only of a rule
     /// that reflects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
     /// Packets dropped before the outputs, by reason; only reasons that occurred.
     pub dropped: BTreeMap<String, u64>,
@@ -69,18 +61,14 @@ pub struct RuleStats {
     /// Seconds since its last packet, where packets came and have stopped: none has for longer than
     /// `silence` of `[daemon]` allows, or, where the stream is watched, for as long as makes it `down`.
     /// None where packets need not come: of rules that reflect, are disabled, or nobody listens to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_seconds: Option<f64>,
     /// Seconds since the rule was made or the daemon started, where nothing has come since it was made,
     /// over restarts too; none where packets need not come.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_seconds: Option<f64>,
     /// `true` where packets need not come: of a rule that reflects or is disabled, that nobody listens to,
     /// or whose `silence` is `off`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub may_be_silent: Option<bool>,
     /// How its stream does; none unless the rule has `health`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthStats>,
     /// How long its packets stay, by the path that relayed them; none until one was looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -249,6 +237,7 @@ pub struct InputStats {
 }
 
 /// One output of a rule.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OutputStats {
     /// Destination as the rule writes it, without options.
@@ -256,35 +245,26 @@ pub struct OutputStats {
     /// Whether it sends.
     pub state: State,
     /// Why it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The address that its name stands for; none where it gives an address itself, or has none yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Why the name could not be looked up when that was tried last; what was good stays in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_error: Option<String>,
     /// The interface it leaves by, whose own drops stand in `egress`; none while it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// Where that interface is a tunnel, its other end. Sources are kept there, unless the output sets one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<String>,
     /// Why this host's own stack sends its copies, by a socket: an IPsec policy that may be for them, a
     /// route that is more than a device and a neighbour.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_socket: Option<String>,
     /// Groups that hosts on its interface listen to, where it is on demand (`demand`); where none is, it
     /// is idle, which is no trouble.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u64>,
     /// Hosts that listen to them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<u64>,
     /// Copies handed to the egress device.
     pub sent: Traffic,
     /// Seconds since the last of them was; none while none was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_packet_seconds: Option<f64>,
     /// Copies dropped, by reason: `too_big` always, the others once they occurred.
     pub dropped: BTreeMap<String, u64>,

@@ -15,19 +15,17 @@ use crate::state::journal::{Journal, Prepared, Remembered};
 const VERSION: u32 = 1;
 
 /// What is remembered.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Running {
     version: u32,
     pub(crate) generation: u64,
     pub(crate) rules: Vec<RuleDocument>,
     /// What there was beyond rules; earlier versions did not write it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) settings: Option<Settings>,
     /// The configuration's rules as they were last read, by a daemon that handed over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     configured: Option<Vec<RuleDocument>>,
     /// Its settings then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     configured_settings: Option<Settings>,
 }
 
