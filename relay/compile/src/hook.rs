@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use rules::named::named;
 use rules::net::Ifindex;
 use rules::rule::{LocalDelivery, Rule};
 
@@ -19,23 +20,14 @@ pub struct Hooks {
     pub outputs: BTreeMap<Ifindex, Result<(), String>>,
 }
 
-/// Where packets are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
-    /// In the driver.
-    Xdp,
-    /// Once there is an skb.
-    Tc,
-}
-
-impl Hook {
-    /// The hook's name in JSON and texts.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Xdp => "xdp",
-            Self::Tc => "tc",
-        }
+named! {
+    /// Where packets are taken.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Hook {
+        /// In the driver.
+        Xdp = "xdp",
+        /// Once there is an skb.
+        Tc = "tc",
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use rules::named::named;
 use rules::rule::Rule;
 
 pub use rules::path::{Path, PathChoice, PathChoices};
@@ -30,17 +31,19 @@ impl Support {
 /// Slots for outputs on the kernel path: a rule that reflects takes one for each pair of interfaces.
 pub const KERNEL_OUTPUTS_MAX: usize = 65_536;
 
-/// Something a rule may ask for that not every path can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Feature {
-    /// IPv6.
-    Ipv6,
-    /// A range of groups or ports.
-    Range,
-    /// `limit=`.
-    RateLimit,
-    /// `fragment=yes`.
-    Fragment,
+named! {
+    /// Something a rule may ask for that not every path can do.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Feature {
+        /// IPv6.
+        Ipv6 = "IPv6",
+        /// A range of groups or ports.
+        Range = "ranges",
+        /// `limit=`.
+        RateLimit = "rate limits",
+        /// `fragment=yes`.
+        Fragment = "fragment=yes",
+    }
 }
 
 impl Feature {
@@ -50,16 +53,6 @@ impl Feature {
         match path {
             Path::Kernel => !matches!(self, Self::Fragment),
             Path::Userspace => true,
-        }
-    }
-
-    /// What the operator wrote to ask for it.
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ipv6 => "IPv6",
-            Self::Range => "ranges",
-            Self::RateLimit => "rate limits",
-            Self::Fragment => "fragment=yes",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rules::named::named;
 use serde::{Deserialize, Serialize};
 
 use super::host::Counters;
@@ -17,30 +18,19 @@ pub struct Drop {
     pub copies: u64,
 }
 
-/// The parts of the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The host that sends.
-    Generator,
-    /// The network before the relay.
-    BeforeRelay,
-    /// The relay.
-    Relay,
-    /// The host that counts.
-    Verifier,
-}
-
-impl Place {
-    /// The place in words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Generator => "generator",
-            Self::BeforeRelay => "before the relay",
-            Self::Relay => "relay",
-            Self::Verifier => "verifier",
-        }
+named! {
+    /// The parts of the way.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Place {
+        /// The host that sends.
+        Generator = "generator",
+        /// The network before the relay.
+        BeforeRelay = "before the relay",
+        /// The relay.
+        Relay = "relay",
+        /// The host that counts.
+        Verifier = "verifier",
     }
 }
 

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::reply::{
-    FleetChange, FleetCounters, FleetEtcd, FleetRelay, FleetRelayState, FleetShare,
-    FleetShareState, FleetStatus,
+    FleetChange, FleetCounters, FleetEtcd, FleetRelay, FleetShare, FleetShareState, FleetStatus,
 };
 use comfy_table::Cell;
 use rules::document::RuleDocument;
@@ -93,19 +92,12 @@ fn relays_table(relays: &[FleetRelay], now_ms: u64) -> String {
     ];
     let mut table = super::table(&header);
     for relay in relays {
-        let state = match relay.state {
-            FleetRelayState::Fenced => "fenced",
-            FleetRelayState::Silent => "silent",
-            FleetRelayState::Unfit => "unfit",
-            FleetRelayState::Drained => "drained",
-            FleetRelayState::Up => "up",
-        };
         let counted = |count: fn(&FleetCounters) -> u64| {
             { relay.counters.as_ref() }.map_or_else(String::new, |sum| super::count(count(sum)))
         };
         table.add_row([
             Cell::new(&relay.name),
-            super::state_cell(state),
+            super::state_cell(relay.state.as_str()),
             Cell::new(since(relay.since_ms, now_ms)),
             Cell::new(relay.shares),
             Cell::new(relay.rules),

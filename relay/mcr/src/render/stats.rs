@@ -13,51 +13,134 @@ use crate::render::{self, number, times};
 /// Renders counters; with an earlier snapshot of them, rates too; `wide` with joins and the reason
 /// for the path, whatever the width.
 pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
-    let mut header = vec!["RULE", "STATE", "PATH", "ENDPOINT", "PACKETS", "BYTES"];
-    if before.is_some() {
-        header.extend(["PACKETS/S", "RATE"]);
+    let mut rows = Vec::new();
+    for rule in &now.rules {
+        let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
+        add_rule(&mut rows, rule, earlier);
     }
-    header.push("DROPPED");
-    // Where it would take room from the others it stands below its row.
-    let notes = wide && now.rules.iter().any(has_notes);
-    if notes {
-        header.push("NOTE");
-    }
-    let counts = 4..header.len() - 1 - usize::from(notes);
-    let more = wide && now.rules.iter().any(has_more);
-    if wide {
-        header.push("JOINED");
-    }
-    if more {
-        header.push("MORE");
-    }
-    if wide {
-        header.push("WHY THIS PATH");
-    }
+    let is_shown = |shown| match shown {
+        Shown::Always => true,
+        Shown::WithRates => before.is_some(),
+        Shown::Wide => wide,
+        Shown::WideIfAny(text) => wide && rows.iter().any(|row| !text(row).is_empty()),
+    };
+    let columns = COLUMNS.iter().filter(|column| is_shown(column.shown));
+    let columns: Vec<&Column> = columns.collect();
+    let header: Vec<&str> = columns.iter().map(|column| column.title).collect();
     let mut table = match wide {
         true => render::wide_table(&header),
         false => render::table(&header),
     };
-    let columns = Columns {
-        rates: before.is_some(),
-        notes,
-        wide,
-        more,
-    };
     let mut below = Below::default();
-    for rule in &now.rules {
-        let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
-        add_rule(&mut table, rule, earlier, columns, &mut below);
+    for row in &rows {
+        table.add_row(columns.iter().map(|column| (column.cell)(row)));
+        // Where it would take room from the others it stands below its row.
+        if !wide {
+            below.add(&mut table, &row.note);
+        }
     }
-    if let Some(endpoints) = table.column_mut(3) {
-        endpoints.set_constraint(ColumnConstraint::ContentWidth);
-    }
-    for column in counts {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
+    for (shown, column) in table.column_iter_mut().zip(&columns) {
+        if column.title == "ENDPOINT" {
+            shown.set_constraint(ColumnConstraint::ContentWidth);
+        }
+        if column.is_number {
+            shown.set_cell_alignment(CellAlignment::Right);
         }
     }
     below.put_into(&render::table_text(&table))
+}
+
+/// What one line says.
+#[derive(Default)]
+struct Row<'a> {
+    rule: &'a str,
+    state: &'a str,
+    path: &'a str,
+    endpoint: String,
+    traffic: Traffic,
+    /// What it was so many seconds before.
+    earlier: Option<(Traffic, f64)>,
+    dropped: String,
+    note: String,
+    joined: &'static str,
+    more: String,
+    why: &'a str,
+}
+
+/// When a column is there.
+#[derive(Clone, Copy)]
+enum Shown {
+    Always,
+    WithRates,
+    Wide,
+    WideIfAny(fn(&Row<'_>) -> String),
+}
+
+struct Column {
+    title: &'static str,
+    shown: Shown,
+    is_number: bool,
+    cell: fn(&Row<'_>) -> Cell,
+}
+
+const COLUMNS: [Column; 13] = [
+    column("RULE", Shown::Always, |row| Cell::new(row.rule)),
+    column("STATE", Shown::Always, |row| match row.state {
+        "" => Cell::new(""),
+        state => render::state_cell(state),
+    }),
+    column("PATH", Shown::Always, |row| Cell::new(row.path)),
+    column("ENDPOINT", Shown::Always, |row| Cell::new(&row.endpoint)),
+    numbers("PACKETS", Shown::Always, |row| {
+        Cell::new(render::count(row.traffic.packets))
+    }),
+    numbers("BYTES", Shown::Always, |row| {
+        Cell::new(render::bytes(row.traffic.bytes))
+    }),
+    numbers("PACKETS/S", Shown::WithRates, |row| {
+        let rate = row.rate(|traffic| traffic.packets);
+        Cell::new(rate.map_or_else(dash, |rate| render::count(rate.round() as u64)))
+    }),
+    numbers("RATE", Shown::WithRates, |row| {
+        let rate = row.rate(|traffic| traffic.bytes);
+        Cell::new(rate.map_or_else(dash, |rate| render::bits_per_second(rate * 8.0)))
+    }),
+    column("DROPPED", Shown::Always, |row| Cell::new(&row.dropped)),
+    column("NOTE", Shown::WideIfAny(|row| row.note.clone()), |row| {
+        Cell::new(&row.note)
+    }),
+    column("JOINED", Shown::Wide, |row| Cell::new(row.joined)),
+    column("MORE", Shown::WideIfAny(|row| row.more.clone()), |row| {
+        Cell::new(&row.more)
+    }),
+    column("WHY THIS PATH", Shown::Wide, |row| Cell::new(row.why)),
+];
+
+const fn column(title: &'static str, shown: Shown, cell: fn(&Row<'_>) -> Cell) -> Column {
+    Column {
+        title,
+        shown,
+        is_number: false,
+        cell,
+    }
+}
+
+const fn numbers(title: &'static str, shown: Shown, cell: fn(&Row<'_>) -> Cell) -> Column {
+    Column {
+        is_number: true,
+        ..column(title, shown, cell)
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+impl Row<'_> {
+    fn rate(&self, of: fn(&Traffic) -> u64) -> Option<f64> {
+        let (before, seconds) = self.earlier.filter(|(_, seconds)| *seconds > 0.0)?;
+        Some(of(&self.traffic).saturating_sub(of(&before)) as f64 / seconds)
+    }
 }
 
 /// Notes that stand below rows. In the table each is a row of one character that nobody writes.
@@ -120,134 +203,49 @@ pub(crate) fn footer(stats: &Stats) -> String {
 
 type Earlier<'a> = Option<(&'a RuleStats, f64)>;
 
-/// The columns that are not always there.
-#[derive(Clone, Copy)]
-struct Columns {
-    rates: bool,
-    notes: bool,
-    wide: bool,
-    more: bool,
-}
-
-fn add_rule(
-    table: &mut Table,
-    rule: &RuleStats,
-    earlier: Earlier<'_>,
-    columns: Columns,
-    below: &mut Below,
-) {
-    let Columns {
-        rates,
-        notes,
-        wide,
-        more,
-    } = columns;
-    let at = match rule.inputs.as_slice() {
-        [only] => only.at.clone(),
-        several => format!("{} inputs", several.len()),
+fn add_rule<'a>(rows: &mut Vec<Row<'a>>, rule: &'a RuleStats, earlier: Earlier<'_>) {
+    let only = match rule.inputs.as_slice() {
+        [only] => Some(only),
+        _ => None,
     };
-    let mut row = vec![
-        Cell::new(&rule.name),
-        render::state_cell(rule.word()),
-        Cell::new(&rule.path),
-        Cell::new(at),
-    ];
-    let previous = earlier.map(|(rule, seconds)| (rule.received, seconds));
-    row.extend(traffic(rule.received, previous, rates));
-    row.push(Cell::new(dropped(&rule.dropped)));
-    if notes {
-        row.push(Cell::new(rule_note(rule)));
-    }
-    if wide {
-        let joined = match rule.inputs.as_slice() {
-            [only] => word(only.joined),
-            _ => "",
-        };
-        row.push(Cell::new(joined));
-        if more {
-            row.push(Cell::new(rule_more(rule)));
-        }
-        row.push(Cell::new(&rule.path_reason));
-    }
-    table.add_row(row);
-    if !wide {
-        below.add(table, &rule_note(rule));
-    }
-    add_inputs(table, rule, earlier, columns);
-    for (index, output) in rule.outputs.iter().enumerate() {
-        let mut row = vec![
-            Cell::new(""),
-            render::state_cell(output.state.as_str()),
-            Cell::new(""),
-            Cell::new(format!("→ {}", output.to)),
-        ];
-        let previous = earlier.and_then(|(rule, seconds)| {
-            let output = rule.outputs.get(index)?;
-            Some((output.sent, seconds))
-        });
-        row.extend(traffic(output.sent, previous, rates));
-        row.push(Cell::new(dropped(&output.dropped)));
-        if notes {
-            row.push(Cell::new(output.remark().unwrap_or_default()));
-        }
-        if more {
-            row.push(Cell::new(""));
-            row.push(Cell::new(number::all(OutputStats::COUNTERS, output)));
-        }
-        table.add_row(row);
-        if !wide {
-            below.add(table, output.remark().unwrap_or_default().as_str());
-        }
-    }
-}
-
-/// Adds the inputs of a rule that has several.
-fn add_inputs(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: Columns) {
-    let several = Some(&rule.inputs).filter(|inputs| inputs.len() > 1);
-    for input in several.into_iter().flatten() {
-        let mut row = [""; 3].map(Cell::new).to_vec();
-        row.push(Cell::new(format!("← {}", input.at)));
-        let previous = earlier.and_then(|(rule, seconds)| {
+    let several = || format!("{} inputs", rule.inputs.len());
+    rows.push(Row {
+        rule: &rule.name,
+        state: rule.word(),
+        path: &rule.path,
+        endpoint: only.map_or_else(several, |only| only.at.clone()),
+        traffic: rule.received,
+        earlier: earlier.map(|(rule, seconds)| (rule.received, seconds)),
+        dropped: dropped(&rule.dropped),
+        note: rule_note(rule),
+        joined: only.map_or("", |only| word(only.joined)),
+        more: rule_more(rule, only),
+        why: &rule.path_reason,
+    });
+    let inputs = rule.inputs.iter().filter(|_| rule.inputs.len() > 1);
+    rows.extend(inputs.map(|input| Row {
+        endpoint: format!("← {}", input.at),
+        traffic: input.received,
+        earlier: earlier.and_then(|(rule, seconds)| {
             let mut inputs = rule.inputs.iter();
             let input = inputs.find(|other| other.at == input.at)?;
             Some((input.received, seconds))
-        });
-        row.extend(traffic(input.received, previous, columns.rates));
-        row.push(Cell::new(""));
-        if columns.notes {
-            row.push(Cell::new(""));
-        }
-        if columns.wide {
-            row.push(Cell::new(word(input.joined)));
-        }
-        if columns.more {
-            row.push(Cell::new(number::of_input(input)));
-        }
-        table.add_row(row);
-    }
-}
-
-fn traffic(now: Traffic, previous: Option<(Traffic, f64)>, rates: bool) -> Vec<Cell> {
-    let mut cells = vec![
-        Cell::new(render::count(now.packets)),
-        Cell::new(render::bytes(now.bytes)),
-    ];
-    if rates {
-        let rate =
-            |now: u64, before: u64, seconds: f64| now.saturating_sub(before) as f64 / seconds;
-        cells.extend(match previous {
-            Some((before, seconds)) if seconds > 0.0 => [
-                Cell::new(render::count(
-                    rate(now.packets, before.packets, seconds).round() as u64,
-                )),
-                Cell::new(render::bits_per_second(
-                    rate(now.bytes, before.bytes, seconds) * 8.0,
-                )),
-            ],
-            _ => [Cell::new("-"), Cell::new("-")],
-        });
-    }
-    cells
+        }),
+        joined: word(input.joined),
+        more: number::of_input(input),
+        ..Row::default()
+    }));
+    let outputs = rule.outputs.iter().enumerate();
+    rows.extend(outputs.map(|(index, output)| Row {
+        state: output.state.as_str(),
+        endpoint: format!("→ {}", output.to),
+        traffic: output.sent,
+        earlier: earlier.and_then(|(rule, seconds)| Some((rule.outputs.get(index)?.sent, seconds))),
+        dropped: dropped(&output.dropped),
+        note: output.remark().unwrap_or_default(),
+        more: number::all(OutputStats::COUNTERS, output),
+        ..Row::default()
+    }));
 }
 
 /// The reasons that occurred, or a dash.
@@ -287,28 +285,12 @@ pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
     }
 }
 
-fn has_notes(rule: &RuleStats) -> bool {
-    let output_has = |output: &OutputStats| output.remark().is_some();
-    !rule_note(rule).is_empty() || rule.outputs.iter().any(output_has)
-}
-
 /// What texts say of a rule beside what has a column, and of its input if that has no line.
-fn rule_more(rule: &RuleStats) -> String {
-    let own = number::of_rule(rule);
-    let only = match rule.inputs.as_slice() {
-        [only] => number::of_input(only),
-        _ => String::new(),
-    };
-    let texts = [own, only].into_iter().filter(|text| !text.is_empty());
+fn rule_more(rule: &RuleStats, only: Option<&InputStats>) -> String {
+    let texts = [number::of_rule(rule)].into_iter();
+    let texts = texts.chain(only.map(number::of_input));
+    let texts = texts.filter(|text| !text.is_empty());
     texts.collect::<Vec<String>>().join(", ")
-}
-
-fn has_more(rule: &RuleStats) -> bool {
-    let input_has = |input| !number::of_input(input).is_empty();
-    let output_has = |output| !number::all(OutputStats::COUNTERS, output).is_empty();
-    !rule_more(rule).is_empty()
-        || rule.inputs.iter().any(input_has)
-        || rule.outputs.iter().any(output_has)
 }
 
 const fn word(yes: bool) -> &'static str {

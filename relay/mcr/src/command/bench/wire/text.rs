@@ -125,7 +125,7 @@ pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
         let mut drops: Vec<&Drop> = trial.drops.iter().collect();
         drops.sort_by_key(|drop| std::cmp::Reverse(drop.copies));
         limits.extend(drops.iter().map(|drop| {
-            let (at, what) = (drop.at.name(), &drop.what);
+            let (at, what) = (drop.at.as_str(), &drop.what);
             format!("{at}: {what}: {}", count(drop.copies))
         }));
         let rest = trial.unexplained();
