@@ -5,6 +5,7 @@
 //! of other tools' streams. RTP: RFC 3550; MPEG-TS in RTP: RFC 2250; TS packets: ISO/IEC 13818-1;
 //! MoldUDP64: Nasdaq, version 1.00; MDP 3.0: CME Globex, binary packet header.
 
+use clap::ValueEnum;
 use packet::{mpeg_ts, rtp};
 
 use crate::payload::{HEADER_BYTES, Stamp};
@@ -17,21 +18,21 @@ const MOLD_BYTES: usize = 10 + 8 + 2 + 2;
 /// Sequence number and sending time of an MDP 3.0 packet, both little-endian.
 const MDP_BYTES: usize = 4 + 8;
 
-/// How a payload is framed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a payload is framed, as the command line has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Framing {
-    /// The generator's own header alone.
+    /// Nothing
     #[default]
     Own,
-    /// RTP, payload type 96.
+    /// RTP, payload type 96
     Rtp,
-    /// MPEG-TS packets, one PID with a continuity counter.
+    /// MPEG-TS packets of 188 bytes with continuity counters
     Ts,
-    /// MPEG-TS packets in RTP, payload type 33.
+    /// MPEG-TS packets in RTP, payload type 33
     RtpTs,
-    /// One message in a MoldUDP64 packet.
+    /// One message in a MoldUDP64 packet
     Moldudp64,
-    /// A packet of CME's MDP 3.0: a number of 32 bits, little-endian, in front.
+    /// The packet header of CME's MDP 3.0, a little-endian number of 32 bits
     Mdp3,
 }
 

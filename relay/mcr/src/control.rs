@@ -6,15 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use api::client::{Client, Error, Events, StreamItem};
-use api::query::{RulesQuery, StatsQuery};
-use api::reply::{
-    Change, ChangeRecord, Explanation, FleetChange, FleetDone, FleetRecord, FleetRules,
-    FleetStatus, History, Log, RulePart, Stats,
-};
-use api::request::{
-    ActiveInput, ChangeTerms, Enabled, FleetMove, FleetRelayName, FleetRuleList, PacketAsked,
-    Rollback, RuleList, Transaction,
-};
+use api::reply::{Change, History};
+use api::request::{ChangeTerms, RuleList, Transaction};
 use config::Config;
 use rules::document::RuleDocument;
 use rules::ruleset::ChangeError;
@@ -91,7 +84,7 @@ impl Control {
             add,
             ..Transaction::default()
         };
-        self.transact(&transaction)
+        self.transaction(&transaction)
     }
 
     /// Removes rules, all or none.
@@ -100,12 +93,7 @@ impl Control {
             remove,
             ..Transaction::default()
         };
-        self.transact(&transaction)
-    }
-
-    /// Joins and leaves, all or nothing.
-    pub(crate) fn transact(&self, change: &Transaction) -> Result<Change, Failure> {
-        self.wait(self.client.transaction(change))
+        self.transaction(&transaction)
     }
 
     /// Changes the rules of these names, all or none. Where somebody else changed the rules in
@@ -127,13 +115,29 @@ impl Control {
     }
 
     /// Makes what `config` says the running rules and settings, or only says what that would change.
-    pub(crate) fn replace(&self, config: Config, dry_run: bool) -> Result<Change, Failure> {
+    pub(crate) fn replace_by(&self, config: Config, dry_run: bool) -> Result<Change, Failure> {
         let rules = RuleList {
             generation: None,
             rules: config.rules.to_documents(),
             settings: Some(config.settings),
         };
-        self.wait(self.client.replace(&rules, dry_run))
+        self.replace(&rules, dry_run)
+    }
+
+    /// Begins to follow events, with so many of those of before; many that come together as one if
+    /// `brief`.
+    pub(crate) fn events(&self, recent: u32, brief: bool) -> Result<Events, Failure> {
+        self.wait(self.client.events(recent, brief))
+    }
+
+    /// Reads what all rules together, and these of them, received and dropped in so many seconds.
+    pub(crate) fn history(&self, rules: &[&str], seconds: u32) -> Result<History, Failure> {
+        self.wait(self.client.history(rules, seconds))
+    }
+
+    /// Reads the running rules as a configuration file.
+    pub(crate) fn export(&self) -> Result<String, Failure> {
+        self.wait(self.client.export())
     }
 
     /// Whether the daemon is on another host.
@@ -152,57 +156,20 @@ impl Control {
 }
 
 /// Requests that are the client's, waited for.
-macro_rules! requests {
-    ($($(#[$about:meta])* $name:ident($($arg:ident: $type:ty),*) -> $reply:ty;)+) => {
+macro_rules! waited_for {
+    ($(
+        $(#[$about:meta])+
+        $name:ident($($arg:ident: $type:ty),*) -> $reply:ty = $method:ident $path:expr $(, $body:ident)?;
+    )+) => {
         impl Control {
-            $($(#[$about])* pub(crate) fn $name(&self, $($arg: $type),*) -> Result<$reply, Failure> {
+            $($(#[$about])+ pub(crate) fn $name(&self, $($arg: $type),*) -> Result<$reply, Failure> {
                 self.wait(self.client.$name($($arg),*))
             })+
         }
     };
 }
 
-requests! {
-    stats() -> Stats;
-    /// Reads the counters of some rules; an older daemon tells all, without a `selection`.
-    selected_stats(query: &StatsQuery) -> Stats;
-    status() -> api::reply::Status;
-    interfaces() -> Vec<api::reply::InterfaceStatus>;
-    /// Begins to follow events, with so many of those of before; many that come together as one if
-    /// `brief`.
-    events(recent: u32, brief: bool) -> Events;
-    fleet() -> FleetStatus;
-    fleet_record(seconds: u32) -> FleetRecord;
-    fleet_rules() -> FleetRules;
-    fleet_apply(rules: &FleetRuleList, dry_run: bool) -> FleetChange;
-    fleet_drain(relay: &FleetRelayName, drained: bool) -> FleetDone;
-    fleet_move(asked: &FleetMove) -> FleetDone;
-    fleet_rebalance() -> FleetDone;
-    fleet_fence(relay: &FleetRelayName) -> FleetDone;
-    rules() -> RuleList;
-    /// Reads some of the rules; an older daemon tells all, without a `selection`.
-    selected_rules(query: &RulesQuery) -> RulePart;
-    rule(name: &str) -> RuleDocument;
-    listeners(name: &str) -> Vec<api::reply::ListenerStats>;
-    flows(name: &str) -> Vec<api::reply::FlowStats>;
-    /// Reads what all rules together, and these of them, received and dropped in so many seconds.
-    history(rules: &[&str], seconds: u32) -> History;
-    export() -> String;
-    reload() -> Change;
-    confirm() -> Change;
-    unsaved() -> Change;
-    save() -> Change;
-    rollback(asked: &Rollback, dry_run: bool) -> Change;
-    generations() -> Vec<ChangeRecord>;
-    changes(last: u32) -> Vec<ChangeRecord>;
-    clients() -> Vec<api::reply::ApiClientStatus>;
-    log() -> Log;
-    set_log(log: &Log) -> Log;
-    /// Has a rule forward, or nothing, for which the role to operate is enough.
-    set_enabled(name: &str, enabled: &Enabled) -> Change;
-    switch(name: &str, active: &ActiveInput) -> ActiveInput;
-    explain(packet: &PacketAsked) -> Explanation;
-}
+api::for_each_request!(waited_for);
 
 /// What it takes to have the rules of these names as `change` leaves them.
 fn edited(

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -32,18 +33,18 @@ const GROUPING_PPS: f64 = 100_000.0;
 const GROUPED_PPS: f64 = 550_000.0;
 const GROUPED_STREAMS_PPS: f64 = 200_000.0;
 
-/// How datagrams are handed to the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How datagrams are handed to the kernel, as the command line has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Method {
-    /// By need: raw frames for a source address that is not this host's, segmentation offload
-    /// where the rate asks for it, plain datagrams elsewhere.
+    /// Raw frames for a foreign source address; else sockets, with segmentation offload for packets
+    /// due at once from 100,000 packets per second on
     #[default]
     Auto,
-    /// Datagrams through sendmmsg.
+    /// UDP sockets, sendmmsg
     Sockets,
-    /// Groups of datagrams that the kernel cuts (UDP_SEGMENT).
+    /// UDP sockets with segmentation offload
     Gso,
-    /// Whole Ethernet frames with complete checksums (AF_PACKET), to groups only.
+    /// Whole Ethernet frames with complete checksums
     Raw,
 }
 

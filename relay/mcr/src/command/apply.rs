@@ -60,7 +60,7 @@ pub(crate) struct DiffArgs {
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let config = read(&args.file)?;
     let (control, saving) = args.terms.open_at(global, args.generation)?;
-    let change = control.replace(config, args.dry_run)?;
+    let change = control.replace_by(config, args.dry_run)?;
     let command = if args.dry_run { "diff" } else { "apply" };
     show(command, &change, global)?;
     if let Some(configuration) = saving {
@@ -76,7 +76,7 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure
     let change = match &args.file {
         Some(file) => {
             let config = read(file)?;
-            Control::open(global)?.replace(config, true)
+            Control::open(global)?.replace_by(config, true)
         }
         None if args.saved => Control::open(global)?.unsaved(),
         None => {

@@ -88,7 +88,7 @@ fn change(
     global: &Global,
 ) -> Result<ExitCode, Failure> {
     let (control, saving) = terms.open(global)?;
-    let change = control.transact(asked)?;
+    let change = control.transaction(asked)?;
     super::warn(command, &change.warnings);
     if global.json {
         render::json(&change)?;

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use dataplane::features::Feature;
 use rules::endpoint::Endpoint;
 use traffic::capture::Capture;
@@ -69,7 +68,7 @@ pub(crate) struct Args {
     size: Option<Sizes>,
     /// What stands around the header of the sequence check
     #[arg(short, long, value_enum, default_value_t)]
-    framing: FramingArg,
+    framing: Framing,
     /// First number in the framing, where it has one [default: 0, or 1 for moldudp64 and mdp3]
     #[arg(long, value_name = "N")]
     start: Option<u64>,
@@ -114,7 +113,7 @@ pub(crate) struct Args {
     speed: f64,
     /// How packets are handed to the kernel
     #[arg(long, value_enum, default_value_t)]
-    method: MethodArg,
+    method: Method,
     /// TTL or hop limit, 1 to 255
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     ttl: u8,
@@ -134,37 +133,6 @@ pub(crate) struct Args {
     without: Without,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum MethodArg {
-    /// Raw frames for a foreign source address; else sockets, with segmentation offload for packets
-    /// due at once from 100,000 packets per second on
-    #[default]
-    Auto,
-    /// UDP sockets, sendmmsg
-    Sockets,
-    /// UDP sockets with segmentation offload
-    Gso,
-    /// Whole Ethernet frames with complete checksums
-    Raw,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum FramingArg {
-    /// Nothing
-    #[default]
-    Own,
-    /// RTP, payload type 96
-    Rtp,
-    /// MPEG-TS packets of 188 bytes with continuity counters
-    Ts,
-    /// MPEG-TS packets in RTP, payload type 33
-    RtpTs,
-    /// One message in a MoldUDP64 packet
-    Moldudp64,
-    /// The packet header of CME's MDP 3.0, a little-endian number of 32 bits
-    Mdp3,
-}
-
 #[derive(Clone, Copy, Debug)]
 enum SendRate {
     Pps(f64),
@@ -179,14 +147,7 @@ pub(super) fn options(args: &Args) -> Result<Options, Failure> {
             destinations.extend(Destination::resolve(&endpoint).map_err(usage)?);
         }
     }
-    let framing = match args.framing {
-        FramingArg::Own => Framing::Own,
-        FramingArg::Rtp => Framing::Rtp,
-        FramingArg::Ts => Framing::Ts,
-        FramingArg::RtpTs => Framing::RtpTs,
-        FramingArg::Moldudp64 => Framing::Moldudp64,
-        FramingArg::Mdp3 => Framing::Mdp3,
-    };
+    let framing = args.framing;
     let destination = match args.line.is_empty() {
         true => Options::to(destinations),
         false => Options::on(args.line.clone()),
@@ -213,12 +174,7 @@ pub(super) fn options(args: &Args) -> Result<Options, Failure> {
         seed: args.seed,
         replay: args.replay.as_deref().map(read_capture).transpose()?,
         speed: args.speed,
-        method: match args.method {
-            MethodArg::Auto => Method::Auto,
-            MethodArg::Sockets => Method::Sockets,
-            MethodArg::Gso => Method::Gso,
-            MethodArg::Raw => Method::Raw,
-        },
+        method: args.method,
         segmentation: sys::udp::option::has_segmentation()
             && !args.without.features.contains(&Feature::UdpSegment),
         ttl: args.ttl,
