@@ -19,7 +19,9 @@ use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use changes::{By, ChangeRecord, Outcome, PendingChange, Via};
+pub use changes::{
+    By, ChangeRecord, Outcome, PendingChange, RulePlacement, RulesRead, TextProblem, Via,
+};
 pub use client::{ApiClientStatus, ApiStatus};
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
@@ -92,6 +94,9 @@ pub struct Change {
     /// accepted: an interface they wait for, a destination nobody answers for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Of a dry run of a transaction: where rules that would come or change would run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placements: Vec<RulePlacement>,
     /// Whether what was confirmed was to be saved too and is not: who confirms does it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_save: bool,

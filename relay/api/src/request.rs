@@ -121,6 +121,36 @@ pub struct FleetRuleList {
     pub rules: Vec<RuleDocument>,
 }
 
+/// Rules as they are being written: as a text, or as what a form has of them so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RulesWritten {
+    /// As TOML, of rules alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toml: Option<String>,
+    /// As objects that may be rules, at most 131,072.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "not_too_many"
+    )]
+    #[schema(value_type = Vec<Object>)]
+    pub rules: Vec<serde_json::Value>,
+    /// Whether they are a fleet's, with roles for interfaces.
+    pub fleet: bool,
+}
+
+/// What rules are to be made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RulesFound {
+    /// The text: an SDP, a playlist, smcroute.conf, a document of IS-05.
+    pub text: String,
+    /// Where streams arrive that the text names no interface for, leg by leg.
+    pub interfaces: Vec<String>,
+    /// Where streams go that the text sends nowhere, as `%eth1` or `10.9.9.9`.
+    pub to: Vec<String>,
+}
+
 /// A relay of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

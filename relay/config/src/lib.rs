@@ -14,6 +14,7 @@ mod rewrite;
 mod schema;
 mod settings;
 mod tunnel;
+mod written;
 
 use std::collections::BTreeMap;
 
@@ -35,6 +36,7 @@ pub use settings::{
     Budget, BudgetTable, Gro, InterfaceSettings, InterfaceTable, Over, Settings, Xdp,
 };
 pub use tunnel::{End, TUNNEL_ID, TUNNEL_PORT, Tunnel};
+pub use written::{text, text_of_any, written};
 
 /// The version of the format that is read and written.
 pub const VERSION: i64 = 1;

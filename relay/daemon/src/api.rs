@@ -25,3 +25,4 @@ pub(crate) mod socket;
 mod status;
 pub(crate) mod unsaved;
 mod web;
+mod writing;

@@ -4,6 +4,7 @@
 mod changes;
 pub(crate) mod command;
 mod confirm;
+mod dry_run;
 mod persist;
 pub(crate) mod port_conflicts;
 mod save;
@@ -190,7 +191,7 @@ impl Supervisor {
                 if author.is_elsewhere {
                     request.keep_own(self.core.settings());
                 }
-                self.dry_run(&request).map_err(Refusal::from)
+                self.dry_run(&request).await.map_err(Refusal::from)
             }
             Order::Reload => match self.refuse_while_waiting() {
                 Ok(()) => self.reload(&author).await,

@@ -129,6 +129,66 @@ fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
 }
 
 #[test]
+fn a_dry_run_of_a_transaction_says_where_rules_would_run_and_what_is_missing() {
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
+    let lost =
+        json!({"name": "lost", "input": "239.1.1.7%veth1:5001", "outputs": ["239.1.1.7%veth9:1"]});
+    let body = json!({"add": [rule("a", 1), lost], "remove": ["cam1"]});
+    let before = bed.curl("GET", "/v1/rules", None, None).body;
+    let told = bed.curl("POST", "/v1/transaction?dry_run=true", None, Some(&body));
+    assert_eq!(told.status, 200, "{}", told.body);
+    assert_eq!(told.body["added"], json!(["a", "lost"]));
+    assert_eq!(told.body["removed"], json!(["cam1"]));
+    assert_eq!(told.body["generation"], before["generation"]);
+    let warnings = told.body["warnings"].to_string();
+    assert!(warnings.contains("no interface veth9"), "{warnings}");
+    let placed = told.body["placements"].as_array().unwrap();
+    let placed: Vec<&Value> = placed.iter().map(|one| &one["rule"]).collect();
+    assert_eq!(placed, ["a", "lost"]);
+    assert_eq!(bed.curl("GET", "/v1/rules", None, None).body, before);
+    let done = bed.curl("POST", "/v1/transaction", None, Some(&body));
+    assert_eq!((done.status, &done.body["placements"]), (200, &Value::Null));
+}
+
+#[test]
+fn what_is_written_is_checked_by_key_and_line_and_what_people_have_becomes_rules() {
+    let Some(bed) = Bed::new(None, &[]) else {
+        return;
+    };
+    let check = |body: &Value| bed.curl("POST", "/v1/check", None, Some(body)).body;
+    let toml =
+        "[[rule]]\nname = \"a\"\ninput = \"239.1.1.1%veth1:1\"\noutputs = [\"10.0.1.2:1\"]\n";
+    let read = check(&json!({ "toml": toml }));
+    assert_eq!(
+        (&read["problems"], &read["rules"][0]["name"]),
+        (&json!([]), &json!("a"))
+    );
+    assert_eq!(check(&json!({ "rules": read["rules"] })), read);
+    let wrong = check(&json!({"rules": [{"name": "a", "path": "fast", "outputs": ["x"]}]}));
+    let at = |key: &str| {
+        let problems = wrong["problems"].as_array().unwrap();
+        problems
+            .iter()
+            .any(|one| one["key"] == key && one["rule"] == 0)
+    };
+    assert!(at("path"), "{wrong}");
+    let wrong = check(&json!({ "toml": format!("{toml}limti = 1\n") }));
+    assert_eq!(wrong["problems"][0]["line"], 5, "{wrong}");
+    let made = |body: &Value| bed.curl("POST", "/v1/import", None, Some(body));
+    let list = json!({"text": "#EXTM3U\n#EXTINF:-1,News\nudp://@239.1.1.7:5000\n"});
+    let missing = made(&list);
+    assert_eq!(missing.status, 422, "{}", missing.body);
+    let list = json!({"text": list["text"], "interfaces": ["veth1"], "to": ["%veth2"]});
+    assert_eq!(made(&list).body["rules"][0]["name"], "News");
+    let file = json!({"text": "/etc/passwd", "interfaces": ["veth1"], "to": ["%veth2"]});
+    assert_eq!(made(&file).status, 422, "a name of a file is a text");
+    let schema = bed.curl("GET", "/v1/schema", None, None).body;
+    assert!(schema["definitions"]["RuleDocument"]["properties"]["limit"].is_object());
+}
+
+#[test]
 fn of_thousands_of_rules_as_many_are_told_as_are_asked_for() {
     let Some(bed) = Bed::new(None, &[]) else {
         return;

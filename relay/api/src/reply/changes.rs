@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rules::document::RuleDocument;
 use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -217,4 +218,41 @@ impl Change {
             .chain(changed)
             .chain(one("~", &self.settings))
     }
+}
+
+/// Rules that were read of a text, or of a form, and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RulesRead {
+    /// The rules; none where anything is wrong.
+    pub rules: Vec<RuleDocument>,
+    /// The same as TOML; of what is wrong as it was given.
+    pub toml: String,
+    /// What is wrong; of an import what was not taken over.
+    pub problems: Vec<TextProblem>,
+}
+
+/// Something in a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TextProblem {
+    /// Its line, from 1; 0 where it has none.
+    pub line: usize,
+    /// The rule, from 0, and its key there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<usize>,
+    /// The key of the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// Where a rule would run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RulePlacement {
+    /// Name of the rule.
+    pub rule: String,
+    /// `kernel` or `userspace`; `none` where neither serves it.
+    pub path: String,
+    /// Why there.
+    pub reason: String,
 }

@@ -182,3 +182,13 @@ pub(super) struct ReplaceOptions {
     #[serde(default)]
     pub(super) dry_run: bool,
 }
+
+impl ReplaceOptions {
+    /// What the supervisor is to do with a request.
+    pub(super) const fn order(&self, request: ChangeRequest) -> Order {
+        match self.dry_run {
+            true => Order::DryRun(request),
+            false => Order::Change(request),
+        }
+    }
+}

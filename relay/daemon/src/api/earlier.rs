@@ -97,11 +97,7 @@ pub(super) async fn rollback(
     let (mut list, told) = changing.service.earlier(asked).await?;
     list.generation = if_match.and(None)?.or(list.generation);
     changing.author.goes_back = true;
-    let request = ChangeRequest::Replace(Box::new(list));
-    let order = match options.dry_run {
-        true => Order::DryRun(request),
-        false => Order::Change(request),
-    };
+    let order = options.order(ChangeRequest::Replace(Box::new(list)));
     let Tagged(generation, mut changed) = change(changing, order).await?;
     changed.warnings.extend(told);
     Ok(Tagged(generation, changed))

@@ -47,6 +47,7 @@ use super::remote::admission::{Gate, admit};
 use super::selection;
 use super::service::Service;
 use super::web;
+use super::writing;
 use crate::core::Request as ChangeRequest;
 use crate::supervisor::command::Order;
 
@@ -111,6 +112,9 @@ fn reading() -> Routes {
 fn changing() -> Routes {
     let reading = OpenApiRouter::new()
         .routes(routes!(explain::explain))
+        .routes(routes!(writing::schema))
+        .routes(routes!(writing::check))
+        .routes(routes!(writing::import))
         .routes(routes!(fleet::rules))
         .routes(routes!(fleet::record));
     let operating = OpenApiRouter::new()
@@ -339,11 +343,7 @@ async fn replace(
     rules.generation = if_match.and(rules.generation)?;
     let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let request = ChangeRequest::Replace(Box::new(rules));
-    let order = match options.dry_run {
-        true => Order::DryRun(request),
-        false => Order::Change(request),
-    };
-    change(changing, order).await
+    change(changing, options.order(request)).await
 }
 
 /// Takes one rule out.
@@ -362,7 +362,7 @@ async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answ
 }
 
 /// Removes and adds rules as one step.
-#[utoipa::path(post, path = "/v1/transaction", tag = "rules", params(IfMatchHeader, MessageHeader, ConfirmOptions),
+#[utoipa::path(post, path = "/v1/transaction", tag = "rules", params(ReplaceOptions, IfMatchHeader, MessageHeader, ConfirmOptions),
     request_body = Transaction,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
@@ -370,11 +370,13 @@ async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answ
         (status = 503, body = ErrorReply)))]
 async fn transaction(
     changing: Changing,
+    options: Result<Query<ReplaceOptions>, QueryRejection>,
     if_match: IfMatch,
     Body(mut transaction): Body<Transaction>,
 ) -> Answer<Tagged<Change>> {
     transaction.generation = if_match.and(transaction.generation)?;
-    transact(changing, transaction).await
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    change(changing, options.order(ChangeRequest::Change(transaction))).await
 }
 
 /// Has another input of a rule relayed, of those that stand by for each other.

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::reply::Change;
+use api::reply::{Change, RulePlacement};
 use compile::budget::Spenders;
 use compile::diff::TableDiff;
 use compile::host::Host;
+use compile::placement::Placement;
 use compile::{Amendment, InputView, RuleView};
 use config::Settings;
 use rules::demand::Listening;
+use rules::path::Path;
 use rules::rule::Rule;
 use rules::ruleset::{RuleChanges, RuleSet};
 use sys::membership::Membership;
@@ -65,6 +67,29 @@ impl Step {
     /// What the dataplane has to do after that.
     pub(crate) const fn diff(&self) -> &TableDiff {
         &self.amendment.diff
+    }
+
+    /// Where the rules that differ from those of before would run.
+    pub(crate) fn placements(&self) -> Vec<RulePlacement> {
+        let new: BTreeSet<&String> = differing(&self.change).collect();
+        let views = self.amendment.rules.values();
+        let views = views.filter(|view| view.enabled && new.contains(&view.name));
+        let placed = views.map(|view| RulePlacement {
+            rule: view.name.clone(),
+            path: match view.placement {
+                Placement { serves: false, .. } => "none",
+                Placement {
+                    path: Path::Kernel, ..
+                } => "kernel",
+                Placement {
+                    path: Path::Userspace,
+                    ..
+                } => "userspace",
+            }
+            .to_owned(),
+            reason: view.placement.reason.to_string(),
+        });
+        placed.collect()
     }
 
     /// The rules that differ from those of before, with what can be said about each.

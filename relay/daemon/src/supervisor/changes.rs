@@ -59,16 +59,8 @@ impl Supervisor {
         Ok(with_warnings(change, awaiting))
     }
 
-    pub(super) fn dry_run(&self, request: &Request) -> Result<Change, Refused> {
-        let Config {
-            rules, settings, ..
-        } = block_in_place(|| self.resolve(request))?;
-        let change = self.core.compare(&rules, &settings);
-        Ok(with_warnings(change, self.awaiting_restart_by(request)))
-    }
-
     /// What a request comes to; who was faster is named.
-    fn resolve(&self, request: &Request) -> Result<Config, Refused> {
+    pub(super) fn resolve(&self, request: &Request) -> Result<Config, Refused> {
         self.core.resolve(request).map_err(|refused| match refused {
             Refused::Conflict {
                 running,
@@ -91,7 +83,7 @@ impl Supervisor {
     }
 
     /// What of the settings that a request brings has to wait; a change of rules brings none.
-    fn awaiting_restart_by(&self, request: &Request) -> Vec<String> {
+    pub(super) fn awaiting_restart_by(&self, request: &Request) -> Vec<String> {
         match request {
             Request::Replace(list) => list.settings.as_ref(),
             Request::Change(_) => None,
@@ -319,7 +311,7 @@ impl Supervisor {
     }
 
     /// The host to go on with: one that is as before is known by its place in memory.
-    fn known(&self, host: &Host) -> Arc<Host> {
+    pub(super) fn known(&self, host: &Host) -> Arc<Host> {
         match self.core.host() {
             same if **same == *host => Arc::clone(same),
             _ => Arc::new(host.clone()),

@@ -1,0 +1,156 @@
+//! Rules before they are a change: what may be written, what is wrong with what is, and rules made of
+//! what people have. Nothing here knows what runs, and nothing names a file or another host.
+
+use std::sync::LazyLock;
+
+use api::reply::{ErrorReply, RulesRead, TextProblem};
+use api::request::{RulesFound, RulesWritten};
+use axum::Json;
+use axum::http::header;
+use axum::response::IntoResponse;
+use rules::endpoint::check_interface_name;
+
+use super::body::Body;
+use super::refusal::{Answer, Code, Refusal};
+
+/// What a configuration may say, key by key, as JSON Schema: what forms and editors are made of.
+#[utoipa::path(get, path = "/v1/schema", tag = "rules", responses((status = 200, body = Object)))]
+pub(super) async fn schema() -> impl IntoResponse {
+    static SCHEMA: LazyLock<String> = LazyLock::new(|| config::schema().to_string());
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        SCHEMA.as_str(),
+    )
+}
+
+/// Says what is wrong with rules as they are written, in the words of `mcr check`; changes nothing.
+#[utoipa::path(post, path = "/v1/check", tag = "rules", request_body = RulesWritten,
+    responses((status = 200, body = RulesRead), (status = 400, body = ErrorReply),
+        (status = 413, body = ErrorReply)))]
+pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<RulesRead>> {
+    apart(move || {
+        let text = match written.toml {
+            Some(text) => text,
+            None => config::text_of_any(&written.rules)
+                .map_err(|error| Refusal::new(Code::Usage, error))?,
+        };
+        Ok(match config::written(&text, written.fleet) {
+            Ok(rules) => read(rules, Vec::new()),
+            Err(errors) => {
+                let problems = errors.0.into_iter().map(|error| {
+                    let (rule, key) = place(&text, error.line);
+                    let (line, message) = (error.line, error.message);
+                    TextProblem {
+                        line,
+                        rule,
+                        key,
+                        message,
+                    }
+                });
+                RulesRead {
+                    problems: problems.collect(),
+                    toml: text,
+                    rules: Vec::new(),
+                }
+            }
+        })
+    })
+    .await
+}
+
+/// Makes rules of a session description, a playlist, smcroute.conf or a document of IS-05, as `mcr import`
+/// does; changes nothing.
+#[utoipa::path(post, path = "/v1/import", tag = "rules", request_body = RulesFound,
+    responses((status = 200, body = RulesRead), (status = 400, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply)))]
+pub(super) async fn import(Body(asked): Body<RulesFound>) -> Answer<Json<RulesRead>> {
+    apart(move || {
+        let usage = |error: &dyn std::fmt::Display| Refusal::new(Code::Usage, error);
+        let invalid = |error: &dyn std::fmt::Display| Refusal::new(Code::Invalid, error);
+        for interface in &asked.interfaces {
+            check_interface_name(interface).map_err(|error| usage(&error))?;
+        }
+        let to: Result<Vec<import::To>, _> = asked.to.iter().map(|to| to.parse()).collect();
+        let options = import::Options {
+            interfaces: asked.interfaces,
+            to: to.map_err(|error| usage(&error))?,
+            ports: None,
+        };
+        let found = import::read(asked.text.as_bytes(), None).map_err(|error| invalid(&error))?;
+        let made = import::make(found, &options).map_err(|missing| invalid(&missing))?;
+        let remarks = made.remarks.iter().map(|remark| TextProblem {
+            message: remark.to_string(),
+            ..TextProblem::default()
+        });
+        Ok(read(made.rules.to_documents(), remarks.collect()))
+    })
+    .await
+}
+
+fn read(rules: Vec<rules::document::RuleDocument>, problems: Vec<TextProblem>) -> RulesRead {
+    let toml = config::text(rules.clone());
+    RulesRead {
+        rules,
+        toml,
+        problems,
+    }
+}
+
+/// Reads where nobody waits for it who has something else to do.
+async fn apart<T: Send + 'static>(
+    read: impl FnOnce() -> Answer<T> + Send + 'static,
+) -> Answer<Json<T>> {
+    let read = tokio::task::spawn_blocking(read).await;
+    read.map_err(|error| Refusal::new(Code::Internal, error))?
+        .map(Json)
+}
+
+/// The rule of a line, from 0, and its key there.
+fn place(text: &str, line: usize) -> (Option<usize>, Option<String>) {
+    let mut key = None;
+    let lines: Vec<&str> = text.lines().take(line).collect();
+    for (at, line) in lines.iter().enumerate().rev() {
+        if let Some(table) = line.trim_start_matches('[').strip_prefix("rule.") {
+            let name = table.split([']', '.']).next().unwrap_or_default();
+            key = Some(name.to_owned());
+        } else if line.starts_with("[[rule]]") {
+            let rules = lines[..at]
+                .iter()
+                .filter(|line| line.starts_with("[[rule]]"));
+            return (Some(rules.count()), key);
+        } else if let Some((name, _)) = line.split_once('=')
+            && key.is_none()
+            && !line.starts_with([' ', '"', '{'])
+        {
+            key = Some(name.trim().to_owned());
+        }
+    }
+    (None, key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_of_a_rule_and_its_key() {
+        let text = "[[rule]]\nname = \"a\"\n\n[[rule]]\nname = \"b\"\noutputs = [\n    \"x\",\n    \"y=1\",\n]\n\n\
+                    [rule.health]\nsilence = \"2s\"\n[[rule.outputs]]\nto = \"x\"\n";
+        let at = |line| {
+            let (rule, key) = place(text, line);
+            format!("{} {}", rule.unwrap_or(9), key.unwrap_or_default())
+        };
+        for (line, place) in [
+            (1, "0 "),
+            (2, "0 name"),
+            (5, "1 name"),
+            (6, "1 outputs"),
+            (8, "1 outputs"),
+            (11, "1 health"),
+            (12, "1 health"),
+            (14, "1 outputs"),
+        ] {
+            assert_eq!(at(line), place, "{line}");
+        }
+    }
+}
