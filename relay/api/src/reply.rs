@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 pub use changes::{
     By, ChangeRecord, Outcome, PendingChange, RulePlacement, RulesRead, TextProblem, Via,
 };
-pub use client::{ApiClientStatus, ApiStatus};
+pub use client::{ApiClientStatus, ApiStatus, SignedIn};
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
 pub use egress::EgressStats;

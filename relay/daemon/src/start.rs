@@ -90,9 +90,9 @@ async fn start(
     }
     let service = supervisor.serve_readers(instance, handles)?;
     service.remote.set(supervisor.configured.api.clone());
-    remote::serve(&service);
+    let names = host_name::known(supervisor.started_with.listen_names.as_deref());
+    remote::serve(&service, Arc::clone(&names));
     if let Some(public) = public {
-        let names = host_name::known(supervisor.started_with.listen_names.as_deref());
         public
             .serve(&service, names)
             .map_err(DaemonError::Runtime)?;

@@ -63,8 +63,8 @@ pub struct Serving {
     pub config: Arc<ServerConfig>,
     /// Judges a certificate again that was good once.
     pub verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// When the server's own certificate ends, in seconds since the epoch.
-    pub expires: u64,
+    /// What the server's own certificate says of itself.
+    pub identity: Identity,
 }
 
 /// The cryptography.
@@ -128,8 +128,9 @@ pub fn server(of: Server<'_>) -> Result<Serving, Unusable> {
         None => builder.with_no_client_auth(),
     };
     let chain = certificates(of.certificate)?;
-    let ends = expires(&chain[0]);
-    let ends = ends.ok_or_else(|| Unusable::new(of.certificate, "it is none", NO_CERTIFICATE))?;
+    let identity = Identity::read(&chain[0]);
+    let identity =
+        identity.ok_or_else(|| Unusable::new(of.certificate, "it is none", NO_CERTIFICATE))?;
     let mut config = builder
         .with_single_cert(chain, private_key(of.key)?)
         .map_err(|error| mismatched(of.certificate, of.key, error))?;
@@ -139,7 +140,7 @@ pub fn server(of: Server<'_>) -> Result<Serving, Unusable> {
     Ok(Serving {
         config: Arc::new(config),
         verifier,
-        expires: ends,
+        identity,
     })
 }
 

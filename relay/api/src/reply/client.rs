@@ -45,3 +45,20 @@ pub struct ApiClientStatus {
     /// The address that it came from then.
     pub last_from: Option<String>,
 }
+
+/// Who is signed in by a browser.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignedIn {
+    /// Name of the client; absent where nobody is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// What it may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// What each change has to say in `X-MCR-CSRF`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub csrf: Option<String>,
+    /// Where nobody is signed in: the client that the browser's certificate is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+}

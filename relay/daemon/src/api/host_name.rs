@@ -34,6 +34,11 @@ pub(super) async fn check(State(names): State<Names>, request: Request, next: Ne
     if hosts.all(is_known) {
         return next.run(request).await;
     }
+    misdirected()
+}
+
+/// What a request under an unknown name is answered.
+pub(super) fn misdirected() -> Response {
     let message = "this listener is asked for by its address, localhost or this host's name; \
                    permit another by listen_names in [daemon] or mcr run --listen-name";
     let mut response = Refusal::new(Code::BadRequest, message).into_response();
@@ -41,8 +46,18 @@ pub(super) async fn check(State(names): State<Names>, request: Request, next: Ne
     response
 }
 
+/// Whether what stands in `Host:` is a name that a certificate is for, `*.example` among them.
+pub(super) fn is_certified(host: &str, names: &[String]) -> bool {
+    let name = host.split(':').next().unwrap_or_default();
+    let parent = name.split_once('.').map(|(_, parent)| parent);
+    names.iter().any(|known| match known.strip_prefix("*.") {
+        Some(known) => parent.is_some_and(|parent| parent.eq_ignore_ascii_case(known)),
+        None => !name.is_empty() && known.eq_ignore_ascii_case(name),
+    })
+}
+
 /// Judges what stands in `Host:`, with or without a port.
-fn is_known(host: &str, names: &[String]) -> bool {
+pub(super) fn is_known(host: &str, names: &[String]) -> bool {
     if let Some(rest) = host.strip_prefix('[') {
         let address = rest.split_once(']').map(|(address, _)| address);
         return address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
@@ -57,6 +72,27 @@ fn is_known(host: &str, names: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_certificate_is_for_may_be_asked_for() {
+        let names = ["relay1.example".to_owned(), "*.plant.example".to_owned()];
+        for host in [
+            "relay1.example:9471",
+            "RELAY1.example",
+            "a.plant.example:9471",
+        ] {
+            assert!(is_certified(host, &names), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "a.b.plant.example",
+            "plant.example",
+            "relay1.example.evil",
+            "",
+        ] {
+            assert!(!is_certified(host, &names), "{host}");
+        }
+    }
 
     #[test]
     fn addresses_localhost_and_known_names_may_be_asked_for() {

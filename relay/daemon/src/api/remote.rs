@@ -6,6 +6,8 @@ pub(super) mod admission;
 mod door;
 mod failures;
 pub(super) mod peer;
+mod session;
+pub(super) mod sign_in;
 pub(crate) mod state;
 
 use std::io;
@@ -21,6 +23,7 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::connections::{self, Connection, Connections};
+use super::host_name::Names;
 use super::routes;
 use super::server::{self, pause, serve_connection};
 use super::service::Service;
@@ -38,7 +41,7 @@ const DOUBT: Duration = Duration::from_millis(400);
 
 /// Serves clients of other hosts from when the settings first say where, for as long as the process
 /// lives.
-pub(crate) fn serve(service: &Service) {
+pub(crate) fn serve(service: &Service, names: Names) {
     let service = Arc::new(service.apart());
     abort_on_panic::spawn(async move {
         let remote = Arc::clone(&service.remote);
@@ -56,28 +59,28 @@ pub(crate) fn serve(service: &Service) {
             let _ = nix::sys::prctl::set_dumpable(false);
         }
         let events = service.events.clone();
-        if let Err(error) = begin(service) {
+        if let Err(error) = begin(service, names) {
             remote.tell(Some(format!("cannot begin to serve: {error}")), &events);
         }
     });
 }
 
-fn begin(service: Arc<Service>) -> io::Result<()> {
+fn begin(service: Arc<Service>, names: Names) -> io::Result<()> {
     let runtime = server::apart()?;
     thread::Builder::new()
         .name("api".to_owned())
         .spawn(move || {
             let _guard = AbortOnPanic;
             sys::capability::stand_back();
-            runtime.block_on(run(service));
+            runtime.block_on(run(service, names));
         })?;
     Ok(())
 }
 
-async fn run(service: Arc<Service>) {
+async fn run(service: Arc<Service>, names: Names) {
     let remote = Arc::clone(&service.remote);
     let events = service.events.clone();
-    let router = routes::remote(service);
+    let router = routes::remote(service, names);
     let mut settings = remote.settings.subscribe();
     let mut connections = Connections::new(server::connections_max());
     let mut door = Door::default();
@@ -113,7 +116,7 @@ async fn run(service: Arc<Service>) {
 async fn follow(door: &mut Door, remote: &Remote, events: &Events) {
     let trouble = door.follow(&remote.settings()).await;
     remote.tell(trouble, events);
-    remote.tell_expiring(door.expires(), events);
+    remote.tell_expiring(door.identity(), events);
 }
 
 /// Somebody who has connected.

@@ -13,7 +13,7 @@ use api::request::{ActiveInput, Enabled, RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -44,6 +44,7 @@ use super::history;
 use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
 use super::remote::admission::{Gate, admit};
+use super::remote::sign_in;
 use super::selection;
 use super::service::Service;
 use super::web;
@@ -54,15 +55,19 @@ use crate::supervisor::command::Order;
 /// How long a request may take from its head to its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The whole API, for clients of other hosts: what each may ask for its role says.
-pub(super) fn remote(service: Arc<Service>) -> Router {
-    let (router, document) = described(reading().merge(changing()));
+/// The whole API, for clients of other hosts, and the page that uses it: what each may ask for its role
+/// says, and the page tells nothing by itself.
+pub(super) fn remote(service: Arc<Service>, names: Names) -> Router {
+    let (router, document) = described(reading().merge(changing()).merge(session()));
+    let mut roles = least_roles(&document);
+    roles.extend(web::paths().map(|path| ((path.to_owned(), Method::GET), None)));
     let gate = Gate {
-        roles: Arc::new(least_roles(&document)),
+        roles: Arc::new(roles),
         remote: Arc::clone(&service.remote),
         events: service.events.clone(),
+        names,
     };
-    let router = finish(router, document, service);
+    let router = finish(router.merge(web::routes()), document, service);
     router.layer(middleware::from_fn_with_state(gate, admit))
 }
 
@@ -139,6 +144,13 @@ fn changing() -> Routes {
     least(Some(Role::View), reading)
         .merge(least(Some(Role::Operate), operating))
         .merge(least(Some(Role::Change), changing))
+}
+
+/// Signing in and out, by TLS alone.
+fn session() -> Routes {
+    let anybodys = OpenApiRouter::new().routes(routes!(sign_in::session));
+    let clients = OpenApiRouter::new().routes(routes!(sign_in::sign_in, sign_in::sign_out));
+    least(None, anybodys).merge(least(Some(Role::View), clients))
 }
 
 fn finish(router: Router<Arc<Service>>, document: OpenApi, service: Arc<Service>) -> Router {

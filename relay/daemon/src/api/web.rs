@@ -22,6 +22,8 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
+const COUNTERS_PATH: &str = "/web/counters.js";
+
 /// Path, content type and content of each file.
 const FILES: [(&str, &str, &str); 13] = [
     ("/", HTML, include_str!("web/index.html")),
@@ -66,10 +68,15 @@ fn said<T>(counters: &[Counter<T>]) -> Vec<Value> {
     said.collect()
 }
 
+/// Where the page's files are.
+pub(super) fn paths() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|file| file.0).chain([COUNTERS_PATH])
+}
+
 /// Routes of the page.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let counters = get(|| async { reply(SCRIPT, &COUNTERS) });
-    let counters = Router::new().route("/web/counters.js", counters);
+    let counters = Router::new().route(COUNTERS_PATH, counters);
     FILES.iter().fold(counters, |router, file| {
         router.route(file.0, get(move || async move { reply(file.1, file.2) }))
     })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use config::{ApiClient, Role};
@@ -14,8 +14,14 @@ use observe::events::Events;
 use tokio::time::sleep;
 
 use super::super::connections::Connection;
+use super::super::host_name::{self, Names};
 use super::super::refusal::{Code, Refusal};
+use super::peer::Peer;
+use super::session::{FOREIGN, is_browsers, only_reads, own_origin};
 use super::state::{Remote, now};
+
+/// Where browsers sign in.
+const SESSION: &str = "/v1/session";
 
 /// The least role of each route; of those that anybody may ask for none.
 pub(in crate::api) type Roles = HashMap<(String, Method), Option<Role>>;
@@ -30,6 +36,7 @@ pub(in crate::api) struct Gate {
     pub(in crate::api) roles: Arc<Roles>,
     pub(in crate::api) remote: Arc<Remote>,
     pub(in crate::api) events: Events,
+    pub(in crate::api) names: Names,
 }
 
 /// Passes on what a client may ask for.
@@ -48,16 +55,19 @@ pub(in crate::api) async fn admit(
     let least = path
         .clone()
         .map(|path| gate.roles.get(&(path, method)).copied());
+    if let Some(refused) = gate.refused_site(&request) {
+        return refused;
+    }
     if let Some(Some(None)) = least {
         return one_word(next.run(request).await);
     }
     let Some(peer) = connection.visitor() else {
         return Refusal::new(Code::Unauthorized, "nobody is known here").into_response();
     };
-    let settings = gate.remote.settings();
-    let client = match peer.client(&settings, request.headers()) {
+    let client = match gate.client(peer, &request) {
         Ok(client) => client,
-        Err(why) => {
+        Err(Denied::At(refusal)) => return refusal.into_response(),
+        Err(Denied::Unknown(why)) => {
             let delay = gate.remote.note_refusal(peer.address, &why, &gate.events);
             // Not before: who guesses is to wait, and does so in nobody's way.
             sleep(delay).await;
@@ -74,7 +84,85 @@ pub(in crate::api) async fn admit(
     gate.remote.known().used.insert(client.name.clone(), used);
     let caller = Caller(client.name, client.role);
     request.extensions_mut().insert(caller);
-    next.run(request).await
+    guarded(next.run(request).await)
+}
+
+/// Has no other site's page show or embed an answer.
+fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let same = HeaderValue::from_static("same-origin");
+    headers.insert(
+        HeaderName::from_static("cross-origin-resource-policy"),
+        same,
+    );
+    let exact = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, exact);
+    response
+}
+
+impl Gate {
+    /// What a browser is answered whom another site's page has ask: under a name that is not this host's,
+    /// or to change something.
+    fn refused_site(&self, request: &Request) -> Option<Response> {
+        let headers = request.headers();
+        let path = request.uri().path();
+        let is_page = path == "/" || path == SESSION || path.starts_with("/web/");
+        if (is_page || is_browsers(headers)) && !self.knows_host(headers) {
+            return Some(host_name::misdirected());
+        }
+        match own_origin(headers) {
+            Some(false) if !only_reads(request.method()) => {
+                Some(Refusal::new(Code::Forbidden, FOREIGN).into_response())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a request comes under a name of this host or of its certificate.
+    fn knows_host(&self, headers: &HeaderMap) -> bool {
+        let own = self.remote.known().names.clone();
+        let mut hosts = headers.get_all(header::HOST).iter();
+        hosts.all(|host| {
+            let is_known = |host| {
+                host_name::is_known(host, &self.names) || host_name::is_certified(host, &own)
+            };
+            host.to_str().is_ok_and(is_known)
+        })
+    }
+
+    /// Which client it is, by its session, token or certificate.
+    fn client(&self, peer: &Peer, request: &Request) -> Result<ApiClient, Denied> {
+        let (headers, method) = (request.headers(), request.method());
+        let refused = |code, why: &str| Err(Denied::At(Refusal::new(code, why)));
+        let begins = method == Method::POST && request.uri().path() == SESSION;
+        let shows_token = headers.contains_key(header::AUTHORIZATION);
+        if is_browsers(headers) && !shows_token && !begins {
+            if let Some(session) = self.remote.session(peer, headers, !only_reads(method)) {
+                return match session.check(headers) {
+                    Err(why) if !only_reads(method) => refused(Code::Forbidden, why),
+                    _ => Ok(session.client),
+                };
+            }
+            // A browser shows a certificate whoever's page has it ask.
+            if !only_reads(method) || !peer.has_certificate() {
+                let why = "nobody is signed in here; sign in, and try again";
+                return refused(Code::Unauthorized, why);
+            }
+        }
+        let is_homeless = is_browsers(headers) && own_origin(headers).is_none();
+        if begins && is_homeless && !shows_token {
+            return refused(Code::Forbidden, FOREIGN);
+        }
+        { peer.client(&self.remote.settings(), headers) }.map_err(Denied::Unknown)
+    }
+}
+
+/// Why a request is nobody's, or not to be answered.
+enum Denied {
+    /// Whoever asked is told at once.
+    At(Refusal),
+    /// What was shown is not known, which may be a guess.
+    Unknown(String),
 }
 
 /// Whether a client may ask for a route, by its least role; what is no route at all says so itself.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use config::{ApiSettings, TlsVersion};
 use rustls::server::danger::ClientCertVerifier;
-use tls::{Server, Serving};
+use tls::{Identity, Server, Serving};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -34,12 +34,12 @@ impl Door {
         self.serving.subscribe()
     }
 
-    /// When the certificate in use ends.
-    pub(super) fn expires(&self) -> Option<u64> {
+    /// What the certificate in use says of itself.
+    pub(super) fn identity(&self) -> Option<Identity> {
         self.serving
             .borrow()
             .as_ref()
-            .map(|serving| serving.expires)
+            .map(|serving| serving.identity.clone())
     }
 
     /// Waits for the next who connects; for ever while nobody is served.
@@ -76,7 +76,7 @@ impl Door {
                 }
             }
         }
-        let ended = self.expires().filter(|ends| *ends <= now());
+        let ended = self.identity().filter(|own| own.expires <= now());
         let ended = ended.map(|_| "the certificate of [api] has ended; renew it".to_owned());
         self.unused.clone().or(ended)
     }

@@ -70,11 +70,27 @@ impl Peer {
         if found.expires().is_some_and(|ends| ends <= now()) {
             return Err(format!("client {} has ended", found.name));
         }
-        let mut served_as = self.served_as();
-        if !served_as.contains(found) {
-            served_as.push(found.clone());
-        }
+        self.serve_as(found);
         Ok(found.clone())
+    }
+
+    /// Has the connection end when the client does.
+    pub(super) fn serve_as(&self, client: &ApiClient) {
+        let mut served_as = self.served_as();
+        if !served_as.contains(client) {
+            served_as.push(client.clone());
+        }
+    }
+
+    pub(super) const fn has_certificate(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// Whether it shows what the client has to, beyond what it showed once.
+    pub(super) fn still_shows(&self, client: &ApiClient) -> bool {
+        let names = self.identity.as_ref().map(|identity| &identity.names);
+        { client.certificate.as_ref() }
+            .is_none_or(|name| names.is_some_and(|names| names.contains(name)))
     }
 
     /// Whether all that it was served as still are clients, and its certificate lasts.

@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::reply::{ApiClientStatus, ApiStatus, State};
+use axum::http::HeaderMap;
 use config::ApiSettings;
 use observe::events::{Events, event, kind};
+use tls::Identity;
 use tokio::sync::watch;
 
 use super::failures::Failures;
+use super::peer::Peer;
+use super::session::{Session, Sessions};
 
 /// How long before its end a certificate or a token is told of.
 const SOON: u64 = 14 * 86_400;
@@ -22,6 +26,7 @@ pub(crate) struct Remote {
     pub(super) settings: watch::Sender<Arc<ApiSettings>>,
     known: Mutex<Known>,
     failures: Failures,
+    pub(super) sessions: Sessions,
     /// Requests and handshakes that were refused.
     refused: AtomicU64,
 }
@@ -34,6 +39,8 @@ pub(super) struct Known {
     trouble: Option<String>,
     /// When the listener's certificate ends.
     expires: Option<u64>,
+    /// What it is for.
+    pub(super) names: Arc<[String]>,
     /// What ends soon and was told of, and when it ends.
     expiring: BTreeMap<String, u64>,
     /// When a client was last served, and where it was.
@@ -48,6 +55,18 @@ impl Remote {
 
     pub(super) fn settings(&self) -> Arc<ApiSettings> {
         Arc::clone(&self.settings.borrow())
+    }
+
+    /// The session that a request is of, if its client still shows what it has to.
+    pub(super) fn session(&self, peer: &Peer, headers: &HeaderMap, uses: bool) -> Option<Session> {
+        let at = (Instant::now(), uses);
+        let session = { &self.sessions }.of((headers, peer.address), &self.settings(), at);
+        let session = session.filter(|session| {
+            let ends = session.client.expires();
+            ends.is_none_or(|ends| ends > now()) && peer.still_shows(&session.client)
+        })?;
+        peer.serve_as(&session.client);
+        Some(session)
     }
 
     /// How the listener does, where there is to be one.
@@ -115,8 +134,9 @@ impl Remote {
     }
 
     /// Tells of certificates and tokens that end soon, once each.
-    pub(super) fn tell_expiring(&self, certificate: Option<u64>, events: &Events) {
+    pub(super) fn tell_expiring(&self, identity: Option<Identity>, events: &Events) {
         let settings = self.settings();
+        let certificate = identity.as_ref().map(|identity| identity.expires);
         let own = certificate.map(|ends| ("the certificate of [api]".to_owned(), ends));
         let clients = settings
             .client
@@ -127,6 +147,9 @@ impl Remote {
         let soon: BTreeMap<String, u64> = soon.collect();
         let mut known = self.known();
         known.expires = certificate;
+        known.names = identity
+            .map(|identity| identity.names.into())
+            .unwrap_or_default();
         let before = std::mem::replace(&mut known.expiring, soon.clone());
         drop(known);
         for (what, ends) in soon
