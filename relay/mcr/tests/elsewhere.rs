@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod keys;
+mod page;
+mod page_attacks;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -5,7 +5,7 @@
 
 mod agree;
 mod alerts;
-mod browser;
+pub(crate) mod browser;
 mod events;
 mod health;
 mod history;
@@ -15,7 +15,7 @@ mod losses;
 mod metrics;
 mod page;
 mod page_watched;
-mod pictures;
+pub(crate) mod pictures;
 mod prometheus;
 mod rates;
 mod scale;

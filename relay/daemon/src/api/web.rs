@@ -1,6 +1,6 @@
 //! The web page: files embedded in the binary, which ask only this daemon. It reads `/v1/stats` and
 //! `/v1/events`, as every other client does, so its numbers are those of `mcr stats`; their words come
-//! from where they are declared.
+//! from where they are declared. It changes what its reader may who is signed in, by the same API.
 
 use std::sync::LazyLock;
 
@@ -24,18 +24,38 @@ const STYLE: &str = "text/css; charset=utf-8";
 
 const COUNTERS_PATH: &str = "/web/counters.js";
 
+/// A script of the page: path, content type and content.
+macro_rules! script {
+    ($name:literal) => {
+        (
+            concat!("/web/", $name),
+            SCRIPT,
+            include_str!(concat!("web/", $name)),
+        )
+    };
+}
+
 /// Path, content type and content of each file.
-const FILES: [(&str, &str, &str); 13] = [
+const FILES: [(&str, &str, &str); 22] = [
     ("/", HTML, include_str!("web/index.html")),
-    ("/web/main.js", SCRIPT, include_str!("web/main.js")),
-    ("/web/ask.js", SCRIPT, include_str!("web/ask.js")),
-    ("/web/events.js", SCRIPT, include_str!("web/events.js")),
-    ("/web/fleet.js", SCRIPT, include_str!("web/fleet.js")),
-    ("/web/history.js", SCRIPT, include_str!("web/history.js")),
-    ("/web/picture.js", SCRIPT, include_str!("web/picture.js")),
-    ("/web/state.js", SCRIPT, include_str!("web/state.js")),
-    ("/web/table.js", SCRIPT, include_str!("web/table.js")),
-    ("/web/words.js", SCRIPT, include_str!("web/words.js")),
+    script!("main.js"),
+    script!("actions.js"),
+    script!("ask.js"),
+    script!("dialog.js"),
+    script!("editor.js"),
+    script!("events.js"),
+    script!("fleet.js"),
+    script!("form.js"),
+    script!("history.js"),
+    script!("import.js"),
+    script!("log.js"),
+    script!("picture.js"),
+    script!("review.js"),
+    script!("session.js"),
+    script!("sign_in.js"),
+    script!("state.js"),
+    script!("table.js"),
+    script!("words.js"),
     ("/web/style.css", STYLE, include_str!("web/style.css")),
     ("/web/uplot.js", SCRIPT, include_str!("web/vendor/uplot.js")),
     (

@@ -42,6 +42,7 @@ impl Browser {
         ];
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
+            "acceptInsecureCerts": true,
             "goog:loggingPrefs": {"browser": "ALL"},
             "goog:chromeOptions": {"args": flags},
         }}});
@@ -84,6 +85,42 @@ impl Browser {
             "execute/sync",
             &json!({"script": script, "args": []}),
         )
+    }
+
+    /// Types keys, one after the other; `\u{e004}` is the tabulator, as WebDriver numbers them.
+    pub(crate) fn keys(&self, text: &str) {
+        let strokes = text.chars().flat_map(|key| {
+            let key = key.to_string();
+            ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key}))
+        });
+        let strokes: Vec<Value> = strokes.collect();
+        self.act(&json!({"type": "key", "id": "keyboard", "actions": strokes}));
+    }
+
+    /// Types a key while another is held.
+    pub(crate) fn chord(&self, held: char, key: char) {
+        let of = |kind: &str, key: char| json!({"type": kind, "value": key.to_string()});
+        let strokes = [
+            of("keyDown", held),
+            of("keyDown", key),
+            of("keyUp", key),
+            of("keyUp", held),
+        ];
+        self.act(&json!({"type": "key", "id": "keyboard", "actions": strokes}));
+    }
+
+    /// Presses the mouse's button at a place of what can be seen.
+    pub(crate) fn click(&self, x: i64, y: i64) {
+        let way = json!([
+            {"type": "pointerMove", "x": x, "y": y, "origin": "viewport"},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerUp", "button": 0},
+        ]);
+        self.act(&json!({"type": "pointer", "id": "mouse", "actions": way}));
+    }
+
+    fn act(&self, source: &Value) {
+        self.tell("POST", "actions", &json!({"actions": [source]}));
     }
 
     /// Has the page believe that its reader prefers a colour scheme.

@@ -104,7 +104,7 @@ fn send(bed: &Bed, (group, pps, form): (u8, u32, &str)) -> Process {
 }
 
 /// Writes a picture in base64 into a directory, as what it is.
-pub(super) fn write(directory: &Path, name: &str, picture: &str) {
+pub(crate) fn write(directory: &Path, name: &str, picture: &str) {
     std::fs::create_dir_all(directory).unwrap();
     let file = std::fs::File::create(directory.join(name)).unwrap();
     let mut command = Command::new("base64");

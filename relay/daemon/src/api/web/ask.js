@@ -10,6 +10,17 @@ let limit = LEAST_MS;
 // When the daemon answered last, by this page's clock.
 let answered = performance.now();
 
+// What is called when the daemon knows whoever asks no more.
+let lost = () => {};
+
+export function onLost(call) {
+  lost = call;
+}
+
+export function hasLost() {
+  lost();
+}
+
 export function hasAnswered() {
   answered = performance.now();
 }
@@ -23,6 +34,7 @@ export async function ask(path, { headers = {}, read = (answer) => answer.json()
   const began = performance.now();
   try {
     const answer = await fetch(path, { cache: "no-store", headers, signal: AbortSignal.timeout(limit) });
+    if (answer.status === 401) lost();
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
     const told = await read(answer);
     limit = Math.min(MOST_MS, Math.max(LEAST_MS, 4 * (performance.now() - began)));

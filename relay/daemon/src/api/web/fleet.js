@@ -1,20 +1,24 @@
 // The fleet as this relay sees it: what is wrong, the relays, the shares.
 
 import { ask } from "./ask.js";
+import { button, labelled, open } from "./dialog.js";
+import { edit } from "./editor.js";
+import { review } from "./review.js";
+import { acts, may, send } from "./session.js";
 import { duration, element, plural, whole } from "./words.js";
 
 const SHOWN = 100;
 const RELAYS = { up: "up", drained: "degraded", unfit: "degraded", silent: "down", fenced: "down" };
 const SHARES = { open: "up", elsewhere: "up", handing: "degraded", shut: "down", vacant: "down" };
 
-// Of the relay of no fleet there is none.
-export async function lookAtFleet(section, name) {
+// Of the relay of no fleet there is none. `done` is called after something was done.
+export async function lookAtFleet(section, name, done) {
   const fleet = name === undefined ? null : await ask("/v1/fleet").catch(() => null);
   section.hidden = fleet === null;
-  if (fleet !== null) show(section, fleet);
+  if (fleet !== null) show(section, fleet, done);
 }
 
-function show(section, fleet) {
+function show(section, fleet, done) {
   const now = Date.now();
   const ago = (at) => (at === undefined ? "" : duration(Math.max(0, now - at) / 1000));
   const etcd = fleet.etcd.reachable ? "etcd answers" : `etcd cannot be used: ${fleet.etcd.reason ?? "no reason given"}`;
@@ -23,16 +27,81 @@ function show(section, fleet) {
   const problems = element("ul");
   problems.append(...fleet.problems.slice(0, SHOWN).map((problem) => element("li", "down", problem)));
   const relays = fleet.relays.map((relay) =>
-    [relay.name, [relay.state, RELAYS[relay.state]], ago(relay.since_ms), whole(relay.shares), whole(relay.rules),
+    [page(relay, fleet.relay), [relay.state, RELAYS[relay.state]], ago(relay.since_ms), whole(relay.shares), whole(relay.rules),
       relay.counters === undefined ? "" : whole(relay.counters.pps)]);
   const shares = fleet.shares.slice(0, SHOWN).map((share) =>
     [share.name, share.relay ?? "-", [share.state, SHARES[share.state]], ago(share.since_ms), share.standby ?? "-",
       share.problem ?? share.why]);
-  section.replaceChildren(
-    element("h2", "", `Fleet ${fleet.fleet}`), about, problems,
-    tableOf(["Relay", "State", "Since", "Shares", "Rules", "Packets/s"], relays),
-    tableOf(["Share", "Holder", "State", "Since", "Standby", "What"], shares),
-  );
+  // The buttons stay, so that the focus does.
+  const tools = section.querySelector(".tools") ?? element("p", "tools");
+  tools.hidden = !may("operate");
+  if (tools.children.length === 0) tools.append(...buttons(done));
+  current = fleet;
+  if (tools.parentNode !== section) section.replaceChildren(tools);
+  for (const one of [...section.children]) if (one !== tools) one.remove();
+  tools.lastChild.hidden = !may("change");
+  tools.before(element("h2", "", `Fleet ${fleet.fleet}`), about, problems);
+  tools.after(tableOf(["Relay", "State", "Since", "Shares", "Rules", "Packets/s"], relays),
+    tableOf(["Share", "Holder", "State", "Since", "Standby", "What"], shares));
+}
+
+// The fleet as it was told last.
+let current = null;
+
+// Where a relay most likely has its page: where the others ask it, at the port of this one.
+function page({ name, peer }, own) {
+  const host = (peer ?? "").replace(/:\d+$/, "");
+  if (!acts || name === own || !/^[0-9A-Za-z.:[\]-]+$/.test(host)) return name;
+  const link = element("a", "", name);
+  link.href = `${location.protocol}//${host}${location.port && `:${location.port}`}/`;
+  return link;
+}
+
+const FENCE = "Fencing ends the relay's session at once. Fence only a relay that is known to be dead: one that still "
+  + "forwards goes on until its time is over, and receivers may get packets twice.";
+
+function buttons(done) {
+  return [button("Relays …", () => steer(done)), button("Fleet rules …", fleetRules)];
+}
+
+// What is done with a relay, or with a share.
+function steer(done) {
+  const shown = open("Relays of the fleet");
+  const choice = (names) => {
+    const made = element("select");
+    made.append(...names.map((name) => element("option", "", name)));
+    return made;
+  };
+  const relay = choice(current.relays.map(({ name }) => name));
+  const share = choice(current.shares.map(({ name }) => name));
+  shown.body.append(labelled("Relay", relay));
+  const act = (text, verb, warns, body) => shown.button(`${text} …`, async () => {
+    const plan = { method: "POST", path: `/v1/fleet/${verb}`, body: () => body(), verb: text, warns: warns() };
+    if (await review(`${text} ${relay.value}`, plan)) {
+      shown.close();
+      done();
+    }
+  });
+  const name = () => ({ relay: relay.value });
+  act("Drain", "drain", () => ["It gives away what it forwards, and takes nothing until it is undrained."], name);
+  act("Undrain", "undrain", () => ["It may take shares again; none comes back by itself."], name);
+  if (may("change")) {
+    act("Fence", "fence", () => [FENCE], name);
+    shown.body.append(labelled("Share", share, "to be moved to that relay"));
+    act("Move", "move", () => [`${share.value} goes to ${relay.value}.`], () => ({ rules: [share.value], relay: relay.value }));
+  }
+  shown.button("Close", shown.close);
+  relay.focus();
+}
+
+async function fleetRules() {
+  const told = await ask("/v1/fleet/rules");
+  const plan = (rules) => ({
+    method: "PUT", path: "/v1/fleet/rules", generation: told.generation, dry: true,
+    body: (generation) => ({ generation, rules }),
+    latest: async () => (await ask("/v1/fleet/rules")).generation,
+  });
+  await edit("Rules of the fleet", { rules: told.rules, plan, isFleets: true });
 }
 
 function tableOf(titles, rows) {
@@ -41,7 +110,11 @@ function tableOf(titles, rows) {
   head.append(...titles.map((title) => element("th", "", title)));
   const lines = rows.map((cells) => {
     const line = element("tr");
-    line.append(...cells.map((cell) => (Array.isArray(cell) ? element("td", cell[1], cell[0]) : element("td", "", cell))));
+    line.append(...cells.map((cell) => {
+      const made = element("td", Array.isArray(cell) ? cell[1] : "");
+      made.append(Array.isArray(cell) ? cell[0] : cell);
+      return made;
+    }));
     return line;
   });
   table.append(head, ...lines);

@@ -1,11 +1,14 @@
-// Asks the daemon once a second and shows what it says. It changes nothing anywhere. Of few rules it is
+// Asks the daemon once a second and shows what it says. What changes something is `actions`. Of few rules it is
 // told all; of many those that are shown, selected by the daemon, with what all together do.
 
+import { Actions } from "./actions.js";
 import { ask, hasAnswered, secondsSinceAnswer } from "./ask.js";
 import { Events } from "./events.js";
 import { lookAtFleet } from "./fleet.js";
 import { History } from "./history.js";
 import { drawPicture, PICTURED } from "./picture.js";
+import { acts, me } from "./session.js";
+import { begin } from "./sign_in.js";
 import { changes, droppedBy, judge, linkState, reason, STATES, TROUBLE } from "./state.js";
 import { Table } from "./table.js";
 import { clock, duration, element, plural, scaled, time, whole, words } from "./words.js";
@@ -25,6 +28,7 @@ const byId = (id) => document.getElementById(id);
 const table = new Table(byId("rows"), (name) => choose(chosen === name ? null : name));
 // Of each rule, by its name, since the last look.
 let states = new Map();
+const actions = new Actions(table, () => stats?.rules.find(({ name }) => name === chosen), lookSoon);
 const plots = [];
 let stats = null;
 let [chosen, sort, only] = [null, "state", null];
@@ -37,12 +41,21 @@ let [next, isLooking, again] = [undefined, false, false];
 function notice({ pending, unsaved, state_reason: trouble }) {
   const told = [];
   if (trouble) told.push(trouble);
-  if (pending) told.push(`${pending.seconds} s to confirm the change to generation ${pending.generation}`);
+  if (pending && !acts) told.push(`${pending.seconds} s to confirm the change to generation ${pending.generation}`);
   if (unsaved) told.push(`${unsaved} change${plural(unsaved)} ${unsaved === 1 ? "is" : "are"} not saved`);
   byId("notice").textContent = told.join("; ");
 }
 
+// Looks right away, after something was done.
+function lookSoon() {
+  again = true;
+  if (isLooking) return;
+  clearTimeout(next);
+  look();
+}
+
 async function look() {
+  if (acts && me.client === null) return;
   const began = performance.now();
   [isLooking, again] = [true, false];
   let hasFailed = false;
@@ -50,6 +63,7 @@ async function look() {
     let status;
     [stats, status] = await Promise.all([ask(`/v1/stats?${question()}`), ask("/v1/status")]);
     notice(status);
+    actions.show(status);
     hasAnswered();
     const isFew = stats.selection.total <= WHOLE;
     if (isFew !== isWhole) [isWhole, again] = [isFew, true];
@@ -59,7 +73,7 @@ async function look() {
     speak(changes(before, states));
     show();
     showAge();
-    await Promise.all([remember(), events.look(byId("events")), lookAtFleet(byId("fleet"), stats.fleet)]);
+    await Promise.all([remember(), events.look(byId("events")), lookAtFleet(byId("fleet"), stats.fleet, lookSoon)]);
   } catch (error) {
     hasFailed = true;
     byId("summary").textContent = `the daemon does not answer: ${error.message}`;
@@ -89,11 +103,7 @@ function question() {
 function select() {
   if (!stats) return;
   show();
-  if (isWhole) return;
-  again = true;
-  if (isLooking) return;
-  clearTimeout(next);
-  look();
+  if (!isWhole) lookSoon();
 }
 
 // Asks for the last hour of what the charts show.
@@ -153,6 +163,7 @@ function show() {
   }
   showWorkers();
   showPlots(rule);
+  actions.fit();
 }
 
 // How many rules are in each state; each is a filter.
@@ -349,11 +360,12 @@ addEventListener("resize", () => plots.forEach((plot) => {
 }));
 follow();
 makePlots();
-look();
+begin(byId("who"), () => {
+  actions.sign();
+  lookSoon();
+});
 // A browser has a tab that nobody sees ask once a minute.
 addEventListener("visibilitychange", () => {
-  if (document.hidden || isLooking) return;
-  clearTimeout(next);
-  look();
+  if (!document.hidden && !isLooking) lookSoon();
 });
 setInterval(showAge, LOOK_MS / 2);

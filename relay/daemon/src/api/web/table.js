@@ -15,6 +15,37 @@ export class Table {
     this.rows = new Map();
     this.detail = element("tr", "detail");
     this.detail.insertCell().colSpan = COLUMNS.length;
+    // What several are changed by at once, where the page may change anything.
+    this.picked = new Set();
+    this.picks = false;
+    this.onpick = () => {};
+  }
+
+  // Has each row be picked, or none.
+  pickable(is) {
+    if (this.picks === is) return;
+    this.picks = is;
+    this.picked.clear();
+    for (const row of this.rows.values()) this.box(row);
+  }
+
+  pick(name, is) {
+    if (is) this.picked.add(name);
+    else this.picked.delete(name);
+    const row = this.rows.get(name);
+    if (row?.pick) row.pick.checked = is;
+    this.onpick();
+  }
+
+  box(row) {
+    row.pick?.remove();
+    row.pick = null;
+    if (!this.picks) return;
+    const name = row.line.dataset.rule;
+    row.pick = element("input");
+    Object.assign(row.pick, { type: "checkbox", checked: this.picked.has(name), ariaLabel: `pick ${name}` });
+    row.pick.addEventListener("change", () => this.pick(name, row.pick.checked));
+    row.cells[0].prepend(row.pick);
   }
 
   show(rules, chosen, history) {
@@ -33,6 +64,7 @@ export class Table {
     // Rows are moved only where the order differs.
     const { children } = this.body;
     const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
+    const kind = focused?.type === "checkbox" ? "input" : "a";
     const place = [...children].indexOf(focused?.closest("tr"));
     lines.forEach((line, at) => {
       if (children[at] !== line) this.body.insertBefore(line, children[at] ?? null);
@@ -40,7 +72,7 @@ export class Table {
     while (children.length > lines.length) this.body.lastChild.remove();
     // A line that was moved has lost the focus, and of one that is gone the next has it.
     if (focused !== null && document.activeElement !== focused) {
-      const next = lines.length === 0 ? null : lines[Math.min(place, lines.length - 1)].querySelector("a");
+      const next = lines.length === 0 ? null : lines[Math.min(place, lines.length - 1)].querySelector(kind);
       (focused.isConnected ? focused : next)?.focus({ preventScroll: true });
     }
     for (const name of this.rows.keys()) if (!shown.has(name)) this.rows.delete(name);
@@ -63,12 +95,13 @@ export class Table {
     line.dataset.rule = name;
     line.addEventListener("click", (event) => {
       // Into a tab of its own as any link.
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      if (event.ctrlKey || event.metaKey || event.shiftKey || event.target.type === "checkbox") return;
       event.preventDefault();
       this.choose(name);
     });
-    const row = { line, cells, link };
+    const row = { line, cells, link, pick: null };
     this.rows.set(name, row);
+    this.box(row);
     return row;
   }
 }

@@ -1,0 +1,39 @@
+// Rules of what people have: pasted or dropped, as text. The daemon is told no file and no address.
+
+import { ask } from "./ask.js";
+import { input, labelled, open } from "./dialog.js";
+import { edit } from "./editor.js";
+import { send } from "./session.js";
+import { element } from "./words.js";
+
+export function importRules() {
+  const area = element("textarea", "toml");
+  const shown = open("Import rules", { isDirty: () => area.value !== "" });
+  Object.assign(area, { rows: 12, spellcheck: false });
+  const [interfaces, to] = [input("text"), input("text")];
+  area.addEventListener("dragover", (event) => event.preventDefault());
+  area.addEventListener("drop", async (event) => {
+    const [file] = event.dataTransfer.files;
+    if (file === undefined) return;
+    event.preventDefault();
+    area.value = await file.text();
+  });
+  shown.body.append(
+    labelled("Text", area, "paste or drop an SDP, a playlist, smcroute.conf or a document of IS-05"),
+    labelled("Interfaces", interfaces, "where streams arrive that the text names none for; the second is of the second leg"),
+    labelled("To", to, "where streams go that the text sends nowhere, as %eth1 or 10.9.9.9; several with spaces between"),
+  );
+  const words = (field) => field.value.split(/[\s]+/).filter(Boolean);
+  const next = shown.button("Make rules …", async () => {
+    const { generation } = await ask("/v1/status");
+    const body = { text: area.value, interfaces: words(interfaces), to: words(to) };
+    const { rules, toml, problems } = await send("POST", "/v1/import", { body });
+    const remarks = problems.map(({ message }) => message).join("\n");
+    if (rules.length === 0) throw new Error(remarks || "no rule can be made of it");
+    const said = remarks.split("\n").filter(Boolean).map((line) => `# ${line}\n`).join("");
+    if (await edit("Imported rules", { rules, generation, text: said + toml })) shown.close();
+  });
+  next.className = "main";
+  shown.button("Cancel", shown.close);
+  area.focus();
+}

@@ -1,0 +1,522 @@
+//! The page as an operator uses it, in a browser at another host: each task by mouse and by keyboard.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use lab::process::Process;
+use lab::wait;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::{Bed, TOKENS};
+use crate::bed::{INPUT, OUTPUT, can_run};
+use crate::observe::browser::Browser;
+use crate::observe::pictures;
+
+pub(super) const PAGE: &str = "https://10.0.1.1:9471/";
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+const ESCAPE: &str = "\u{e00c}";
+const CONTROL: char = '\u{e009}';
+
+/// What is found by name is found where somebody can act: in the topmost dialog.
+const FIND: &str = "const top = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document; \
+    const shown = (one) => one.getClientRects().length > 0; \
+    const named = (one) => one.ariaLabel ?? (one.labels?.[0]?.textContent ?? one.textContent); \
+    const all = [...top.querySelectorAll('button, input, select, textarea, a, summary')].filter(shown);";
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Hand {
+    Mouse,
+    Keyboard,
+}
+
+/// Somebody at the page.
+pub(super) struct Operator {
+    pub(super) browser: Browser,
+    hand: Hand,
+}
+
+impl Operator {
+    /// Opens the page at another host; nothing where there is no browser.
+    pub(super) fn at(bed: &Bed, hand: Hand) -> Option<Self> {
+        for tool in ["chromium", "chromedriver"] {
+            if let Err(reason) = can_run(tool) {
+                eprintln!("skipped: {reason}");
+                return None;
+            }
+        }
+        lab::link::up((&bed.chain.sink, "lo")).unwrap();
+        let browser = Browser::start(&bed.chain.sink);
+        browser.open(PAGE);
+        Some(Self { browser, hand })
+    }
+
+    pub(super) fn sign_in(&self, role: &str) {
+        let (_, token) = TOKENS.iter().find(|(name, _)| *name == role).unwrap();
+        self.fill("Token", token);
+        self.press("Sign in");
+        self.sees(&format!("({role})"));
+        self.waits_for(
+            "the dialog is gone",
+            "return document.querySelector('dialog') === null",
+        );
+    }
+
+    pub(super) fn waits_for(&self, what: &str, script: &str) {
+        wait::until(what, || self.browser.run(script) == true)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.text()));
+    }
+
+    /// What can be read, of the topmost dialog first.
+    pub(super) fn text(&self) -> String {
+        let text = "return [...document.querySelectorAll('dialog[open]')].reverse().map((one) => one.innerText) \
+                    .join('\\n') + document.body.innerText";
+        self.browser.run(text).as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub(super) fn sees(&self, what: &str) {
+        let seen = wait::until(what, || self.text().contains(what));
+        assert!(seen.is_ok(), "no {what:?} in: {}", self.text());
+    }
+
+    /// Goes to what is called so.
+    #[track_caller]
+    fn go(&self, name: &str) {
+        let name = Value::from(name).to_string();
+        let find = format!(
+            "{FIND} const one = all.find((one) => named(one).trim() === {name} && !one.disabled);"
+        );
+        let there = format!("{find} return one !== undefined");
+        let seen = wait::until(&name, || self.browser.run(&there) == true);
+        assert!(seen.is_ok(), "no {name} to go to in: {}", self.text());
+        match self.hand {
+            Hand::Mouse => {
+                let place = format!(
+                    "{find} one.scrollIntoView({{ block: 'center', behavior: 'instant' }}); \
+                     const box = one.getBoundingClientRect(); \
+                     return [Math.round(box.x + box.width / 2), Math.round(box.y + box.height / 2)]"
+                );
+                let place = self.browser.run(&place);
+                self.browser
+                    .click(place[0].as_i64().unwrap(), place[1].as_i64().unwrap());
+            }
+            Hand::Keyboard => {
+                let is = format!("{find} return document.activeElement === one");
+                for _ in 0..300 {
+                    if self.browser.run(&is) == true {
+                        return;
+                    }
+                    self.browser.keys(TAB);
+                }
+                panic!("the tabulator does not lead to {name}: {}", self.text());
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn press(&self, name: &str) {
+        self.go(name);
+        if self.hand == Hand::Keyboard {
+            self.browser.keys(ENTER);
+        }
+    }
+
+    /// Ticks or unticks.
+    #[track_caller]
+    pub(super) fn tick(&self, name: &str) {
+        self.go(name);
+        if self.hand == Hand::Keyboard {
+            self.browser.keys(" ");
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn fill(&self, name: &str, text: &str) {
+        self.go(name);
+        self.browser.chord(CONTROL, 'a');
+        self.browser.keys(text);
+    }
+
+    /// Reviews what is written, and has it done.
+    #[track_caller]
+    pub(super) fn apply(&self, review: &[&str]) {
+        for text in review {
+            self.sees(text);
+        }
+        self.press("Apply");
+        self.waits_for(
+            "the dialogs are gone",
+            "return document.querySelector('dialog') === null",
+        );
+    }
+
+    #[track_caller]
+    fn keep(&self) {
+        self.sees("is taken back in");
+        self.press("Keep it");
+        self.waits_for(
+            "it is kept",
+            "return document.getElementById('pending').hidden",
+        );
+    }
+}
+
+/// An operator's day.
+fn day(hand: Hand) {
+    let Some(bed) = Bed::new("") else { return };
+    let Some(operator) = Operator::at(&bed, hand) else {
+        return;
+    };
+    operator.fill("Token", "mcr_wrong");
+    operator.press("Sign in");
+    operator.sees("the token is nobody's");
+    operator.sign_in("change");
+
+    // What is wrong is told beside its field, in the words of mcr check.
+    operator.press("Add rule …");
+    operator.fill("name", "cam1");
+    operator.fill("inputs", "239.1.1.1%veth1");
+    let wrong =
+        "return document.querySelector('[data-key=inputs] .wrong')?.textContent.includes('port')";
+    operator.waits_for("the input is told to be wrong", wrong);
+    operator.fill("inputs", "239.1.1.1%veth1:5001");
+    operator.waits_for(
+        "it is right",
+        "return document.querySelector('[data-key=inputs] .wrong')?.textContent === ''",
+    );
+    operator.fill("to", "239.10.1.1%veth2:6001");
+    operator.press("Review …");
+    operator.apply(&["+ rule cam1", "cam1 runs on"]);
+    operator.sees("The change to generation");
+    assert!(exported(&bed).contains("cam1"));
+    // The countdown and the session outlive the page.
+    operator.browser.open(PAGE);
+    operator.sees("is taken back in");
+    operator.keep();
+
+    copy_and_change(&bed, &operator);
+    import_and_save(&bed, &operator);
+    do_several_at_once(&bed, &operator);
+    operator.press("Sign out");
+    operator.sees("Sign in");
+    let complaints = operator.browser.complaints();
+    let wrong_token = |line: &&Value| !line["message"].as_str().unwrap().contains("/v1/session");
+    assert_eq!(complaints.iter().find(wrong_token), None);
+}
+
+fn exported(bed: &Bed) -> String {
+    bed.daemon.mcr(&["export"]).unwrap()
+}
+
+fn copy_and_change(bed: &Bed, operator: &Operator) {
+    operator.tick("pick cam1");
+    operator.press("Copy …");
+    operator.fill("name", "cam2");
+    operator.fill("inputs", "239.1.1.2%veth1:5001");
+    operator.press("Review …");
+    operator.apply(&["+ rule cam2"]);
+    operator.press("Take it back now");
+    wait::until("it is taken back", || !exported(bed).contains("cam2")).unwrap();
+
+    operator.tick("pick cam1");
+    operator.press("Change …");
+    operator.press("As text");
+    operator.fill(
+        "Rules as TOML",
+        "[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%veth1:5001\"\noutputs = [\"239.10.1.1%veth9:6001\"]\nlimti = 3\n",
+    );
+    operator.sees("line 5: ");
+    operator.fill(
+        "Rules as TOML",
+        "[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%veth1:5001\"\noutputs = [\"239.10.1.1%veth9:6001\"]\n",
+    );
+    operator.press("Review …");
+    operator.sees("no interface veth9");
+    operator.tick("Take back unless confirmed");
+    operator.apply(&[
+        "+ output 239.10.1.1%veth9:6001",
+        "− output 239.10.1.1%veth2:6001",
+    ]);
+    assert!(exported(bed).contains("veth9"));
+    operator.press("Undo …");
+    operator.apply(&["+ output 239.10.1.1%veth2:6001"]);
+    operator.keep();
+    assert!(!exported(bed).contains("veth9"));
+}
+
+fn import_and_save(bed: &Bed, operator: &Operator) {
+    operator.press("Import …");
+    operator.fill("Text", "#EXTM3U\n#EXTINF:-1,News\nudp://@239.1.1.7:5000\n");
+    operator.fill("Interfaces", "veth1");
+    operator.fill("To", "%veth2");
+    operator.press("Make rules …");
+    operator.press("Review …");
+    operator.apply(&["+ rule News"]);
+    operator.keep();
+    operator.sees("not saved");
+    operator.press("Save …");
+    operator.sees("+ rule News");
+    operator.press("Save");
+    let file = || fs::read_to_string(bed.daemon.config_file()).unwrap();
+    wait::until("it is saved", || file().contains("News")).unwrap();
+    operator.waits_for(
+        "the dialogs are gone",
+        "return document.querySelector('dialog') === null",
+    );
+}
+
+fn do_several_at_once(bed: &Bed, operator: &Operator) {
+    // Several at once.
+    operator.tick("pick cam1");
+    operator.tick("pick News");
+    operator.press("Disable 2 …");
+    operator.apply(&["rule cam1", "rule News"]);
+    operator.keep();
+    assert_eq!(exported(bed).matches("enabled = false").count(), 2);
+    operator.tick("pick News");
+    operator.press("Remove …");
+    operator.fill("Why", "it ended – für immer");
+    operator.apply(&["− rule News"]);
+    operator.keep();
+    operator.press("Log …");
+    operator.sees("Changes");
+    operator.fill("Filter", "immer");
+    operator.sees("it ended – für immer");
+    operator.sees("changer");
+    let listed = "return [...document.querySelectorAll('.changes li')].filter((line) => !line.hidden).length";
+    assert_eq!(operator.browser.run(listed), 1);
+    operator.press("Close");
+}
+
+#[test]
+fn each_task_is_done_by_mouse() {
+    day(Hand::Mouse);
+}
+
+#[test]
+fn each_task_is_done_by_keyboard() {
+    day(Hand::Keyboard);
+}
+
+#[test]
+fn what_was_typed_outlives_a_revoked_token_another_who_was_faster_and_the_daemon() {
+    let Some(mut bed) = Bed::new("") else { return };
+    let Some(operator) = Operator::at(&bed, Hand::Mouse) else {
+        return;
+    };
+    operator.sign_in("change");
+    operator.press("Add rule …");
+    operator.fill("name", "cam1");
+    operator.fill("inputs", "239.1.1.1%veth1:5001");
+    operator.fill("to", "239.10.1.1%veth2:6001");
+    let typed = "return document.querySelector('[data-key=name] input').value";
+    // Revoked, and given back.
+    let path = bed.daemon.config_file();
+    let text = fs::read_to_string(&path).unwrap();
+    let hash = tls::token::hash(TOKENS[2].1);
+    fs::write(&path, text.replace(&hash, &tls::token::hash("other"))).unwrap();
+    bed.daemon.mcr(&["reload"]).unwrap();
+    operator.sees("You are signed out");
+    assert_eq!(operator.browser.run(typed), "cam1");
+    fs::write(&path, &text).unwrap();
+    bed.daemon.mcr(&["reload"]).unwrap();
+    operator.fill("Token", TOKENS[2].1);
+    operator.press("Sign in");
+    operator.sees("(change)");
+    // Somebody is faster.
+    bed.mcr(
+        "ci",
+        &[
+            "add",
+            "239.1.1.9%veth1:1",
+            "239.1.1.9%veth2:1",
+            "--name",
+            "faster",
+        ],
+    );
+    operator.press("Review …");
+    operator.sees("Somebody was faster");
+    operator.sees("ci");
+    operator.press("Look again at what runs now");
+    operator.sees("+ rule cam1");
+    operator.press("Cancel");
+    // The daemon starts again under the form, and knows no session any more.
+    bed.daemon.stop(Signal::SIGTERM).unwrap();
+    operator.press("Review …");
+    operator.sees("the daemon did not answer");
+    bed.daemon.start_again().unwrap();
+    operator.sees("You are signed out");
+    operator.fill("Token", TOKENS[2].1);
+    operator.press("Sign in");
+    operator.sees("(change)");
+    assert_eq!(operator.browser.run(typed), "cam1");
+    assert!(
+        !bed.daemon.mcr(&["export"]).unwrap().contains("cam1"),
+        "nothing is sent twice"
+    );
+    operator.press("Review …");
+    operator.sees("Somebody was faster");
+    operator.press("Look again at what runs now");
+    operator.apply(&["+ rule cam1"]);
+    assert!(bed.daemon.mcr(&["export"]).unwrap().contains("cam1"));
+    // Escape throws nothing away at once.
+    operator.press("Add rule …");
+    operator.fill("name", "half");
+    operator.browser.keys(ESCAPE);
+    operator.sees("Escape again");
+    operator.browser.keys(ESCAPE);
+    operator.waits_for(
+        "it is closed",
+        "return document.querySelector('dialog') === null",
+    );
+}
+
+#[test]
+fn what_a_role_may_not_do_is_not_offered() {
+    let Some(bed) = Bed::new("") else { return };
+    let second = ["--input", "239.1.1.2%veth1:5001", "--failover", "500ms"];
+    let rule = [
+        ["add", "239.1.1.1%veth1:5001", "239.10.1.1%veth2:6001"].as_slice(),
+        &["--name", "cam1"],
+        &second,
+    ];
+    bed.mcr("change", &rule.concat());
+    let Some(operator) = Operator::at(&bed, Hand::Keyboard) else {
+        return;
+    };
+    let offered = "return [...document.querySelectorAll('#actions button')].filter((one) => !one.hidden) \
+                   .map((one) => one.textContent).join()";
+    operator.sign_in("view");
+    assert_eq!(operator.browser.run(offered), "Log …");
+    operator.press("Sign out");
+    operator.sees("Sign in");
+    operator.sign_in("operate");
+    assert_eq!(
+        operator.browser.run(offered),
+        "Enable …,Disable …,Switch leg …,Log …"
+    );
+    operator.press("cam1");
+    operator.press("Switch leg …");
+    operator.press("Switch");
+    wait::until("the other leg is relayed", || {
+        bed.mcr("view", &["stats", "--json"])
+            .contains("\"active\":\"239.1.1.2%veth1:5001\"")
+    })
+    .unwrap();
+    operator.waits_for(
+        "the dialog is gone",
+        "return document.querySelector('dialog') === null",
+    );
+    operator.press("Disable …");
+    operator.apply(&[]);
+    operator.keep();
+    assert!(bed.mcr("view", &["export"]).contains("enabled = false"));
+}
+
+#[test]
+fn a_row_that_is_added_is_a_field_of_the_form() {
+    let Some(bed) = Bed::new("") else { return };
+    let Some(operator) = Operator::at(&bed, Hand::Mouse) else {
+        return;
+    };
+    operator.sign_in("view");
+    let made = operator.browser.run(
+        "return Promise.all([import('/web/form.js'), fetch('/v1/schema').then((told) => told.json())]) \
+         .then(([{ Form }, schema]) => { \
+           const { properties } = schema.definitions.RuleDocument; \
+           properties.colour = { type: ['string'], enum: ['red', 'blue'], default: 'red', description: 'Its colour.' }; \
+           properties.depth = { type: ['integer', 'string'], description: 'Its depth.' }; \
+           const form = new Form(schema, { name: 'a', depth: 7 }); \
+           form.element.querySelector('[data-key=colour] select').value = 'blue'; \
+           return [Object.keys(properties).filter((key) => !['input', 'share'].includes(key) \
+               && !form.element.querySelector(`[data-key=${key}]`)), \
+             form.element.querySelector('[data-key=colour]').textContent.includes('Its colour.'), form.value()]; })",
+    );
+    assert_eq!(
+        made,
+        serde_json::json!([[], true, { "name": "a", "colour": "blue", "depth": 7 }]),
+        "every row has a field"
+    );
+}
+
+#[test]
+#[ignore = "writes docs/images; make pictures runs it"]
+fn the_editor_and_the_review_have_their_picture_taken() {
+    let Some(bed) = Bed::new("") else { return };
+    bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
+    let Some(operator) = Operator::at(&bed, Hand::Mouse) else {
+        return;
+    };
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
+    let take = |name: &str| pictures::write(&directory, name, &operator.browser.picture());
+    operator.sign_in("change");
+    operator.tick("pick cam1");
+    operator.press("Change …");
+    operator.fill("inputs", "239.1.1.1%veth1");
+    operator.sees("has no port");
+    take("page-editor.png");
+    operator.fill("inputs", "239.1.1.2%veth1:5001");
+    operator.waits_for(
+        "it is right",
+        "return document.querySelector('[data-key=inputs] .wrong').textContent === ''",
+    );
+    operator.press("Review …");
+    operator.sees("+ input 239.1.1.2%veth1:5001");
+    take("page-review.png");
+}
+
+const FLEET: &str = "[fleet]\nname = \"plant\"\nrelay = \"relay-a\"\nendpoints = [\"http://127.0.0.1:2379\"]\n\
+                     peer = \"127.0.0.1:9470\"\ninterfaces = { red = \"veth1\", blue = \"veth2\" }";
+
+#[test]
+fn a_fleet_is_operated_at_the_page_of_a_relay() {
+    if let Err(reason) = can_run("etcd") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let Some(bed) = Bed::new(FLEET) else { return };
+    lab::link::up((&bed.chain.relay, "lo")).unwrap();
+    let mut command = bed.chain.relay.command("etcd");
+    let data = bed.keys.path("etcd");
+    command
+        .arg("--data-dir")
+        .arg(&data)
+        .args(["--log-level", "error"]);
+    let _etcd = Process::start(command).unwrap();
+    let Some(operator) = Operator::at(&bed, Hand::Keyboard) else {
+        return;
+    };
+    operator.sign_in("change");
+    wait::until_within(Duration::from_secs(60), "it is in the fleet", || {
+        operator.text().contains("etcd answers")
+    })
+    .unwrap();
+    operator.press("Fleet rules …");
+    operator.fill(
+        "Rules as TOML",
+        "[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%red:5001\"\n\
+         outputs = [\"239.10.1.1%blue:6001\"]\nshare = \"s1\"\n",
+    );
+    operator.press("Review …");
+    operator.apply(&["+ rule cam1"]);
+    operator.sees("this relay forwards it");
+    operator.press("Relays …");
+    operator.press("Drain …");
+    operator.sees("gives away what it forwards");
+    operator.press("Drain");
+    let state = "return document.querySelector('#fleet table td:nth-child(2)').textContent";
+    operator.waits_for("it is drained", &format!("{state} === 'drained'"));
+    operator.press("Relays …");
+    operator.press("Undrain …");
+    operator.press("Undrain");
+    operator.waits_for("it is up", &format!("{state} === 'up'"));
+    operator.press("Relays …");
+    operator.press("Fence …");
+    operator.sees("known to be dead");
+    operator.press("Cancel");
+    operator.press("Close");
+    assert_eq!(operator.browser.complaints(), Vec::<Value>::new());
+}
