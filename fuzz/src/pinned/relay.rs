@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use compile::diff::TableDiff;
 use compile::table::Table;
-use dataplane::scribble::{Harm, harm};
+use dataplane::corrupt::{Harm, harm};
 use dataplane::{Action, ArrivalsReading, Capacity, Dataplane, Input, Options, Seen};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};

@@ -1,21 +1,21 @@
 //! Programs on their way into the kernel: whether it takes them, loading, attaching, pinning.
 
 pub mod attached;
-mod claim;
 mod clsact;
+#[cfg(feature = "test-support")]
+pub mod corrupt;
 pub mod device;
 pub mod link;
-pub mod neighbour;
+pub mod orphans;
+pub mod other_instances;
 pub mod pin;
+mod pin_lock;
 pub mod probe;
 pub mod program;
+mod program_cache;
 mod rtnetlink;
-#[cfg(feature = "test-support")]
-pub mod scribble;
 mod sign;
 pub mod socket_filter;
-pub mod stray;
 #[cfg(feature = "test-support")]
 pub mod testrun;
-mod verified;
 pub mod xdp;

@@ -10,17 +10,17 @@
 mod attach;
 #[cfg(feature = "test-support")]
 pub mod btf;
-pub mod grace;
 mod maps;
 pub mod merge;
 pub mod object;
+pub mod rcu;
 mod syscall;
 
 pub use attach::{
-    attached, device, link, neighbour, pin, probe, program, socket_filter, stray, xdp,
+    attached, device, link, orphans, other_instances, pin, probe, program, socket_filter, xdp,
 };
 #[cfg(feature = "test-support")]
-pub use attach::{scribble, testrun};
+pub use attach::{corrupt, testrun};
 pub use aya::include_bytes_aligned;
 pub use maps::{Capacity, Maps, flows, layout, map, merge_layout};
 

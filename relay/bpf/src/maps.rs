@@ -158,7 +158,7 @@ impl Maps {
             ("group_routes", capacity.routes),
             ("own_sources", 65_536),
             ("flows", FLOWS),
-            ("fragments", packet::memory::DATAGRAMS as u32),
+            ("fragments", packet::fragment_cache::DATAGRAMS as u32),
             ("askers", layout::ASKERS),
         ]
     }

@@ -1,8 +1,8 @@
 //! The control API: its socket, its routes, and the service that answers them. It changes nothing
 //! by itself: what only reads is answered here, changes are handed to the supervisor.
 
-pub(crate) mod answers;
 mod body;
+mod body_quota;
 mod changing;
 mod connections;
 mod document;
@@ -16,7 +16,7 @@ pub(crate) mod refusal;
 #[cfg(feature = "rehearsal")]
 pub(crate) mod rehearsal;
 pub(crate) mod remote;
-mod room;
+pub(crate) mod response_cache;
 mod routes;
 mod selection;
 pub(crate) mod server;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use bpf::link::Link;
+use bpf::orphans;
 use bpf::pin::Pins;
-use bpf::stray;
 
 use crate::error::Error;
 
@@ -15,11 +15,11 @@ use crate::error::Error;
 /// # Errors
 /// When a program cannot be taken away.
 pub fn end_strays(bpffs: &Path, interfaces: &[u32]) -> Result<(Vec<u32>, Vec<u32>), Error> {
-    let (left, running) = stray::abandoned(stray::strays(bpffs, interfaces));
+    let (left, running) = orphans::abandoned(orphans::strays(bpffs, interfaces));
     for stray in &left {
         stray.detach()?;
     }
-    let where_of = |strays: Vec<stray::Stray>| strays.iter().map(|stray| stray.ifindex).collect();
+    let where_of = |strays: Vec<orphans::Stray>| strays.iter().map(|stray| stray.ifindex).collect();
     Ok((where_of(left), where_of(running)))
 }
 
@@ -36,7 +36,7 @@ pub fn end(bpffs: &Path, instance: &str, interfaces: &[u32]) -> Result<Vec<u32>,
         Link::remove_all(&pins)?;
     }
     for ifindex in interfaces {
-        if stray::detach_filter(instance, *ifindex)? {
+        if orphans::detach_filter(instance, *ifindex)? {
             ended.push(*ifindex);
         }
     }

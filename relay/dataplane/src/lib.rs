@@ -3,8 +3,8 @@
 //! One seam: [`Dataplane::apply`] goes down, [`Dataplane::counters`] comes up. Synchronous; whoever
 //! owns it calls from one thread, in the network namespace it was opened in.
 
+mod activity;
 mod allocator;
-mod arrivals;
 mod at_xdp;
 mod clock;
 mod control;
@@ -15,6 +15,7 @@ pub mod explain;
 mod failover;
 pub mod features;
 mod gates;
+mod icmp_guard;
 mod inspection;
 mod kernel;
 #[cfg(feature = "rehearsal")]
@@ -22,10 +23,9 @@ pub mod left_behind;
 pub mod leftovers;
 mod limits;
 mod merge;
-mod opening;
+mod open;
 mod options;
 mod owners;
-mod quiet;
 mod reading;
 mod ticks;
 pub mod userspace;
@@ -43,21 +43,21 @@ use compile::table::{LocalDelivery, Path, RouteKey, Table};
 
 use crate::counters::{Counters, FlowStats, Traffic, WorkerStats};
 use crate::features::Features;
+use crate::icmp_guard::IcmpGuard;
 use crate::kernel::{Kernel, shadow};
-use crate::quiet::Quiet;
 use crate::ticks::Ticks;
 use crate::userspace::Userspace;
 
-pub use crate::arrivals::{Activity, ArrivalsReading, Seen};
+pub use crate::activity::{Activity, ArrivalsReading, Seen};
 pub use crate::error::Error;
 pub use crate::gates::{Gates, SHARES};
 pub use crate::kernel::Rival;
-pub use crate::opening::{VERIFIER_LOG, kernel_support};
+pub use crate::open::{VERIFIER_LOG, kernel_support};
 pub use crate::options::{Close, Options};
 pub use crate::reading::Reading;
 pub use bpf::Capacity;
 #[cfg(feature = "test-run")]
-pub use bpf::scribble;
+pub use bpf::corrupt;
 #[cfg(feature = "test-run")]
 pub use bpf::testrun::{Action, Input, Outcome};
 pub use compile::placement::Support;
@@ -85,7 +85,7 @@ pub struct Dataplane {
     flows: bool,
     /// The routes that execute on the userspace path now; all others are the kernel path's.
     userspace_routes: BTreeSet<RouteKey>,
-    quiet: Quiet,
+    quiet: IcmpGuard,
 }
 
 impl Dataplane {
@@ -101,15 +101,15 @@ impl Dataplane {
         for feature in features.missing() {
             tracing::info!("{}", feature.lack());
         }
-        let pins = opening::claim(&options)?;
+        let pins = open::claim(&options)?;
         let claimed = pins.as_ref().map_err(Clone::clone);
         let gates = Gates::default();
-        let kernel = claimed
-            .and_then(|pins| opening::open_kernel(&options, &features, (pins.clone(), &gates)));
+        let kernel =
+            claimed.and_then(|pins| open::open_kernel(&options, &features, (pins.clone(), &gates)));
         if let (Ok(pins), Err(reason)) = (&pins, &kernel) {
-            opening::take_away(pins, reason)?;
+            open::take_away(pins, reason)?;
         }
-        let userspace = opening::open_userspace(&options, &features, &gates);
+        let userspace = open::open_userspace(&options, &features, &gates);
         let support = Support {
             kernel: kernel.as_ref().map(drop).map_err(Clone::clone),
             userspace: userspace.as_ref().map(drop).map_err(Clone::clone),
@@ -128,7 +128,7 @@ impl Dataplane {
             features,
             gates,
             userspace_routes: BTreeSet::new(),
-            quiet: Quiet::default(),
+            quiet: IcmpGuard::default(),
         };
         dataplane.tell_activity();
         Ok(dataplane)

@@ -6,7 +6,8 @@
 //! reordered notification cannot leave a wrong picture behind.
 
 pub mod backlog;
-mod egress;
+mod co_users;
+mod device_drops;
 mod gro_list;
 mod ipsec;
 mod links;
@@ -14,7 +15,6 @@ mod multicast_route;
 mod names;
 mod next_hop;
 pub mod offload;
-mod other_users;
 mod route;
 mod routing_policy;
 mod sockets;
@@ -42,12 +42,12 @@ use sys::abort_on_panic::AbortOnPanic;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-pub use egress::{EgressCounters, read_egress};
+pub use co_users::ingress_qdiscs;
+pub use device_drops::{EgressCounters, read_egress};
 pub use ipsec::Ipsec;
 pub use links::{Link, read_links};
 pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
-pub use other_users::ingress_qdiscs;
 pub use route::{Via, query_route};
 pub use routing_policy::RoutingPolicy;
 pub use sockets::{UdpSocket, name_owners, udp_sockets};
@@ -321,7 +321,7 @@ impl Follower {
     async fn read(&mut self) -> Result<Snapshot, Error> {
         self.due = None;
         let links = read_links(&self.handle).await?;
-        let other_users = other_users::read(&self.handle, &links).await;
+        let other_users = co_users::read(&self.handle, &links).await;
         let links = links.into_iter();
         let interfaces = links.map(|link| (link.interface.index, link.interface));
         let interfaces: BTreeMap<Ifindex, Interface> = interfaces.collect();

@@ -118,23 +118,15 @@ fn goes_to_journal() -> bool {
 
 fn current() -> LogLevel {
     let level = LEVEL.get().and_then(reload::Handle::clone_current);
-    match level.unwrap_or(LevelFilter::INFO) {
-        LevelFilter::OFF | LevelFilter::ERROR => LogLevel::Error,
-        LevelFilter::WARN => LogLevel::Warn,
-        LevelFilter::INFO => LogLevel::Info,
-        LevelFilter::DEBUG => LogLevel::Debug,
-        LevelFilter::TRACE => LogLevel::Trace,
-    }
+    let level = level.unwrap_or(LevelFilter::INFO).to_string();
+    let found = LogLevel::ALL
+        .into_iter()
+        .find(|known| known.as_str() == level);
+    found.unwrap_or(LogLevel::Error)
 }
 
 fn set(level: LogLevel) {
-    let filter = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
+    let filter = level.as_str().parse().unwrap_or(LevelFilter::INFO);
     if let Some(handle) = LEVEL.get() {
         // It fails only where the subscriber is gone, and with it the log.
         let _ = handle.reload(filter);

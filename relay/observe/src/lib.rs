@@ -5,7 +5,7 @@
 //! shown is a [`view::View`], made anew with every change.
 
 mod alarms;
-pub mod chunks;
+pub mod compressed_body;
 pub mod events;
 pub mod stats;
 pub mod view;

@@ -6,10 +6,10 @@
 use crate::bytes::write_u16;
 use crate::checksum;
 use crate::datagram::{Datagram, Part};
+use crate::fragment_cache::FragmentCache;
 use crate::ipv4;
-use crate::memory::Memory;
 
-pub use crate::memory::FragmentKey;
+pub use crate::fragment_cache::FragmentKey;
 
 /// One fragment of a UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,12 @@ impl Fragment {
     /// `memory` learns, remembered ones in the others. `None` for a first fragment without a UDP
     /// header. To be asked only where some route has the group, so that a flood of other fragments
     /// costs nothing.
-    pub fn attribute(&self, memory: &mut Memory, ingress: u32, now_ns: u64) -> Option<Attribution> {
+    pub fn attribute(
+        &self,
+        memory: &mut FragmentCache,
+        ingress: u32,
+        now_ns: u64,
+    ) -> Option<Attribution> {
         let mut datagram = self.datagram?;
         if datagram.part == Part::Later {
             let Some(ports) = memory.recall(ingress, self.key, now_ns) else {

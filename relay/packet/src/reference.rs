@@ -9,8 +9,8 @@ use std::net::IpAddr;
 
 use crate::datagram::Datagram;
 use crate::fragment::{Attribution, Fragment};
+use crate::fragment_cache::FragmentCache;
 use crate::limit::Limit;
-use crate::memory::Memory;
 use crate::parse::{Link, Meta, Parsed, parse};
 use crate::rewrite::{LINK_HEADROOM, LinkChange, Rewrite, TtlChange, rewrite};
 use crate::verdict::{DropReason, Verdict};
@@ -24,7 +24,7 @@ pub struct Reference {
     /// Addresses that betray a loop.
     pub own_addresses: BTreeSet<IpAddr>,
     /// What first fragments said.
-    pub fragments: Memory,
+    pub fragments: FragmentCache,
     /// Cap on what all unicast outputs send together.
     pub budget: Option<Bucket>,
     /// A limit lets all of a super-packet pass or nothing where the host takes the original too: the

@@ -274,7 +274,7 @@ fn alter_pins(pins: &Path, random: &mut Random) {
             let pin = maps.path().join(map);
             let word = || random.below(1 << 32) as u32;
             if pin.exists() {
-                bpf::scribble::scribble(&pin, word).unwrap();
+                bpf::corrupt::scribble(&pin, word).unwrap();
             }
         }
     }

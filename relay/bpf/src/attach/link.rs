@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::claim::failed;
 use super::clsact::Filter;
+use super::pin_lock::failed;
 use crate::pin::Pins;
 use crate::program::Program;
 use crate::{Error, syscall};

@@ -13,8 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::claim::{claim, failed};
 use super::clsact::Filter;
+use super::pin_lock::{claim, failed};
 use crate::maps::Maps;
 use crate::{Error, layout};
 

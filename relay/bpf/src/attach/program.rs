@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::sign::Sign;
-use super::{device, verified};
+use super::{device, program_cache};
 use crate::Error;
 use crate::layout::Word;
 use crate::maps::{Capacity, Maps};
@@ -109,13 +109,13 @@ impl Program {
 
 /// Takes the program of that name from an earlier process, or has it verified and keeps it for the next.
 fn verify(object: &mut Object, pins: Option<&Path>, name: &str) -> Result<OwnedFd, Error> {
-    if let Some(verified) = pins.and_then(|maps| verified::find(maps, name)) {
+    if let Some(verified) = pins.and_then(|maps| program_cache::find(maps, name)) {
         return Ok(verified);
     }
     object.verify(name)?;
     let program = object.program(name)?;
     if let Some(maps) = pins
-        && let Err(error) = verified::keep(maps, name, &program)
+        && let Err(error) = program_cache::keep(maps, name, &program)
     {
         tracing::debug!(%error, "the next start has its program verified");
     }

@@ -13,8 +13,8 @@ use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use super::claim::failed;
 use super::pin::{Pins, remove_file};
+use super::pin_lock::failed;
 use super::program::{PASS, Program, RELAY};
 use crate::map::HashMap;
 use crate::maps::Maps;

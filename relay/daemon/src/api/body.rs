@@ -10,9 +10,9 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::body_quota::{Client, Place, Room};
 use super::connections::Connection;
 use super::refusal::{Code, Refusal};
-use super::room::{Client, Place, Room};
 
 /// Largest request body in bytes: 100,000 rules with room to spare.
 pub(super) const BODY_MAX: usize = 32 << 20;

@@ -12,8 +12,8 @@ use api::reply::By;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::body_quota::{Client, Whose};
 use super::remote::peer::Peer as Visitor;
-use super::room::{Client, Whose};
 use crate::author;
 
 /// Who is at the other end of a connection: a process of this host (unix(7), SO_PEERCRED), or an

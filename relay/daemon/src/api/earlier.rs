@@ -15,12 +15,12 @@ use observe::view::View;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answers::{Client, Subject, text};
 use super::body::{Body, IfMatch, Tagged};
 use super::changing::{
     Changing, ConfirmOptions, IfMatchHeader, MessageHeader, ReplaceOptions, change,
 };
 use super::refusal::{Answer, Code, Refusal};
+use super::response_cache::{Client, Subject, text};
 use super::service::Service;
 use crate::core::{Request as ChangeRequest, compare, joins, local};
 use crate::state::generations::Generations;

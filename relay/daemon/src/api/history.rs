@@ -10,8 +10,8 @@ use observe::stats::history::{STEP_SECONDS, STEPS};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answers::{Client, Subject, text};
 use super::refusal::{Answer, Code, Refusal};
+use super::response_cache::{Client, Subject, text};
 use super::selection;
 use super::service::Service;
 

@@ -28,7 +28,6 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answers::{Client, Subject, text};
 use super::body::{Body, IfMatch, Name, Tagged, etag};
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
@@ -45,6 +44,7 @@ use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
 use super::remote::admission::{Gate, admit};
 use super::remote::sign_in;
+use super::response_cache::{Client, Subject, text};
 use super::selection;
 use super::service::Service;
 use super::web;

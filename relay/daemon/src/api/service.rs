@@ -9,7 +9,7 @@ use api::query::RulesQuery;
 use api::reply::{Change, FlowStats, InterfaceStatus, ListenerStats, Log, Part, RulePart};
 use api::request::{ActiveInput, RuleList};
 use igmp::listeners::Listeners;
-use observe::chunks::Chunks;
+use observe::compressed_body::CompressedBody;
 use observe::events::Events;
 use observe::stats::metrics::{self, Format, Scrape};
 use observe::stats::process::Process;
@@ -34,10 +34,10 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::answers::{Answers, Made, Reading, Subject};
 use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
 use super::remote::state::Remote;
+use super::response_cache::{Made, Reading, ResponseCache, Subject};
 use super::unsaved::Unsaved;
 use crate::author::Author;
 use crate::core::export;
@@ -46,7 +46,7 @@ use crate::fleet::Fleet;
 use crate::options::LogControl;
 use crate::state::changes;
 use crate::state::generations::Generations;
-use crate::supervisor::command::{Command, Order, Turn};
+use crate::supervisor::command::{CancelOnce, Command, Order};
 
 /// Up to so many rules a text is written at once: in some milliseconds.
 const FEW: usize = 1024;
@@ -73,7 +73,7 @@ pub(crate) struct Service {
     /// What runs and the configuration does not say.
     pub(crate) unsaved: Arc<Unsaved>,
     pub(crate) log: Option<LogControl>,
-    pub(crate) answers: Arc<Answers>,
+    pub(crate) answers: Arc<ResponseCache>,
     /// Clients of other hosts.
     pub(crate) remote: Arc<Remote>,
 }
@@ -123,7 +123,7 @@ impl Service {
         let view = self.view();
         let few = view.rules.len() <= FEW && !matches!(subject, Subject::Changes(_));
         let write = move || {
-            let mut text = Chunks::default();
+            let mut text = CompressedBody::default();
             let written = match subject {
                 Subject::Stats(Some(query)) => {
                     let (rest, rules) = self.readings(&view, &counters).selected(&query);
@@ -174,7 +174,7 @@ impl Service {
         }
     }
 
-    fn metrics(&self, format: Format, view: &View, counters: &Counters) -> Chunks {
+    fn metrics(&self, format: Format, view: &View, counters: &Counters) -> CompressedBody {
         let readings = self.readings(view, counters);
         let scrape = Scrape {
             status: self.status_of(view),
@@ -337,7 +337,7 @@ impl Service {
     }
 }
 
-fn too_late(turn: &Turn, generation: u64) -> Refusal {
+fn too_late(turn: &CancelOnce, generation: u64) -> Refusal {
     let message = match turn.call_off() {
         true => "the daemon is busy with other changes; nothing was changed, try again".to_owned(),
         false => format!(
@@ -358,7 +358,7 @@ fn internal(error: dataplane_thread::Error) -> Refusal {
     Refusal::new(Code::Internal, error)
 }
 
-fn json(text: &mut Chunks, value: &impl Serialize) -> io::Result<()> {
+fn json(text: &mut CompressedBody, value: &impl Serialize) -> io::Result<()> {
     Ok(serde_json::to_writer(text, value)?)
 }
 

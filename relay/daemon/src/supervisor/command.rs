@@ -19,7 +19,7 @@ use crate::core::Request;
 pub(crate) struct Command {
     pub(crate) order: Order,
     pub(crate) author: Author,
-    pub(crate) turn: Turn,
+    pub(crate) turn: CancelOnce,
     pub(crate) reply: oneshot::Sender<Answer<Change>>,
 }
 
@@ -28,9 +28,9 @@ impl Command {
     pub(crate) fn new(
         order: Order,
         author: Author,
-    ) -> (Self, Turn, oneshot::Receiver<Answer<Change>>) {
+    ) -> (Self, CancelOnce, oneshot::Receiver<Answer<Change>>) {
         let (reply, answer) = oneshot::channel();
-        let turn = Turn::default();
+        let turn = CancelOnce::default();
         let command = Self {
             order,
             author,
@@ -43,9 +43,9 @@ impl Command {
 
 /// Whether a change was begun, or is not to be any more: one or the other, for good.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Turn(Arc<OnceLock<bool>>);
+pub(crate) struct CancelOnce(Arc<OnceLock<bool>>);
 
-impl Turn {
+impl CancelOnce {
     /// Says whether the change may begin.
     pub(crate) fn begin(&self) -> bool {
         *self.0.get_or_init(|| true)

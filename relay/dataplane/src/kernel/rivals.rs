@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bpf::neighbour::neighbours;
+use bpf::other_instances::neighbours;
 use compile::overlap::overlapping;
 use compile::table::RouteKey;
 

@@ -11,8 +11,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use bpf::grace;
 use bpf::layout::{self, Word};
+use bpf::rcu;
 use compile::table::{Path, Route, RouteKey};
 
 use crate::error::Error;
@@ -85,7 +85,7 @@ impl Kernel {
 
     /// Waits until no packet reads what was unlinked before.
     pub(super) fn wait(&mut self) -> Result<(), Error> {
-        grace::wait().map_err(Error::Grace)?;
+        rcu::wait().map_err(Error::Grace)?;
         self.routes.grace_period_passed();
         self.gates.grace_period_passed(Path::Kernel);
         if let Err(error) = self.control.merges.free() {

@@ -1,17 +1,17 @@
 //! The supervisor's side of the userspace path: names the counters, and starts, feeds and replaces
 //! the workers. It touches no packet.
 
-mod elsewhere;
 pub(crate) mod error;
 mod filter;
-mod inheritance;
+mod handover;
+mod kernel_routes;
 mod memory;
 mod owner_file;
 mod pool;
 mod process;
 mod taps;
-mod wanted;
 mod worker_handle;
+mod worker_spec;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,14 +33,14 @@ use crate::owners::name::{Kind, Name};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::merges;
 use crate::userspace::shared::messages::{CountedRoute, MergeLeg, TableChange};
-use elsewhere::Elsewhere;
-use inheritance::{Inheritance, Label};
+use handover::{Inheritance, Label};
+use kernel_routes::Elsewhere;
 use owner_file::OwnerFile;
 use pool::Pool;
-use wanted::{Common, Interfaces};
+use worker_spec::{Common, Interfaces};
 
 pub use error::Error;
-pub use wanted::Options;
+pub use worker_spec::Options;
 
 /// The userspace path, as the supervisor holds it.
 #[derive(Debug)]
@@ -465,5 +465,5 @@ pub(crate) fn read_owners(words: &[u64]) {
 /// Reads the label of a descriptor. For fuzzers and tests.
 #[cfg(feature = "rehearsal")]
 pub(crate) fn read_label(text: &str) {
-    let _ = text.parse::<inheritance::Label>();
+    let _ = text.parse::<handover::Label>();
 }

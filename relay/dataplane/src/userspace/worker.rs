@@ -28,7 +28,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use bpf::merge::Windows;
-use packet::memory::Memory;
+use packet::fragment_cache::FragmentCache;
 use packet::parse::Link;
 use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
@@ -168,7 +168,7 @@ struct Worker {
     table: ActiveTable,
     spin: Spin,
     waiter: Waiter,
-    fragments: Memory,
+    fragments: FragmentCache,
     watches: Watches,
     samples: Samples,
 }
@@ -196,7 +196,7 @@ impl Worker {
             table: ActiveTable::new(means.super_packets),
             spin: Spin::default(),
             waiter: Waiter::default(),
-            fragments: Memory::default(),
+            fragments: FragmentCache::default(),
             watches: Watches::default(),
             samples: Samples::default(),
         })

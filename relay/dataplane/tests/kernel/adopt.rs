@@ -364,7 +364,7 @@ fn nothing_that_pinned_maps_hold_is_believed() {
     for seed in 1..=12 {
         let mut word = nonsense(seed);
         for pin in fs::read_dir(&maps).unwrap() {
-            dataplane::scribble::scribble(&pin.unwrap().path(), &mut word).unwrap();
+            dataplane::corrupt::scribble(&pin.unwrap().path(), &mut word).unwrap();
         }
         println!("seed {seed}");
         let mut dataplane = bed.open(Capacity::default());

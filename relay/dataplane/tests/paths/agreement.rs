@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use compile::table::{Output, Table};
-use packet::memory::Memory;
+use packet::fragment_cache::FragmentCache;
 use proptest::array::uniform6;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
         failure_persistence: None,
         ..Config::default()
     };
-    let memory = RefCell::new(Memory::default());
+    let memory = RefCell::new(FragmentCache::default());
     let tried = Cell::new(0);
     let strategy = vec((tables, picks(), rows()), 1..=STEPS);
     let result = TestRunner::new(config).run(&strategy, |steps| {
@@ -150,7 +150,7 @@ fn named_apart(mut table: Table) -> Table {
 /// Path and reference remember first fragments from one table to the next.
 fn compare(
     relay: &mut Relay<'_>,
-    memory: &mut Memory,
+    memory: &mut FragmentCache,
     table: &Table,
     packets: &[Packet],
 ) -> Result<(), TestCaseError> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use compile::table::{Route, Table};
 use dataplane::explain::{plain_limit, plain_route};
-use packet::memory::Memory;
+use packet::fragment_cache::FragmentCache;
 use packet::parse::Link;
 use packet::reference as plain;
 use packet::verdict::Verdict;
@@ -45,11 +45,11 @@ impl Names {
 
 impl Reference {
     pub(crate) fn of(table: &Table) -> Self {
-        Self::remembering(table, Memory::default())
+        Self::remembering(table, FragmentCache::default())
     }
 
     /// The same, with what earlier first fragments said.
-    pub(crate) fn remembering(table: &Table, memory: Memory) -> Self {
+    pub(crate) fn remembering(table: &Table, memory: FragmentCache) -> Self {
         let routes = table.routes.iter();
         Self {
             table: plain::Reference {
@@ -74,7 +74,7 @@ impl Reference {
     }
 
     /// What first fragments said.
-    pub(crate) fn into_memory(self) -> Memory {
+    pub(crate) fn into_memory(self) -> FragmentCache {
         self.table.fragments
     }
 

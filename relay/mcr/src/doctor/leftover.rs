@@ -1,6 +1,6 @@
 //! What earlier daemons left forwarding, and instances that take the same stream.
 
-use bpf::neighbour::Neighbour;
+use bpf::other_instances::Neighbour;
 use compile::overlap::overlapping;
 
 use super::finding::{Finding, Severity};

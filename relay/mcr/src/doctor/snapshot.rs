@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{self, PathBuf};
 
 use api::reply::{FleetStatus, PathStatus, RuleStats, Stats, Status, TunnelStatus};
-use bpf::neighbour::{Neighbour, neighbours};
-use bpf::stray;
+use bpf::orphans;
+use bpf::other_instances::{Neighbour, neighbours};
 use compile::host::{Host, HostTunnel, NextHop, NextHopQuery};
 use compile::placement::{PathChoices, Support};
 use compile::table::Path;
@@ -137,7 +137,7 @@ impl Snapshot {
         let compiled = compile(&rules.set, &host, &support, &rules.choices);
         let bpffs = path::Path::new("/sys/fs/bpf");
         let indexes: Vec<u32> = links.iter().map(|link| link.index).collect();
-        let (strays, _) = stray::abandoned(stray::strays(bpffs, &indexes));
+        let (strays, _) = orphans::abandoned(orphans::strays(bpffs, &indexes));
         let strays = strays.iter().map(|stray| (stray.program, stray.ifindex));
         Ok(Self {
             instances: neighbours(bpffs, ""),

@@ -21,7 +21,7 @@ use api::reply::{
 
 use super::PossibleDrops;
 use super::process::Process;
-use crate::chunks::Chunks;
+use crate::compressed_body::CompressedBody;
 use crate::events::webhook::Posted;
 
 /// What the metrics are a view of beside the rules: the same replies that others get, of one moment.
@@ -76,7 +76,7 @@ pub fn text(
     scrape: &Scrape,
     rules: impl Iterator<Item = (RuleStats, PossibleDrops)>,
     process: &Process,
-) -> Chunks {
+) -> CompressedBody {
     let Scrape {
         status,
         is_saved,
@@ -376,7 +376,7 @@ fn egress(page: &mut Page, egress: &[EgressStats]) {
 struct Page {
     format: Format,
     /// In the order in which they began.
-    families: Vec<Chunks>,
+    families: Vec<CompressedBody>,
     /// Where each is.
     places: HashMap<String, usize>,
     /// The one that samples go to.
@@ -427,7 +427,7 @@ impl Page {
             return;
         }
         self.current = self.families.len();
-        self.families.push(Chunks::default());
+        self.families.push(CompressedBody::default());
         self.places.insert(name.to_owned(), self.current);
         // OpenMetrics names a counter's family without what its samples end in.
         let name = match self.format {
@@ -453,8 +453,8 @@ impl Page {
         family.write_fmt(text).expect("memory takes any text");
     }
 
-    fn finish(self) -> Chunks {
-        let mut page: Chunks = self.families.into_iter().collect();
+    fn finish(self) -> CompressedBody {
+        let mut page: CompressedBody = self.families.into_iter().collect();
         if self.format == Format::OpenMetrics {
             page.write_str("# EOF\n").expect("memory takes any text");
         }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::room::Whose;
+use super::super::body_quota::Whose;
 
 /// How many addresses are remembered.
 const REMEMBERED: usize = 4096;

@@ -10,7 +10,7 @@ use packet::classic_bpf::{
 use packet::{ethernet, ipv4, ipv6, udp};
 use rules::net::Ports;
 
-use super::wanted::Listening;
+use super::worker_spec::Listening;
 
 /// Groups compared one by one; beyond, all UDP multicast is let in. A comparison costs about a
 /// nanosecond for each packet of the interface.

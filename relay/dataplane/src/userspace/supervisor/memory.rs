@@ -10,7 +10,7 @@ use compile::table::{Path, Route};
 use packet::latency::Latency;
 
 use super::error::Error;
-use super::inheritance::CounterRegion;
+use super::handover::CounterRegion;
 use super::owner_file::OwnerFile;
 use crate::control::{Control, Memory, Owner};
 use crate::counters::{Drops, HealthCounters, Traffic};

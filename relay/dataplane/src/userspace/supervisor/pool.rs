@@ -7,18 +7,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bpf::grace;
 use bpf::merge::Windows;
+use bpf::rcu;
 use compile::table::RouteKey;
 use sys::shared_memory::{Held, Region};
 
 use super::error::Error;
-use super::inheritance::{self, CounterRegion, Label, Predecessor, RegionId};
+use super::handover::{self, CounterRegion, Label, Predecessor, RegionId};
 use super::memory::{WorkerControl, WorkerMemory};
 use super::process::{Process, SharedRegions};
 use super::taps::Fanouts;
-use super::wanted::{Common, Interfaces, Options};
 use super::worker_handle::WorkerHandle;
+use super::worker_spec::{Common, Interfaces, Options};
 use crate::control::Control;
 use crate::counters::{FlowStats, WorkerStats};
 use crate::userspace::shared::counters::SharedCounters;
@@ -117,7 +117,7 @@ impl Pool {
     pub(super) fn end_predecessors(&mut self) {
         if !self.predecessors.is_empty() {
             let predecessors = std::mem::take(&mut self.predecessors);
-            inheritance::stand_down(predecessors, self.regions());
+            handover::stand_down(predecessors, self.regions());
         }
     }
 
@@ -313,7 +313,7 @@ impl Pool {
     /// about to join, by its new group, and by an old tap that is being closed; whichever comes first
     /// has to be the only one.
     fn open_taps(&self, joined: bool) {
-        if joined && let Err(error) = grace::wait() {
+        if joined && let Err(error) = rcu::wait() {
             tracing::warn!("packets in flight may be doubled: {error}");
         }
         for worker in &self.workers {

@@ -14,7 +14,7 @@ use sys::descriptor::ProcessHandle;
 use sys::packet_socket::PacketSocket;
 
 use super::taps::Taps;
-use super::wanted::Options;
+use super::worker_spec::Options;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange, ToWorker, Way};

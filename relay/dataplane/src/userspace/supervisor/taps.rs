@@ -14,7 +14,7 @@ use packet::ethernet;
 use sys::packet_socket::{PacketSocket, RingSize};
 
 use super::filter::{filter, share};
-use super::wanted::Listening;
+use super::worker_spec::Listening;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
 

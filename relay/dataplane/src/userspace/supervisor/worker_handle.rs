@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use compile::diff::BudgetChange;
 use compile::table::RouteKey;
 
-use super::inheritance::CounterRegion;
+use super::handover::CounterRegion;
 use super::process::{Process, SharedRegions};
-use super::wanted::{Common, Interfaces, Options};
+use super::worker_spec::{Common, Interfaces, Options};
 use crate::counters::WorkerStats;
 use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};

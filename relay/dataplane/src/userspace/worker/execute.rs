@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use packet::datagram::Datagram;
 use packet::fragment::{Attribution, Fragment, FragmentKey};
-use packet::memory::Memory;
+use packet::fragment_cache::FragmentCache;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
 use sys::packet_socket::VnetHeader;
@@ -110,7 +110,7 @@ impl ActiveTable {
         sender: &mut Sender,
         context: Context<'_>,
         packet: Packet,
-        (fragments, watches, samples): (&mut Memory, &mut Watches, &mut Samples),
+        (fragments, watches, samples): (&mut FragmentCache, &mut Watches, &mut Samples),
         counts: &mut BatchCounts,
     ) -> io::Result<()> {
         let Source { tap, large } = context.source;
@@ -193,7 +193,7 @@ impl ActiveTable {
         &self,
         bytes: &[u8],
         (packet, interface): (&Packet, u32),
-        fragments: &mut Memory,
+        fragments: &mut FragmentCache,
         counts: &mut BatchCounts,
     ) -> Option<Read> {
         let mut name = None;
@@ -322,7 +322,7 @@ impl ActiveTable {
         &self,
         fragment: &Fragment,
         interface: u32,
-        memory: &mut Memory,
+        memory: &mut FragmentCache,
     ) -> Option<(Datagram, Option<RouteIndex>, bool)> {
         let mut first: Option<(RouteIndex, Option<RuleSlot>)> = None;
         let (mut mine, mut several) = (false, false);

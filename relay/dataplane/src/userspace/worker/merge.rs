@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use packet::datagram::{Datagram, Part};
 use packet::fragment::FragmentKey;
-use packet::memory::Memory;
+use packet::fragment_cache::FragmentCache;
 use packet::verdict::{DropReason, Verdict};
 
 use sys::packet_socket::VnetHeader;
@@ -31,7 +31,7 @@ pub(super) struct Segments {
 }
 
 /// Where fragments' fates are remembered, and by which name that of a packet is, if it is one.
-pub(super) type Fates<'a> = (&'a mut Memory, Option<(u32, FragmentKey)>);
+pub(super) type Fates<'a> = (&'a mut FragmentCache, Option<(u32, FragmentKey)>);
 
 impl MergeLeg {
     /// Says whether a packet that is no super-packet passes.

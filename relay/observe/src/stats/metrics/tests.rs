@@ -2,7 +2,7 @@ use api::reply::{FleetShare, FleetShareState, FleetStatus, Reload, Seconds, Stat
 use dataplane::counters::DropReason;
 
 use super::*;
-use crate::chunks::Piece;
+use crate::compressed_body::Piece;
 use crate::stats::{PossibleDrops, Reasons};
 
 /// All that metrics are made of, and what is possible: nothing beside what occurred.
@@ -17,7 +17,7 @@ fn page(format: Format, all: &All) -> String {
     written(text(format, &all.scrape, rules, &Process::default()))
 }
 
-fn written(chunks: Chunks) -> String {
+fn written(chunks: CompressedBody) -> String {
     let text = chunks.finish().iter().flat_map(Piece::text).collect();
     String::from_utf8(text).unwrap()
 }

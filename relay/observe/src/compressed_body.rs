@@ -12,7 +12,7 @@ const PIECE: usize = 16 << 10;
 
 /// A text that is being written.
 #[derive(Debug, Default)]
-pub struct Chunks {
+pub struct CompressedBody {
     whole: Vec<Piece>,
     last: Vec<u8>,
 }
@@ -60,7 +60,7 @@ impl Piece {
     }
 }
 
-impl Chunks {
+impl CompressedBody {
     /// The text.
     pub fn finish(mut self) -> Vec<Piece> {
         if self.whole.is_empty() {
@@ -94,7 +94,7 @@ impl Chunks {
     }
 }
 
-impl FromIterator<Self> for Chunks {
+impl FromIterator<Self> for CompressedBody {
     /// One text behind the other.
     fn from_iter<T: IntoIterator<Item = Self>>(texts: T) -> Self {
         let mut all = Self::default();
@@ -109,7 +109,7 @@ impl FromIterator<Self> for Chunks {
     }
 }
 
-impl io::Write for Chunks {
+impl io::Write for CompressedBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Self::write(self, bytes);
         Ok(bytes.len())
@@ -120,7 +120,7 @@ impl io::Write for Chunks {
     }
 }
 
-impl fmt::Write for Chunks {
+impl fmt::Write for CompressedBody {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.write(text.as_bytes());
         Ok(())
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_text_is_what_was_written_and_takes_less_room() {
-        let mut chunks = Chunks::default();
+        let mut chunks = CompressedBody::default();
         let mut expected = String::new();
         for number in 0..400_000 {
             let _ = writeln!(chunks, "line {number}");
@@ -152,21 +152,21 @@ mod tests {
         assert_eq!(unpacked(&pieces), expected.as_bytes());
         let held: usize = pieces.iter().map(Piece::held).sum();
         assert!(held < expected.len() / 2, "{held} bytes");
-        assert_eq!(unpacked(&Chunks::default().finish()), b"");
+        assert_eq!(unpacked(&CompressedBody::default().finish()), b"");
     }
 
     #[test]
     fn texts_follow_each_other() {
         let text = |length: usize| {
-            let mut text = Chunks::default();
+            let mut text = CompressedBody::default();
             let letters: Vec<u8> = (b'a'..=b'z').cycle().take(length).collect();
             text.write(&letters);
             (text, letters)
         };
         for lengths in [[3, 5, 7], [PIECE, 1, PIECE + 1], [0, 3 * PIECE, 2]] {
-            let (texts, letters): (Vec<Chunks>, Vec<Vec<u8>>) =
+            let (texts, letters): (Vec<CompressedBody>, Vec<Vec<u8>>) =
                 lengths.map(text).into_iter().unzip();
-            let all: Chunks = texts.into_iter().collect();
+            let all: CompressedBody = texts.into_iter().collect();
             assert_eq!(unpacked(&all.finish()), letters.concat());
         }
     }

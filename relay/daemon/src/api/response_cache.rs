@@ -15,7 +15,7 @@ use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body, Frame, SizeHint};
-use observe::chunks::Piece;
+use observe::compressed_body::Piece;
 use observe::stats::metrics::Format;
 use observe::view::View;
 
@@ -61,7 +61,7 @@ impl Subject {
 
 /// The texts that are being read.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct ResponseCache {
     /// One text is made at a time: who waited finds it made.
     turn: tokio::sync::Mutex<()>,
     texts: Mutex<Texts>,
@@ -100,7 +100,7 @@ pub(crate) struct Made {
     pub(crate) pieces: Vec<Piece>,
 }
 
-impl Answers {
+impl ResponseCache {
     /// Gives the text about `subject` as it is now, or was a moment ago under the same view. `make`
     /// makes it where there is none.
     pub(super) async fn read<F>(
@@ -212,12 +212,12 @@ impl Texts {
 
 /// Somebody who has no text yet.
 struct Waiting<'a> {
-    answers: &'a Answers,
+    answers: &'a ResponseCache,
     subject: Subject,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(answers: &'a Answers, subject: &Subject) -> Self {
+    fn new(answers: &'a ResponseCache, subject: &Subject) -> Self {
         *answers.texts().waiting.entry(subject.clone()).or_default() += 1;
         let subject = subject.clone();
         Self { answers, subject }
@@ -240,7 +240,7 @@ impl Drop for Waiting<'_> {
 /// A text on its way to one client.
 #[derive(Debug)]
 pub(super) struct Reading {
-    answers: Arc<Answers>,
+    answers: Arc<ResponseCache>,
     text: u64,
     reader: u64,
     generation: u64,
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     /// Bytes of the texts that are there, and what is counted of them.
-    fn held(answers: &Answers) -> (usize, usize) {
+    fn held(answers: &ResponseCache) -> (usize, usize) {
         let texts = answers.texts();
         (
             texts.by_number.values().map(|text| text.held).sum(),
@@ -313,7 +313,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_bytes_of_texts_are_known_as_they_come_and_go() {
-        let answers = Arc::new(Answers::default());
+        let answers = Arc::new(ResponseCache::default());
         let view = Arc::new(View::default());
         let connection = Connection::default();
         let read = async |subject: Subject, length: usize| {

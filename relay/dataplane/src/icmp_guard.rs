@@ -22,14 +22,14 @@ type Place = (u32, IpAddr, u16);
 
 /// The sockets.
 #[derive(Debug, Default)]
-pub(crate) struct Quiet {
+pub(crate) struct IcmpGuard {
     keys: BTreeSet<RouteKey>,
     /// `None` where another program has the port, or none could be opened.
     sockets: BTreeMap<Place, Option<OwnedFd>>,
 }
 
-impl Quiet {
-    /// Forgets all routes; the sockets stay until the next [`Quiet::settle`].
+impl IcmpGuard {
+    /// Forgets all routes; the sockets stay until the next [`IcmpGuard::settle`].
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
     }

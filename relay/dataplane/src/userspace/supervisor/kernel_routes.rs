@@ -7,7 +7,7 @@ use compile::diff::TableDiff;
 use compile::table::{Path, RouteKey, Table};
 use rules::net::Prefix;
 
-use super::wanted::Interfaces;
+use super::worker_spec::Interfaces;
 
 /// The kernel path's keys.
 #[derive(Debug, Default)]

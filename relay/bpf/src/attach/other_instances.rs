@@ -11,7 +11,7 @@ use rules::net::{Ifindex, Ports, Prefix};
 use sys::memory::Array;
 
 use super::clsact::Filter;
-use super::{claim, pin};
+use super::{pin, pin_lock};
 use crate::layout::{self, Candidate, Plain};
 use crate::map::HashMap;
 use crate::syscall;
@@ -72,7 +72,7 @@ fn read(directory: &Path, instance: String) -> Option<Neighbour> {
         .collect();
     taken.retain(|key| interfaces.contains(&key.ingress.0));
     Some(Neighbour {
-        owner: claim::owner(directory),
+        owner: pin_lock::owner(directory),
         instance,
         interfaces,
         taken,

@@ -24,7 +24,7 @@ pub struct FragmentKey {
 
 /// The ports of first fragments.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct FragmentCache {
     entries: HashMap<(u32, FragmentKey), Entry>,
     /// In the order they were made, with their numbers.
     order: VecDeque<(u64, (u32, FragmentKey))>,
@@ -39,7 +39,7 @@ struct Entry {
     fate: Option<Verdict>,
 }
 
-impl Memory {
+impl FragmentCache {
     /// Remembers the source and destination ports of a datagram that arrives on `ingress`.
     pub fn remember(&mut self, ingress: u32, key: FragmentKey, ports: (u16, u16), now_ns: u64) {
         if self.order.len() >= DATAGRAMS {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn forgets_the_oldest_of_too_many() {
-        let mut memory = Memory::default();
+        let mut memory = FragmentCache::default();
         for id in 0..=DATAGRAMS as u32 {
             memory.remember(1, key(id), (1, 2), 0);
         }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn remembers_what_became_of_a_first_fragment_that_comes_again() {
-        let mut memory = Memory::default();
+        let mut memory = FragmentCache::default();
         memory.decide(1, key(7), Verdict::Passed);
         assert_eq!(memory.fate(1, key(7), 0), None);
         memory.remember(1, key(7), (1, 2), 0);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn forgets_what_is_long_ago_and_tells_interfaces_apart() {
-        let mut memory = Memory::default();
+        let mut memory = FragmentCache::default();
         memory.remember(1, key(7), (1, 2), 100);
         assert_eq!(memory.recall(1, key(7), 100), Some((1, 2)));
         assert_eq!(memory.recall(2, key(7), 100), None);
