@@ -8,9 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-#[cfg(feature = "test-support")]
-use std::os::fd::BorrowedFd;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use super::pin::{Pins, remove_file};
@@ -26,8 +24,9 @@ pub(super) static OBJECT: &[u8] =
 
 /// The tracepoints, which the programs there are named after.
 pub(super) const TRACEPOINTS: [&str; 2] = ["xdp_devmap_xmit", "xdp_redirect_err"];
-/// Bytes of `struct handed` in hook.bpf.c.
-const HANDED: usize = 4 + 17 * 8;
+/// Bytes of `struct handed` in hook.bpf.c, and how many there are.
+const HANDED: usize = 8 + 17 * 8;
+const PLACES: u32 = 1024;
 
 /// The hook's programs, loaded, and where they are.
 #[derive(Debug)]
@@ -144,8 +143,7 @@ impl Xdp {
         self.count_from(ifindex)?;
         let path = pins.xdp(ifindex);
         remove_file(&path)?;
-        let link = syscall::create_xdp_link(self.relay.as_fd(), ifindex);
-        let link = link.map_err(|error| Error::Attach { ifindex, error })?;
+        let link = attach_while_held(self.relay.as_fd(), ifindex)?;
         syscall::pin(link.as_fd(), &path).map_err(|error| failed(&path, "pin a link", error))?;
         self.attached
             .insert(ifindex, Attached { link, relays: true });
@@ -190,7 +188,8 @@ impl Xdp {
         self.attached.keys().copied()
     }
 
-    /// Lets copies leave by these devices and by no others; a device that is gone is passed over.
+    /// Lets copies leave by these devices and by no others; one that is gone is passed over, and one whose
+    /// place is another's.
     ///
     /// # Errors
     ///
@@ -200,8 +199,14 @@ impl Xdp {
         self.ports.remove(&others)?;
         self.open.retain(|ifindex| wanted.contains(ifindex));
         for ifindex in wanted.difference(&self.open.clone()) {
-            let zeros = vec![0; HANDED.next_multiple_of(8) * self.cpus];
-            syscall::set_value(self.handed.as_fd(), *ifindex, zeros).map_err(Error::Hook)?;
+            let place = ifindex % PLACES;
+            if self.open.iter().any(|other| other % PLACES == place) {
+                continue;
+            }
+            let mut nothing = [0; HANDED];
+            nothing[..4].copy_from_slice(&ifindex.to_ne_bytes());
+            let nothing = nothing.repeat(self.cpus);
+            syscall::set_value(self.handed.as_fd(), place, nothing).map_err(Error::Hook)?;
             // And no program.
             let value = [ifindex.to_ne_bytes(), [0; 4]].concat();
             match syscall::set_value(self.ports.as_fd(), *ifindex, value) {
@@ -211,6 +216,12 @@ impl Xdp {
             };
         }
         Ok(())
+    }
+
+    /// Says whether copies may leave by a device.
+    #[must_use]
+    pub fn is_open(&self, ifindex: u32) -> bool {
+        self.open.contains(&ifindex)
     }
 
     /// How many packets of an interface were handed to devices; nothing of one that never had the program.
@@ -225,6 +236,17 @@ impl Xdp {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.relay.as_fd()
     }
+}
+
+/// Attaches a program natively to an interface of the calling thread's network namespace, for as long as what is
+/// returned is held.
+///
+/// # Errors
+///
+/// The driver's.
+pub fn attach_while_held(program: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedFd, Error> {
+    let link = syscall::create_xdp_link(program, ifindex);
+    link.map_err(|error| Error::Attach { ifindex, error })
 }
 
 /// Takes away what an earlier process left.

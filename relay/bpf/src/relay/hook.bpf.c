@@ -18,10 +18,13 @@ struct note {
 	__u32 bytes;
 };
 
+#define PLACES 1024
+
 /* Those of one device and CPU, in their order: all of one NAPI poll, for the kernel hands over what is left
  * at its end (xdp_do_flush). The one that makes a bulk too many is noted before that bulk goes.
  */
 struct handed {
+	__u32 ifindex;
 	__u32 count;
 	struct note notes[BULK + 1];
 };
@@ -34,9 +37,12 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } ports SEC(".maps");
 
+/* Each device has the place of its index's lower bits, as far as no other has it: a hash costs a tenth of all
+ * that the program does.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 1024);
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PLACES);
 	__type(key, __u32);
 	__type(value, struct handed);
 } handed SEC(".maps");
@@ -57,6 +63,14 @@ struct {
 	__type(value, __u32);
 } ports_id SEC(".maps");
 
+static __always_inline struct handed *handed_to(__u32 ifindex)
+{
+	__u32 place = below(ifindex, PLACES);
+	struct handed *to = bpf_map_lookup_elem(&handed, &place);
+
+	return to && to->ifindex == ifindex ? to : 0;
+}
+
 /* The one output of a route that needs nothing else. `compile::hook` says the same of rules. */
 static __always_inline struct output *only_output(struct fanout *f)
 {
@@ -71,22 +85,20 @@ static __always_inline struct output *only_output(struct fanout *f)
 	return o;
 }
 
-/* Says whether this hook takes the packet: it is whole and sound, and the stack does not want it. */
-static __always_inline bool takes(struct fanout *f)
+/* Says whether this hook takes the packet, whose counter it is given: it is whole and sound, and the stack
+ * does not want it. Of several inputs each remembers for itself who listens.
+ */
+static __always_inline bool takes(struct fanout *f, struct tally *counter)
 {
-	struct tally *tally;
-
-	if (!measure(f->skb, &f->p) || has_trailer(f->skb, &f->p))
-		return false;
-	/* Of several inputs each remembers for itself who listens. */
-	tally = bpf_map_lookup_elem(&counters, &f->m.counter);
-	return tally && !(f->m.flags & ROUTE_LOCAL_AUTO && socket_listens(f->skb, &f->p, tally));
+	return counter && measure(f->skb, &f->p) && !has_trailer(f->skb, &f->p) &&
+	       !(f->m.flags & ROUTE_LOCAL_AUTO && socket_listens(f->skb, &f->p, counter));
 }
 
 SEC("xdp")
 int relay_xdp(struct xdp_md *ctx)
 {
 	struct fanout f = { .skb = ctx };
+	struct tally *counter;
 	struct handed *to;
 	struct output *o;
 	__u32 reason, at;
@@ -95,12 +107,11 @@ int relay_xdp(struct xdp_md *ctx)
 	    !lookup(ctx, &f.p, &f.m))
 		return XDP_PASS;
 	o = only_output(&f);
-	if (!o || !takes(&f) || bpf_redirect_map(&ports, o->ifindex, XDP_PASS) != XDP_REDIRECT)
+	to = o ? handed_to(o->ifindex) : 0;
+	counter = bpf_map_lookup_elem(&counters, &f.m.counter);
+	if (!to || !takes(&f, counter) || bpf_redirect_map(&ports, o->ifindex, XDP_PASS) != XDP_REDIRECT)
 		return XDP_PASS;
-	to = bpf_map_lookup_elem(&handed, &o->ifindex);
-	if (!to)
-		return XDP_PASS;
-	if (judge(&f) != ACCEPTED)
+	if (judge(&f, counter) != ACCEPTED)
 		return XDP_DROP;
 	reason = refused(ctx, &f.p, o);
 	if (likely(reason == NOT_DROPPED) && unlikely(!learn_checksum(ctx, &f.p) || !rewrite(ctx, &f.p, o)))
@@ -169,8 +180,8 @@ int xdp_devmap_xmit(__u64 *args)
 	struct net_device *from = (void *)args[0], *to = (void *)args[1];
 	struct bulk bulk = { .sent = args[2], .reason = args[4] ? DROP_EGRESS_ERROR : DROP_EGRESS_FULL };
 	__s32 total = bulk.sent + (__s32)args[3];
-	__u32 input = from->ifindex, key = to->ifindex, count, rest = 0;
-	struct handed *handed_here = bpf_map_lookup_elem(&handed, &key);
+	__u32 input = from->ifindex, count, rest = 0;
+	struct handed *handed_here = handed_to(to->ifindex);
 	__u64 *sum;
 
 	if (!handed_here || !handed_here->count)
@@ -197,10 +208,10 @@ int xdp_devmap_xmit(__u64 *args)
 SEC("tp_btf/xdp_redirect_err")
 int xdp_redirect_err(__u64 *args)
 {
-	__u32 zero = 0, key = args[6], at;
+	__u32 zero = 0, at;
 	__u32 reason = (__s32)args[3] == -EMSGSIZE ? DROP_TOO_BIG : DROP_EGRESS_ERROR;
 	__u32 *id = bpf_map_lookup_elem(&ports_id, &zero);
-	struct handed *handed_here = bpf_map_lookup_elem(&handed, &key);
+	struct handed *handed_here = handed_to(args[6]);
 
 	if (!id || *id != (__u32)args[5] || !handed_here)
 		return 0;

@@ -37,17 +37,20 @@ static __always_inline void watch(struct fanout *f, __u32 arbiter)
 		end_watch(arbiter);
 }
 
-static __always_inline enum verdict judge(struct fanout *f)
+/* `counter`: that of its match, of a packet that was found sound; else none. */
+static __always_inline enum verdict judge(struct fanout *f, struct tally *counter)
 {
 	__u32 reason = NOT_DROPPED, input = f->m.counter, arbiter = 0;
 	bool sound, shut;
 
 	if (unlikely(f->m.flags & ROUTE_SHADOW))
 		return find_rule(f) ? SHADOWED : DROPPED;
-	sound = measure(f->skb, &f->p);
+	sound = counter || measure(f->skb, &f->p);
 	if (unlikely(f->m.flags & ROUTE_INPUT))
 		arbiter = count_input(&f->m.counter, &f->p);
-	if (unlikely(!find_rule(f)))
+	if (counter && likely(!(f->m.flags & ROUTE_INPUT)))
+		f->rule = counter;
+	else if (unlikely(!find_rule(f)))
 		return DROPPED;
 	if (unlikely(!sound))
 		reason = DROP_MALFORMED;

@@ -21,7 +21,7 @@ static __always_inline int carry_out(struct fanout *f)
 {
 	int action;
 
-	switch (judge(f)) {
+	switch (judge(f, 0)) {
 	case ACCEPTED:
 		trim(f->skb, &f->p);
 		action = unlikely(f->m.flags & MATCH_CUT) ? send_segments(f) : replicate(f);

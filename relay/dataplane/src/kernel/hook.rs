@@ -16,6 +16,9 @@ use crate::kernel::{Kernel, TakeOver};
 const LATER: &str = "attaching XDP may stop the card for a moment, and rules forward from here already: at \
                      the next start after a stop of the daemon";
 
+/// What is told of a device that is gone, or shares the lower bits of its index with another.
+const CLOSED: &str = "XDP has no place for the output's device";
+
 /// The hook, as far as there is one.
 #[derive(Debug, Default)]
 pub(super) struct Hook {
@@ -72,6 +75,11 @@ impl Hook {
     /// What was wanted, and why it is not where it is not.
     pub(super) fn standing(&self) -> Hooks {
         let mut standing = self.wanted.clone();
+        for (index, verdict) in &mut standing.outputs {
+            if verdict.is_ok() && self.xdp.as_ref().is_some_and(|xdp| !xdp.is_open(index.0)) {
+                *verdict = Err(CLOSED.to_owned());
+            }
+        }
         for (index, verdict) in &mut standing.inputs {
             let is_there = self.xdp.as_ref().is_some_and(|xdp| xdp.is_at(index.0));
             if verdict.is_ok() && !is_there {
