@@ -222,10 +222,26 @@ fn captures_see_what_xdp_would_take_and_hand_over() {
 }
 
 #[test]
-fn the_doctor_knows_the_relays_own_program_at_xdp() {
+fn the_doctor_knows_the_relays_own_program_at_xdp_and_says_what_keeps_packets_from_it() {
     let bed = bed(chain());
+    let doctor = || {
+        let found = bed.daemon.client(&["doctor", "--listen", "0"]).unwrap();
+        assert!(!found.stdout.is_empty(), "{found:?}");
+        // Lines are broken to fit.
+        found
+            .stdout
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     assert!(is_at_xdp(&bed.daemon));
-    let found = bed.daemon.client(&["doctor", "--listen", "0"]).unwrap();
-    assert!(!found.stdout.is_empty(), "{found:?}");
-    assert!(!found.stdout.contains("XDP program"), "{found:?}");
+    let found = doctor();
+    assert!(
+        !found.contains("XDP program") && !found.contains("not at XDP"),
+        "{found}"
+    );
+    link::features((&bed.chain.sink, "veth3"), "gro off").unwrap();
+    wait_for_reason(&bed.daemon, "the far end has GRO off");
+    let found = doctor();
+    assert!(found.contains("not at XDP: veth2 takes nothing"), "{found}");
 }

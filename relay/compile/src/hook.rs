@@ -20,6 +20,11 @@ pub struct Hooks {
     pub outputs: BTreeMap<Ifindex, Result<(), String>>,
 }
 
+/// The reason where XDP is not to be used.
+const OFF: &str = "xdp is off";
+/// What a reason begins with where nobody asked for XDP.
+pub const NOT_ASKED: &str = "xdp ";
+
 named! {
     /// Where packets are taken.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +56,7 @@ impl Hooks {
     fn obstacle(&self, rule: &RuleView, input: &InputView) -> Option<String> {
         let here = input.interfaces.iter().find_map(|index| {
             let verdict = self.inputs.get(index);
-            verdict.map_or(Some("xdp is off"), |verdict| {
+            verdict.map_or(Some(OFF), |verdict| {
                 verdict.as_ref().err().map(String::as_str)
             })
         });

@@ -61,8 +61,9 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
                     listeners.allow_leaving(link)
                 }
                 _ => Err(format!(
-                    "{} takes nothing that XDP hands over: its driver cannot, or has too few queues",
-                    link.name
+                    "{name} takes nothing that XDP hands over: its driver cannot, or has too few queues \
+                     (`ethtool -L {name} combined N`); of a veth the far end has GRO off",
+                    name = link.name
                 )),
             },
         };

@@ -115,7 +115,7 @@ const CHECKS: [Check; 21] = [
     },
     Check {
         name: "hook",
-        covers: "other programs at ingress: XDP, tcx, clsact",
+        covers: "XDP, and other programs at ingress: XDP, tcx, clsact",
         run: hook::check,
     },
     Check {

@@ -8,6 +8,8 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
 };
 
+/// The device's driver runs XDP programs (NETDEV_XDP_ACT_BASIC).
+pub const RUNS_PROGRAMS: u64 = 1;
 /// The device sends frames that XDP of another hands over (NETDEV_XDP_ACT_NDO_XMIT).
 pub const TAKES_FRAMES: u64 = 1 << 2;
 

@@ -16,6 +16,10 @@ use crate::kernel::{Kernel, TakeOver};
 const LATER: &str = "attaching XDP may stop the card for a moment, and rules forward from here already: at \
                      the next start after a stop of the daemon";
 
+/// Why drivers refuse.
+const REFUSED: &str = "the driver runs no XDP, its MTU is above what one buffer holds (`ip link set DEVICE mtu \
+                       1500`), or it merges in hardware (`ethtool -K DEVICE lro off`)";
+
 /// What is told of a device that is gone, or shares the lower bits of its index with another.
 const CLOSED: &str = "XDP has no place for the output's device";
 
@@ -46,7 +50,10 @@ impl Hook {
                     let text = "another XDP program is there".to_owned();
                     self.refused.insert(ifindex, text);
                 }
-                Err(error) => drop(self.refused.insert(ifindex, error.to_string())),
+                Err(error) => {
+                    let text = format!("{error}; {REFUSED}");
+                    self.refused.insert(ifindex, text);
+                }
             }
         }
     }

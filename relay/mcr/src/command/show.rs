@@ -175,9 +175,8 @@ fn add_input(
         text += &format!("  {}", number::volume(input.received));
     }
     line("input", text);
-    if let Some(hook) = &input.hook {
-        let why = { input.hook_reason.as_ref() }.map(|why| format!(": {why}"));
-        line("  hook", format!("{hook}{}", why.unwrap_or_default()));
+    if let Some(hook) = render::stats::hook(input) {
+        line("  hook", hook);
     }
     if let Some(merging) = &input.merging {
         line("  merging", merging.clone());

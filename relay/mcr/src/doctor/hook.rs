@@ -1,8 +1,15 @@
 //! Other programs where MCR takes its packets, on either path: XDP before it, tcx beside it, clsact
 //! behind it.
 
+use std::collections::BTreeMap;
+
+use compile::hook;
+
 use super::finding::{Finding, Severity};
 use super::snapshot::{Link, Snapshot};
+
+/// Its first program has the host switch receive offloads off for everybody.
+const VIRTIO: &str = "virtio_net";
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -10,8 +17,65 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         findings.extend(xdp(link));
         findings.extend(tcx(link));
         findings.extend(clsact(link));
+        findings.extend(offer(snapshot, link));
     }
+    findings.extend(at_tc(snapshot));
     findings
+}
+
+/// What keeps packets from XDP, where that is asked for.
+fn at_tc(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut kept: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
+    for (rule, input) in rules.flat_map(|rule| rule.inputs.iter().map(move |input| (rule, input))) {
+        let reason = input.hook_reason.as_deref();
+        if let Some(reason) = reason.filter(|reason| !reason.starts_with(hook::NOT_ASKED)) {
+            kept.entry(reason).or_default().push(&rule.name);
+        }
+    }
+    let findings = kept.into_iter().map(|(reason, rules)| {
+        let others = match rules.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        let evidence = format!("its packets are taken at tc, not at XDP: {reason}");
+        let finding = Finding::new(
+            Severity::Note,
+            format!("rule {:?}{others}", rules[0]),
+            evidence,
+        );
+        finding.remedy("xdp = \"off\" for its interface, if that is as it should be")
+    });
+    findings.collect()
+}
+
+/// Where XDP might be tried: on a card whose driver runs it, and that loses nothing by its first program.
+fn offer(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
+    let name = &link.name;
+    let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
+    let inputs = rules.flat_map(|rule| &rule.inputs);
+    let mut reasons = inputs.filter_map(|input| input.hook_reason.as_deref());
+    let device = sys::ethtool::device(name)
+        .ok()
+        .filter(|device| device.bus.is_some())?;
+    let driver = device.driver.filter(|driver| driver != VIRTIO)?;
+    let features = sys::netdev::xdp_features()
+        .ok()?
+        .get(&link.index)
+        .copied()?;
+    if features & sys::netdev::RUNS_PROGRAMS == 0
+        || !reasons.any(|reason| reason.starts_with(hook::NOT_ASKED) && reason.contains(name))
+    {
+        return None;
+    }
+    let evidence = format!(
+        "its driver, {driver}, runs XDP programs, which take packets before the kernel makes an skb of each; \
+         MCR's was never tried on it"
+    );
+    let finding = Finding::new(Severity::Note, name, evidence);
+    Some(finding.remedy(format!(
+        "to try it: xdp = \"on\" in [interface.{name}], and a stop and start of the daemon"
+    )))
 }
 
 fn xdp(link: &Link) -> Option<Finding> {

@@ -270,6 +270,16 @@ fn rule_note(rule: &RuleStats) -> String {
     notes.join("\n")
 }
 
+/// Where the kernel path takes packets of an input, and why there.
+pub(crate) fn hook(input: &InputStats) -> Option<String> {
+    let why = { input.hook_reason.as_ref() }.map(|why| format!(": {why}"));
+    Some(format!(
+        "{}{}",
+        input.hook.as_ref()?,
+        why.unwrap_or_default()
+    ))
+}
+
 /// Why a rule is not simply up.
 pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
     let said = |what, seconds| format!("{what} for {}", times::duration(seconds));

@@ -56,6 +56,9 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
         if let Some(trouble) = &input.trouble {
             add("", trouble, bad());
         }
+        if let Some(hook) = render::stats::hook(input) {
+            add("  hook", &hook, plain);
+        }
         add_more(&mut add, &number::of_input(input));
     }
     add("received", &number::volume(rule.received), plain);

@@ -134,21 +134,22 @@ function ends(rule, history) {
   for (const [title, kind] of [["", ""], ["State", ""], ["Packets/s", "number"], ["Bit/s", "number"],
     ["Packets", "number"], ["Last", "number age"], ["Dropped", "why"]]) head.append(element("th", kind, title));
   const body = table.createTBody();
-  const add = (at, state, rate, counted, age, note) => {
+  const add = (at, state, rate, counted, age, note, more = "") => {
     const row = body.insertRow();
     const last = age === undefined ? "never" : `${duration(age)} ago`;
     const texts = [at, state, whole(rate.packets), scaled(rate.bits, "bit"), whole(counted.packets), last, note];
     texts.forEach((text, place) => {
       const cell = row.insertCell();
       cell.textContent = text;
+      if (place === 6) cell.title = more;
       cell.className = ["", `state ${state}`, "number", "number", "number", "number age", "why"][place];
     });
   };
   rule.inputs.forEach((input, index) => {
     const state = rule.state === "disabled" ? "disabled" : input.joined ? "joined" : "down";
     add(`← ${input.at}`, state, history.came(rule.name, index), input.received, input.last_packet_seconds,
-      [input.reason, input.trouble, words("line", input).join(", "), drops(Object.entries(rule.dropped))]
-        .filter(Boolean).join("; "));
+      [input.reason, input.trouble, input.hook && `at ${input.hook}`, words("line", input).join(", "),
+        drops(Object.entries(rule.dropped))].filter(Boolean).join("; "), input.hook_reason);
   });
   rule.outputs.forEach((output, index) => {
     const dropped = Object.entries(output.dropped).filter(([, count]) => count > 0);
