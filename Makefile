@@ -107,14 +107,14 @@ bench: ## the quick scenarios beside their peers (target/bench/report.md)
 	$(SUDO) $(BINARY) bench report --output target/bench/report.md --plots target/bench/plots
 
 .PHONY: bench-promises
-bench-promises: ## what promises stand on, a quarter of an hour; writes BENCHMARKS.md
+bench-promises: ## what promises stand on, 25 minutes; writes BENCHMARKS.md
 	dist/bootstrap bench
 	$(CARGO) build --release --locked --package mcr
 	$(SUDO) $(BINARY) bench run --promises --output target/bench/promises.json
 	$(SUDO) $(BINARY) bench report target/bench/promises.json
 
 .PHONY: bench-full
-bench-full: ## all scenarios, half an hour on an idle machine; writes BENCHMARKS.md
+bench-full: ## all scenarios, 40 minutes on an idle machine; writes BENCHMARKS.md
 	dist/bootstrap bench
 	$(CARGO) build --release --locked --package mcr
 	$(SUDO) $(BINARY) bench run --output target/bench/full.json

@@ -38,6 +38,42 @@ fn two_small_scenarios_deliver_everything_and_add_up() {
     }
 }
 
+#[test]
+fn what_the_relay_says_it_sent_of_a_drivers_frames_the_sink_has() {
+    let relays = [Relay::Kernel, Relay::KernelRouting].into_iter();
+    let options = Options {
+        scenarios: vec![11],
+        trials: Some(1),
+        seconds: 0.2,
+        quick: true,
+        relays: relays.filter(is_installed).collect(),
+        ..Options::default()
+    };
+    let results = engine::run(&options, "smoke", &mut Quiet).unwrap();
+    let relays: Vec<&str> = results
+        .cases
+        .iter()
+        .map(|case| case.relay.as_str())
+        .collect();
+    assert!(
+        relays.contains(&"mcr-xdp") && relays.contains(&"xdp-floor"),
+        "{relays:?}"
+    );
+    for case in &results.cases {
+        assert_eq!(case.skipped, None, "{}", case.relay);
+        let trial = &case.trials[0];
+        assert!(
+            trial.delivered > 0 && trial.missing() >= 0,
+            "{}: {trial:?}",
+            case.relay
+        );
+        if let Some(relay) = trial.relay.filter(|_| case.relay == "mcr-xdp") {
+            assert_eq!(relay.sent, trial.delivered, "{trial:?}");
+            assert_eq!(relay.received, relay.sent + relay.dropped, "{trial:?}");
+        }
+    }
+}
+
 struct Quiet;
 
 impl engine::Watch for Quiet {

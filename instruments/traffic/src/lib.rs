@@ -4,6 +4,7 @@
 
 pub mod capture;
 pub mod clock;
+pub mod driver;
 pub mod endpoint;
 pub mod framing;
 pub mod generator;

@@ -6,6 +6,7 @@ mod clsact;
 pub mod corrupt;
 pub mod device;
 pub mod link;
+pub mod live;
 pub mod orphans;
 pub mod other_instances;
 pub mod pin;

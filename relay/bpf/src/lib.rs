@@ -17,7 +17,7 @@ pub mod rcu;
 mod syscall;
 
 pub use attach::{
-    attached, device, link, orphans, other_instances, pin, probe, program, socket_filter, xdp,
+    attached, device, link, live, orphans, other_instances, pin, probe, program, socket_filter, xdp,
 };
 #[cfg(feature = "test-support")]
 pub use attach::{corrupt, testrun};
@@ -102,7 +102,6 @@ pub enum Error {
         owner: String,
     },
     /// A test run failed.
-    #[cfg(feature = "test-support")]
     #[error("BPF_PROG_TEST_RUN failed: {0}")]
     TestRun(io::Error),
 }

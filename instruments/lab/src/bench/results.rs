@@ -30,7 +30,7 @@ pub struct Results {
 /// One relay in one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CaseResult {
-    /// Number of the scenario, 1 to 10.
+    /// Number of the scenario, 1 to 11.
     pub scenario: u8,
     /// What is varied, such as `streams` = `20`.
     pub parameters: BTreeMap<String, String>,

@@ -3,6 +3,7 @@
 pub mod bed;
 mod case;
 mod cases;
+mod driver;
 pub mod engine;
 pub mod estimate;
 pub mod hops;

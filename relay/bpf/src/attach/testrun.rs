@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use aya_obj::generated::bpf_cmd;
 
+use super::live;
 use super::program::{PASS, RELAY};
 use super::xdp::{OBJECT, TRACEPOINTS};
 use crate::Error;
@@ -156,21 +157,7 @@ impl Xdp {
     ///
     /// The kernel's: EINVAL for frames below 14 bytes or above what one buffer holds.
     pub fn inject(&self, frame: &[u8], ifindex: u32) -> Result<(), Error> {
-        /// BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h.
-        const LIVE_FRAMES: u32 = 1 << 1;
-        // data, data_end, data_meta, ingress_ifindex, rx_queue_index of `struct xdp_md`.
-        let context = [0, frame.len() as u32, 0, ifindex, 0];
-        let mut attr = attr();
-        attr.test.prog_fd = self.fd().as_raw_fd() as u32;
-        attr.test.data_in = frame.as_ptr() as u64;
-        attr.test.data_size_in = frame.len() as u32;
-        attr.test.ctx_in = context.as_ptr() as u64;
-        attr.test.ctx_size_in = size_of_val(&context) as u32;
-        attr.test.repeat = 1;
-        attr.test.flags = LIVE_FRAMES;
-        // SAFETY: each pointer is valid for the size given beside it.
-        let run = unsafe { bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr) };
-        run.map(drop).map_err(Error::TestRun)
+        live::run(self.fd(), frame, ifindex, (1, 1))
     }
 }
 

@@ -61,7 +61,7 @@ struct RunArgs {
     /// A subset of a few minutes: fewer points, shorter trials, 3 of each
     #[arg(long)]
     quick: bool,
-    /// Only the cases that a promise of BENCHMARKS.md stands on: a quarter of an hour
+    /// Only the cases that a promise of BENCHMARKS.md stands on: 25 minutes
     #[arg(long, conflicts_with = "quick")]
     promises: bool,
     /// Scenario "streams": numbers of streams

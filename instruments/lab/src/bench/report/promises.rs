@@ -87,6 +87,7 @@ pub(super) fn all<'a>(cases: Cases<'a>, reliability: &Reliability) -> Vec<Promis
     let mut all = capacity(cases);
     all.extend(no_loss(cases));
     all.extend(latency(cases));
+    all.extend(driver(cases));
     all.extend(scale(cases));
     all.push(killed(reliability));
     all
@@ -127,32 +128,14 @@ fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
     let (routing, socat, floor) = (best("kernel-routing"), best("socat"), best("floor"));
     // Relays that collapse under overload are at their best below it.
     let searched = cases.find(7, &[("pps", "zero loss")], "socat").is_some();
-    let ratio =
-        |what, must, own: &Option<Measured>, other: &Option<Measured>, least: f64| Promise {
-            what,
-            must,
-            command,
-            last: own.as_ref().zip(other.as_ref()).map(|(own, other)| {
-                let ratio = own.value / other.value;
-                let shown = if least < 1.0 {
-                    format!("{:.0} %", 100.0 * ratio)
-                } else {
-                    format!("{ratio:.2} times")
-                };
-                let note = if searched {
-                    ""
-                } else {
-                    ", under overload only"
-                };
-                let (own_pps, other_pps) = (number(own.value), number(other.value));
-                Last {
-                    figure: format!("{shown} ({own_pps} : {other_pps} packets/s{note})"),
-                    is_met: ratio >= least,
-                    loss_of: None,
-                    under: joined(&(&own.under | &other.under)),
-                }
-            }),
-        };
+    let note = if searched {
+        ""
+    } else {
+        ", under overload only"
+    };
+    let ratio = |what, must, own: &Option<Measured>, other: &Option<Measured>, least| {
+        ratio((what, must, command), (own, other), least, note)
+    };
     let published = Some(Measured {
         value: 200_000.0,
         under: Letters::new(),
@@ -182,6 +165,135 @@ fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
             2.4,
         ),
     ]
+}
+
+/// What one figure is of another, `least` being promised.
+fn ratio(
+    (what, must, command): (&'static str, &'static str, &'static str),
+    (own, other): (&Option<Measured>, &Option<Measured>),
+    least: f64,
+    note: &str,
+) -> Promise<'static> {
+    let last = own.as_ref().zip(other.as_ref()).map(|(own, other)| {
+        let ratio = own.value / other.value;
+        let shown = if least < 1.0 {
+            format!("{:.0} %", 100.0 * ratio)
+        } else {
+            format!("{ratio:.2} times")
+        };
+        let (own_pps, other_pps) = (number(own.value), number(other.value));
+        Last {
+            figure: format!("{shown} ({own_pps} : {other_pps} packets/s{note})"),
+            is_met: ratio >= least,
+            loss_of: None,
+            under: joined(&(&own.under | &other.under)),
+        }
+    });
+    Promise {
+        what,
+        must,
+        command,
+        last,
+    }
+}
+
+/// Frames as a driver delivers them.
+fn driver(cases: Cases<'_>) -> Vec<Promise<'_>> {
+    type Row = (
+        &'static str,
+        &'static str,
+        [&'static str; 2],
+        (&'static str, [&'static str; 2]),
+        f64,
+    );
+    const ONE: &str = "at XDP, frames as a driver delivers them, 1024 bytes, one stream";
+    const MANY: &str = "the same with 64 streams that take turns";
+    const ROWS: [Row; 7] = [
+        (
+            ONE,
+            "2.5 times MCR at tc",
+            ["1024", "1"],
+            ("mcr-kernel", ["1024", "1"]),
+            2.5,
+        ),
+        (
+            SAME,
+            "75 % of the bare XDP redirect",
+            ["1024", "1"],
+            ("xdp-floor", ["1024", "1"]),
+            0.75,
+        ),
+        (
+            MANY,
+            "2.5 times MCR at tc",
+            ["1024", "64"],
+            ("mcr-kernel", ["1024", "64"]),
+            2.5,
+        ),
+        (
+            SAME,
+            "65 % of the bare XDP redirect",
+            ["1024", "64"],
+            ("xdp-floor", ["1024", "64"]),
+            0.65,
+        ),
+        (
+            "the same, one stream of 256 bytes",
+            "65 % of the bare XDP redirect",
+            ["256", "1"],
+            ("xdp-floor", ["256", "1"]),
+            0.65,
+        ),
+        (
+            "the same, one stream of 64 bytes",
+            "65 % of the bare XDP redirect",
+            ["64", "1"],
+            ("xdp-floor", ["64", "1"]),
+            0.65,
+        ),
+        (
+            "the same with 1,000 streams",
+            "90 % of that with 64",
+            ["1024", "1000"],
+            ("mcr-xdp", ["1024", "64"]),
+            0.9,
+        ),
+    ];
+    let command = "mcr bench run driver";
+    let rate = |[bytes, streams]: [&str; 2], relay| {
+        let at = [
+            ("bytes", bytes),
+            ("streams", streams),
+            ("outputs", "1"),
+            ("gro", "off"),
+            ("pps", "max"),
+        ];
+        cases.figure(11, &at, relay, Figure::Delivered)
+    };
+    let rows = ROWS.iter().map(|(what, must, own, (relay, other), least)| {
+        let figures = (rate(*own, "mcr-xdp"), rate(*other, relay));
+        ratio((what, must, command), (&figures.0, &figures.1), *least, "")
+    });
+    let mut all: Vec<_> = rows.collect();
+    let half = |relay| {
+        cases.figure(
+            11,
+            &[("pps", "50 % of zero loss")],
+            relay,
+            Figure::LatencyP50,
+        )
+    };
+    let (own, tc) = (half("mcr-xdp"), half("mcr-kernel"));
+    all.push(below(
+        (
+            "latency at half load, at XDP",
+            "p50 below that at tc",
+            command,
+        ),
+        (own, tc),
+        1.0,
+    ));
+    all
 }
 
 fn no_loss(cases: Cases<'_>) -> Vec<Promise<'_>> {
@@ -281,29 +393,39 @@ fn wanted_pps(case: &CaseResult) -> Option<f64> {
     Some(rate * streams)
 }
 
+/// Whether one figure is below a share of another.
+fn below(
+    (what, must, command): (&'static str, &'static str, &'static str),
+    (own, peer): (Option<Measured>, Option<Measured>),
+    share: f64,
+) -> Promise<'static> {
+    let last = own.zip(peer).map(|(own, peer)| {
+        let limit = share * peer.value;
+        let part = if share < 1.0 {
+            format!(" ({share} of {} µs)", number(peer.value))
+        } else {
+            String::new()
+        };
+        Last {
+            figure: format!("{} µs : {} µs{part}", number(own.value), number(limit)),
+            is_met: own.value < limit,
+            loss_of: None,
+            under: joined(&(&own.under | &peer.under)),
+        }
+    });
+    Promise {
+        what,
+        must,
+        command,
+        last,
+    }
+}
+
 fn latency(cases: Cases<'_>) -> Vec<Promise<'_>> {
     let command = "mcr bench run latency";
     let at_half = [("pps", "50 % of zero loss")];
     let figure = |relay, figure| cases.figure(8, &at_half, relay, figure);
-    let below = |what, must, own: Option<Measured>, peer: Option<Measured>, share: f64| Promise {
-        what,
-        must,
-        command,
-        last: own.zip(peer).map(|(own, peer)| {
-            let limit = share * peer.value;
-            let part = if share < 1.0 {
-                format!(" ({share} of {} µs)", number(peer.value))
-            } else {
-                String::new()
-            };
-            Last {
-                figure: format!("{} µs : {} µs{part}", number(own.value), number(limit)),
-                is_met: own.value < limit,
-                loss_of: None,
-                under: joined(&(&own.under | &peer.under)),
-            }
-        }),
-    };
+    let below = |what, must, own, peer, share| below((what, must, command), (own, peer), share);
     let mut all = Vec::new();
     for (what, own) in [
         ("latency at half load, kernel path", "mcr-kernel"),

@@ -65,6 +65,12 @@ const fn main_figures(scenario: u8) -> &'static [Figure] {
             Figure::Memory,
             Figure::Delivered,
         ],
+        11 => &[
+            Figure::Delivered,
+            Figure::ZeroLoss,
+            Figure::LatencyP50,
+            Figure::LatencyP99,
+        ],
         _ => &[Figure::Loss, Figure::Cpu],
     }
 }

@@ -46,6 +46,12 @@ pub enum BedKind {
         /// Segmentation offload on veth2.
         segment: bool,
     },
+    /// The same, with frames as a driver delivers them: whole ones, made by a program, that come to the relay
+    /// without an skb.
+    Driver {
+        /// `rx-udp-gro-forwarding` on veth1, and segmentation offload on veth2.
+        gro: bool,
+    },
     /// Two snooping bridges that nothing routes between, with this many sinks.
     DualBridge {
         /// Sinks on the second bridge.
@@ -107,6 +113,7 @@ impl Bed {
                 sinks_receive_elsewhere(bed)
             }
             BedKind::OneCore { gro, segment } => one_core(kind, gro, segment),
+            BedKind::Driver { gro } => driver(kind, gro),
             BedKind::DualBridge { sinks } => dual_bridge(kind, DualBridge::new(sinks)?),
             BedKind::ForeignSource => foreign_source(kind),
             BedKind::Pipeline { relays } => pipeline(kind, Pipeline::new(relays)?),
@@ -128,7 +135,7 @@ impl Bed {
     #[must_use]
     pub fn relay_cores(&self) -> Vec<usize> {
         match self.kind {
-            BedKind::OneCore { .. } => vec![RELAY_CORE],
+            BedKind::OneCore { .. } | BedKind::Driver { .. } => vec![RELAY_CORE],
             // Three machines on what is there: they get all of it.
             BedKind::Pipeline { .. } => Vec::new(),
             _ => other_cores(),
@@ -213,6 +220,14 @@ fn one_core(kind: BedKind, gro: bool, segment: bool) -> Result<Bed> {
         link::features((relay, "veth2"), SINGLE_PACKETS)?;
     }
     bind_receive_thread(relay, "veth1", RELAY_CORE)?;
+    Ok(bed)
+}
+
+/// Nothing of what a card would not do either is left to veth: checksums are whole, and tags in the frames.
+fn driver(kind: BedKind, gro: bool) -> Result<Bed> {
+    let bed = one_core(kind, gro, gro)?;
+    link::features((&bed.sender, "veth0"), "tx off txvlan off")?;
+    link::features((&bed.relays[0], "veth1"), "rxvlan off")?;
     Ok(bed)
 }
 

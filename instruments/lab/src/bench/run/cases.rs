@@ -1,6 +1,6 @@
 //! The cases of each scenario. Rates, counts and sizes are those of the published figures; numbers
-//! of trials are such that what a promise stands on is seen often and all ten scenarios fit into
-//! half an hour. Cases that share a bed stand together.
+//! of trials are such that what a promise stands on is seen often and all scenarios fit into
+//! three quarters of an hour. Cases that share a bed stand together.
 
 use super::bed::BedKind;
 use super::case::{Case, Offer, Options, TRIALS};
@@ -11,6 +11,8 @@ use super::shape::{Load, Measure, Shape};
 const SIZE: usize = 1024;
 /// Above what any relay here forwards: the generator then goes as fast as it can.
 const HIGHEST_PPS: f64 = 1_500_000.0;
+/// The same at XDP.
+const HIGHEST_AT_XDP_PPS: f64 = 2_000_000.0;
 /// Trials of a promise's case that is long.
 const FEW_TRIALS: u32 = 3;
 /// Trials of a case that no promise stands on, of MCR and of its peers.
@@ -320,6 +322,44 @@ pub(super) fn scale(options: &Options) -> Vec<Case> {
             .promised_if(matches!(rules, 1 | 10_000), FEW_TRIALS, 1)
     });
     points.collect()
+}
+
+pub(super) fn driver(options: &Options) -> Vec<Case> {
+    let point = |size: usize, streams: u16, outputs: u16, gro: bool| {
+        let mut case = case(options, 11, BedKind::Driver { gro })
+            .streams(streams)
+            .outputs(outputs)
+            .at_full_speed()
+            .with("bytes", size)
+            .with("gro", if gro { "on" } else { "off" });
+        case.load.size = size;
+        case.relays
+            .retain(|relay| !matches!(relay, Relay::Userspace | Relay::Socat));
+        for relay in [Relay::Floor, Relay::Xdp, Relay::Redirect] {
+            if !case.relays.contains(&relay) {
+                case.relays.push(relay);
+            }
+        }
+        case
+    };
+    let promised = [(SIZE, 1), (SIZE, 64), (64, 1), (256, 1), (SIZE, 1000)];
+    let promised = &promised[..if options.quick { 1 } else { promised.len() }];
+    let mut cases: Vec<_> = { promised.iter() }
+        .map(|(size, streams)| point(*size, *streams, 1, false).promised(TRIALS, TRIALS))
+        .collect();
+    if options.quick {
+        return cases;
+    }
+    cases.extend([64, 256].map(|size| point(size, 64, 1, false)));
+    cases.extend([2, 4, 16].map(|outputs| point(SIZE, 1, outputs, false)));
+    let merged = [(1, 1), (64, 1), (1, 4), (1, 16), (64, 4)];
+    cases.extend(merged.map(|(streams, outputs)| point(SIZE, streams, outputs, true)));
+    let mut search = point(SIZE, 1, 1, false).zero_loss();
+    search.load.rate_pps = Some(HIGHEST_AT_XDP_PPS);
+    let mut half = point(SIZE, 1, 1, false).with("pps", "50 % of zero loss");
+    half.offer = Offer::Share(0.5);
+    cases.extend([search.promised(1, 1), half.promised(TRIALS, TRIALS)]);
+    cases
 }
 
 pub(super) fn foreign_source(options: &Options) -> Vec<Case> {

@@ -42,7 +42,7 @@ fn check_in(relays: &[Relay], path: &OsStr) -> Result<()> {
                 check_script(name, program)?;
                 continue;
             }
-            Relay::Kernel | Relay::Userspace => continue,
+            Relay::Kernel | Relay::Xdp | Relay::Userspace | Relay::Redirect => continue,
         };
         ensure!(
             is_installed(program, path),

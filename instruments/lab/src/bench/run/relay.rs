@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use super::bed::{Bed, BedKind};
+use super::driver;
 use super::plan::{Family, Plan};
 
 pub use running::{Running, Tools};
@@ -29,6 +30,10 @@ pub enum Relay {
     KernelRouting,
     /// A tc program that redirects everything and does nothing else: what the bed itself can do.
     Floor,
+    /// MCR, kernel path at XDP.
+    Xdp,
+    /// An XDP program that redirects everything and does nothing else.
+    Redirect,
     /// `NAME=SCRIPT`, see [`script`].
     Script {
         /// What the report calls it.
@@ -58,7 +63,9 @@ impl Relay {
                 program: PathBuf::from(program),
             });
         }
-        let known = Self::ALL.into_iter().chain([Self::Floor]);
+        let known = Self::ALL
+            .into_iter()
+            .chain([Self::Floor, Self::Xdp, Self::Redirect]);
         let names: Vec<String> = known.clone().map(|relay| relay.to_string()).collect();
         match { known }.find(|relay| relay.to_string() == text) {
             Some(relay) => Ok(relay),
@@ -82,9 +89,13 @@ impl Relay {
                 Some("one process per output: more than 1000".into())
             }
             Self::Floor if plan.family == Family::V6 => Some("the floor redirects IPv4".into()),
-            Self::Floor if plan.outputs > 1 || plan.streams > 1 => {
+            Self::Floor | Self::Redirect if plan.outputs > 1 => {
+                Some("a bare redirect sends one copy".into())
+            }
+            Self::Floor if plan.streams > 1 && !matches!(bed, BedKind::Driver { .. }) => {
                 Some("the floor redirects one stream to one output".into())
             }
+            Self::Xdp if plan.outputs > 1 => Some("MCR sends several copies at tc".into()),
             _ => None,
         }
     }
@@ -108,6 +119,11 @@ impl Relay {
     pub fn start(&self, bed: &Bed, plan: Plan, tools: &Tools) -> Result<Running> {
         match self {
             Self::Kernel => mcr::start(bed, plan, "kernel", tools),
+            Self::Xdp => mcr::start_at_xdp(bed, plan, tools),
+            Self::Redirect => {
+                let link = driver::redirect(bed)?;
+                Ok(Running::new(Vec::new(), move || drop(link)))
+            }
             Self::Userspace => mcr::start(bed, plan, "userspace", tools),
             Self::Socat => peers::socat(bed, plan),
             Self::KernelRouting => peers::kernel_routing(bed, plan),
@@ -119,13 +135,19 @@ impl Relay {
     /// Says whether this is MCR.
     #[must_use]
     pub const fn is_own(&self) -> bool {
-        matches!(self, Self::Kernel | Self::Userspace)
+        matches!(self, Self::Kernel | Self::Xdp | Self::Userspace)
+    }
+
+    /// Says whether what it sends comes to the sink without an skb.
+    #[must_use]
+    pub const fn is_at_xdp(&self) -> bool {
+        matches!(self, Self::Xdp | Self::Redirect)
     }
 
     /// Says whether streams leave under the number they came with.
     #[must_use]
     pub const fn keeps_groups(&self) -> bool {
-        matches!(self, Self::KernelRouting | Self::Floor)
+        matches!(self, Self::KernelRouting | Self::Floor | Self::Redirect)
     }
 }
 
@@ -137,6 +159,8 @@ impl fmt::Display for Relay {
             Self::Socat => "socat",
             Self::KernelRouting => "kernel-routing",
             Self::Floor => "floor",
+            Self::Xdp => "mcr-xdp",
+            Self::Redirect => "xdp-floor",
             Self::Script { name, .. } => name,
         })
     }

@@ -1,4 +1,4 @@
-//! The ten scenarios: which cases, on which bed, under which load.
+//! The scenarios: which cases, on which bed, under which load.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Default for Options {
 /// A scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// 1 to 10.
+    /// 1 to 11.
     pub number: u8,
     /// Its name on the command line.
     pub name: &'static str,
@@ -74,7 +74,7 @@ pub fn named(parameters: Vec<(&'static str, String)>) -> BTreeMap<String, String
 }
 
 /// All scenarios, by number.
-pub const SCENARIOS: [Scenario; 10] = [
+pub const SCENARIOS: [Scenario; 11] = [
     Scenario {
         number: 1,
         name: "one-stream",
@@ -178,6 +178,18 @@ pub const SCENARIOS: [Scenario; 10] = [
             relay on UDP sockets or kernel routing never sees such a packet.",
         cases: cases::foreign_source,
     },
+    Scenario {
+        number: 11,
+        name: "driver",
+        title: "Frames as a driver delivers them: tc and XDP",
+        about: "\
+            Bed as in 7, but its frames come without an skb, as a driver's: a program on core 0 makes them \
+            (`BPF_PROG_TEST_RUN` with live frames), and the relay's NAPI thread takes them on core 1, where \
+            programs at the sink count and drop. Streams take turns, packet by packet. `floor` is the bare \
+            redirect at tc, `xdp-floor` that at XDP. Latency is from the making of a frame to the sink; paced \
+            frames come in batches of at most 8. No card was at hand: nothing is said of any.",
+        cases: cases::driver,
+    },
 ];
 
 #[cfg(test)]
@@ -206,7 +218,7 @@ mod tests {
         };
         let with_cases = { SCENARIOS.iter() }.filter(|it| !it.cases(&options).is_empty());
         let numbers: Vec<u8> = with_cases.map(|scenario| scenario.number).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 11]);
     }
 
     #[test]

@@ -7,8 +7,11 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use traffic::driver::Sink;
 
-use super::bed::Bed;
+use super::bed::{Bed, BedKind};
+use super::driver;
+use super::relay::Relay;
 use crate::namespace::Namespace;
 
 /// Counters, what they count, and the bytes of IP and UDP headers there, as nftables counts them at
@@ -22,6 +25,8 @@ const COUNTERS: [(&str, &str, u64); 2] = [
 #[derive(Debug)]
 pub struct SinkCounters {
     namespaces: Vec<Namespace>,
+    /// Of the driver bed.
+    driver: Option<Sink>,
 }
 
 /// What arrived so far.
@@ -54,7 +59,13 @@ impl SinkCounters {
     ///
     /// # Errors
     /// When `nft` refuses.
-    pub fn install(bed: &Bed, after: After) -> Result<Self> {
+    pub fn install(bed: &Bed, relay: &Relay, after: After) -> Result<Self> {
+        if matches!(bed.kind, BedKind::Driver { .. }) {
+            return Ok(Self {
+                namespaces: Vec::new(),
+                driver: Some(driver::sink(bed, relay.is_at_xdp())?),
+            });
+        }
         let verdict = match after {
             After::Drop => "drop",
             After::Accept => "accept",
@@ -83,7 +94,15 @@ impl SinkCounters {
                 namespaces.push(namespace.clone());
             }
         }
-        Ok(Self { namespaces })
+        Ok(Self {
+            namespaces,
+            driver: None,
+        })
+    }
+
+    /// The sink of the driver bed, which sees latencies.
+    pub(super) const fn driver(&self) -> Option<&Sink> {
+        self.driver.as_ref()
     }
 
     /// Reads what arrived so far.
@@ -91,7 +110,9 @@ impl SinkCounters {
     /// # Errors
     /// When `nft` does not answer.
     pub fn arrived(&self) -> Result<Arrived> {
-        let mut total = Arrived::default();
+        let mut total = Arrived {
+            bytes: self.driver.as_ref().map_or(0, Sink::arrived),
+        };
         for namespace in &self.namespaces {
             let text = namespace.tool("nft", "-j list counters table netdev bench")?;
             let reply: Value = serde_json::from_str(&text)?;

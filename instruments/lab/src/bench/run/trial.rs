@@ -5,10 +5,12 @@ mod receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use traffic::driver::Sink;
 use traffic::report::SendReport;
 use traffic::trial::arrivals;
 
 use super::bed::{Bed, BedKind, GENERATOR_CORE};
+use super::driver;
 use super::hops::{Hops, Relayed};
 use super::plan::Plan;
 use super::relay::{Relay, Running, Tools};
@@ -61,7 +63,7 @@ impl Stage {
             Measure::Count => After::Drop,
             Measure::Receive => After::Accept,
         };
-        let counters = SinkCounters::install(&bed, after)?;
+        let counters = SinkCounters::install(&bed, relay, after)?;
         let members = join_at_sinks(&bed, relay, shape.plan)?;
         let start = Instant::now();
         let running = relay.start(&bed, shape.plan, tools)?;
@@ -145,6 +147,7 @@ impl Stage {
     pub fn offer(&mut self, load: Load) -> Result<Trial> {
         let load_average = usage::load_average();
         let receiver = receiver::start(&self.bed, &self.relay, self.shape)?;
+        self.counters.driver().inspect(|sink| sink.forget());
         let before = self.snapshot()?;
         let report = self.send(load)?;
         let expected = report.sent.packets * self.copies();
@@ -174,6 +177,8 @@ impl Stage {
             load_average,
             ..Trial::default()
         };
+        let paced = self.counters.driver().filter(|_| load.rate_pps.is_some());
+        trial.latency_us = paced.map(Sink::latency);
         self.reconcile(&mut trial, &before, &after);
         if let Some(receiver) = receiver {
             receiver::finish(receiver, &mut trial)?;
@@ -193,6 +198,9 @@ impl Stage {
     }
 
     fn send(&self, load: Load) -> Result<SendReport> {
+        if self.counters.driver().is_some() {
+            return driver::send(&self.bed, self.shape, load);
+        }
         let plan = self.shape.plan;
         let mut command = self
             .bed

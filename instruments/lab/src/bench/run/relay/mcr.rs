@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::running::{Running, Tools};
 use crate::bench::results::RelayCount;
@@ -13,6 +13,20 @@ use crate::bench::run::plan::Plan;
 use crate::daemon::{Daemon, Options};
 
 pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<Running> {
+    start_with(bed, plan, (path, &[]), tools)
+}
+
+/// The kernel path at XDP, and nowhere else.
+pub(super) fn start_at_xdp(bed: &Bed, plan: Plan, tools: &Tools) -> Result<Running> {
+    start_with(bed, plan, ("kernel", &["--xdp", "on"]), tools)
+}
+
+fn start_with(
+    bed: &Bed,
+    plan: Plan,
+    (path, arguments): (&str, &[&str]),
+    tools: &Tools,
+) -> Result<Running> {
     let mut daemons = Vec::new();
     let (mut started, mut apply) = (Duration::ZERO, Duration::ZERO);
     for place in 0..bed.relays.len() {
@@ -21,6 +35,8 @@ pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<
         if let Some(workers) = tools.workers.filter(|_| path == "userspace") {
             options.arguments = vec!["--workers".into(), workers.to_string()];
         }
+        let arguments_here = arguments.iter().map(ToString::to_string);
+        options.arguments.extend(arguments_here);
         let start = Instant::now();
         let daemon = Daemon::start(&bed.relays[place], options)?;
         started += start.elapsed();
@@ -28,6 +44,9 @@ pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<
         let start = Instant::now();
         daemon.apply(&rules)?;
         apply += start.elapsed();
+        if !arguments.is_empty() {
+            ensure_at_xdp(&daemon)?;
+        }
         daemons.push(daemon);
     }
     let roots = daemons.iter().map(Daemon::id).collect();
@@ -38,6 +57,23 @@ pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<
     running.apply = Some(apply);
     running.count = Box::new(move || count(&daemons).map(Some));
     Ok(running)
+}
+
+fn ensure_at_xdp(daemon: &Daemon) -> Result<()> {
+    for rule in daemon.stats()?.rules {
+        for input in rule.inputs {
+            let (hook, why) = (
+                input.hook.unwrap_or_default(),
+                input.hook_reason.unwrap_or_default(),
+            );
+            ensure!(
+                hook == "xdp",
+                "rule {} is not taken at XDP: {why}",
+                rule.name
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The rules of one place in a row: the first takes the sender's groups, the last gives the
