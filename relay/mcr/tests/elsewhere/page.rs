@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::process::Process;
 use lab::wait;
@@ -93,16 +93,7 @@ impl Operator {
         let seen = wait::until(&name, || self.browser.run(&there) == true);
         assert!(seen.is_ok(), "no {name} to go to in: {}", self.text());
         match self.hand {
-            Hand::Mouse => {
-                let place = format!(
-                    "{find} one.scrollIntoView({{ block: 'center', behavior: 'instant' }}); \
-                     const box = one.getBoundingClientRect(); \
-                     return [Math.round(box.x + box.width / 2), Math.round(box.y + box.height / 2)]"
-                );
-                let place = self.browser.run(&place);
-                self.browser
-                    .click(place[0].as_i64().unwrap(), place[1].as_i64().unwrap());
-            }
+            Hand::Mouse => self.browser.click(&find),
             Hand::Keyboard => {
                 let is = format!("{find} return document.activeElement === one");
                 for _ in 0..300 {
@@ -270,8 +261,7 @@ fn import_and_save(bed: &Bed, operator: &Operator) {
 
 fn do_several_at_once(bed: &Bed, operator: &Operator) {
     // Several at once.
-    operator.tick("pick cam1");
-    operator.tick("pick News");
+    operator.press("Pick shown");
     operator.press("Disable 2 …");
     operator.apply(&["rule cam1", "rule News"]);
     operator.keep();
@@ -319,7 +309,9 @@ fn what_was_typed_outlives_a_revoked_token_another_who_was_faster_and_the_daemon
     let hash = tls::token::hash(TOKENS[2].1);
     fs::write(&path, text.replace(&hash, &tls::token::hash("other"))).unwrap();
     bed.daemon.mcr(&["reload"]).unwrap();
+    let revoked = Instant::now();
     operator.sees("You are signed out");
+    assert!(revoked.elapsed() < wait::scaled(Duration::from_secs(2)));
     assert_eq!(operator.browser.run(typed), "cam1");
     fs::write(&path, &text).unwrap();
     bed.daemon.mcr(&["reload"]).unwrap();
@@ -396,7 +388,7 @@ fn what_a_role_may_not_do_is_not_offered() {
     operator.sign_in("operate");
     assert_eq!(
         operator.browser.run(offered),
-        "Enable …,Disable …,Switch leg …,Log …"
+        "Enable …,Disable …,Switch leg …,Pick shown,Log …"
     );
     operator.press("cam1");
     operator.press("Switch leg …");

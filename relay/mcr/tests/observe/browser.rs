@@ -109,14 +109,24 @@ impl Browser {
         self.act(&json!({"type": "key", "id": "keyboard", "actions": strokes}));
     }
 
-    /// Presses the mouse's button at a place of what can be seen.
-    pub(crate) fn click(&self, x: i64, y: i64) {
-        let way = json!([
-            {"type": "pointerMove", "x": x, "y": y, "origin": "viewport"},
-            {"type": "pointerDown", "button": 0},
-            {"type": "pointerUp", "button": 0},
-        ]);
-        self.act(&json!({"type": "pointer", "id": "mouse", "actions": way}));
+    /// Presses the mouse's button on what `find` names `one`, wherever the page has moved it meanwhile.
+    pub(crate) fn click(&self, find: &str) {
+        let find = format!(
+            "{find} window.hit = false; \
+             one.addEventListener('click', () => {{ window.hit = true; }}, {{ once: true, capture: true }}); \
+             one.scrollIntoView({{ block: 'center', behavior: 'instant' }}); return one"
+        );
+        wait::until("the mouse hits", || {
+            let way = json!([
+                {"type": "pointerMove", "x": 0, "y": 0, "origin": self.run(&find)},
+                {"type": "pointerDown", "button": 0},
+                {"type": "pointerUp", "button": 0},
+            ]);
+            let body = json!({"actions": [{"type": "pointer", "id": "mouse", "actions": way}]});
+            let path = format!("/session/{}/actions", self.session);
+            self.ask("POST", &path, &body).is_ok() && self.run("return window.hit") == true
+        })
+        .unwrap();
     }
 
     fn act(&self, source: &Value) {

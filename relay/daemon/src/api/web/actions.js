@@ -40,6 +40,7 @@ export class Actions {
     add("Disable …", "operate", "some", () => this.#enable(false));
     add("Remove …", "change", "some", () => this.#remove());
     add("Switch leg …", "operate", "legs", () => this.#switch());
+    add("Pick shown", "operate", "", () => table.pickShown());
     add("Log …", "view", "", showLog);
     add("Undo …", "change", "", async () => review("Undo: back to the rules before", rollback((await ask("/v1/status")).generation)));
     add("Save …", "change", "unsaved", () => this.#save());
@@ -84,6 +85,10 @@ export class Actions {
     for (const { made, text, role, wants } of this.#buttons) {
       made.hidden = !may(role);
       made.disabled = !can[wants] && document.activeElement !== made;
+      if (text === "Pick shown") {
+        made.textContent = this.table.picked.size > 0 ? "Pick none" : text;
+        continue;
+      }
       const many = wants === "some" && names.length > 1 ? text.replace(" …", ` ${names.length} …`) : text;
       if (made.textContent !== many) made.textContent = many;
     }

@@ -37,12 +37,16 @@ export async function begin(place, changed) {
 function ask(why, done) {
   shown = open("Sign in", { kind: "sign-in" });
   shown.dialog.addEventListener("cancel", (event) => event.preventDefault());
-  shown.dialog.addEventListener("close", () => (shown = null));
+  shown.dialog.addEventListener("close", () => {
+    shown = null;
+    // Browsers close a dialog at a second Escape, whatever it says.
+    if (me.client === null) ask(why, done);
+  });
   const token = input("password");
   token.autocomplete = "current-password";
   const enter = async (shows) => {
     await signIn(shows);
-    shown.close();
+    shown?.close();
     done();
   };
   const form = element("form");

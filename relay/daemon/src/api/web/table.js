@@ -37,6 +37,12 @@ export class Table {
     this.onpick();
   }
 
+  // Picks all rows that are shown; none, where some are picked.
+  pickShown() {
+    const some = this.picked.size > 0;
+    for (const name of some ? [...this.picked] : this.rows.keys()) this.pick(name, !some);
+  }
+
   box(row) {
     row.pick?.remove();
     row.pick = null;
