@@ -107,17 +107,16 @@ async fn apart<T: Send + 'static>(
 
 /// The rule of a line, from 0, and its key there.
 fn place(text: &str, line: usize) -> (Option<usize>, Option<String>) {
-    let mut key = None;
+    let (mut key, mut table) = (None, None);
     let lines: Vec<&str> = text.lines().take(line).collect();
     for (at, line) in lines.iter().enumerate().rev() {
-        if let Some(table) = line.trim_start_matches('[').strip_prefix("rule.") {
-            let name = table.split([']', '.']).next().unwrap_or_default();
-            key = Some(name.to_owned());
+        if let Some(named) = line.trim_start_matches('[').strip_prefix("rule.") {
+            table = table.or_else(|| named.split([']', '.']).next().map(str::to_owned));
         } else if line.starts_with("[[rule]]") {
             let rules = lines[..at]
                 .iter()
                 .filter(|line| line.starts_with("[[rule]]"));
-            return (Some(rules.count()), key);
+            return (Some(rules.count()), table.or(key));
         } else if let Some((name, _)) = line.split_once('=')
             && key.is_none()
             && !line.starts_with([' ', '"', '{'])
@@ -125,7 +124,7 @@ fn place(text: &str, line: usize) -> (Option<usize>, Option<String>) {
             key = Some(name.trim().to_owned());
         }
     }
-    (None, key)
+    (None, table.or(key))
 }
 
 #[cfg(test)]
