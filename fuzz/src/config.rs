@@ -21,6 +21,7 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
         index: Ifindex(index.into()),
         name: name.to_owned(),
         up: index != 4,
+        no_carrier: index == 4,
         mtu: 1500,
         mac: (index != 5).then_some(Mac([2, 0, 0, 0, 0, index])),
         addresses: vec![

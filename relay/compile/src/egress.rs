@@ -7,7 +7,7 @@ use rules::net::Mac;
 use rules::rule::{OutputSpec, Rule, SourceChoice};
 use rules::ruleset::listed;
 
-use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query, tunnel};
+use super::{Down, Leaving, Links, OutputView, is_routed, link_down, next_hop_query, tunnel};
 use crate::host::{Detour, Framing, Host, Interface, LOOPBACK, Named, NextHop};
 use crate::ipsec::{Flow, Judgement};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
@@ -21,12 +21,16 @@ pub(super) fn outputs(
 ) -> (Vec<Output>, Vec<OutputView>) {
     let outputs = rule.outputs.iter().zip(0..);
     let outputs = outputs.map(|(spec, index)| {
-        let (mut leaves_by, mut routed) = (None, None);
+        let (mut leaves_by, mut routed, mut via) = (None, None, None);
         let named = spec.name.as_ref().and_then(|name| host.names.get(name));
         let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
         let ready = resolved(spec, named, address).and_then(|spec| {
             let (link, receiver, source) = next_hop(&spec, host, links)?;
             leaves_by = Some(link.index);
+            via = match &receiver {
+                Receiver::At(_, via) => *via,
+                _ => None,
+            };
             let egress = egress(&spec, link, (receiver, source), (host, links), &mut routed)?;
             if let (Some((reason, why)), Some(bar)) =
                 (routed.take_if(|_| sockets_barred.is_some()), sockets_barred)
@@ -37,9 +41,12 @@ pub(super) fn outputs(
             let answers = rule.reflect.is_some() && egress.source.is_some() && routed.is_none();
             Ok(Egress { answers, ..egress })
         });
-        let (state, down) = match ready {
-            Ok(egress) => (OutputState::Up(egress), None),
-            Err(down) => (OutputState::Down(down.reason), Some(down)),
+        let (state, leaving, down) = match ready {
+            Ok(egress) => {
+                let leaving = Box::new(Leaving::of(&egress, via));
+                (OutputState::Up(egress), Some(leaving), None)
+            }
+            Err(down) => (OutputState::Down(down.reason), None, Some(down)),
         };
         let to = spec.target();
         let view = OutputView {
@@ -47,6 +54,7 @@ pub(super) fn outputs(
             address,
             name_error: named.and_then(|named| named.problem.clone()),
             link: leaves_by,
+            leaving,
             down,
             routed: routed.map(|(_, why)| why),
             wanted: spec.demand.map(|_| 0),
@@ -108,7 +116,8 @@ enum Receiver {
     /// Sockets of this host.
     Here,
     Group,
-    At(Option<Mac>),
+    /// By its link-layer address, and who that is where a route leads there.
+    At(Option<Mac>, Option<IpAddr>),
     /// Not known, and whether it was asked in vain.
     Unknown(IpAddr, bool),
     /// Whom this host's stack finds.
@@ -140,7 +149,7 @@ fn next_hop<'a>(spec: &OutputSpec, host: &'a Host, links: &Links<'a>) -> Result<
     }
     let receiver = match link.name.as_str() {
         LOOPBACK => Receiver::Here,
-        _ if spec.to.is_broadcast() => Receiver::At(link.mac.map(|_| Mac([0xff; 6]))),
+        _ if spec.to.is_broadcast() => Receiver::At(link.mac.map(|_| Mac([0xff; 6])), None),
         _ => Receiver::Group,
     };
     Ok((link, receiver, None))
@@ -170,10 +179,10 @@ fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
         }) => (interface, Receiver::Routed(*why), *source),
         Some(NextHop::Resolved {
             interface,
+            via,
             mac,
             source,
-            ..
-        }) => (interface, Receiver::At(*mac), *source),
+        }) => (interface, Receiver::At(*mac, Some(*via)), *source),
     };
     match host.interfaces.get(index) {
         Some(link) => match (&receiver, link.name == LOOPBACK) {
@@ -354,11 +363,11 @@ fn header(link: &Interface, receiver: Receiver) -> Result<LinkHeader, Down> {
             Err(down(DownReason::NoNeighbour, text))
         }
         (Some(source), Receiver::Group) => Ok(LinkHeader::Group { source }),
-        (Some(source), Receiver::At(Some(destination))) => Ok(LinkHeader::Neighbour {
+        (Some(source), Receiver::At(Some(destination), _)) => Ok(LinkHeader::Neighbour {
             source,
             destination,
         }),
-        (None, _) | (_, Receiver::At(None) | Receiver::Routed(_)) => Ok(LinkHeader::None),
+        (None, _) | (_, Receiver::At(None, _) | Receiver::Routed(_)) => Ok(LinkHeader::None),
     }
 }
 

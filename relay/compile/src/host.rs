@@ -92,6 +92,9 @@ pub struct Interface {
     pub alternatives: Vec<String>,
     /// Administratively up and, where the driver tells, with carrier.
     pub up: bool,
+    /// Whether it is administratively up and yet has no carrier.
+    #[serde(default)]
+    pub no_carrier: bool,
     /// MTU in bytes.
     pub mtu: u32,
     /// Ethernet address; `None` for devices without a link-layer header (tun, some tunnels).

@@ -80,7 +80,7 @@ use keys::{Named, route, route_keys, under_keys};
 use links::{Links, ipv6_is_off, link_down};
 pub use tunnel::{below, tunnel_query, tunnel_trouble};
 use used::{count, in_use, is_same_use, links_of, shared_sources};
-pub use view::{Down, InputView, Join, OutputView, RuleView};
+pub use view::{Down, InputView, Join, Leaving, OutputView, RuleView};
 
 /// What rules come to on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -297,6 +297,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         address: None,
         name_error: None,
         link: None,
+        leaving: None,
         down: None,
         routed: None,
         wanted: None,

@@ -122,7 +122,8 @@ pub(crate) fn ipv6_is_off(link: &Interface) -> String {
 /// Says that it is down.
 pub(crate) fn link_down(link: &Interface) -> String {
     let name = &link.name;
-    format!(
-        "interface {name} is down or has no carrier; `ip link set {name} up`, check its cable or peer"
-    )
+    match link.no_carrier {
+        true => format!("interface {name} has no carrier; check its cable or peer"),
+        false => format!("interface {name} is administratively down; `ip link set {name} up`"),
+    }
 }

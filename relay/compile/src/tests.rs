@@ -19,6 +19,7 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         index: Ifindex(index),
         name: name.to_owned(),
         up: true,
+        no_carrier: false,
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: address.split(' ').filter_map(|a| a.parse().ok()).collect(),

@@ -133,6 +133,7 @@ mod tests {
             index: Ifindex(index),
             name: name.to_owned(),
             up: true,
+            no_carrier: false,
             mtu: 1500,
             mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
-use rules::net::{Ifindex, Prefix};
+use rules::net::{Ifindex, Mac, Prefix};
 
 use crate::placement::Placement;
-use crate::table::{DownReason, RouteKey};
+use crate::table::{DownReason, Egress, LinkHeader, RouteKey};
 
 /// A rule as it stands on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,12 +100,43 @@ pub struct OutputView {
     pub name_error: Option<String>,
     /// The interface it leaves by, up or down.
     pub link: Option<Ifindex>,
+    /// How its copies leave there; none while they cannot.
+    pub leaving: Option<Box<Leaving>>,
     /// Why it cannot send; `None` if it can.
     pub down: Option<Down>,
     /// Why the host's own stack has to send its copies, by a socket.
     pub routed: Option<String>,
     /// How many of its groups are listened to; `None` of one that is not on demand.
     pub wanted: Option<u32>,
+}
+
+/// How an output's copies leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// Their source address; none where each keeps its own.
+    pub source: Option<IpAddr>,
+    /// The gateway, or the destination where it is on the link; none of groups and sockets of this host.
+    pub next_hop: Option<IpAddr>,
+    /// The Ethernet address they are sent to; none of groups, which have their own, and where there is no
+    /// such header.
+    pub mac: Option<Mac>,
+    /// In bytes, of the IP packet; none where the host's own stack cuts what is larger.
+    pub mtu: Option<u32>,
+}
+
+impl Leaving {
+    pub(crate) fn of(egress: &Egress, next_hop: Option<IpAddr>) -> Self {
+        let mac = match egress.link {
+            LinkHeader::Neighbour { destination, .. } => Some(destination),
+            _ => None,
+        };
+        Self {
+            source: egress.source,
+            next_hop,
+            mac,
+            mtu: Some(egress.mtu).filter(|mtu| *mtu < u16::MAX.into()),
+        }
+    }
 }
 
 /// Why an output cannot send.

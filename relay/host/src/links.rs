@@ -125,6 +125,7 @@ fn link(message: LinkMessage) -> Link {
         name: String::new(),
         alternatives: Vec::new(),
         up: false,
+        no_carrier: false,
         mtu: 0,
         mac: None,
         addresses: Vec::new(),
@@ -189,7 +190,8 @@ fn link(message: LinkMessage) -> Link {
         Shape::Ethernet | Shape::Bare => Framing::Plain,
     };
     interface.veiled = is_tagged || interface.framing == Framing::Stack;
-    interface.up = header.flags.contains(LinkFlags::Up) && carrier;
+    let is_enabled = header.flags.contains(LinkFlags::Up);
+    (interface.up, interface.no_carrier) = (is_enabled && carrier, is_enabled && !carrier);
     Link { interface, message }
 }
 

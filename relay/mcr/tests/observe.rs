@@ -10,6 +10,7 @@ mod events;
 mod health;
 mod history;
 mod latency;
+mod leaving;
 mod log;
 mod losses;
 mod metrics;

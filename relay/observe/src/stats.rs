@@ -384,7 +384,12 @@ fn output(
         (None, Some(why)) => (State::Degraded, Some(why)),
         (None, None) => (State::Up, None),
     };
+    let leaving = view.leaving.as_deref();
     OutputStats {
+        source: leaving.and_then(|how| Some(how.source?.to_string())),
+        next_hop: leaving.and_then(|how| Some(how.next_hop?.to_string())),
+        next_hop_mac: leaving.and_then(|how| Some(how.mac?.to_string())),
+        mtu: leaving.and_then(|how| how.mtu),
         to: view.to.clone(),
         state,
         reason,

@@ -252,6 +252,18 @@ pub struct OutputStats {
     pub name_error: Option<String>,
     /// The interface it leaves by, whose own drops stand in `egress`; none while it is not known.
     pub interface: Option<String>,
+    /// The source address of its copies; none where each keeps its own, and while it cannot send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The gateway, or a unicast destination on the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<String>,
+    /// The Ethernet address of the next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_hop_mac: Option<String>,
+    /// What fits the interface, in bytes of the IP packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
     /// Where that interface is a tunnel, its other end. Sources are kept there, unless the output sets one.
     pub tunnel: Option<String>,
     /// Why this host's own stack sends its copies, by a socket: an IPsec policy that may be for them, a

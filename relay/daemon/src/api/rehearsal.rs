@@ -195,6 +195,7 @@ fn host() -> Host {
         index: Ifindex(index.into()),
         name: name.to_owned(),
         up: true,
+        no_carrier: false,
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index])),
         addresses: vec![IpAddr::from([10, 0, index, 1])],

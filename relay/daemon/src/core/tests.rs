@@ -28,6 +28,7 @@ fn link(index: u32, name: &str) -> Interface {
         index: Ifindex(index),
         name: name.to_owned(),
         up: true,
+        no_carrier: false,
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: vec![IpAddr::from([10, 0, index as u8, 1])],

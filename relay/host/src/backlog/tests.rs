@@ -19,6 +19,7 @@ fn host() -> Host {
             index: Ifindex(index),
             name: name.to_owned(),
             up: true,
+            no_carrier: false,
             mtu: 1500,
             mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
             addresses: vec![format!("10.0.{index}.1").parse().unwrap()],

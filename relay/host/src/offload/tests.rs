@@ -110,6 +110,7 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
         index: INGRESS,
         name: "in0".into(),
         up: true,
+        no_carrier: false,
         mtu: 1500,
         mac: None,
         addresses: Vec::new(),

@@ -208,6 +208,9 @@ fn add_output(
     if let Some(address) = &output.address {
         line("  to", address.clone());
     }
+    if let Some(how) = leaving(output) {
+        line("  leaves", how);
+    }
     if let Some(remote) = &output.tunnel {
         line(
             "  tunnel",
@@ -225,6 +228,28 @@ fn add_output(
     for (title, text) in listening.lines(output) {
         line(title, text);
     }
+}
+
+/// How its copies leave, while they can.
+fn leaving(output: &OutputStats) -> Option<String> {
+    let interface = output.interface.as_ref()?;
+    if output.state == State::Down {
+        return None;
+    }
+    let mtu = { output.mtu }.map_or_else(String::new, |mtu| format!(", MTU {mtu}"));
+    let source = match &output.source {
+        Some(source) => format!("from {source}"),
+        None => "from the sender's own address".to_owned(),
+    };
+    let next_hop = output.next_hop.as_ref().map(|via| {
+        let mac = output.next_hop_mac.as_ref();
+        let mac = mac.map_or_else(String::new, |mac| format!(" ({mac})"));
+        format!(", next hop {via}{mac}")
+    });
+    Some(format!(
+        "by {interface} {source}{}{mtu}",
+        next_hop.unwrap_or_default()
+    ))
 }
 
 /// Adds a line that goes on with what the one before it says, if there is anything to go on with.

@@ -140,6 +140,7 @@ mod tests {
             index: Ifindex(7),
             name: "eth0".to_owned(),
             up: true,
+            no_carrier: false,
             mtu: 1500,
             mac: Some(Mac([2, 0, 0, 0, 0, 1])),
             addresses: Vec::new(),
