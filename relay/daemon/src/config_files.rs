@@ -3,12 +3,12 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use config::{Config, ConfigFile};
 use rules::ruleset::Policy;
 
-use crate::config_watch::{Stamp, stamp};
 use crate::error::DaemonError;
 use crate::state::{generations, journal};
 
@@ -76,6 +76,21 @@ pub(crate) fn read_again(named: Option<&Path>, policy: Policy) -> Result<Config,
         });
     }
     Ok(Config::load(&files, policy)?)
+}
+
+/// What shows that a file is not the one of before, without reading it: where it lies, when it changed.
+pub(crate) type Stamp = Option<(u64, u64, i64, i64, u64)>;
+
+/// Stamps a file, or the one that a link leads to.
+pub(crate) fn stamp(path: &Path) -> Stamp {
+    let file = fs::metadata(path).ok()?;
+    Some((
+        file.dev(),
+        file.ino(),
+        file.mtime(),
+        file.mtime_nsec(),
+        file.size(),
+    ))
 }
 
 /// What shows that the files of a configuration are not those of before, without reading them.

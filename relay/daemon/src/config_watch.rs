@@ -1,26 +1,9 @@
 //! Files that others change: their stamps are compared once a second, which also sees a directory that is
 //! swapped by a link, and what the configuration says once they have been quiet.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::config_files;
-
-/// What shows that a file is not the one of before, without reading it: where it lies, when it changed.
-pub(crate) type Stamp = Option<(u64, u64, i64, i64, u64)>;
-
-/// Stamps a file, or the one that a link leads to.
-pub(crate) fn stamp(path: &Path) -> Stamp {
-    let file = fs::metadata(path).ok()?;
-    Some((
-        file.dev(),
-        file.ino(),
-        file.mtime(),
-        file.mtime_nsec(),
-        file.size(),
-    ))
-}
+use crate::config_files::{self, Stamp};
 
 /// Turns, of a second each, after which contents are compared whatever the stamps say.
 const ANYWAY: u32 = 10;
@@ -77,6 +60,7 @@ impl ConfigWatch {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;

@@ -22,6 +22,7 @@ pub mod left_behind;
 pub mod leftovers;
 mod memberships;
 mod options;
+mod reports;
 mod sampling;
 mod service_manager;
 mod signals;

@@ -18,18 +18,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::etcd::{Cluster, Storage};
-use super::relay::{Relay, Settings};
+use super::relay::{
+    INPUT_BRIDGE, MANAGEMENT_BRIDGE, OUTPUT_BRIDGE, Relay, Settings, address, plug,
+};
 use super::traffic::{Plan, Traffic};
 use crate::link;
 use crate::namespace::Namespace;
 use crate::wait;
 
-/// The bridge between sender and relays.
-pub const INPUT_BRIDGE: &str = "brin";
-/// The bridge between relays and sink.
-pub const OUTPUT_BRIDGE: &str = "brout";
-/// The bridge that etcd is on.
-pub const MANAGEMENT_BRIDGE: &str = "brmg";
 /// What of the rules is received.
 pub const INPUT: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 1, 1, 1), 5001);
 /// What of the rules is sent.
@@ -44,13 +40,6 @@ const FIRST_MEMBER: u8 = 11;
 const MEMBERS: u8 = 3;
 /// From the first relay's start to the first packet: joins, a beat, a claim, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// An address of the network between sender and relays (71), relays and sink (72), or of management
-/// (73).
-#[must_use]
-pub(super) const fn address(network: u8, host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, network, 0, host)
-}
 
 /// A fleet with all that it needs. Dropping it takes everything away.
 #[derive(Debug)]
@@ -190,10 +179,4 @@ pub fn rules() -> String {
          outputs = [\"{}%out:{}\"]\n",
         INPUT.0, INPUT.1, OUTPUT.0, OUTPUT.1
     )
-}
-
-/// Puts a new link of a namespace to a port of a bridge.
-pub(super) fn plug(end: link::End<'_>, port: link::End<'_>, bridge: &str) -> Result<()> {
-    link::veth(end, port)?;
-    link::bridge_port(port, bridge)
 }

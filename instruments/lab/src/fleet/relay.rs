@@ -12,11 +12,16 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::bed::{INPUT_BRIDGE, MANAGEMENT_BRIDGE, OUTPUT_BRIDGE, address, plug};
 use crate::daemon::{Daemon, Options};
 use crate::link;
 use crate::namespace::Namespace;
 
+/// The bridge between sender and relays.
+pub const INPUT_BRIDGE: &str = "brin";
+/// The bridge between relays and sink.
+pub const OUTPUT_BRIDGE: &str = "brout";
+/// The bridge that etcd is on.
+pub const MANAGEMENT_BRIDGE: &str = "brmg";
 /// What the relays of a fleet are told alike.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -176,4 +181,17 @@ impl Relay {
     fn daemon(&self) -> Result<&Daemon> {
         self.daemon.as_ref().context("the host is dead")
     }
+}
+
+/// An address of the network between sender and relays (71), relays and sink (72), or of management
+/// (73).
+#[must_use]
+pub(super) const fn address(network: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, network, 0, host)
+}
+
+/// Puts a new link of a namespace to a port of a bridge.
+pub(super) fn plug(end: link::End<'_>, port: link::End<'_>, bridge: &str) -> Result<()> {
+    link::veth(end, port)?;
+    link::bridge_port(port, bridge)
 }

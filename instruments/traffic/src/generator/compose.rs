@@ -29,7 +29,11 @@ impl Composer {
         let body = body(options);
         Self {
             framing,
-            labels: Labels::new(options, &options.schedule()),
+            labels: Labels::new(
+                options.first_number(),
+                &options.restarts,
+                &options.schedule(),
+            ),
             sizes: options.sizes.clone(),
             seed: options.seed,
             checksums: if framing.has_constant_body() {

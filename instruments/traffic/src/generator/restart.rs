@@ -7,7 +7,6 @@ use std::time::Duration;
 use rules::duration;
 use thiserror::Error;
 
-use super::option::Options;
 use crate::clock;
 use crate::framing::Label;
 use crate::payload::Stamp;
@@ -65,14 +64,13 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    pub(super) fn new(options: &Options, schedule: &Schedule) -> Self {
-        let first = options.first_number();
+    pub(super) fn new(first: u64, restarts: &[Restart], schedule: &Schedule) -> Self {
         let mut eras = vec![Era {
             sequence: 0,
             number: first,
             generation: 0,
         }];
-        let mut restarts = options.restarts.clone();
+        let mut restarts = restarts.to_vec();
         restarts.sort();
         let mut generation: u16 = 0;
         for restart in restarts {
@@ -109,6 +107,7 @@ impl Labels {
 
 #[cfg(test)]
 mod tests {
+    use super::super::option::Options;
     use super::*;
     use crate::endpoint::Destination;
     use crate::framing::Framing;
@@ -120,7 +119,12 @@ mod tests {
             sequence,
             intended_ns: 0,
         };
-        let label = Labels::new(options, &options.schedule()).label(&stamp);
+        let label = Labels::new(
+            options.first_number(),
+            &options.restarts,
+            &options.schedule(),
+        )
+        .label(&stamp);
         assert_eq!(label.sender & 0xffff, 1);
         ((label.sender >> 16) as u16, label.number)
     }

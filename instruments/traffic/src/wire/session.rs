@@ -25,30 +25,32 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 /// The largest uncertainty of clocks that can be made up for, in nanoseconds.
 const MOST_BOUND_NS: u64 = 10_000_000_000;
 
-/// Holds the conversation; how it ended, in words, unless as it should.
-pub(super) fn run(verifier: &Verifier, socket: Socket, stop: &AtomicBool) -> Option<String> {
-    let mut channel = match Channel::new(socket, REQUEST_BYTES) {
-        Ok(channel) => channel,
-        Err(error) => return Some(error.to_string()),
-    };
-    let mut session = Session {
-        verifier,
-        trial: None,
-        stop,
-    };
-    match session.converse(&mut channel) {
-        Ok(()) | Err(End::Channel(Error::Ended | Error::Stopped)) => {
-            let unfinished = session.trial.is_some();
-            unfinished.then(|| "ended in the middle of a trial".to_owned())
-        }
-        Err(End::Channel(error)) => {
-            let reason = error.to_string();
-            let _ = channel.send(&refused(&reason));
-            Some(reason)
-        }
-        Err(End::Refused(reason)) => {
-            let _ = channel.send(&refused(&reason));
-            Some(reason)
+impl Verifier {
+    /// Holds one conversation to its end; how it ended, in words, unless as it should.
+    pub fn converse(&self, socket: Socket, stop: &AtomicBool) -> Option<String> {
+        let mut channel = match Channel::new(socket, REQUEST_BYTES) {
+            Ok(channel) => channel,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut session = Session {
+            verifier: self,
+            trial: None,
+            stop,
+        };
+        match session.converse(&mut channel) {
+            Ok(()) | Err(End::Channel(Error::Ended | Error::Stopped)) => {
+                let unfinished = session.trial.is_some();
+                unfinished.then(|| "ended in the middle of a trial".to_owned())
+            }
+            Err(End::Channel(error)) => {
+                let reason = error.to_string();
+                let _ = channel.send(&refused(&reason));
+                Some(reason)
+            }
+            Err(End::Refused(reason)) => {
+                let _ = channel.send(&refused(&reason));
+                Some(reason)
+            }
         }
     }
 }

@@ -11,10 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use socket2::Socket;
 use thiserror::Error;
 
-use super::session;
 use crate::endpoint::{Listen, MOST_STREAMS};
 use crate::ingress::watch::{self, Watch};
 use crate::ingress::{IngressCounter, WatchKey};
@@ -133,11 +131,6 @@ impl Verifier {
             }
             Ok(())
         })
-    }
-
-    /// Holds one conversation to its end; how it ended, in words, unless as it should.
-    pub fn converse(&self, socket: Socket, stop: &AtomicBool) -> Option<String> {
-        session::run(self, socket, stop)
     }
 
     pub(super) fn counter(&self) -> Result<IngressCounter, bpf::Error> {

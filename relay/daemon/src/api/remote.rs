@@ -183,3 +183,8 @@ impl Visit {
         self.remote.note_refusal(self.from.ip(), why, &self.events);
     }
 }
+
+/// Seconds since the epoch.
+fn now() -> u64 {
+    sys::clock::realtime_ns() / 1_000_000_000
+}

@@ -9,8 +9,7 @@ use observe::view::View;
 use rules::ruleset::Policy;
 
 use super::refusal::{Answer, Code, Refusal};
-use crate::config_files;
-use crate::config_watch::Stamp;
+use crate::config_files::{self, Stamp};
 use crate::core::{compare, local};
 
 /// What is known of it: it is looked into again where files or rules are others.

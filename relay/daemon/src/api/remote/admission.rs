@@ -16,9 +16,10 @@ use tokio::time::sleep;
 use super::super::connections::Connection;
 use super::super::host_name::{self, Names};
 use super::super::refusal::{Code, Refusal};
+use super::now;
 use super::peer::Peer;
 use super::session::{FOREIGN, is_browsers, only_reads, own_origin};
-use super::state::{Remote, now};
+use super::state::Remote;
 
 /// Where browsers sign in.
 const SESSION: &str = "/v1/session";

@@ -12,8 +12,8 @@ use tls::{Identity, Server, Serving};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::state::now;
-use crate::config_watch::{Stamp, stamp};
+use super::now;
+use crate::config_files::{Stamp, stamp};
 
 pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
 /// What handshakes take at the moment.

@@ -11,7 +11,7 @@ use tls::Identity;
 use tls::token::hash;
 
 use super::door::Verifier;
-use super::state::now;
+use super::now;
 
 /// Who is at the other end.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use tls::Identity;
 use tokio::sync::watch;
 
 use super::failures::Failures;
+use super::now;
 use super::peer::Peer;
 use super::session::{Session, Sessions};
 
@@ -179,9 +180,4 @@ impl Remote {
         }
         delay
     }
-}
-
-/// Seconds since the epoch.
-pub(super) fn now() -> u64 {
-    sys::clock::realtime_ns() / 1_000_000_000
 }

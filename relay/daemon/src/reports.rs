@@ -17,9 +17,8 @@ use rules::ruleset::RuleSet;
 use sys::group_socket::GroupSocket;
 use sys::membership::igmp_versions;
 
-use super::Joined;
-use super::wanted::of_join;
 use crate::core::Core;
+use crate::memberships::{Joined, of_join};
 
 /// Bytes of records in one report: fits every link that IPv6 does (RFC 8200 section 5).
 const ROOM: usize = 1_200;
