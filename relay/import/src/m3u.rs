@@ -7,17 +7,21 @@ use crate::url;
 
 /// Reads the streams of a playlist.
 pub(crate) fn read(text: &str, found: &mut Found) {
-    let mut name = None;
+    let (mut name, mut options) = (None, Vec::new());
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if let Some(info) = line.strip_prefix("#EXTINF:") {
             name = title(info);
         }
+        if let Some(option) = line.strip_prefix("#EXTVLCOPT:") {
+            options.push(option.trim().to_owned());
+        }
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (place, name) = (Place::line("", index + 1), name.take());
-        if let Err(why) = url::stream(line, &place, name, found) {
+        let place = Place::line("", index + 1);
+        let about = (name.take(), &*std::mem::take(&mut options));
+        if let Err(why) = url::stream(line, &place, about, found) {
             found.leave(place, line, why);
         }
     }
@@ -53,6 +57,22 @@ http://radio.example/stream.mp3\r
 udp://@[ff3e::8000:1]:5000\r
 #EXTINF:-1 broken=\"quote,Shop\r
 udp://@239.35.10.9:10000";
+
+    #[test]
+    fn options_of_a_stream_name_its_interface() {
+        let mut found = Found::default();
+        let options = "#EXTVLCOPT:miface=eth7\nudp://@239.1.1.1:1234|x=y\n\
+                       #EXTVLCOPT:miface-addr=10.0.0.1\nudp://@239.1.1.2:1234\n";
+        read(options, &mut found);
+        let interfaces = found.streams.iter();
+        let interfaces = interfaces.map(|stream| stream.legs[0].interface.as_deref());
+        assert_eq!(interfaces.collect::<Vec<_>>(), [Some("eth7"), None]);
+        assert!(
+            found.remarks[0]
+                .to_string()
+                .contains("10.0.0.1 is no interface's name")
+        );
+    }
 
     #[test]
     fn reads_a_playlist_of_a_provider() {

@@ -37,19 +37,32 @@ const OF_PLAYERS: [&str; 17] = [
     "udplite_coverage",
 ];
 
-/// Takes the stream that a URL names, and says what of the URL it leaves.
+/// Takes the stream that a URL names, with what VLC is told of it beside, and says what it leaves.
 pub(crate) fn stream(
     url: &str,
     place: &Place,
-    name: Option<String>,
+    (name, options): (Option<String>, &[String]),
     found: &mut Found,
 ) -> Result<(), Why> {
-    let (leg, left) = leg(url)?;
+    let url = with_options(url, options);
+    let (leg, left) = leg(&url)?;
     for why in left {
-        found.leave(place.clone(), url, why);
+        found.leave(place.clone(), &url, why);
     }
     found.take(Stream::single(place.clone(), name, leg));
     Ok(())
+}
+
+/// A URL that says of the interface what VLC's options do.
+fn with_options(url: &str, options: &[String]) -> String {
+    let mut whole = url.to_owned();
+    let of_interface = options.iter().filter(|option| option.starts_with("miface"));
+    for option in of_interface {
+        let sign = if whole.contains('?') { '&' } else { '?' };
+        let end = whole.find(['#', '|']).unwrap_or(whole.len());
+        whole.insert_str(end, &format!("{sign}{option}"));
+    }
+    whole
 }
 
 /// Reads the stream that a URL names, and what of the URL it leaves.
@@ -100,7 +113,7 @@ fn direct(rest: &str, default: u16) -> Result<(Leg, Vec<Why>), Why> {
     let (authority, more) = rest.split_at(end);
     let authority: Cow<str> = percent_decode_str(authority).decode_utf8_lossy();
     let (from, destination) = match authority.rsplit_once('@') {
-        Some((group, from)) if is_group(group) && !is_group(from) => (from, group),
+        Some((group, from)) if is_group(group) && !is_group(from) => (without_port(from), group),
         Some((from, destination)) => (from, destination),
         None => ("", authority.as_ref()),
     };
@@ -122,7 +135,8 @@ fn direct(rest: &str, default: u16) -> Result<(Leg, Vec<Why>), Why> {
     let named = options
         .sources
         .iter()
-        .flat_map(|sources| sources.split(','));
+        .flat_map(|sources| sources.split(','))
+        .map(|source| source.trim_start_matches('[').trim_end_matches(']'));
     let named = named.chain([source]).filter(|text| !text.is_empty());
     let leg = Leg {
         sources: sources(named, group)?,
@@ -132,6 +146,15 @@ fn direct(rest: &str, default: u16) -> Result<(Leg, Vec<Why>), Why> {
         number: 0,
     };
     Ok((leg, options.left))
+}
+
+/// A sender as rtp2httpd has it, `10.0.0.5:5004`, of whose port rules ask nothing.
+fn without_port(sender: &str) -> &str {
+    let sole = match sender.strip_prefix('[') {
+        Some(rest) => rest.split(']').next(),
+        None => sender.split_once(':').map(|(sole, _)| sole),
+    };
+    sole.filter(|sole| address(sole).is_ok()).unwrap_or(sender)
 }
 
 fn is_group(text: &str) -> bool {
@@ -185,12 +208,11 @@ impl Options {
             match key {
                 "source" | "sources" => options.sources.push(value.into_owned()),
                 "block" => return Err(Why::Excludes),
-                "interface" | "iface" | "multicast-iface" | "localaddr" => {
-                    match is_interface(&value) {
-                        true => options.interface = Some(value.into_owned()),
-                        false => options.left.push(Why::HostAddress(excerpt(&value))),
-                    }
-                }
+                "interface" | "iface" | "multicast-iface" | "localaddr" | "miface"
+                | "miface-addr" => match is_interface(&value) {
+                    true => options.interface = Some(value.into_owned()),
+                    false => options.left.push(Why::HostAddress(excerpt(&value))),
+                },
                 "fec" => options.left.push(Why::Fec),
                 key if OF_PLAYERS.contains(&key) => {}
                 key => options.left.push(Why::Option(excerpt(key))),
@@ -249,6 +271,14 @@ mod tests {
             (
                 "udp://[ff3e::1]:5000?source=2001:db8::1&sources=2001:db8::2%2C2001:db8::3",
                 "[2001:db8::1,2001:db8::2,2001:db8::3@ff3e::1]:5000",
+            ),
+            (
+                "http://proxy:5140/rtp/232.1.1.19:1234@10.0.0.7:0",
+                "10.0.0.7@232.1.1.19:1234",
+            ),
+            (
+                "udp://[ff3e::2]:5000?source=[2001:db8::1]",
+                "[2001:db8::1@ff3e::2]:5000",
             ),
             ("udp://eth0@239.255.1.1:1234", "239.255.1.1%eth0:1234"),
             ("udp://eth0.100@239.255.1.1", "239.255.1.1%eth0.100:1234"),

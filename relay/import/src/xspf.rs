@@ -22,11 +22,13 @@ pub(crate) fn read(text: &str, found: &mut Found) -> Result<(), ReadError> {
 
 fn track(track: Node, lines: &Lines, found: &mut Found) {
     let name = children(track, "title").find_map(text);
+    let options = children(track, "extension").flat_map(|it| children(it, "option"));
+    let options: Vec<String> = options.filter_map(text).collect();
     let mut left = Vec::new();
     for location in children(track, "location") {
         let place = lines.place(location);
         let url = text(location).unwrap_or_default();
-        match url::stream(&url, &place, name.clone(), found) {
+        match url::stream(&url, &place, (name.clone(), &options), found) {
             // What a player falls back on is no loss.
             Ok(()) => return,
             Err(why) => left.push((place, url, why)),
