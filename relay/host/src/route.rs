@@ -57,9 +57,7 @@ pub async fn query_route(
     {
         ask(RouteAttribute::Source(source.into()));
     }
-    if packet.ports.is_some() || packet.source_port.is_some() {
-        ask(RouteAttribute::IpProto(UDP));
-    }
+    ask(RouteAttribute::IpProto(UDP));
     if let Some(ports) = packet.ports {
         ask(RouteAttribute::Dport(ports.first));
     }

@@ -4,6 +4,7 @@
 use compile::host::{Interface, PacketQuery};
 use compile::ipsec::{Holds, within};
 use futures::TryStreamExt;
+use rtnetlink::packet_core::Nla;
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage, RulePortRange};
 use rtnetlink::{Handle, IpVersion};
 use rules::net::{Ports, Prefix};
@@ -32,6 +33,8 @@ struct Rule {
 }
 
 const UDP: u8 = 17;
+/// Attribute of a rule since Linux 6.13.
+const FRA_DSCP: u16 = 25;
 
 impl RoutingPolicy {
     /// Reads both families' rules; those of one that the kernel has not are none.
@@ -133,6 +136,12 @@ fn rule(message: &RuleMessage, any: IpAddr) -> Rule {
             RuleAttribute::TunId(id) => rule.is_for_others |= *id != 0,
             RuleAttribute::FwMark(value) => mark = *value,
             RuleAttribute::FwMask(value) => mask = *value,
+            // All six bits, which the header has no room for.
+            RuleAttribute::Other(other) if (other.kind(), other.value_len()) == (FRA_DSCP, 1) => {
+                let mut value = [0; 1];
+                other.emit_value(&mut value);
+                rule.tos = value[0] << 2;
+            }
             _ => {}
         }
     }
