@@ -50,7 +50,7 @@ pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
 pub use route::{Via, query_route};
 pub use routing_policy::RoutingPolicy;
-pub use sockets::{UdpSocket, name_owners, udp_sockets};
+pub use sockets::{LateCapture, UdpSocket, late_captures, name_owners, udp_sockets};
 
 use next_hop::NextHops;
 

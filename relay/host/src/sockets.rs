@@ -1,7 +1,8 @@
-//! UDP sockets of this network namespace, and which process has each. The daemon may not see the
+//! UDP sockets, and some packet sockets, of this network namespace, and which process has each. The daemon may not see the
 //! processes of other users; the client that asked it may.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
 use procfs::net::UdpNetEntries;
@@ -45,6 +46,54 @@ pub fn udp_sockets() -> Vec<UdpSocket> {
             port: socket.local_address.port(),
             owner: owner.map(|owner| owner.name.clone()),
             inode: socket.inode,
+        })
+    });
+    of_others.collect()
+}
+
+/// A packet socket for one protocol alone: it gets packets behind the kernel's hooks at ingress, unlike
+/// those for all protocols.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateCapture {
+    /// Whether it takes IPv4, or else IPv6.
+    pub ipv4: bool,
+    /// The interface; `None` for all.
+    pub interface: Option<u32>,
+    /// Whose it is.
+    pub owner: String,
+}
+
+/// Lists those of others than daemons.
+#[must_use]
+pub fn late_captures() -> Vec<LateCapture> {
+    let table = fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
+    let sockets = table.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, _, _, protocol, interface, .., inode] = words[..] else {
+            return None;
+        };
+        let ipv4 = ["0800", "86dd"]
+            .iter()
+            .position(|known| *known == protocol)?
+            == 0;
+        let interface: u32 = interface.parse().ok()?;
+        Some((ipv4, interface, inode.parse::<u64>().ok()?))
+    });
+    let sockets: Vec<_> = sockets.collect();
+    if sockets.is_empty() {
+        return Vec::new();
+    }
+    let owners = owners();
+    let of_others = sockets.into_iter().filter_map(|(ipv4, interface, inode)| {
+        let owner = owners.get(&inode);
+        if owner.is_some_and(|owner| owner.is_daemon) {
+            return None;
+        }
+        let unknown = || format!("{UNKNOWN}{inode})");
+        Some(LateCapture {
+            ipv4,
+            interface: (interface > 0).then_some(interface),
+            owner: owner.map_or_else(unknown, |owner| owner.name.clone()),
         })
     });
     of_others.collect()

@@ -6,8 +6,10 @@ mod joined;
 mod listener;
 mod stream;
 
+use std::net::IpAddr;
+
 use rules::endpoint::Endpoint;
-use rules::net::{Ports, Prefix};
+use rules::net::{LOOPBACK, Ports, Prefix};
 use rules::ruleset::RuleSet;
 use rules::wildcard;
 
@@ -24,7 +26,8 @@ pub(crate) fn taker<'a>(rules: &'a RuleSet, interface: &Interface, key: &Key) ->
         inputs.map(|input| (rule.name.as_str(), input))
     });
     let fitting = inputs.filter(|(_, input)| {
-        key.vlan.is_none()
+        !key.sent
+            && key.vlan.is_none()
             && input.destination.contains(key.group)
             && input.ports.contains(key.port)
             && is_on(input, interface)
@@ -32,6 +35,28 @@ pub(crate) fn taker<'a>(rules: &'a RuleSet, interface: &Interface, key: &Key) ->
     });
     let specific = |(_, input): &(&str, &Endpoint)| (!input.sources.is_empty(), input.is_single());
     fitting.max_by_key(specific).map(|(name, _)| name)
+}
+
+/// Says whether what leaves by an interface is a copy that a rule sends.
+pub(crate) fn is_copy(rules: &RuleSet, interface: &Interface, key: &Key) -> bool {
+    let mut outputs = rules.iter().flat_map(|rule| &rule.outputs);
+    key.sent
+        && outputs.any(|output| {
+            output.to.destination.contains(key.group)
+                && output.to.ports.contains(key.port)
+                && is_on(&output.to, interface)
+        })
+}
+
+/// What a sender on this host has to be told, so that the rule's input is reached.
+pub(crate) fn by_loopback(group: IpAddr) -> String {
+    let route = match group {
+        IpAddr::V4(_) => format!("ip route add {group} dev lo"),
+        IpAddr::V6(_) => format!("ip -6 route add local {group} dev lo table local"),
+    };
+    format!(
+        "have its program send by lo: {route}, or lo as its interface where it is bound to an address"
+    )
 }
 
 /// Says whether an input listens on an interface.
@@ -43,10 +68,14 @@ pub(crate) fn is_on(input: &Endpoint, interface: &Interface) -> bool {
 /// The input that takes a stream; source-specific where the group is (RFC 4607).
 pub(crate) fn input(interface: &Interface, key: &Key) -> Endpoint {
     let specific = match key.group {
-        std::net::IpAddr::V4(group) => group.octets()[0] == 232,
-        std::net::IpAddr::V6(group) => group.segments()[0] & 0xfff0 == 0xff30,
+        IpAddr::V4(group) => group.octets()[0] == 232,
+        IpAddr::V6(group) => group.segments()[0] & 0xfff0 == 0xff30,
     };
     let tagged = key.vlan.map(|vlan| interface.vlan_name(vlan));
+    let name = match key.sent {
+        true => LOOPBACK.to_owned(),
+        false => interface.name.clone(),
+    };
     Endpoint {
         sources: if specific {
             vec![key.source.into()]
@@ -54,7 +83,7 @@ pub(crate) fn input(interface: &Interface, key: &Key) -> Endpoint {
             Vec::new()
         },
         destination: Prefix::host(key.group),
-        interface: Some(tagged.unwrap_or_else(|| interface.name.clone())),
+        interface: Some(tagged.unwrap_or(name)),
         ports: Ports::single(key.port),
         rejoin: None,
     }

@@ -25,6 +25,7 @@ mod repair;
 mod rpf;
 mod sender;
 pub(crate) mod snapshot;
+mod taker;
 mod ttl;
 mod tunnel;
 
@@ -42,7 +43,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 21] = [
+const CHECKS: [Check; 22] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
@@ -122,6 +123,11 @@ const CHECKS: [Check; 21] = [
         name: "listener",
         covers: "local sockets that wait for relayed streams",
         run: listener::check,
+    },
+    Check {
+        name: "taker",
+        covers: "captures, and devices in other namespaces, that miss relayed streams",
+        run: taker::check,
     },
     Check {
         name: "sender",

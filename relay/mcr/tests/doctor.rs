@@ -9,4 +9,5 @@ mod hooks;
 mod host;
 mod links;
 mod reflect;
+mod takers;
 mod ttl;

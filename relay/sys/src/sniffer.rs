@@ -54,6 +54,8 @@ pub struct Sniffed {
     pub vlan: Option<u16>,
     /// UDP payload bytes of each of its datagrams, if it is a super-packet of several.
     pub segment: Option<u16>,
+    /// Whether it leaves by the interface.
+    pub outgoing: bool,
 }
 
 #[repr(C, align(8))]
@@ -83,7 +85,7 @@ impl Sniffer {
         Self::finish(socket, interface, false)
     }
 
-    /// Captures all multicast UDP, and PGM, that arrives at one interface, also for groups that nobody on this
+    /// Captures all multicast UDP, and PGM, that arrives at one interface or leaves by it, also for groups that nobody on this
     /// host joined and for VLANs without an interface: while the socket is open the interface is in
     /// promiscuous mode. At most `snap_length` bytes of each packet. Needs `CAP_NET_RAW`.
     ///
@@ -139,13 +141,17 @@ impl Sniffer {
             },
         ];
         let mut control = Control([0; 256]);
-        // SAFETY: all zeroes is a value of msghdr: no name, no vectors, no control data.
+        // SAFETY: all zeroes is a value of sockaddr_ll, which is plain numbers.
+        let mut from: libc::sockaddr_ll = unsafe { zeroed() };
+        // SAFETY: all zeroes is a value of msghdr: no vectors, no control data.
         let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_name = (&raw mut from).cast();
+        message.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         message.msg_iov = vectors.as_mut_ptr();
         message.msg_iovlen = vectors.len();
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = size_of::<Control>();
-        // SAFETY: `message` points at `vectors`, these at `vnet` and `buffer`, and at `control`; all
+        // SAFETY: `message` points at `from`, at `vectors`, these at `vnet` and `buffer`, and at `control`; all
         // live during the call, and the kernel writes at most their lengths.
         let received =
             unsafe { libc::recvmsg(self.socket.as_fd().as_raw_fd(), &raw mut message, 0) };
@@ -161,6 +167,7 @@ impl Sniffer {
         let mut sniffed = Sniffed {
             captured,
             length: captured,
+            outgoing: u32::from(from.sll_pkttype) == OUTGOING,
             segment: (vnet.gso_type == VnetHeader::GSO_UDP).then_some(vnet.gso_size),
             ..Sniffed::default()
         };
@@ -255,12 +262,10 @@ fn filter(
     program.finish()
 }
 
-/// Takes multicast UDP and PGM that arrive; all else is not copied. Behind the extension headers of IPv6 it
+/// Takes multicast UDP and PGM; all else is not copied. Behind the extension headers of IPv6 it
 /// does not look: whoever reads the packets does.
 fn multicast_filter(snap_length: u32) -> Vec<Instruction> {
     let mut program = Program::new();
-    program.load_byte(PACKET_TYPE);
-    program.refuse_if(OUTGOING);
     program.load_byte(NETWORK);
     program.mask(0xf0);
     program.only_if(4 << 4, |four| {

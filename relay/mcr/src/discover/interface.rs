@@ -39,7 +39,7 @@ impl Interface {
     }
 }
 
-/// Lists the interfaces that `patterns` stand for; without any those that are up, except `lo`.
+/// Lists the interfaces that `patterns` stand for; without any those that are up.
 pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure> {
     let all = read()?;
     for pattern in patterns {
@@ -50,7 +50,7 @@ pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure>
         }
     }
     let wanted = |link: &Interface| match patterns {
-        [] => link.up && link.name != "lo",
+        [] => link.up,
         patterns => patterns.iter().any(|pattern| link.is_meant_by(pattern)),
     };
     Ok(all.into_iter().filter(wanted).collect())

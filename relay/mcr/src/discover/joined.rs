@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 
-type Group = (u32, IpAddr);
+pub(crate) type Group = (u32, IpAddr);
 
 /// The memberships of all interfaces.
 #[derive(Debug, Default)]
@@ -29,6 +29,11 @@ impl Joined {
         joined.add_sources(&read("mcfilter"));
         joined.add_sources(&read("mcfilter6"));
         joined
+    }
+
+    /// The groups, each with its interface.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Group> {
+        self.members.keys().copied()
     }
 
     /// Says whether packets of that source to that group are asked for on an interface. Where the first

@@ -1,15 +1,19 @@
 //! The sockets that listen, and what they received. What they are too slow for is lost to them alone,
 //! and counted.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use packet::content::Guess;
 use packet::parse::Link;
+use rules::net::LOOPBACK;
 use sys::capture_sign::CaptureSign;
 use sys::sniffer::Sniffer;
 
@@ -64,7 +68,10 @@ impl Listener {
             _signs: signs,
             missed: vec![0; interfaces.len()],
             interfaces,
-            streams: Streams::default(),
+            streams: Streams {
+                own: own_addresses(),
+                ..Streams::default()
+            },
             buffer: vec![0; SNAP_LENGTH],
             since: Instant::now(),
         })
@@ -125,6 +132,10 @@ impl Listener {
             let Some(about) = received else {
                 return Ok(turn > 0);
             };
+            // There it comes in, too.
+            if about.outgoing && self.interfaces[number].name == LOOPBACK {
+                continue;
+            }
             let frame = &self.buffer[..about.captured];
             self.streams.note(number, link, frame, about);
         }
@@ -139,6 +150,16 @@ impl Listener {
         let at_most = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::ZERO);
         let _ = poll(&mut fds, at_most);
     }
+}
+
+fn own_addresses() -> BTreeSet<IpAddr> {
+    let address = |link: InterfaceAddress| {
+        let address = link.address?;
+        let ipv4 = address.as_sockaddr_in().map(|it| it.ip().into());
+        ipv4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
+    };
+    let links = getifaddrs().into_iter().flatten();
+    links.filter_map(address).collect()
 }
 
 fn cannot_listen(interface: &Interface, error: &io::Error) -> Failure {

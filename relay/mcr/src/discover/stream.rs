@@ -7,6 +7,8 @@ use packet::content::{Content, Guess};
 use packet::datagram::{Datagram, Part};
 use packet::parse::{Link, Meta, NotOurs, Parsed, parse};
 use packet::{ethernet, ipv4, ipv6, udp};
+use rules::net::Prefix;
+use rules::ruleset::is_link_local;
 use sys::sniffer::Sniffed;
 
 /// Streams that are told apart; the packets of further ones are only counted.
@@ -24,6 +26,8 @@ pub(crate) struct Key {
     pub(crate) group: IpAddr,
     pub(crate) port: u16,
     pub(crate) source: IpAddr,
+    /// A program of this host sends it: it leaves by the interface.
+    pub(crate) sent: bool,
 }
 
 /// What came of a stream.
@@ -52,6 +56,8 @@ pub(crate) struct Streams {
     pub(crate) not_listed: u64,
     /// Groups that PGM comes to, with the interface.
     pub(crate) pgm: BTreeSet<(usize, IpAddr)>,
+    /// The addresses of this host: what leaves from others is forwarded.
+    pub(crate) own: BTreeSet<IpAddr>,
 }
 
 impl Streams {
@@ -63,10 +69,20 @@ impl Streams {
                 Some(datagram) if datagram.part == Part::First => datagram,
                 _ => return,
             },
-            Parsed::NotOurs(NotOurs::Protocol) => return self.note_pgm(interface, link, frame),
+            Parsed::NotOurs(NotOurs::Protocol) if !about.outgoing => {
+                return self.note_pgm(interface, link, frame);
+            }
             Parsed::NotOurs(_) => return,
         };
         if !datagram.destination.is_multicast() {
+            return;
+        }
+        let sent = about.outgoing;
+        // What the host says on its links, it says for itself.
+        let is_sender = self.own.contains(&datagram.source);
+        // What is tagged leaves by its VLAN's own interface first.
+        let is_known = about.vlan.is_some() || is_link_local(Prefix::host(datagram.destination));
+        if sent && (!is_sender || is_known) {
             return;
         }
         let key = Key {
@@ -75,6 +91,7 @@ impl Streams {
             group: datagram.destination,
             port: datagram.destination_port,
             source: datagram.source,
+            sent,
         };
         if self.known.len() >= LIMIT && !self.known.contains_key(&key) {
             self.not_listed += packets(&datagram, about.segment);
@@ -172,6 +189,7 @@ mod tests {
             group: "239.1.1.1".parse().unwrap(),
             port: 5001,
             source: "10.0.0.5".parse().unwrap(),
+            sent: false,
         };
         let counted = |vlan| {
             (
@@ -181,6 +199,31 @@ mod tests {
         };
         assert_eq!(counted(None), (1 + 1 + 4, 300));
         assert_eq!(counted(Some(7)), (1, 100));
+    }
+
+    #[test]
+    fn of_what_leaves_only_what_this_host_sends_is_a_stream() {
+        let mut streams = Streams {
+            own: ["10.0.0.5".parse().unwrap()].into(),
+            ..Streams::default()
+        };
+        let about = Sniffed {
+            outgoing: true,
+            ..Sniffed::default()
+        };
+        for (source, group) in [
+            ("10.0.0.5:4000", "239.1.1.1:5001"),
+            ("10.0.0.6:4000", "239.1.1.1:5001"),
+            ("10.0.0.5:4000", "224.0.0.251:5353"),
+        ] {
+            streams.note(0, Link::Ethernet, &frame(source, group, 10), about);
+        }
+        let known: Vec<_> = streams
+            .known
+            .keys()
+            .map(|key| (key.source, key.sent))
+            .collect();
+        assert_eq!(known, [("10.0.0.5".parse().unwrap(), true)]);
     }
 
     #[test]

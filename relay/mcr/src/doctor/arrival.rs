@@ -49,14 +49,14 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>,
     interfaces.retain(|link| link.up);
     let mut listener = Listener::open(interfaces)?;
     listener.listen(Instant::now() + duration, &AtomicBool::new(false))?;
-    let streams = listener.streams.known.iter().map(|(key, stream)| {
+    let streams = listener.streams.known.iter().filter_map(|(key, stream)| {
         let interface = &listener.interfaces[key.interface];
-        HeardStream {
+        (!discover::is_copy(&rules.set, interface, key)).then(|| HeardStream {
             interface: interface.clone(),
             key: *key,
             packets: stream.packets,
             taken: discover::taker(&rules.set, interface, key).is_some(),
-        }
+        })
     });
     let pgm = { listener.streams.pgm.iter() }
         .map(|(number, group)| (listener.interfaces[*number].clone(), *group))
@@ -140,7 +140,8 @@ fn elsewhere(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
     let of_group = heard.streams.iter();
     let of_group = of_group.filter(|stream| input.destination.contains(stream.key.group));
     let free = of_group.filter(|stream| !stream.taken || stream.differences(input).is_empty());
-    let nearest = free.min_by_key(|s| (s.differences(input).len(), Reverse(s.packets)))?;
+    let nearest =
+        free.min_by_key(|s| (s.key.sent, s.differences(input).len(), Reverse(s.packets)))?;
     let (group, name) = (nearest.key.group, &nearest.interface.name);
     let differences = nearest.differences(input);
     let on = match discover::is_on(input, &nearest.interface) {
@@ -154,6 +155,18 @@ fn elsewhere(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
         return Some((evidence, remedy.to_owned()));
     }
     let mended = discover::input(&nearest.interface, &nearest.key);
+    if nearest.key.sent {
+        let port = nearest.key.port;
+        let evidence = format!(
+            "a program of this host sends {group} at port {port} by {name}, and what leaves by an \
+             interface does not come in there"
+        );
+        let remedy = discover::by_loopback(group);
+        return Some((
+            evidence,
+            format!("write the input as {mended}, and {remedy}"),
+        ));
+    }
     Some((
         format!("{group} arrives{on} {}", differences.join(" and ")),
         format!("write the input as {mended}, or have the sender send as the rule expects"),
@@ -167,6 +180,9 @@ impl HeardStream {
             vlan, port, source, ..
         } = self.key;
         let mut differences = Vec::new();
+        if self.key.sent {
+            differences.push("from this host".to_owned());
+        }
         if !discover::is_on(input, &self.interface) {
             let wanted = input.interface.as_deref().unwrap_or("any");
             differences.push(format!("on {}, not {wanted}", self.interface.name));
@@ -188,6 +204,7 @@ impl HeardStream {
     fn may_be(&self, input: &Endpoint) -> bool {
         let key = &self.key;
         !self.taken
+            && !key.sent
             && key.group.is_ipv4() == input.is_ipv4()
             && discover::is_on(input, &self.interface)
             && (input.ports.contains(key.port)

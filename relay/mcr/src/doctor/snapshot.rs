@@ -4,9 +4,10 @@
 mod link;
 mod network;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{self, PathBuf};
 
 use api::reply::{FleetStatus, PathStatus, RuleStats, Stats, Status, TunnelStatus};
@@ -18,16 +19,18 @@ use compile::table::Path;
 use compile::{Compiled, RuleView, compile, next_hop_queries, next_hop_query, tunnel_query};
 use config::Settings;
 use dataplane::features::{Feature, Features};
-use host::udp_sockets;
+use host::{LateCapture, late_captures, udp_sockets};
 use rules::endpoint::Endpoint;
+use rules::net::{Ifindex, Mac};
 use rules::rule::{OutputSpec, Rule};
 use rules::ruleset::RuleSet;
-use rules::{net::Ifindex, wildcard};
+use rules::wildcard;
 
 use super::Heard;
 pub(crate) use host::UdpSocket;
 pub(crate) use link::Link;
 
+use crate::discover::Joined;
 use crate::failure::{self, Failure};
 
 /// The rules to judge by, and where they came from.
@@ -93,6 +96,12 @@ pub(crate) struct Snapshot {
     pub(crate) support: Support,
     pub(crate) features: Features,
     pub(crate) sockets: Vec<UdpSocket>,
+    /// Packet sockets that come behind MCR's hook.
+    pub(crate) captures: Vec<LateCapture>,
+    /// The groups of each interface.
+    pub(crate) joined: Vec<(u32, IpAddr)>,
+    /// How many users each group's address has on an interface.
+    pub(crate) group_users: BTreeMap<(u32, Mac), u64>,
     /// The instances that have programs here.
     pub(crate) instances: Vec<Neighbour>,
     /// Programs of the kernel path that nobody looks after and no pins hold, each with its interface.
@@ -103,6 +112,19 @@ pub(crate) struct Snapshot {
     /// The version of IGMP that is spoken on each interface: `V1`, `V2`, `V3`.
     pub(crate) igmp_versions: Vec<(String, String)>,
     settings: PathBuf,
+}
+
+/// Out of `/proc/net/dev_mcast`.
+fn group_users(text: &str) -> BTreeMap<(u32, Mac), u64> {
+    let user = |line: &str| {
+        let [index, _, users, _, address] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let bits = u64::from_str_radix(address, 16).ok()?;
+        let [_, _, address @ ..] = bits.to_be_bytes();
+        Some(((index.parse().ok()?, Mac(address)), users.parse().ok()?))
+    };
+    text.lines().filter_map(user).collect()
 }
 
 impl Snapshot {
@@ -148,6 +170,11 @@ impl Snapshot {
             support,
             features,
             sockets: udp_sockets(),
+            captures: late_captures(),
+            joined: Joined::read().groups().collect(),
+            group_users: group_users(
+                &fs::read_to_string("/proc/thread-self/net/dev_mcast").unwrap_or_default(),
+            ),
             clock_source: fs::read_to_string(CLOCK_SOURCE)
                 .unwrap_or_default()
                 .trim()

@@ -66,7 +66,70 @@ lab::on_both_paths!(
     tells_that_nothing_arrives_and_what_does,
     names_pgm_for_what_it_is,
     says_nothing_of_rules_that_receive,
+    tells_of_a_sender_on_the_relay_itself,
 );
+
+fn tells_of_a_sender_on_the_relay_itself(path: &str) {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let group = "239.1.1.1%veth1:5001";
+    daemon.add("cam1", group, &[OUTPUT]).unwrap();
+    let sends = || {
+        let mut command = chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
+        command.args(["send", "--rate", "100", "--duration", "60", group]);
+        Process::start(command).unwrap()
+    };
+    let stream = sends();
+    let left = || link::statistics((&chain.sender, "veth0")).unwrap().received;
+    let before = left();
+    wait::until("the stream leaves", || left() > before + 50).unwrap();
+    let words = [
+        "a program of this host sends 239.1.1.1 at port 5001 by veth1",
+        "write the input as 239.1.1.1%lo:5001",
+        "ip route add 239.1.1.1 dev lo",
+    ];
+    diagnose(&daemon).has("arrival", "stops", &words);
+    let socket = daemon.socket().display().to_string();
+    let mut discover = chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
+    discover.args(["discover", "--duration", "1s", "--socket", &socket]);
+    let listed = String::from_utf8(discover.output().unwrap().stdout).unwrap();
+    for word in [
+        "veth1 (sent)",
+        "mcr add 239.1.1.1%lo:5001 OUTPUT  # sent here",
+    ] {
+        assert!(listed.contains(word), "no {word} in {listed}");
+    }
+    // It does as it was told, and its own copies are nobody's stream.
+    daemon.client(&["remove", "cam1"]).unwrap();
+    drop(stream);
+    let outputs = [group, OUTPUT];
+    daemon.add("cam1", "239.1.1.1%lo:5001", &outputs).unwrap();
+    chain.relay.ip("route add 239.1.1.1 dev lo").unwrap();
+    let mut command = chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
+    command.args([
+        "send",
+        "--rate",
+        "100",
+        "--duration",
+        "60",
+        "239.1.1.1%lo:5001",
+    ]);
+    let _stream = Process::start(command).unwrap();
+    daemon
+        .wait_for("cam1", "both outputs send", |rule| {
+            rule.outputs.iter().all(|output| output.sent.packets > 0)
+        })
+        .unwrap();
+    diagnose(&daemon).has_no("arrival");
+    let mut discover = chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
+    discover.args(["discover", "--duration", "1s", "--socket", &socket]);
+    let listed = String::from_utf8(discover.output().unwrap().stdout).unwrap();
+    assert!(!listed.contains("(sent)"), "{listed}");
+}
 
 fn tells_the_port_at_which_the_group_arrives(path: &str) {
     let rules = [("cam1", "239.1.1.1%veth1:5001")];

@@ -10,7 +10,9 @@ use rules::printable::printable;
 use rules::ruleset::{RuleSet, is_link_local};
 use serde::Serialize;
 
-use crate::discover::{Interface, Joined, Key, LIMIT, Listener, Stream, input, taker};
+use crate::discover::{
+    Interface, Joined, Key, LIMIT, Listener, Stream, by_loopback, input, is_copy, taker,
+};
 use crate::render;
 
 /// Everything that was received.
@@ -49,6 +51,8 @@ struct Line {
     ttl: u8,
     content: &'static str,
     joined: bool,
+    /// A program of this host sends it by the interface, where it does not come in.
+    sent_here: bool,
     rule: Option<String>,
     add: String,
 }
@@ -66,11 +70,15 @@ impl Report {
             name: name.to_owned(),
             missed,
         };
+        let streams = listener.streams.known.iter().filter(|(key, _)| {
+            let interface = &listener.interfaces[key.interface];
+            !rules.is_some_and(|rules| is_copy(rules, interface, key))
+        });
         Self {
             seconds,
             interfaces: listener.missed().map(heard).collect(),
             rules_known: rules.is_some(),
-            streams: listener.streams.known.iter().map(line).collect(),
+            streams: streams.map(line).collect(),
             not_listed: listener.streams.not_listed,
         }
     }
@@ -144,8 +152,9 @@ impl Report {
             let tag = line
                 .vlan
                 .map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
+            let leaves = if line.sent_here { " (sent)" } else { "" };
             let mut row = vec![
-                format!("{}{tag}", line.interface),
+                format!("{}{tag}{leaves}", line.interface),
                 line.source.to_string(),
                 line.group.to_string(),
                 line.port.to_string(),
@@ -185,6 +194,7 @@ impl Line {
             ttl: stream.ttl,
             content: stream.content().as_str(),
             joined: false,
+            sent_here: key.sent,
             rule: None,
             add: add(interface, key),
         }
@@ -214,6 +224,7 @@ fn add(interface: &Interface, key: &Key) -> String {
                  && {add}"
             );
         }
+        _ if key.sent => add += &format!("  # sent here: {}", by_loopback(key.group)),
         _ if is_link_local(Prefix::host(key.group)) => {
             add += "  # link-local: refused unless allow_link_local is set; --reflect may";
         }

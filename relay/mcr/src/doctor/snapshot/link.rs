@@ -20,6 +20,8 @@ pub(crate) struct Link {
     pub(crate) mtu: u32,
     /// The bridge, bond or VRF above it.
     pub(crate) master: Option<u32>,
+    /// The interface that it stands upon, where that is in this namespace.
+    pub(crate) lower: Option<u32>,
     pub(crate) bridge: Option<Bridge>,
     /// An XDP program is attached; its number.
     pub(crate) xdp: Option<u32>,
@@ -55,15 +57,20 @@ impl From<&host::Link> for Link {
             xdp: read.xdp(),
             ..Self::default()
         };
+        let mut is_elsewhere = false;
         for attribute in &read.message.attributes {
             match attribute {
                 LinkAttribute::Controller(master) => link.master = Some(*master),
+                LinkAttribute::Link(lower) => link.lower = Some(*lower),
+                // What its number names is in another namespace.
+                LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
                 LinkAttribute::LinkInfo(infos) => {
                     infos.iter().for_each(|info| note(&mut link, info));
                 }
                 _ => {}
             }
         }
+        link.lower = link.lower.filter(|_| !is_elsewhere);
         link
     }
 }
