@@ -63,7 +63,7 @@ pub(super) fn tables() -> [Table; 2] {
     ];
     [first, second].map(|own| Table {
         routes: stays().chain(own).collect(),
-        own_addresses: [address("10.0.1.1")].into(),
+        own_addresses: [address("10.0.1.1")].into_iter().collect(),
         budget: None,
     })
 }
@@ -204,6 +204,7 @@ fn output(index: u32, group: &str) -> Output {
             fragment: false,
             framed: false,
             answers: false,
+            answers_by_socket: false,
         }),
         limit: None,
     }

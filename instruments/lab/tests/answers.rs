@@ -7,6 +7,7 @@ use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
+use api::reply::RuleStats;
 use lab::daemon::Daemon;
 use lab::link;
 use lab::namespace::Namespace;
@@ -22,6 +23,7 @@ lab::on_both_paths!(
     a_search_from_the_relays_address_is_answered,
     a_search_from_the_groups_own_port_is_answered,
     broadcasts_go_both_ways_and_are_answered,
+    answers_never_go_past_an_ipsec_policy,
     each_of_two_relays_brings_its_own_answer,
     answers_find_back_while_the_daemon_is_dead_and_after,
     answers_find_back_in_ipv6,
@@ -157,6 +159,77 @@ fn broadcasts_go_both_ways_and_are_answered(path: &str) {
         socket.set_read_timeout(silence).unwrap();
         assert!(socket.recv_from(&mut buffer).is_err(), "nothing goes round");
     }
+}
+
+/// What policies may be for goes by a socket, which the kernel path has not: there it stays away.
+fn answers_never_go_past_an_ipsec_policy(path: &str) {
+    let bed = bed(1);
+    let relay = &bed.reflectors[0];
+    let policy = |policy: &str| {
+        relay.ip("xfrm policy flush").unwrap();
+        if !policy.is_empty() {
+            let policy = format!("xfrm policy add dir out dst {policy} action block");
+            relay.ip(&policy).unwrap();
+        }
+    };
+    policy("10.0.0.100");
+    let daemons = bed.start(path, &reflecting("games", "255.255.255.255:9302", ""));
+    let bind = |host: usize, at: &str| {
+        let socket = bed.hosts[host].run(|| Ok(UdpSocket::bind(at)?)).unwrap();
+        socket.set_broadcast(true).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    };
+    let responder = bind(1, "0.0.0.0:9302");
+    let asker = bind(0, "10.0.0.100:0");
+    asker
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let (mut buffer, mut asked) = ([0; 64], 0);
+    let mut is_answered = || {
+        asked += 1;
+        let question = format!("question {asked}");
+        asker
+            .send_to(question.as_bytes(), "10.0.0.255:9302")
+            .unwrap();
+        let from = loop {
+            let (length, from) = responder.recv_from(&mut buffer).unwrap();
+            if &buffer[..length] == question.as_bytes() {
+                break from;
+            }
+        };
+        responder.send_to(b"here", from).unwrap();
+        let answer = asker.recv_from(&mut buffer);
+        answer.is_ok_and(|(_, from)| from.ip() == ip("10.0.1.100"))
+    };
+    assert!(!is_answered());
+    if path == "userspace" {
+        let refused = |rule: &RuleStats| rule.outputs[0].dropped.get("egress_error") == Some(&1);
+        daemons[0]
+            .wait_for("games", "the kernel refuses it", refused)
+            .unwrap();
+        let rule = daemons[0].rule("games").unwrap();
+        let why = rule.outputs[0].by_socket.clone().unwrap();
+        assert!(
+            why.contains("dst 10.0.0.100/32 dir out action block"),
+            "{why}"
+        );
+        policy("10.5.0.0/16");
+        let others = |rule: &RuleStats| {
+            let why = rule.outputs[0].by_socket.as_ref();
+            why.is_some_and(|why| why.contains("10.5.0.0/16"))
+        };
+        daemons[0]
+            .wait_for("games", "another policy", others)
+            .unwrap();
+        wait::until("the kernel lets it pass", &mut is_answered).unwrap();
+    }
+    policy("");
+    wait::until("no policy is left", is_answered).unwrap();
+    let sent_plainly = |rule: &RuleStats| rule.outputs[0].by_socket.is_none();
+    daemons[0]
+        .wait_for("games", "no socket is needed", sent_plainly)
+        .unwrap();
 }
 
 fn each_of_two_relays_brings_its_own_answer(path: &str) {

@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 lab::on_both_paths!(
     a_rule_set_that_feeds_itself_is_refused,
     a_packet_from_an_own_address_is_dropped_and_counted,
+    what_this_host_sends_by_lo_is_in_no_loop,
     a_decrement_ends_a_loop_between_two_relays,
     an_output_may_leave_by_the_input_interface_under_another_group,
     a_group_is_relayed_in_both_directions_and_once_in_each,
@@ -69,7 +70,30 @@ fn a_packet_from_an_own_address_is_dropped_and_counted(path: &str) {
     wire.send(&craft("10.0.1.1:4000", 8)).unwrap();
     let rule = daemon.settled("cam1", 1).unwrap();
     assert_eq!(rule.dropped.get("own_source"), Some(&1));
+    // That of an interface that no output uses is the host's own as well.
+    wire.send(&craft("10.0.0.2:4000", 8)).unwrap();
+    let rule = daemon.settled("cam1", 2).unwrap();
+    assert_eq!(rule.dropped.get("own_source"), Some(&2));
     assert_eq!(rule.outputs[0].sent.packets, 0);
+}
+
+/// A program of the relay sends by lo.
+fn what_this_host_sends_by_lo_is_in_no_loop(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let output = "239.10.1.1%veth2:6001";
+    daemon.add("cam1", "239.1.1.1%lo:5001", &[output]).unwrap();
+    chain.relay.ip("route add 239.1.1.1 dev lo").unwrap();
+    let group = "239.10.1.1".parse().unwrap();
+    let receiver = Receiver::join((&chain.sink, "veth3"), group, 6001).unwrap();
+    let address = "127.0.0.1".parse().unwrap();
+    let sender = Sender::open((&chain.relay, "lo"), address).unwrap();
+    sender
+        .send_numbered("239.1.1.1".parse().unwrap(), 5001, 20, 100)
+        .unwrap();
+    receiver.expect(20, Duration::from_secs(5)).unwrap();
+    let rule = daemon.settled("cam1", 20).unwrap();
+    assert_eq!(rule.dropped.get("own_source"), None);
 }
 
 /// Two relays in a ring: `one` sends to `two` by `there`, `two` back to `one` by `back`.

@@ -120,7 +120,7 @@ pub struct Maps {
     pub group_routes: HashMap<GroupKey, u32>,
     /// What was seen of ranges.
     pub flows: Flows,
-    /// This host's addresses.
+    /// This host's addresses, and which VRF its interfaces are in.
     pub own_sources: HashMap<Address, u32>,
 }
 

@@ -1,10 +1,8 @@
 //! What has to change in the paths to get from one table to the next: the seam's downward half.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
-use crate::table::{RateLimit, Route, RouteKey, Table};
+use crate::table::{OwnAddresses, RateLimit, Route, RouteKey, Table};
 
 /// The difference between two tables. A route that is the same in both does not occur.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,10 +11,8 @@ pub struct TableDiff {
     pub removed: Vec<RouteKey>,
     /// Routes to put in, or to replace where the key is there already.
     pub set: Vec<(RouteKey, Route)>,
-    /// Own addresses no longer there.
-    pub own_removed: Vec<IpAddr>,
-    /// Own addresses that came.
-    pub own_added: Vec<IpAddr>,
+    /// This host's addresses, if they are others.
+    pub own: Option<OwnAddresses>,
     /// The budget, if it is another one.
     pub budget: Option<BudgetChange>,
 }
@@ -40,16 +36,7 @@ impl TableDiff {
         Self {
             removed: removed.copied().collect(),
             set: set.map(|(key, route)| (*key, route.clone())).collect(),
-            own_removed: old
-                .own_addresses
-                .difference(&new.own_addresses)
-                .copied()
-                .collect(),
-            own_added: new
-                .own_addresses
-                .difference(&old.own_addresses)
-                .copied()
-                .collect(),
+            own: (old.own_addresses != new.own_addresses).then(|| new.own_addresses.clone()),
             budget: (old.budget != new.budget).then_some(BudgetChange(new.budget)),
         }
     }
@@ -66,10 +53,9 @@ impl TableDiff {
         } else {
             table.routes.extend(self.set);
         }
-        for address in &self.own_removed {
-            table.own_addresses.remove(address);
+        if let Some(own) = self.own {
+            table.own_addresses = own;
         }
-        table.own_addresses.extend(self.own_added);
         if let Some(BudgetChange(budget)) = self.budget {
             table.budget = budget;
         }
@@ -80,14 +66,15 @@ impl TableDiff {
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty()
             && self.set.is_empty()
-            && self.own_removed.is_empty()
-            && self.own_added.is_empty()
+            && self.own.is_none()
             && self.budget.is_none()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use proptest::collection::{btree_map, btree_set};
     use proptest::prelude::*;
 
@@ -121,9 +108,9 @@ mod tests {
             btree_set(address, 0..4),
             budget,
         )
-            .prop_map(|(routes, own_addresses, budget)| Table {
+            .prop_map(|(routes, own, budget)| Table {
                 routes,
-                own_addresses,
+                own_addresses: own.into_iter().collect(),
                 budget,
             })
     }

@@ -1,9 +1,9 @@
 //! How each output of a rule leaves this host, or why it cannot.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use rules::net::Mac;
+use rules::net::{Mac, Ports, Prefix};
 use rules::rule::{OutputSpec, Rule, SourceChoice};
 use rules::ruleset::listed;
 
@@ -39,6 +39,16 @@ pub(super) fn outputs(
                 return Err(down(reason, text));
             }
             let answers = rule.reflect.is_some() && egress.source.is_some() && routed.is_none();
+            if let Some(why) = judged_answers(link, &spec, host).filter(|_| answers) {
+                // Where no socket may send them, none are taken.
+                let answers = sockets_barred.is_none();
+                routed = answers.then_some((DownReason::IpsecPolicy, why));
+                return Ok(Egress {
+                    answers,
+                    answers_by_socket: answers,
+                    ..egress
+                });
+            }
             Ok(Egress { answers, ..egress })
         });
         let (state, leaving, down) = match ready {
@@ -262,6 +272,7 @@ fn egress(
         fragment: spec.fragment,
         framed: link.framing == Framing::Kernel,
         answers: false,
+        answers_by_socket: false,
     })
 }
 
@@ -315,6 +326,31 @@ fn detour(
              to do so yet; `ip xfrm state` shows those that there are",
             policy.text
         )),
+    }
+}
+
+/// Why answers that leave by an interface are for the kernel to judge: who sends them, to whom, is not
+/// known beforehand.
+fn judged_answers(link: &Interface, spec: &OutputSpec, host: &Host) -> Option<String> {
+    let any: IpAddr = match spec.to.is_ipv4() {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let flow = Flow {
+        source: None,
+        destination: Prefix::new(any, 0),
+        source_port: None,
+        ports: Ports::ALL,
+        interface: link.index,
+    };
+    match host.policies.judge(&flow) {
+        Judgement::Free => None,
+        Judgement::Judged(policy) | Judgement::Blocked(policy) | Judgement::Waits(policy) => {
+            Some(format!(
+                "answers alone, the IPsec policy {} may be for them",
+                policy.text
+            ))
+        }
     }
 }
 

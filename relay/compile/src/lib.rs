@@ -71,15 +71,15 @@ use rules::ruleset::{Place, RuleChanges, RuleSet};
 use rules::shared_map::SharedMap;
 
 use crate::diff::TableDiff;
-use crate::host::{Host, LOOPBACK, NextHopQuery, PacketQuery};
+use crate::host::{Host, Interface, LOOPBACK, NextHopQuery, PacketQuery};
 use crate::placement::{Ends, PathChoices, Support, place, sockets_barred};
-use crate::table::{Route, RouteKey, Table};
+use crate::table::{OwnAddresses, Route, RouteKey, Table};
 use inputs::input;
 pub use inputs::joined;
 use keys::{Named, route, route_keys, under_keys};
 use links::{Links, ipv6_is_off, link_down};
 pub use tunnel::{below, tunnel_query, tunnel_trouble};
-use used::{count, in_use, is_same_use, links_of, shared_sources};
+use used::{count, in_use, is_same_use, shared_sources};
 pub use view::{Down, InputView, Join, Leaving, OutputView, RuleView};
 
 /// What rules come to on a host.
@@ -89,8 +89,6 @@ pub struct Compiled {
     pub table: Table,
     /// What can be said about each rule, in the order of the rules.
     pub rules: SharedMap<Place, Arc<RuleView>>,
-    /// How many outputs use each interface.
-    egress: BTreeMap<Ifindex, usize>,
     /// How many outputs of rules with a share set each source.
     sources: BTreeMap<IpAddr, usize>,
 }
@@ -102,8 +100,6 @@ pub struct Amendment {
     pub rules: SharedMap<Place, Arc<RuleView>>,
     /// From the table of before to the one of then.
     pub diff: TableDiff,
-    /// How many outputs then use each interface that one of the rules uses or used.
-    egress: BTreeMap<Ifindex, usize>,
     /// How many outputs of rules with a share then set each source that one of the rules sets or set.
     sources: BTreeMap<IpAddr, usize>,
 }
@@ -134,12 +130,11 @@ impl Compiled {
     ) -> Amendment {
         let links = Links::new(host);
         let mut rules = self.rules.clone();
-        let (mut egress, mut sources) = (BTreeMap::new(), BTreeMap::new());
+        let mut sources = BTreeMap::new();
         let mut removed = BTreeSet::new();
         for (place, rule) in &changes.removed {
             if let Some(view) = rules.remove(place) {
                 removed.extend(route_keys(rule, &view));
-                count(&mut egress, &self.egress, links_of(&view), -1);
                 count(&mut sources, &self.sources, shared_sources(rule), -1);
             }
         }
@@ -153,7 +148,6 @@ impl Compiled {
                     behind.push((rank, key, route));
                 }
             }
-            count(&mut egress, &self.egress, links_of(&view), 1);
             count(&mut sources, &self.sources, shared_sources(rule), 1);
             rules.insert(*place, Arc::new(view));
         }
@@ -166,19 +160,16 @@ impl Compiled {
         let known = &self.table.routes;
         removed.retain(|key| known.contains_key(key) && !routes.contains_key(key));
         routes.retain(|key, route| known.get(key) != Some(route));
-        let (own_removed, own_added) =
-            self.own_addresses_changed((&egress, &sources), (changes, &rules), host);
+        let own = self.other_own_addresses(&sources, (changes, rules.is_empty()), host);
         let diff = TableDiff {
             removed: removed.into_iter().collect(),
             set: routes.into_iter().collect(),
-            own_removed,
-            own_added,
+            own,
             budget: None,
         };
         Amendment {
             rules,
             diff,
-            egress,
             sources,
         }
     }
@@ -187,54 +178,42 @@ impl Compiled {
     pub fn apply(&mut self, amendment: Amendment) {
         self.rules = amendment.rules;
         amendment.diff.apply_to(&mut self.table);
-        self.egress.extend(amendment.egress);
-        self.egress.retain(|_, count| *count > 0);
         self.sources.extend(amendment.sources);
         self.sources.retain(|_, count| *count > 0);
     }
 
-    /// The addresses of the interfaces that outputs use, whether they are up or down: a packet on
-    /// its way round may still arrive. And those that outputs of rules with a share set, which whoever
-    /// holds the share sends from. Those that go, and those that come.
-    fn own_addresses_changed(
+    /// This host's addresses, and those that outputs of rules with a share set, which whoever holds the
+    /// share sends from, within any VRF; `None`: as before.
+    fn other_own_addresses(
         &self,
-        (egress, sources): (&BTreeMap<Ifindex, usize>, &BTreeMap<IpAddr, usize>),
-        (changes, rules): (&RuleChanges, &SharedMap<Place, Arc<RuleView>>),
+        sources: &BTreeMap<IpAddr, usize>,
+        (changes, is_empty): (&RuleChanges, bool),
         host: &Host,
-    ) -> (Vec<IpAddr>, Vec<IpAddr>) {
-        let are_same = is_same_use(&self.egress, egress) && is_same_use(&self.sources, sources);
-        let has_vrfs = host.interfaces.values().any(|link| link.vrf.is_some());
-        if changes.removed.len() < self.rules.len() && are_same && !has_vrfs {
-            return (Vec::new(), Vec::new());
+    ) -> Option<OwnAddresses> {
+        let is_same_host = changes.removed.len() < self.rules.len();
+        if is_same_host && is_same_use(&self.sources, sources) {
+            return None;
         }
-        let links = in_use(&self.egress, egress);
-        let links = links.filter_map(|link| host.interfaces.get(link));
-        let links = links.filter(|link| link.name != LOOPBACK);
-        // In another VRF the same address is another host's.
-        let vrfs: BTreeSet<Option<Ifindex>> = match has_vrfs {
-            true => input_vrfs(rules, host).collect(),
-            false => [None].into(),
+        let links = host.interfaces.values().filter(|_| !is_empty);
+        let vrfs = links
+            .clone()
+            .filter_map(|link| Some((link.index, link.vrf?)));
+        let within = |link: &Interface| {
+            let addresses = link.addresses.clone().into_iter();
+            let vrf = link.vrf;
+            addresses.map(move |address| (vrf, address))
         };
-        let links = links.filter(|link| vrfs.contains(&link.vrf));
-        let own = links.flat_map(|link| &link.addresses);
-        let own = own.chain(in_use(&self.sources, sources));
-        let own: BTreeSet<IpAddr> = own.copied().collect();
-        let before = &self.table.own_addresses;
-        (
-            before.difference(&own).copied().collect(),
-            own.difference(before).copied().collect(),
-        )
+        let mut own = OwnAddresses {
+            vrfs: vrfs.collect(),
+            addresses: links.flat_map(within).collect(),
+        };
+        let all = own.vrfs.values().map(|vrf| Some(*vrf)).chain([None]);
+        let all: BTreeSet<Option<Ifindex>> = all.collect();
+        for source in in_use(&self.sources, sources) {
+            own.addresses.extend(all.iter().map(|vrf| (*vrf, *source)));
+        }
+        (own != self.table.own_addresses).then_some(own)
     }
-}
-
-/// The VRFs that rules' inputs are in.
-fn input_vrfs<'a>(
-    rules: &'a SharedMap<Place, Arc<RuleView>>,
-    host: &'a Host,
-) -> impl Iterator<Item = Option<Ifindex>> + 'a {
-    let inputs = rules.values().flat_map(|rule| &rule.inputs);
-    let links = inputs.flat_map(|input| &input.interfaces);
-    links.filter_map(|link| Some(host.interfaces.get(link)?.vrf))
 }
 
 /// Compiles one rule; its route, if it has one, stands under every key of its inputs.

@@ -13,7 +13,7 @@ use rules::failover::Failover;
 use rules::health::Inspect;
 use rules::merge::Merge;
 use rules::named::named;
-use rules::net::{Ifindex, Mac, Ports, Prefix};
+use rules::net::{Ifindex, LOOPBACK_INDEX, Mac, Ports, Prefix};
 use serde::{Deserialize, Serialize};
 
 pub use rules::limit::{RateLimit, RateUnit};
@@ -26,10 +26,8 @@ pub struct Table {
     /// Routes by key. The most specific match wins: (S,G) before (*,G), longer prefix before
     /// shorter, fewer ports before more; of senders too the longer prefix.
     pub routes: BTreeMap<RouteKey, Route>,
-    /// This host's addresses on the interfaces that some output uses, and those that outputs of rules
-    /// with a share set, which others that hold the share send from too; a packet from one of them is
-    /// `own_source`.
-    pub own_addresses: BTreeSet<IpAddr>,
+    /// A packet from one of them is `own_source`.
+    pub own_addresses: OwnAddresses,
     /// Cap on what all unicast outputs of one path send together; on each path, where both have
     /// some.
     pub budget: Option<RateLimit>,
@@ -45,6 +43,36 @@ impl Table {
             routes: routes.map(|(key, route)| (*key, route.clone())).collect(),
             own_addresses: self.own_addresses.clone(),
             budget: self.budget,
+        }
+    }
+}
+
+/// This host's addresses, and those that outputs of rules with a share set, which others that hold the
+/// share send from too. Each is one within its VRF alone: in another it may be another host's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnAddresses {
+    /// The VRF of each interface that is in one.
+    pub vrfs: BTreeMap<Ifindex, Ifindex>,
+    /// Each address with the VRF that it is in.
+    pub addresses: BTreeSet<(Option<Ifindex>, IpAddr)>,
+}
+
+impl OwnAddresses {
+    /// Says whether a packet that comes by `ingress` is this host's own: it went in a loop, unless it
+    /// comes by the loopback interface.
+    #[must_use]
+    pub fn betray(&self, ingress: Ifindex, source: IpAddr) -> bool {
+        let key = (self.vrfs.get(&ingress).copied(), source);
+        self.addresses.contains(&key) && ingress != LOOPBACK_INDEX
+    }
+}
+
+impl FromIterator<IpAddr> for OwnAddresses {
+    /// Addresses of a host without VRFs.
+    fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
+        Self {
+            vrfs: BTreeMap::new(),
+            addresses: addresses.into_iter().map(|it| (None, it)).collect(),
         }
     }
 }
@@ -212,6 +240,8 @@ pub struct Egress {
     /// Whether answers to the copies, which come to this host's address, go back to whoever sent the
     /// packets.
     pub answers: bool,
+    /// Whether the answers that leave by it are sent by a socket.
+    pub answers_by_socket: bool,
 }
 
 /// Link-layer header of a copy.

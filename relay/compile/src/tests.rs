@@ -12,7 +12,7 @@ use super::*;
 use crate::diff::TableDiff;
 use crate::host::{Destination, Interface, Named, NextHop};
 use crate::placement::PathChoice;
-use crate::table::{DownReason, Egress, LinkHeader, OutputState, Path};
+use crate::table::{DownReason, Egress, LinkHeader, OutputState, OwnAddresses, Path};
 
 fn link(index: u32, name: &str, address: &str) -> Interface {
     Interface {
@@ -115,7 +115,7 @@ fn sources_that_rules_with_a_share_set_are_own_addresses() {
     let set = |rules: Vec<Rule>| RuleSet::new(rules, Policy::default()).unwrap();
     let choices = PathChoices::default();
     let address: IpAddr = "192.0.2.9".parse().unwrap();
-    let own = |compiled: &Compiled| compiled.table.own_addresses.contains(&address);
+    let own = |compiled: &Compiled| compiled.table.own_addresses.betray(Ifindex(2), address);
     let steps = [
         (vec![shared("a", 1, None)], false),
         (vec![shared("a", 1, Some("x"))], true),
@@ -152,7 +152,7 @@ fn a_disabled_rule_comes_to_nothing() {
     assert_eq!(next_hop_queries([&rule]), BTreeSet::new());
     let rules = RuleSet::new(vec![rule], Policy::default()).unwrap();
     let compiled = compile(&rules, &usual(), &support(), &PathChoices::default());
-    assert_eq!(compiled.table, Table::default());
+    assert!(compiled.table.routes.is_empty());
     let view = first(&compiled);
     assert!(view.inputs[0].joins.is_empty() && view.troubles().is_empty());
     // And whatever cannot be: its interfaces are nobody's trouble.
@@ -200,6 +200,7 @@ fn compiles_a_multicast_output_with_all_it_needs() {
             fragment: false,
             framed: false,
             answers: false,
+            answers_by_socket: false,
         }
     );
     let view = first(&compiled);
@@ -614,8 +615,6 @@ fn delivers_what_is_for_this_host_to_its_sockets_by_the_userspace_path() {
         "{}",
         placement.reason
     );
-    // Another output makes no difference to the addresses that betray a loop.
-    assert_eq!(compiled.table.own_addresses, BTreeSet::new());
     let (reason, text) = down(&here(3, Some(own)));
     assert_eq!(reason, DownReason::NoRoute);
     assert!(text.contains("within eth1"), "{text}");
@@ -659,18 +658,29 @@ fn puts_no_header_on_devices_without_one() {
 }
 
 #[test]
-fn takes_the_addresses_of_egress_interfaces_for_its_own() {
-    let addresses = |output: &str| {
-        let own = one(INPUT, output, &usual()).table.own_addresses;
-        own.iter().map(ToString::to_string).collect::<Vec<_>>()
-    };
-    assert_eq!(
-        addresses(OUTPUT),
-        ["10.0.1.1", "10.0.1.2", "2001:db8::1", "fe80::1"]
+fn a_packet_from_an_address_of_this_host_went_in_a_loop_whatever_interface_has_it() {
+    let own = one(INPUT, OUTPUT, &usual()).table.own_addresses;
+    let betray = |ingress, address: &str| own.betray(Ifindex(ingress), address.parse().unwrap());
+    for address in [
+        "10.0.0.1",
+        "10.0.1.1",
+        "10.0.1.2",
+        "2001:db8::1",
+        "fe80::1",
+        "127.0.0.1",
+    ] {
+        assert!(betray(2, address), "{address}");
+        // What programs of this host send comes by it.
+        assert!(!betray(1, address), "{address} by lo");
+    }
+    assert!(!betray(2, "10.0.0.2"));
+    let none = compile(
+        &RuleSet::default(),
+        &usual(),
+        &support(),
+        &PathChoices::default(),
     );
-    assert_eq!(addresses("239.10.1.1%eth0:6001"), ["10.0.0.1"]);
-    assert_eq!(addresses("239.10.1.1%lo:6001"), [""; 0]);
-    assert_eq!(addresses("239.10.1.1%eth9:6001"), [""; 0]);
+    assert_eq!(none.table.own_addresses, OwnAddresses::default());
 }
 
 #[test]
@@ -804,7 +814,6 @@ proptest! {
             compiled = before.clone();
             compiled.apply(amended);
             prop_assert_eq!(&compiled.table, &whole.table);
-            prop_assert_eq!(&compiled.egress, &whole.egress);
         }
     }
 
@@ -932,14 +941,27 @@ fn with_vrfs() -> Host {
 
 #[test]
 fn an_address_of_another_vrf_betrays_no_loop() {
-    let there = one(INPUT, OUTPUT, &with_vrfs()).table;
-    assert_eq!(there.own_addresses, BTreeSet::new());
-    let back: &[&str] = &["239.2.2.2%eth0:6001"];
-    let both = rules(&[("a", &[INPUT], back)]);
-    let host = with_vrfs();
-    let both = compile(&both, &host, &support(), &PathChoices::default());
-    let own: BTreeSet<IpAddr> = ["10.0.0.1".parse().unwrap()].into();
-    assert_eq!(both.table.own_addresses, own);
+    let output: &[&str] = &["239.10.1.1%eth1:6001,source=192.0.2.9"];
+    let set = rules(&[("a", &[INPUT], output)]);
+    let mut rule = set.get("a").unwrap().clone();
+    rule.share = Some("x".to_owned());
+    let set = RuleSet::new(vec![rule], Policy::default()).unwrap();
+    let own = compile(&set, &with_vrfs(), &support(), &PathChoices::default())
+        .table
+        .own_addresses;
+    for (ingress, address, is_own) in [
+        (2, "10.0.0.1", true),
+        (2, "10.0.1.1", false),
+        (3, "10.0.1.1", true),
+        (3, "10.0.0.1", false),
+        // What a share sends from comes from this host or its like, wherever it is met.
+        (2, "192.0.2.9", true),
+        (3, "192.0.2.9", true),
+        (4, "192.0.2.9", true),
+    ] {
+        let betrays = own.betray(Ifindex(ingress), address.parse().unwrap());
+        assert_eq!(betrays, is_own, "{address} by {ingress}");
+    }
 }
 
 #[test]

@@ -1,17 +1,9 @@
-//! How often rules use an interface or set a source; this host's own addresses follow from that.
+//! How often rules with a share set a source; those count as this host's own addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use rules::net::Ifindex;
 use rules::rule::{Rule, SourceChoice};
-
-use super::RuleView;
-
-/// The interfaces that a rule's outputs use, up or down.
-pub(super) fn links_of(view: &RuleView) -> impl Iterator<Item = Ifindex> {
-    view.outputs.iter().filter_map(|output| output.link)
-}
 
 /// The sources that a rule's outputs set, if it has a share.
 pub(super) fn shared_sources(rule: &Rule) -> impl Iterator<Item = IpAddr> {

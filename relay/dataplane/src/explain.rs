@@ -1,6 +1,9 @@
 //! What a packet would meet if it came now: the reference over a snapshot of what packets decide by.
 //! Nothing is sent, counted or booked.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use compile::table::{
     Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit, Route,
     RouteKey, Table, Ttl,
@@ -54,7 +57,7 @@ impl Dataplane {
             routes: routes
                 .map(|(key, route)| self.as_it_stands(key, route))
                 .collect(),
-            own_addresses: table.own_addresses.clone(),
+            own_addresses: plain_own(table),
             ..plain::Reference::default()
         };
         let execute = |reference: &mut plain::Reference, now_ns| {
@@ -139,6 +142,18 @@ fn bucket(memory: &impl Memory, limiter: Limiter) -> Option<plain::Bucket> {
         bits: limit.bits != 0,
         due_ns: limit.due_ns,
     })
+}
+
+/// The addresses that betray a loop, for each interface that packets come by.
+#[must_use]
+pub fn plain_own(table: &Table) -> BTreeSet<(u32, IpAddr)> {
+    let mut own = BTreeSet::new();
+    for key in table.routes.keys() {
+        let addresses = table.own_addresses.addresses.iter().map(|(_, it)| *it);
+        let betray = addresses.filter(|it| table.own_addresses.betray(key.ingress, *it));
+        own.extend(betray.map(|address| (key.ingress.0, address)));
+    }
+    own
 }
 
 /// A route in the reference's words: nothing is booked, and of inputs that stand by the first is relayed.

@@ -25,7 +25,6 @@ pub(crate) mod shadow;
 mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bpf::layout::{self, Address, Settings};
@@ -37,7 +36,7 @@ use bpf::program::Program;
 use bpf::testrun::{Input, Outcome};
 use compile::diff::{BudgetChange, TableDiff};
 use compile::hook::Hooks;
-use compile::table::{Path, RateLimit, RouteKey, Table};
+use compile::table::{OwnAddresses, Path, RateLimit, RouteKey, Table};
 use rules::net::Ifindex;
 use sys::field;
 use sys::memory::Array;
@@ -70,7 +69,7 @@ pub(crate) struct Kernel {
     activity: Array<layout::Activity>,
     settings: Array<Settings>,
     own_sources: HashMap<Address, u32>,
-    own: HashSet<IpAddr>,
+    own: BTreeMap<Address, u32>,
     take_over: TakeOver,
     /// Counters found that no route counts in: of rules whose interface is away, or of a change
     /// that was cut short.
@@ -147,7 +146,7 @@ impl Kernel {
             activity: maps.activity.clone(),
             settings: maps.settings.clone(),
             own_sources: maps.own_sources.clone(),
-            own: HashSet::new(),
+            own: BTreeMap::new(),
             take_over,
             loose: 0,
             pins,
@@ -163,7 +162,7 @@ impl Kernel {
 
     /// Makes the maps hold exactly the routes of `table`; those of the userspace path as shadows.
     pub(crate) fn sync(&mut self, table: &Table) -> Result<(), Error> {
-        self.check_own_addresses(table.own_addresses.len())?;
+        let own = self.own_entries(&table.own_addresses)?;
         let mut wanted = TableDiff::default();
         let mut keys = HashSet::new();
         for (key, route) in &table.routes {
@@ -182,8 +181,7 @@ impl Kernel {
         let everywhere = self.routes.entries_on.keys().copied();
         self.links.attach(everywhere, &self.pins, &self.program)?;
         self.set_budget(table.budget);
-        let own = table.own_addresses.iter().copied().collect();
-        self.own_addresses(own)?;
+        self.set_own(own, &table.own_addresses)?;
         if self.take_over == TakeOver::OwnMaps {
             self.links.replace(&self.program)?;
             self.pins.remove_foreign_maps()?;
@@ -206,12 +204,14 @@ impl Kernel {
     pub(crate) fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
         let removed = diff.removed.iter().map(encode::route_key);
         let removed = removed.collect::<Result<Vec<_>, _>>()?;
-        let own = self.own_after(diff)?;
+        let own = diff.own.as_ref();
+        let own = own.map(|own| Ok::<_, Error>((self.own_entries(own)?, own)));
+        let own = own.transpose()?;
         self.change(&removed, &diff.set)?;
         if let Some(BudgetChange(budget)) = diff.budget {
             self.set_budget(budget);
         }
-        own.map_or(Ok(()), |own| self.own_addresses(own))
+        own.map_or(Ok(()), |(entries, own)| self.set_own(entries, own))
     }
 
     /// Says whether packets of a route end at the program.
@@ -312,43 +312,47 @@ impl Kernel {
         self.settings.store(0, field!(Settings, clock_ns), offset);
     }
 
-    /// The addresses of this host after `diff`, where it changes them.
-    fn own_after(&self, diff: &TableDiff) -> Result<Option<HashSet<IpAddr>>, Error> {
-        if diff.own_added.is_empty() && diff.own_removed.is_empty() {
-            return Ok(None);
-        }
-        let mut own = self.own.clone();
-        own.retain(|address| !diff.own_removed.contains(address));
-        own.extend(&diff.own_added);
-        self.check_own_addresses(own.len())?;
-        Ok(Some(own))
-    }
-
-    /// Refuses more addresses than there is room for, before anything is changed.
-    fn check_own_addresses(&self, wanted: usize) -> Result<(), Error> {
+    /// What the map of this host's addresses is to hold; more than there is room for is refused.
+    fn own_entries(&self, own: &OwnAddresses) -> Result<BTreeMap<Address, u32>, Error> {
+        let addresses = own.addresses.iter().map(|(vrf, address)| {
+            let vrf = vrf.map_or(0, |vrf| vrf.0);
+            (Address::within(vrf, *address), 1)
+        });
+        let vrfs = own.vrfs.iter();
+        let vrfs = vrfs.map(|(interface, vrf)| (Address::of_interface(interface.0), vrf.0));
+        let entries: BTreeMap<_, _> = addresses.chain(vrfs).collect();
         let limit = self.own_sources.capacity() as usize;
-        if wanted <= limit {
-            return Ok(());
+        if entries.len() <= limit {
+            return Ok(entries);
         }
         Err(Error::Capacity {
             what: "own addresses",
-            wanted,
+            wanted: entries.len(),
             limit,
         })
     }
 
-    fn own_addresses(&mut self, own: HashSet<IpAddr>) -> Result<(), Error> {
-        let added: Vec<Address> = own.difference(&self.own).map(|a| (*a).into()).collect();
-        let removed: Vec<Address> = self.own.difference(&own).map(|a| (*a).into()).collect();
+    fn set_own(
+        &mut self,
+        entries: BTreeMap<Address, u32>,
+        own: &OwnAddresses,
+    ) -> Result<(), Error> {
+        let removed = self.own.keys().filter(|key| !entries.contains_key(*key));
+        let removed: Vec<Address> = removed.copied().collect();
+        let set = entries
+            .iter()
+            .filter(|(key, value)| self.own.get(*key) != Some(value));
+        let (keys, values): (Vec<_>, Vec<_>) = set.map(|(key, value)| (*key, *value)).unzip();
         self.own_sources.remove(&removed)?;
-        self.own_sources.insert(&added, &vec![1; added.len()])?;
+        self.own_sources.insert(&keys, &values)?;
         let mut settings = Settings::default();
-        own.iter().for_each(|address| settings.insert_own(*address));
+        let addresses = own.addresses.iter();
+        addresses.for_each(|(_, address)| settings.insert_own(*address));
         for (i, word) in settings.own_bloom.iter().enumerate() {
             let at = field!(Settings, own_bloom).skip(i);
             self.settings.store(0, at, *word);
         }
-        self.own = own;
+        self.own = entries;
         Ok(())
     }
 }

@@ -493,8 +493,7 @@ fn share(diff: &TableDiff, path: Path, userspace: &BTreeSet<RouteKey>) -> TableD
             .filter(|(_, route)| route.path == path)
             .cloned()
             .collect(),
-        own_removed: diff.own_removed.clone(),
-        own_added: diff.own_added.clone(),
+        own: diff.own.clone(),
         budget: diff.budget,
     }
 }

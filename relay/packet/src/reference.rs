@@ -21,8 +21,8 @@ use range::{carry, is_one, network, nth, number};
 pub struct Reference {
     /// Routes in any order; the most specific match wins.
     pub routes: Vec<Route>,
-    /// Addresses that betray a loop.
-    pub own_addresses: BTreeSet<IpAddr>,
+    /// Addresses that betray a loop, each by the interface where it does.
+    pub own_addresses: BTreeSet<(u32, IpAddr)>,
     /// What first fragments said.
     pub fragments: FragmentCache,
     /// Cap on what all unicast outputs send together.
@@ -193,7 +193,7 @@ impl Reference {
         let Some((datagram, index, whose)) = found else {
             return Outcome::passed();
         };
-        let own_source = self.own_addresses.contains(&datagram.source);
+        let own_source = self.own_addresses.contains(&(ingress, datagram.source));
         let route = &mut self.routes[index];
         let mut outcome = Outcome {
             verdict: Verdict::Forwarded,

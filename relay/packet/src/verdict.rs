@@ -23,7 +23,8 @@ pub enum Verdict {
 pub enum DropReason {
     /// Rule: lengths that contradict each other, or a wrong IPv4 header checksum.
     Malformed = 0,
-    /// Rule: the source is one of this host's own egress addresses, so the packet went in a loop.
+    /// Rule: the source is an address that this host has in the input's VRF, and the packet came by another
+    /// interface than `lo`, so it went in a loop.
     OwnSource = 1,
     /// Rule or output: above the configured packet or bit rate.
     RateLimited = 2,

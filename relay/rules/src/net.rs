@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The loopback interface: never meant by a wildcard, its addresses betray no loop.
 pub const LOOPBACK: &str = "lo";
 
+/// Its index, in each network namespace.
+pub const LOOPBACK_INDEX: Ifindex = Ifindex(1);
+
 /// Kernel index of a network interface, unique within its network namespace, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ifindex(pub u32);
@@ -218,6 +221,12 @@ pub struct Ports {
 }
 
 impl Ports {
+    /// All ports that packets are sent from and to.
+    pub const ALL: Self = Self {
+        first: 0,
+        last: u16::MAX,
+    };
+
     /// Makes the range that holds exactly one port.
     #[must_use]
     pub const fn single(port: u16) -> Self {

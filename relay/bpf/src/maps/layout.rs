@@ -6,7 +6,7 @@
 mod counts;
 mod streams;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 pub use counts::*;
 pub use streams::*;
@@ -327,7 +327,7 @@ impl Settings {
 /// Entries of `askers`: questions that are remembered.
 pub const ASKERS: u32 = 4096;
 
-/// Key of `own_sources`; IPv4 as `::ffff:a.b.c.d`.
+/// Key of `own_sources`; IPv4 as `::ffff:a.b.c.d`. The value of an interface is the VRF that it is in.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes,
@@ -337,23 +337,25 @@ pub struct Address {
     pub words: [[u8; 4]; 4],
 }
 
-impl From<IpAddr> for Address {
-    fn from(address: IpAddr) -> Self {
+impl Address {
+    /// The key of an interface that is in a VRF, `OWN_INTERFACES` in `lookup.h`.
+    #[must_use]
+    pub fn of_interface(index: u32) -> Self {
+        let mut words = [[0; 4]; 4];
+        (words[0], words[3]) = ([1, 0, 0, 0], index.to_ne_bytes());
+        Self { words }
+    }
+
+    /// The key of an address within a VRF; 0: outside of any.
+    #[must_use]
+    pub fn within(vrf: u32, address: IpAddr) -> Self {
         let octets = match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         };
         let mut words = [[0; 4]; 4];
         words.as_flattened_mut().copy_from_slice(&octets);
+        words[0] = (u32::from_ne_bytes(words[0]) ^ vrf).to_ne_bytes();
         Self { words }
-    }
-}
-
-impl From<Address> for IpAddr {
-    fn from(address: Address) -> Self {
-        let mut octets = [0; 16];
-        octets.copy_from_slice(address.words.as_flattened());
-        let address = Ipv6Addr::from(octets);
-        address.to_ipv4_mapped().map_or(Self::V6(address), Self::V4)
     }
 }

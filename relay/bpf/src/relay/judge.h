@@ -54,7 +54,7 @@ static __always_inline enum verdict judge(struct fanout *f, struct tally *counte
 		return DROPPED;
 	if (unlikely(!sound))
 		reason = DROP_MALFORMED;
-	else if (unlikely(own_source(&f->p)))
+	else if (unlikely(own_source(f->skb, &f->p)))
 		reason = DROP_OWN_SOURCE;
 	else if (unlikely(f->m.flags & MATCH_AMBIGUOUS))
 		reason = DROP_FRAGMENT_UNKNOWN;

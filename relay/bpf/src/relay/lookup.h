@@ -141,22 +141,43 @@ static __always_inline __u32 digest(const struct packet *p, const __be32 *addres
 	return sum;
 }
 
-/* Says whether the packet comes from this host itself, that is, went in a loop. */
-static __always_inline bool own_source(const struct packet *p)
-{
-	__u32 zero = 0, bit = (digest(p, p->source) * 0x9e3779b1u) >> 20;
-	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
-	struct address key = {};
+#define LOOPBACK 1		/* index of `lo`, by which this host's own packets come rightly */
+#define OWN_INTERFACES 0x01000000	/* 100:: in `own_sources`, which nobody sends from (RFC 6666) */
 
-	if (likely(!s || !(s->own_bloom[bit >> 6] & 1ull << (bit & 63))))
+/* Says whether the VRF that the packet comes within has its source. In `own_sources` the VRF of an interface
+ * stands under 100:: and its index, and an address with its VRF in the first word.
+ */
+VERIFIED_ONCE int is_own(struct ctx_buff *skb, const struct packet *p)
+{
+	struct address key = {};
+	__u32 *vrf;
+
+	if (!p || ingress_of(skb) == LOOPBACK)
 		return false;
+	key.words[0] = be32(OWN_INTERFACES);
+	key.words[3] = ingress_of(skb);
+	vrf = bpf_map_lookup_elem(&own_sources, &key);
 	if (p->ipv6) {
 		__builtin_memcpy(key.words, p->source, 16);
 	} else {
+		key.words[0] = 0;
 		key.words[2] = be32(0xffff);
 		key.words[3] = p->source[0];
 	}
+	if (vrf)
+		key.words[0] ^= *vrf;
 	return bpf_map_lookup_elem(&own_sources, &key) != 0;
+}
+
+/* Says whether the packet comes from this host itself, that is, went in a loop. */
+static __always_inline bool own_source(struct ctx_buff *skb, const struct packet *p)
+{
+	__u32 zero = 0, bit = (digest(p, p->source) * 0x9e3779b1u) >> 20;
+	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
+
+	if (likely(!s || !(s->own_bloom[bit >> 6] & 1ull << (bit & 63))))
+		return false;
+	return is_own(skb, p);
 }
 
 /* Asks the host's socket table whether a UDP socket would take the packet. */

@@ -47,8 +47,7 @@ impl Kernel {
         let keys: Vec<Key> = self.routes.entries.keys().copied().collect();
         self.routes.groups.adopt()?;
         self.routes.publish_groups(keys, &self.control.memory)?;
-        let own = self.own_sources.entries()?;
-        self.own = own.into_iter().map(|(key, _)| key.into()).collect();
+        self.own = self.own_sources.entries()?.into_iter().collect();
         Ok(())
     }
 

@@ -417,10 +417,9 @@ impl Userspace {
         for route in &replaced {
             self.pool.control.release_route(route);
         }
-        for address in &diff.own_removed {
-            self.common.own_addresses.remove(address);
+        if let Some(own) = &diff.own {
+            self.common.own_addresses = own.clone();
         }
-        self.common.own_addresses.extend(&diff.own_added);
         if let Some(change) = diff.budget {
             let limit = change.0.map(limits::new).unwrap_or_default();
             self.pool.control.set_limit(Limiter::Budget, limit);
@@ -429,8 +428,7 @@ impl Userspace {
         Ok(TableChange {
             removed: diff.removed.clone(),
             set,
-            own_removed: diff.own_removed.clone(),
-            own_added: diff.own_added.clone(),
+            own: diff.own.clone(),
             budget: diff.budget,
             ..TableChange::default()
         })

@@ -157,7 +157,7 @@ fn more_own_addresses_than_fit_leave_nothing_behind() {
         let rules = dataplane.counters().unwrap().rules;
         assert!(rules.is_empty(), "nothing of it is there: {rules:?}");
     }
-    wanted.own_addresses.pop_last();
+    wanted.own_addresses.addresses.pop_last();
     bed.sync(&mut dataplane, &wanted);
     bed.sync(&mut dataplane, &Table::default());
 }

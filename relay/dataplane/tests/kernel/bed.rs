@@ -120,6 +120,7 @@ impl Bed {
             fragment: false,
             framed: false,
             answers: false,
+            answers_by_socket: false,
         };
         Output {
             index,
@@ -150,7 +151,7 @@ pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
 pub(crate) fn table(routes: impl IntoIterator<Item = (RouteKey, Route)>) -> Table {
     Table {
         routes: routes.into_iter().collect(),
-        own_addresses: [IpAddr::from([10, 0, 1, 1])].into(),
+        own_addresses: [IpAddr::from([10, 0, 1, 1])].into_iter().collect(),
         budget: None,
     }
 }

@@ -101,11 +101,14 @@ impl Bed {
         let (key, sentinel) = sentinel_route();
         table.routes.insert(key, sentinel);
         let routes = table.routes.into_iter();
+        let mut own = table.own_addresses;
+        let vrfs = own.vrfs.into_iter();
+        own.vrfs = vrfs.map(|(at, vrf)| (self.index(at), vrf)).collect();
         Table {
             routes: routes
                 .map(|(key, route)| self.place(key, route, path))
                 .collect(),
-            own_addresses: table.own_addresses,
+            own_addresses: own,
             budget: table.budget,
         }
     }

@@ -3,13 +3,13 @@
 //! Cases name interfaces by symbol ([`INGRESS`], [`A`], [`B`], [`C`]); a lab bed puts its own
 //! indexes in their place. Addresses and MACs are the same everywhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use compile::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, Route,
-    RouteKey, Table, Ttl,
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, OwnAddresses, Path,
+    RateLimit, Route, RouteKey, Table, Ttl,
 };
 use packet::craft::{Craft, CraftChecksum, group_mac};
 use packet::parse::{ChecksumState, Gso, Link, Meta};
@@ -17,7 +17,7 @@ use packet::verdict::{DropReason, Verdict};
 use rules::net::{Ifindex, Mac, Ports, Prefix};
 
 /// The interface packets come in by.
-pub(crate) const INGRESS: Ifindex = Ifindex(1);
+pub(crate) const INGRESS: Ifindex = Ifindex(5);
 /// The first egress.
 pub(crate) const A: Ifindex = Ifindex(2);
 /// The second egress.
@@ -44,7 +44,7 @@ pub(crate) const PAST: &str = "past";
 pub(crate) struct Case {
     pub name: &'static str,
     pub routes: Vec<(RouteKey, Route)>,
-    pub own_addresses: Vec<IpAddr>,
+    pub own_addresses: OwnAddresses,
     /// Cap on what all unicast outputs send together.
     pub budget: Option<RateLimit>,
     /// A UDP socket on the host is bound to the packet's port.
@@ -119,7 +119,7 @@ impl Case {
         Self {
             name,
             routes: vec![(key(), route(RULE, outputs))],
-            own_addresses: vec![],
+            own_addresses: OwnAddresses::default(),
             budget: None,
             socket_bound: false,
             packet,
@@ -174,7 +174,7 @@ impl Case {
         };
         let malformed = Self::dropped(malformed, frame, DropReason::Malformed, bytes);
         let mut own = Self::dropped(own, looped, DropReason::OwnSource, bytes);
-        own.own_addresses = vec![address("10.0.2.1")];
+        own.own_addresses = [address("10.0.2.1")].into_iter().collect();
         [malformed, own]
     }
 
@@ -182,7 +182,7 @@ impl Case {
     pub(crate) fn table(&self) -> Table {
         Table {
             routes: self.routes.iter().cloned().collect(),
-            own_addresses: self.own_addresses.iter().copied().collect(),
+            own_addresses: self.own_addresses.clone(),
             budget: self.budget,
         }
     }
@@ -337,6 +337,14 @@ pub(crate) fn sent(interface: Ifindex, copy: Craft) -> Outlet {
     }
 }
 
+/// Addresses of this host, each in a VRF or none, of which the ingress may be in one.
+pub(crate) fn own_addresses(
+    (addresses, ingress): (BTreeSet<(Option<Ifindex>, IpAddr)>, Option<Ifindex>),
+) -> OwnAddresses {
+    let vrfs = ingress.into_iter().map(|vrf| (INGRESS, vrf)).collect();
+    OwnAddresses { vrfs, addresses }
+}
+
 /// The key of the plain route: any source.
 pub(crate) fn key() -> RouteKey {
     RouteKey {
@@ -387,6 +395,7 @@ pub(crate) fn output(interface: Ifindex) -> Output {
             fragment: false,
             framed: false,
             answers: false,
+            answers_by_socket: false,
         }),
         limit: None,
     }

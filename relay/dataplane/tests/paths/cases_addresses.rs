@@ -115,7 +115,7 @@ fn whose() -> Vec<Case> {
         bytes,
     );
     let mut looped = under(looped, at(OWN));
-    looped.own_addresses = vec![address("10.0.2.1")];
+    looped.own_addresses = [address("10.0.2.1")].into_iter().collect();
     vec![
         relayed("unicast to this host", &packet),
         under(

@@ -6,7 +6,8 @@ use packet::verdict::DropReason;
 use rules::net::{Ifindex, Ports, Prefix};
 
 use crate::case::{
-    A, B, C, Case, PORT, address, copy_of, down, input, key, output, plain, route, sent, socket,
+    A, B, C, Case, PORT, address, copy_of, down, input, key, output, own_addresses, plain, route,
+    sent, socket,
 };
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -182,14 +183,53 @@ fn loops() -> Vec<Case> {
     };
     let bytes = looped.payload.len() as u64;
     let mut own = Case::dropped("own source", looped, DropReason::OwnSource, bytes);
-    own.own_addresses = vec![address("10.0.2.1"), address("10.0.3.1")];
+    let addresses = ["10.0.2.1", "10.0.3.1"].map(address);
+    own.own_addresses = addresses.into_iter().collect();
     let mut other = Case::relayed(
         "a source that is not our own",
         input(),
         [plain(&input(), A)],
     );
     other.own_addresses = own.own_addresses.clone();
-    vec![own, other]
+    let mut cases = vec![own, other];
+    cases.extend(vrfs());
+    cases
+}
+
+/// An address is this host's own within its VRF, and another host's in any other.
+fn vrfs() -> impl Iterator<Item = Case> {
+    let (red, blue) = (Some(Ifindex(77)), Some(Ifindex(78)));
+    let cases = [
+        ("an address of another VRF", red, blue, false),
+        (
+            "an address of a VRF, by an interface in none",
+            None,
+            blue,
+            false,
+        ),
+        (
+            "an address in no VRF, by an interface in one",
+            red,
+            None,
+            false,
+        ),
+        ("an own address within its VRF", red, red, true),
+    ];
+    cases.into_iter().map(|(name, ingress, vrf, is_own)| {
+        let packet = Craft {
+            source: socket("10.0.2.1", 4000),
+            ..input()
+        };
+        let mut case = if is_own {
+            let bytes = packet.payload.len() as u64;
+            Case::dropped(name, packet, DropReason::OwnSource, bytes)
+        } else {
+            let copy = plain(&packet, A);
+            Case::relayed(name, packet, [copy])
+        };
+        case.own_addresses = own_addresses(([(vrf, address("10.0.2.1"))].into(), ingress));
+        case
+    })
 }
 
 /// Ranges of groups and ports.

@@ -17,7 +17,8 @@ use proptest::sample::{Index, select};
 use rules::net::{Ifindex, Mac, Ports, Prefix};
 
 use crate::case::{
-    A, B, C, INGRESS, OPEN, PAST, Packet, SHUT, address, egress_mac, output, route, socket, with,
+    A, B, C, INGRESS, OPEN, PAST, Packet, SHUT, address, egress_mac, output, own_addresses, route,
+    socket, with,
 };
 use crate::fragments::{cut_ipv4, cut_ipv6};
 
@@ -97,7 +98,9 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
         },
     );
     let budget = option::weighted(0.2, flat_limits());
-    let own = btree_set(select(vec![IPV4.sources[2], IPV6.sources[2]]), 0..=2);
+    let vrf = || option::of(select(vec![Ifindex(77), Ifindex(78)]));
+    let address = select(vec![IPV4.sources[2], IPV6.sources[2]]).prop_map(address);
+    let own = (btree_set((vrf(), address), 0..=3), vrf()).prop_map(own_addresses);
     (vec(rule, 1..=RULES), own, budget).prop_map(|(rules, own, budget)| {
         let mut routes = BTreeMap::new();
         for (number, (keys, (local, limit, apart, share), outputs)) in rules.into_iter().enumerate()
@@ -115,7 +118,7 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
         }
         Table {
             routes,
-            own_addresses: own.into_iter().map(address).collect(),
+            own_addresses: own,
             budget,
         }
     })

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use compile::table::{Route, Table};
-use dataplane::explain::{plain_limit, plain_route};
+use dataplane::explain::{plain_limit, plain_own, plain_route};
 use packet::fragment_cache::FragmentCache;
 use packet::parse::Link;
 use packet::reference as plain;
@@ -57,7 +57,7 @@ impl Reference {
                     .clone()
                     .map(|(key, route)| plain_route(key, route, is_shut(route)))
                     .collect(),
-                own_addresses: table.own_addresses.clone(),
+                own_addresses: plain_own(table),
                 fragments: memory,
                 budget: table.budget.map(plain_limit),
                 whole_for_host: false,

@@ -151,6 +151,7 @@ impl Bed {
                 fragment: false,
                 framed: false,
                 answers: false,
+                answers_by_socket: false,
             }),
             limit: None,
         }

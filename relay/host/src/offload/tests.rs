@@ -27,6 +27,7 @@ fn route(path: Path, egress: Ifindex) -> Route {
         fragment: false,
         framed: false,
         answers: false,
+        answers_by_socket: false,
     };
     Route {
         rule: "a".into(),

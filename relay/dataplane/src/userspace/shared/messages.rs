@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 
 use bpf::layout::Failover;
 use compile::diff::BudgetChange;
-use compile::table::{Egress, LinkHeader, Route, RouteKey};
+use compile::table::{Egress, LinkHeader, OwnAddresses, Route, RouteKey};
 use rules::health::Inspect;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -132,10 +132,8 @@ pub(crate) struct TableChange {
     pub removed: Vec<RouteKey>,
     /// Routes to put in or to replace.
     pub set: Vec<(RouteKey, CountedRoute)>,
-    /// Own addresses no longer there.
-    pub own_removed: Vec<IpAddr>,
-    /// Own addresses that came.
-    pub own_added: Vec<IpAddr>,
+    /// This host's addresses, if they are others.
+    pub own: Option<OwnAddresses>,
     /// Keys of the kernel path that take packets of the worker's groups no more.
     pub elsewhere_removed: Vec<RouteKey>,
     /// Those that do from now on.

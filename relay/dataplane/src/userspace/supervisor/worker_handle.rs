@@ -91,7 +91,7 @@ impl WorkerHandle {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {
                 set: counted.iter().map(|(k, v)| (*k, v.clone())).collect(),
-                own_added: common.own_addresses.iter().copied().collect(),
+                own: Some(common.own_addresses.clone()),
                 elsewhere_added: common.elsewhere.clone(),
                 budget: Some(BudgetChange(common.budget)),
                 ..TableChange::default()

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::task::Waker;
 
-use compile::table::{Egress, OutputState, RateLimit, RouteKey};
+use compile::table::{Egress, OutputState, OwnAddresses, RateLimit, RouteKey};
 use rules::net::{Ports, Prefix};
 use sys::user::User;
 
@@ -30,7 +30,7 @@ pub struct Options {
 /// What all routes have in common.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
-    pub own_addresses: BTreeSet<IpAddr>,
+    pub own_addresses: OwnAddresses,
     pub budget: Option<RateLimit>,
     /// Keys of the kernel path that take packets of the workers' groups too.
     pub elsewhere: Vec<RouteKey>,
@@ -72,16 +72,15 @@ impl Interfaces {
 
     /// Listens to what may be an answer to an output's copies: to any port, for they go to the askers'.
     fn take_answers(&mut self, egress: &Egress) {
-        const ANY: Ports = Ports {
-            first: 0,
-            last: u16::MAX,
-        };
         let (true, Some(own)) = (egress.answers, egress.source) else {
             return;
         };
+        if egress.answers_by_socket {
+            self.egress.insert(Way::Routed);
+        }
         let at = (egress.interface.0, Prefix::host(own));
         self.ingress.entry(at.0).or_default().insert(at.1);
-        self.ports.entry(at).or_default().insert(ANY);
+        self.ports.entry(at).or_default().insert(Ports::ALL);
     }
 
     /// What is listened to on an interface.

@@ -9,6 +9,7 @@ use packet::fragment::{Attribution, Fragment, FragmentKey};
 use packet::fragment_cache::FragmentCache;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
+use rules::net::Ifindex;
 use sys::packet_socket::VnetHeader;
 
 use super::Shared;
@@ -137,7 +138,7 @@ impl ActiveTable {
         }
         let verdict = if datagram.defect(bytes).is_some() {
             Verdict::Dropped(DropReason::Malformed)
-        } else if self.own.contains(&datagram.source) {
+        } else if self.own.betray(Ifindex(tap.interface), datagram.source) {
             Verdict::Dropped(DropReason::OwnSource)
         } else if read.is_unknown {
             Verdict::Dropped(DropReason::FragmentUnknown)

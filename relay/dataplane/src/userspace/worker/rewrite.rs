@@ -105,6 +105,8 @@ pub(super) struct Sending {
     pub(super) unicast: bool,
     /// Whether answers to the copies go back to whoever sent the packets.
     answers: bool,
+    /// Whether answers to who asked there are sent by a socket.
+    answers_by_socket: bool,
     /// The next hop of [`Way::Framed`], where it is not a group's address.
     neighbour: Option<Mac>,
     /// Interface that [`Way::Routed`] has to lead through; 0: any.
@@ -180,6 +182,7 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
             fragment: egress.fragment,
             unicast: is_unicast(output),
             answers: egress.answers,
+            answers_by_socket: egress.answers_by_socket,
             neighbour: match egress.link {
                 LinkHeader::Neighbour { destination, .. } => Some(destination),
                 _ => None,
@@ -258,6 +261,10 @@ impl Sending {
             *destination = asker.mac;
         }
         answer.neighbour = Some(Mac(asker.mac));
+        if self.answers_by_socket {
+            (answer.way, answer.by) = (Way::Routed, asker.interface);
+            answer.change.link = LinkChange::None;
+        }
         Some(answer)
     }
 

@@ -173,7 +173,7 @@ impl Sender {
     ) -> io::Result<()> {
         self.runs.seal();
         if self.routed.is_used() {
-            self.open_routed(context);
+            self.open_routed(answer, context);
         }
         let mut outgoing = Outgoing {
             batch: self.uring.batch(),
@@ -216,10 +216,11 @@ impl Sender {
 
     /// Opens the sockets that copies of the staged packets are sent by.
     #[cold]
-    fn open_routed(&mut self, context: Context<'_>) {
+    fn open_routed(&mut self, answer: Option<&CompiledOutput>, context: Context<'_>) {
         let wanted = self.runs.iter().flat_map(|run| {
             let route = route(context.routes, run.route);
             let outputs = route.map_or(&[][..], |route| &*route.outputs);
+            let outputs = answer.map_or(outputs, std::slice::from_ref);
             outputs.iter().filter_map(|output| match &output.action {
                 Action::Send(sending) => sending.routed(&run.head.datagram),
                 Action::Drop(_) => None,

@@ -1,10 +1,9 @@
 //! The table as a worker executes it, and how it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use compile::diff::BudgetChange;
-use compile::table::RouteKey;
+use compile::table::{OwnAddresses, RouteKey};
 
 use super::health::Watches;
 use super::lookup::{Lookup, RouteIndex};
@@ -27,7 +26,7 @@ pub(super) struct ActiveTable {
     pub(super) groups: Lookup,
     /// Keys of the kernel path that take packets of these groups too.
     elsewhere: BTreeSet<RouteKey>,
-    pub(super) own: Vec<IpAddr>,
+    pub(super) own: OwnAddresses,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<bpf::layout::Limit>,
     /// Packets that wait together may leave as one.
@@ -62,9 +61,9 @@ impl ActiveTable {
         self.answered = { self.routes.iter().flatten() }.any(|route| route.answered);
         let left = self.routes.iter().flatten();
         watches.end_others(left.filter_map(|route| route.subject));
-        self.own
-            .retain(|address| !change.own_removed.contains(address));
-        self.own.extend(change.own_added);
+        if let Some(own) = change.own {
+            self.own = own;
+        }
         let keys = self.indices.iter().map(|(key, index)| (*index, key));
         self.lookup = Lookup::build(keys.clone());
         for key in &change.elsewhere_removed {
