@@ -89,7 +89,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Starts the daemon again after [`Daemon::kill`] or [`Daemon::stop`], as the same instance.
+    /// Starts the daemon again after `kill` or `stop`, as the same instance.
     ///
     /// # Errors
     /// When it ends or does not answer in time; the message has its log.
