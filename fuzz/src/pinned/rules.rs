@@ -187,7 +187,7 @@ fn output(index: u32, group: &str) -> Output {
         "fd00:1::1"
     };
     Output {
-        index,
+        index: index.into(),
         to: format!("{group}%lo:6001"),
         state: OutputState::Up(Egress {
             interface: INTERFACE,

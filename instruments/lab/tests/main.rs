@@ -32,6 +32,7 @@ mod log;
 mod loops;
 mod merge;
 mod merging;
+mod names;
 mod operation;
 mod own_sockets;
 mod privileges;

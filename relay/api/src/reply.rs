@@ -34,7 +34,7 @@ pub use fleet::{
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use history::{History, RuleHistory, Steps};
 pub use residence::{ResidenceBucket, ResidenceStats};
-pub use rule::{Condition, InputStats, OutputStats, RuleStats, State};
+pub use rule::{AddressStats, Condition, InputStats, OutputStats, RuleStats, State};
 pub use selection::{Part, RulePart, Selection};
 pub use tunnel::TunnelStatus;
 
@@ -265,7 +265,7 @@ pub struct Event {
     /// `rule_removed`, `settings_changed`, `output_up`, `output_degraded`, `output_down`,
     /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `line_down`, `line_up`,
     /// `line_degraded`, `lines_differ`, `skew_exceeds_window`, `stream_restarted`, `input_switched`, `joined`,
-    /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`,
+    /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`, `name_truncated`, `address_came`, `address_gone`,
     /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`, `backlog_raised`, `backlog_short`,
     /// `next_hop_changed`, `reloaded`, `reload_failed`, `change_confirmed`,
     /// `change_undone`, `not_saved`, `saved`, `api_up`, `api_degraded`, `api_refused`, `expires_soon`.

@@ -1,9 +1,11 @@
 //! How each output of a rule leaves this host, or why it cannot.
 
+mod copies;
+
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use rules::net::{Mac, Ports, Prefix};
+use rules::net::{Ifindex, Mac, Ports, Prefix};
 use rules::rule::{OutputSpec, Rule, SourceChoice};
 use rules::ruleset::listed;
 
@@ -19,29 +21,97 @@ pub(super) fn outputs(
     links: &Links<'_>,
     sockets_barred: Option<&str>,
 ) -> (Vec<Output>, Vec<OutputView>) {
-    let outputs = rule.outputs.iter().zip(0..);
-    let outputs = outputs.map(|(spec, index)| {
-        let (mut leaves_by, mut routed, mut via) = (None, None, None);
-        let named = spec.name.as_ref().and_then(|name| host.names.get(name));
+    let way = Way {
+        reflects: rule.reflect.is_some(),
+        host,
+        links,
+        sockets_barred,
+    };
+    // Room for as many as there are: an empty list would grow to four at once.
+    let count = rule.outputs.len();
+    let (mut all, mut views) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for (spec, index) in rule.outputs.iter().zip(0..) {
+        views.push(match spec.all {
+            None => way.single(spec, index, &mut all),
+            Some(_) => way.each(spec, index, &mut all),
+        });
+    }
+    (all, views)
+}
+
+/// What the outputs of a rule are judged by.
+struct Way<'a> {
+    reflects: bool,
+    host: &'a Host,
+    links: &'a Links<'a>,
+    sockets_barred: Option<&'a str>,
+}
+
+/// How an output stands.
+struct Standing {
+    egress: Result<Egress, Down>,
+    link: Option<Ifindex>,
+    via: Option<IpAddr>,
+    routed: Option<String>,
+}
+
+impl Way<'_> {
+    /// An output to what it names, or to the address that its name stands for.
+    fn single(&self, spec: &OutputSpec, index: u64, all: &mut Vec<Output>) -> OutputView {
+        let named = { spec.name.as_ref() }.and_then(|name| self.host.names.get(name));
         let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
-        let ready = resolved(spec, named, address).and_then(|spec| {
-            let (link, receiver, source) = next_hop(&spec, host, links)?;
-            leaves_by = Some(link.index);
-            via = match &receiver {
+        let stands = match resolved(spec, named, address) {
+            Ok(spec) => self.standing(&spec),
+            Err(down) => Standing {
+                egress: Err(down),
+                link: None,
+                via: None,
+                routed: None,
+            },
+        };
+        let to = spec.target();
+        let (state, leaving, down) = state(stands.egress, stands.via);
+        all.push(Output {
+            index,
+            to: to.clone(),
+            state,
+            limit: spec.limit,
+        });
+        OutputView {
+            to,
+            address,
+            name_error: named.and_then(|named| named.problem.clone()),
+            link: stands.link,
+            leaving,
+            down,
+            routed: stands.routed,
+            wanted: spec.demand.map(|_| 0),
+            copies: None,
+        }
+    }
+
+    /// How an output leaves that has an address.
+    fn standing(&self, spec: &OutputSpec) -> Standing {
+        let (mut by, mut to, mut routed) = (None, None, None);
+        let egress = next_hop(spec, self.host, self.links).and_then(|(link, receiver, source)| {
+            by = Some(link.index);
+            to = match &receiver {
                 Receiver::At(_, via) => *via,
                 _ => None,
             };
-            let egress = egress(&spec, link, (receiver, source), (host, links), &mut routed)?;
-            if let (Some((reason, why)), Some(bar)) =
-                (routed.take_if(|_| sockets_barred.is_some()), sockets_barred)
-            {
+            let place = (self.host, self.links);
+            let egress = egress(spec, link, (receiver, source), place, &mut routed)?;
+            if let (Some((reason, why)), Some(bar)) = (
+                routed.take_if(|_| self.sockets_barred.is_some()),
+                self.sockets_barred,
+            ) {
                 let text = format!("{why}, so only a socket may send its copies, but {bar}");
                 return Err(down(reason, text));
             }
-            let answers = rule.reflect.is_some() && egress.source.is_some() && routed.is_none();
-            if let Some(why) = judged_answers(link, &spec, host).filter(|_| answers) {
+            let answers = self.reflects && egress.source.is_some() && routed.is_none();
+            if let Some(why) = judged_answers(link, spec, self.host).filter(|_| answers) {
                 // Where no socket may send them, none are taken.
-                let answers = sockets_barred.is_none();
+                let answers = self.sockets_barred.is_none();
                 routed = answers.then_some((DownReason::IpsecPolicy, why));
                 return Ok(Egress {
                     answers,
@@ -51,40 +121,27 @@ pub(super) fn outputs(
             }
             Ok(Egress { answers, ..egress })
         });
-        let (state, leaving, down) = match ready {
-            Ok(egress) => {
-                let leaving = Box::new(Leaving::of(&egress, via));
-                (OutputState::Up(egress), Some(leaving), None)
-            }
-            Err(down) => (OutputState::Down(down.reason), None, Some(down)),
-        };
-        let to = spec.target();
-        let view = OutputView {
-            to: to.clone(),
-            address,
-            name_error: named.and_then(|named| named.problem.clone()),
-            link: leaves_by,
-            leaving,
-            down,
+        Standing {
+            egress,
+            link: by,
+            via: to,
             routed: routed.map(|(_, why)| why),
-            wanted: spec.demand.map(|_| 0),
-        };
-        let output = Output {
-            index,
-            to,
-            state,
-            limit: spec.limit,
-        };
-        (output, view)
-    });
-    // Room for as many as there are: an empty list would grow to four at once.
-    let count = rule.outputs.len();
-    let (mut all, mut views) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    for (output, view) in outputs {
-        all.push(output);
-        views.push(view);
+        }
     }
-    (all, views)
+}
+
+/// What is executed, and what is said of it.
+fn state(
+    egress: Result<Egress, Down>,
+    via: Option<IpAddr>,
+) -> (OutputState, Option<Box<Leaving>>, Option<Down>) {
+    match egress {
+        Ok(egress) => {
+            let leaving = Box::new(Leaving::of(&egress, via));
+            (OutputState::Up(egress), Some(leaving), None)
+        }
+        Err(down) => (OutputState::Down(down.reason), None, Some(down)),
+    }
 }
 
 /// The first output that this host's own stack delivers.

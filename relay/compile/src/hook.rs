@@ -85,6 +85,9 @@ pub(crate) fn only_at_tc(rule: &Rule) -> Option<Cow<'static, str>> {
     if rule.local == LocalDelivery::Yes {
         return Some("local=yes: this host gets the packets too".into());
     }
+    if rule.has_all() {
+        return Some("it has an output with all, and XDP sends one copy".into());
+    }
     match rule.outputs.len() {
         1 => None,
         0 => Some("it has no outputs".into()),

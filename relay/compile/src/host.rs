@@ -26,6 +26,8 @@ pub struct Host {
     /// What the names stand for that outputs give in place of addresses; one that is not here has not been
     /// looked up yet.
     pub names: BTreeMap<HostName, Named>,
+    /// All that names stand for, of those that outputs ask it of.
+    pub all: BTreeMap<Destination, Addresses>,
     /// The kernel's multicast routing.
     pub multicast_routing: MulticastRouting,
     /// Interfaces that the settings make tunnels of, by name.
@@ -63,6 +65,7 @@ impl Host {
         match destination {
             Destination::Address(address) => Some(*address),
             Destination::Name { name, ipv4 } => self.names.get(name)?.address(*ipv4),
+            Destination::All { .. } => None,
         }
     }
 
@@ -194,6 +197,18 @@ pub struct NextHopQuery {
     pub packet: PacketQuery,
 }
 
+impl NextHopQuery {
+    /// The same for each of the addresses that its name stands for.
+    pub fn each(&self, places: &[(IpAddr, Option<u16>)]) -> impl Iterator<Item = Self> {
+        places.iter().map(|(address, port)| {
+            let mut query = self.clone();
+            query.destination = Destination::Address(*address);
+            query.packet.ports = port.map(Ports::single).or(query.packet.ports);
+            query
+        })
+    }
+}
+
 /// What packets show beside their destination, as far as it is known before they come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketQuery {
@@ -237,6 +252,17 @@ pub struct Named {
     /// IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
     /// Why the last question had no answer.
+    pub problem: Option<String>,
+}
+
+/// All that a name stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// The addresses in use, of a service with their ports.
+    pub used: Vec<(IpAddr, Option<u16>)>,
+    /// How many there are for which the output has no room.
+    pub left_out: usize,
+    /// Why the last lookup failed, or what of its answer is refused; what was good stays in use.
     pub problem: Option<String>,
 }
 

@@ -80,7 +80,7 @@ use keys::{Named, route, route_keys, under_keys};
 use links::{Links, ipv6_is_off, link_down};
 pub use tunnel::{below, tunnel_query, tunnel_trouble};
 use used::{count, in_use, is_same_use, shared_sources};
-pub use view::{Down, InputView, Join, Leaving, OutputView, RuleView};
+pub use view::{Copies, CopyView, Down, InputView, Join, Leaving, OutputView, RuleView};
 
 /// What rules come to on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -280,6 +280,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         down: None,
         routed: None,
         wanted: None,
+        copies: None,
     });
     RuleView {
         name: rule.name.clone(),

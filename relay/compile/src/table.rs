@@ -171,13 +171,42 @@ fn nanoseconds(time: Duration) -> u64 {
 pub struct Output {
     /// Position in the rule's list of outputs; with the rule's name and `to` it identifies the
     /// output's counters.
-    pub index: u32,
+    pub index: u64,
     /// Destination as the rule writes it, without options.
     pub to: String,
     /// Whether the copy can leave, and how.
     pub state: OutputState,
     /// Cap on what the output sends.
     pub limit: Option<RateLimit>,
+}
+
+impl Output {
+    /// Of an index that of a copy to one of the addresses of a name, this bit.
+    const COPY: u64 = 1 << 63;
+    /// Bits below the number of the output whose copy it is.
+    const BITS: u32 = 47;
+
+    /// The index of the copy that the rule's output of this number sends to one of its addresses: the same
+    /// whenever the address comes back.
+    #[must_use]
+    pub fn copy_index(number: u64, address: &str) -> u64 {
+        let hash = address
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+            });
+        let hash = (hash ^ hash >> Self::BITS) & ((1 << Self::BITS) - 1);
+        Self::COPY | number << Self::BITS | hash
+    }
+
+    /// The number, among those that the rule writes, of the output that has this index or sends the copy.
+    #[must_use]
+    pub const fn number(index: u64) -> u64 {
+        match index & Self::COPY {
+            0 => index,
+            _ => (index & !Self::COPY) >> Self::BITS,
+        }
+    }
 }
 
 /// Whether an output can send.

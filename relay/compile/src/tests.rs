@@ -876,7 +876,7 @@ fn what_comes_by_an_interface_of_a_rule_that_reflects_leaves_by_all_others() {
             assert_eq!(route.merge.as_ref().unwrap().how.by, rules::merge::By::Once);
             (key.ingress.0, outputs.collect::<Vec<_>>())
         });
-        let by = |index: u32| (index, index + 2, format!("10.0.{index}.1"));
+        let by = |index: u32| (u64::from(index), index + 2, format!("10.0.{index}.1"));
         assert_eq!(
             ways.collect::<Vec<_>>(),
             [

@@ -106,8 +106,31 @@ pub struct OutputView {
     pub down: Option<Down>,
     /// Why the host's own stack has to send its copies, by a socket.
     pub routed: Option<String>,
-    /// How many of its groups are listened to; `None` of one that is not on demand.
+    /// How many of its groups are listened to; `None` of one that is not on demand. Of a name with all
+    /// its addresses, how many these are.
     pub wanted: Option<u32>,
+    /// Its copies, if it goes to all addresses of a name.
+    pub copies: Option<Box<Copies>>,
+}
+
+/// What goes to all addresses of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// Each address.
+    pub all: Vec<CopyView>,
+    /// How many addresses there is no room for.
+    pub left_out: usize,
+}
+
+/// A copy to one address of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyView {
+    /// Its index among the rule's outputs.
+    pub index: u64,
+    /// The address, of a service with its port.
+    pub address: String,
+    /// Why it cannot be sent; `None` if it can.
+    pub down: Option<Down>,
 }
 
 /// How an output's copies leave.

@@ -50,7 +50,11 @@ pub(crate) fn joins(inputs: &[InputView], joined: &Joined) -> Arc<[InputState]> 
 }
 
 fn rule_state(rule: &Arc<RuleView>, joined: &Joined, (merging, hooks): Told<'_>) -> RuleState {
-    let is_on_demand = !rule.outputs.is_empty() && rule.outputs.iter().all(|o| o.wanted.is_some());
+    let is_on_demand = !rule.outputs.is_empty()
+        && rule
+            .outputs
+            .iter()
+            .all(|o| o.wanted.is_some() && o.copies.is_none());
     let inputs = rule.inputs.iter();
     let inputs = inputs.map(|view| InputState {
         hook: { hooks.of(rule, view) }.map(|(hook, why)| (hook, why.map(Into::into))),
@@ -67,7 +71,7 @@ fn rule_state(rule: &Arc<RuleView>, joined: &Joined, (merging, hooks): Told<'_>)
         let remedy = format!("forwards nothing until `mcr enable {}`", rule.name);
         made.reason = Some(remedy.into());
     } else if rule.placement.serves {
-        (made.state, made.reason) = judge(made.inputs(), made.outputs());
+        (made.state, made.reason) = judge(made.inputs(), made.ends());
     } else {
         made.state = State::Down;
         made.reason = Some((*rule.placement.reason).into());

@@ -38,7 +38,7 @@ pub struct RuleCounters {
     /// Packets dropped before the outputs.
     pub dropped: Drops,
     /// Per output, by its index in the rule; most rules have one, and a map has room for eleven.
-    pub outputs: BTreeMap<u32, Box<OutputCounters>>,
+    pub outputs: BTreeMap<u64, Box<OutputCounters>>,
     /// What was found in its packets, if anything was: most rules are not watched.
     pub health: Option<Box<HealthCounters>>,
     /// How long a sample of its packets stayed, by the path that relayed them.
@@ -96,7 +96,7 @@ pub struct Lost {
     /// Packets dropped before the outputs.
     pub dropped: Drops,
     /// The outputs that dropped anything, by their index in the rule.
-    pub outputs: BTreeMap<u32, OutputCounters>,
+    pub outputs: BTreeMap<u64, OutputCounters>,
 }
 
 impl Received {
@@ -116,7 +116,7 @@ impl Received {
     }
 
     /// Adds what a path dropped at an output, and what it sent there.
-    pub fn add_output(&mut self, index: u32, sent: Traffic, dropped: &Drops) {
+    pub fn add_output(&mut self, index: u64, sent: Traffic, dropped: &Drops) {
         if dropped.total() > 0 {
             let lost = self.lost.get_or_insert_default();
             let output = lost.outputs.entry(index).or_default();

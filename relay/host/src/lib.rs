@@ -5,6 +5,7 @@
 //! A notification only says that something changed; what is true is read again, so a lost or
 //! reordered notification cannot leave a wrong picture behind.
 
+mod addresses;
 pub mod backlog;
 mod co_users;
 mod device_drops;
@@ -42,6 +43,7 @@ use sys::abort_on_panic::AbortOnPanic;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+pub use addresses::look_up_all;
 pub use co_users::ingress_qdiscs;
 pub use device_drops::{EgressCounters, read_egress};
 pub use ipsec::Ipsec;
@@ -236,6 +238,7 @@ impl Follower {
                         if self.next_hops.names.wait_for_new().await {
                             self.next_hops.forget_routes();
                         }
+                        self.next_hops.wait_for_addresses().await;
                         // Whoever asked and went away loses only the answer.
                         let _ = reply.send(self.read().await);
                     }
@@ -246,6 +249,7 @@ impl Follower {
                     self.next_hops.forget_routes();
                     self.wake();
                 }
+                () = self.next_hops.all.next_change() => self.wake(),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     self.report().await;
                 }
@@ -331,6 +335,7 @@ impl Follower {
             interfaces,
             next_hops,
             names: self.next_hops.names.known(),
+            all: self.next_hops.all.known(),
             multicast_routing,
             policies: self.ipsec.policies().await,
             // The supervisor's to say.

@@ -164,8 +164,9 @@ impl Names {
 
 /// What is used of an answer: what was used before if it is among them, or else the first that a packet
 /// can be sent to. A family that is not among them any more is not used any more.
+/// What is of no other host is refused, and told where nothing is left.
 fn chosen(before: &Named, addresses: &[IpAddr]) -> Named {
-    let usable = |address: &&IpAddr| !address.is_multicast() && !address.is_unspecified();
+    let usable = |address: &&IpAddr| refusal(**address).is_none();
     let usable: Vec<&IpAddr> = addresses.iter().filter(usable).collect();
     let of = |ipv4: bool| {
         let mut all = usable.iter().filter(|address| address.is_ipv4() == ipv4);
@@ -173,7 +174,10 @@ fn chosen(before: &Named, addresses: &[IpAddr]) -> Named {
         let kept = all.clone().find(|address| Some(***address) == before);
         kept.or_else(|| all.next()).map(|address| **address)
     };
-    let mut named = Named::default();
+    let mut named = Named {
+        problem: addresses.iter().find_map(|address| refusal(*address)),
+        ..Named::default()
+    };
     if let Some(IpAddr::V4(address)) = of(true) {
         named.ipv4 = Some(address);
     }
@@ -181,6 +185,21 @@ fn chosen(before: &Named, addresses: &[IpAddr]) -> Named {
         named.ipv6 = Some(address);
     }
     named
+}
+
+/// Why an address in an answer is not sent to: whoever answers is to direct streams to hosts alone.
+pub(super) fn refusal(address: IpAddr) -> Option<String> {
+    let what = match address {
+        _ if address.is_multicast() => "a group",
+        _ if address.is_loopback() || address.is_unspecified() => "this host itself",
+        IpAddr::V4(address) if address.is_broadcast() => "every host",
+        IpAddr::V4(address) if address.is_link_local() => "an address of one link",
+        IpAddr::V6(address) if address.is_unicast_link_local() => "an address of one link",
+        _ => return None,
+    };
+    Some(format!(
+        "{address} is refused, for it is {what}; write it in place of the name if it is meant"
+    ))
 }
 
 /// Asks the system once what a name stands for.
@@ -237,7 +256,17 @@ mod tests {
         assert_eq!(third.ipv4, Some("10.0.0.2".parse().unwrap()));
         assert_eq!(third.ipv6, None);
         let none = chosen(&third, &addresses(&["239.1.1.1", "0.0.0.0", "::"]));
-        assert_eq!(none, Named::default());
+        assert_eq!((none.ipv4, none.ipv6), (None, None));
+        let mixed = addresses(&[
+            "127.0.0.1",
+            "169.254.1.1",
+            "fe80::1",
+            "255.255.255.255",
+            "10.0.0.9",
+        ]);
+        let good = chosen(&third, &mixed);
+        assert_eq!(good.ipv4, Some("10.0.0.9".parse().unwrap()));
+        assert!(good.problem.unwrap().starts_with("127.0.0.1 is refused"));
     }
 
     #[tokio::test]
@@ -281,12 +310,11 @@ mod tests {
         // From /etc/hosts: nobody else is asked.
         let here = name("localhost");
         names.follow(&BTreeSet::from([&here]));
-        while names.address(&here, true).is_none() {
+        while names.known().is_empty() {
             names.next_change().await;
         }
-        assert_eq!(
-            names.address(&here, true),
-            Some("127.0.0.1".parse().unwrap())
-        );
+        // Whose answer is refused.
+        let problem = names.known()[&here].problem.clone().unwrap();
+        assert!(problem.contains("this host itself"), "{problem}");
     }
 }

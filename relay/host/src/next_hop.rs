@@ -21,17 +21,22 @@ use rules::net::{Ifindex, Mac};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use super::addresses::AllNames;
 use super::names::Names;
 use super::route::{Via, query_route};
 use super::routing_policy::RoutingPolicy;
 use super::{Error, Notification};
 
+/// How long a change waits for names that are new.
+const NEW: Duration = Duration::from_millis(250);
 /// How long neighbours that were just asked have to answer before the rest goes on without them.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 pub(super) struct NextHops {
     handle: Handle,
     pub(super) names: Names,
+    /// Those of which all addresses are followed.
+    pub(super) all: AllNames,
     queries: BTreeSet<NextHopQuery>,
     /// Answers of the routing table, by query.
     routes: BTreeMap<NextHopQuery, Option<Via>>,
@@ -54,6 +59,7 @@ impl NextHops {
         Self {
             handle,
             names: Names::new(),
+            all: AllNames::default(),
             queries: BTreeSet::new(),
             routes: BTreeMap::new(),
             policy: None,
@@ -68,11 +74,34 @@ impl NextHops {
         let names = self.queries.iter();
         let names = names.filter_map(|query| match &query.destination {
             Destination::Name { name, .. } => Some(name),
-            Destination::Address(_) => None,
+            Destination::Address(_) | Destination::All { .. } => None,
         });
         self.names.follow(&names.collect());
-        let queries = &self.queries;
-        self.routes.retain(|query, _| queries.contains(query));
+        let all = self.queries.iter().map(|query| &query.destination);
+        self.all
+            .follow(all.filter(|destination| matches!(destination, Destination::All { .. })));
+    }
+
+    /// Gives names that are new a moment to be answered: the first table is right then.
+    pub(super) async fn wait_for_addresses(&mut self) {
+        let deadline = Instant::now() + NEW;
+        while self.all.has_new() {
+            if timeout_at(deadline, self.all.next_change()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The queries, with one for each address of a name of which all are followed.
+    fn single(&self) -> BTreeSet<NextHopQuery> {
+        let each = self
+            .queries
+            .iter()
+            .flat_map(|query| match &query.destination {
+                Destination::All { .. } => query.each(self.all.used(&query.destination)).collect(),
+                _ => vec![query.clone()],
+            });
+        each.collect()
     }
 
     pub(super) fn forget_routes(&mut self) {
@@ -85,6 +114,7 @@ impl NextHops {
         match destination {
             Destination::Address(address) => Some(*address),
             Destination::Name { name, ipv4 } => self.names.address(name, *ipv4),
+            Destination::All { .. } => None,
         }
     }
 
@@ -109,7 +139,9 @@ impl NextHops {
         &mut self,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> Result<BTreeMap<NextHopQuery, NextHop>, Error> {
-        let missing = self.queries.iter().filter(|q| !self.routes.contains_key(q));
+        let queries = self.single();
+        self.routes.retain(|query, _| queries.contains(query));
+        let missing = queries.iter().filter(|q| !self.routes.contains_key(q));
         let missing: Vec<NextHopQuery> = missing.cloned().collect();
         if !missing.is_empty() && self.policy.is_none() {
             self.policy = Some(RoutingPolicy::read(&self.handle).await);

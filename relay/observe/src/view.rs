@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::reply::{By, State};
 use compile::hook::Hook;
 use compile::host::Host;
-use compile::{InputView, RuleView};
+use compile::{Down, InputView, RuleView};
 use config::Settings;
 use rules::ruleset::{Place, RuleSet};
 use rules::shared_map::SharedMap;
@@ -93,14 +93,28 @@ impl RuleState {
         !outputs.is_empty() && outputs.iter().all(|output| output.wanted == Some(0))
     }
 
+    /// Its outputs, of a name with all its addresses each copy.
+    pub fn ends(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.rule.outputs.iter().flat_map(|output| {
+            let copies = { output.copies.iter() }.flat_map(|copies| &copies.all);
+            let copies: Vec<_> = copies.map(|copy| text_of(&copy.down)).collect();
+            let ends = match copies.is_empty() {
+                true => vec![text_of(&output.down)],
+                false => copies,
+            };
+            ends.into_iter().map(|down| (output.to.as_str(), down))
+        })
+    }
+
     /// Its outputs in their order: where each sends, and why it is down, if it is.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&str>)> {
         let outputs = self.rule.outputs.iter();
-        outputs.map(|output| {
-            let down = output.down.as_ref().map(|down| down.text.as_str());
-            (output.to.as_str(), down)
-        })
+        outputs.map(|output| (output.to.as_str(), text_of(&output.down)))
     }
+}
+
+fn text_of(down: &Option<Down>) -> Option<&str> {
+    down.as_ref().map(|down| down.text.as_str())
 }
 
 /// Who besides sockets gets the original of what an input takes.

@@ -84,6 +84,9 @@ pub enum DemandProblem {
     /// No group.
     #[error("demand= is for groups, which hosts can ask for; leave it out")]
     NoGroup,
+    /// Copies for each address of a name beside it.
+    #[error("demand= and all= do not go together in one rule; give each output a rule of its own")]
+    All,
     /// The loopback interface.
     #[error("demand= on {LOOPBACK}: nobody asks there; leave it out")]
     Loopback,

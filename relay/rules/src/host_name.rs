@@ -26,9 +26,11 @@ impl HostName {
                 && !label.starts_with('-')
                 && !label.ends_with('-')
         };
-        let last = text.rsplit('.').next()?;
+        // Behind a dot at the end nothing is searched.
+        let labels = text.strip_suffix('.').unwrap_or(text);
+        let last = labels.rsplit('.').next()?;
         let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
-        let is_name = text.len() <= NAME_MAX && !is_number && text.split('.').all(is_label);
+        let is_name = labels.len() <= NAME_MAX && !is_number && labels.split('.').all(is_label);
         is_name.then(|| Self(text.to_owned()))
     }
 
@@ -59,6 +61,22 @@ impl From<HostName> for String {
     }
 }
 
+/// That an output goes to all addresses of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct All {
+    /// To so many at most.
+    pub max: u16,
+    /// How long an answer is believed at least, in seconds.
+    pub refresh_s: u16,
+    /// Whether the name is that of a service, as in `_rtp._udp.example`, which has ports too.
+    pub is_service: bool,
+}
+
+/// The most addresses of a name, unless the output says otherwise.
+pub const MAX_ADDRESSES: u16 = 64;
+/// How long an answer is believed at least, unless the output says otherwise, in seconds.
+pub const REFRESH_S: u16 = 5;
+
 /// What an output sends to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
@@ -71,13 +89,22 @@ pub enum Destination {
         /// Whether an IPv4 address of it is meant, and not an IPv6 address.
         ipv4: bool,
     },
+    /// All that a name stands for.
+    All {
+        /// The name.
+        name: HostName,
+        /// Whether IPv4 addresses are asked for, or IPv6 ones.
+        ipv4: bool,
+        /// How many, and how often.
+        all: All,
+    },
 }
 
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => write!(f, "{address}"),
-            Self::Name { name, .. } => write!(f, "{name}"),
+            Self::Name { name, .. } | Self::All { name, .. } => write!(f, "{name}"),
         }
     }
 }
@@ -94,6 +121,7 @@ mod tests {
             "a.b.c1",
             "_x.example",
             "1.example",
+            "cloud.example.",
         ] {
             assert_eq!(HostName::new(name).unwrap().as_str(), name);
         }
@@ -101,7 +129,7 @@ mod tests {
         for other in [
             "",
             ".",
-            "a.",
+            "a..",
             ".a",
             "a..b",
             "10.0.0.300",

@@ -222,6 +222,7 @@ pub fn output() -> impl Strategy<Value = OutputSpec> {
             fragment,
             limit,
             demand,
+            all: None,
         })
     })
 }

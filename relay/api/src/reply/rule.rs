@@ -280,6 +280,29 @@ pub struct OutputStats {
     pub last_packet_seconds: Option<f64>,
     /// Copies dropped, by reason: `too_big` always, the others once they occurred.
     pub dropped: BTreeMap<String, u64>,
+    /// Of a name with all its addresses: each, whose copies are among those above; those of addresses that
+    /// went stay there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<AddressStats>,
+    /// How many addresses the name has beyond `max`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<u64>,
+}
+
+/// One of the addresses of a name that all get copies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AddressStats {
+    /// The address, of a service with its port.
+    pub address: String,
+    /// Whether copies are sent to it.
+    pub state: State,
+    /// Why they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Copies handed to the egress device.
+    pub sent: Traffic,
+    /// Copies dropped, by reason, once they occurred.
+    pub dropped: BTreeMap<String, u64>,
 }
 
 impl OutputStats {
@@ -293,7 +316,10 @@ impl OutputStats {
     #[must_use]
     pub fn remark(&self) -> Option<String> {
         let failed = |why: &String| {
-            let address = self.address.as_deref().unwrap_or("no address");
+            let address = match self.addresses.is_empty() {
+                true => self.address.as_deref().unwrap_or("no address"),
+                false => "what it had",
+            };
             format!("its name cannot be looked up, {address} stays in use: {why}")
         };
         let reason = self.reason.clone();

@@ -8,7 +8,7 @@ use api::request::PacketAsked;
 use axum::Json;
 use axum::extract::State;
 use compile::host::{Host, Interface};
-use compile::table::{LinkHeader, OutputState, Path, Route};
+use compile::table::{LinkHeader, Output, OutputState, Path, Route};
 use dataplane::explain::Explained;
 use observe::view::{RuleState, View};
 use packet::datagram::Datagram;
@@ -154,7 +154,12 @@ impl Words<'_> {
         let outputs = route.outputs.iter().zip(&explained.outcome.outputs);
         let outputs = outputs.map(|(output, outcome)| {
             let reason = dropped(*outcome);
-            let view = state.and_then(|state| state.rule.outputs.get(output.index as usize));
+            let view = state.and_then(|state| {
+                state
+                    .rule
+                    .outputs
+                    .get(Output::number(output.index) as usize)
+            });
             let down = view
                 .and_then(|view| view.down.as_ref())
                 .map(|down| down.text.clone());

@@ -21,7 +21,7 @@ pub(crate) struct KnownRule {
     /// Each input that is or was one of several.
     pub(crate) inputs: BTreeMap<String, Hash>,
     /// Each output beside its index in the rule, in their order; the latest of an index.
-    pub(crate) outputs: Vec<(u32, Hash)>,
+    pub(crate) outputs: Vec<(u64, Hash)>,
 }
 
 /// How many rules a part of a reading has at most: of the kernel path it takes some milliseconds.
@@ -123,7 +123,7 @@ impl KnownRules {
 }
 
 impl KnownRule {
-    fn learn_output(&mut self, index: u32, hash: Hash) {
+    fn learn_output(&mut self, index: u64, hash: Hash) {
         let outputs = &mut self.outputs;
         match outputs.binary_search_by_key(&index, |(index, _)| *index) {
             Ok(at) => outputs[at].1 = hash,

@@ -29,7 +29,7 @@ pub(crate) enum Name<'a> {
     /// An input of a rule, by its endpoint as written: inputs that change places keep their counters.
     Input(&'a str, &'a str),
     /// An output of a rule, by its index and its destination as written.
-    Output(&'a str, u32, &'a str),
+    Output(&'a str, u64, &'a str),
 }
 
 /// The inputs of a route's rule that stand by for each other or are merged, as the rule writes them.

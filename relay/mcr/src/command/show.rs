@@ -208,6 +208,18 @@ fn add_output(
     if let Some(address) = &output.address {
         line("  to", address.clone());
     }
+    for to in &output.addresses {
+        let reason = to.reason.as_ref().map(|reason| format!(": {reason}"));
+        let (state, reason) = (to.state.as_str(), reason.unwrap_or_default());
+        let sent = number::volume(to.sent);
+        line("  to", format!("{}  {state}{reason}  {sent}", to.address));
+    }
+    if let Some(more) = output.left_out {
+        line(
+            "  to",
+            format!("{more} more addresses get no copies; raise max"),
+        );
+    }
     if let Some(how) = leaving(output) {
         line("  leaves", how);
     }

@@ -3,11 +3,13 @@
 //!
 //! Drops of an output that is down are not reported here: that it is down is.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use api::reply::{Event, State};
 use compile::host::Host;
-use dataplane::counters::{DropReason, Drops, Lost};
+use compile::table::Output;
+use dataplane::counters::{DropReason, Drops, Lost, OutputCounters};
 use rules::net::Ifindex;
 use rules::rule::Rule;
 
@@ -104,7 +106,7 @@ struct Ledger {
 /// Something to tell, of an output by its index or of the rule.
 #[derive(Debug)]
 pub(crate) struct DropNews {
-    output: Option<u32>,
+    output: Option<u64>,
     row: &'static Row<Reading>,
     read: Reading,
     turn: Turn,
@@ -125,12 +127,18 @@ impl Losses {
             self.rule.adopt(&counted.dropped, 0);
         }
         let mut news = self.rule.sample(now_ns, &counted.dropped, None);
-        for (index, output) in &counted.outputs {
+        for (index, output) in summed(&counted.outputs).iter() {
             let ledger = self.outputs.entry(key(rule, *index)).or_default();
+            // Of copies to the addresses of a name those alone are told of that dropped something.
+            let is_whole = rule
+                .outputs
+                .get(*index as usize)
+                .is_some_and(|spec| spec.all.is_none());
+            let sent = Some(output.sent.packets).filter(|_| is_whole);
             if adopted {
                 ledger.adopt(&output.dropped, output.sent.packets);
             }
-            let of_output = ledger.sample(now_ns, &output.dropped, Some(output.sent.packets));
+            let of_output = ledger.sample(now_ns, &output.dropped, sent);
             news.extend(of_output.into_iter().map(|one| DropNews {
                 output: Some(*index),
                 ..one
@@ -149,11 +157,11 @@ impl Losses {
     }
 
     /// The outputs that drop everything, and why.
-    pub(crate) fn starved(&self, rule: &Rule) -> Vec<(u32, DropReason)> {
+    pub(crate) fn starved(&self, rule: &Rule) -> Vec<(u64, DropReason)> {
         if self.none_starved() {
             return Vec::new();
         }
-        let indices = 0..rule.outputs.len() as u32;
+        let indices = 0..rule.outputs.len() as u64;
         let starved = |index| Some((index, self.outputs.get(&key(rule, index))?.starved()?));
         indices.filter_map(starved).collect()
     }
@@ -163,7 +171,21 @@ impl Losses {
     }
 }
 
-fn key(rule: &Rule, index: u32) -> (String, usize) {
+/// By the outputs that the rule writes; copies to the addresses of a name are summed up.
+fn summed(counted: &BTreeMap<u64, OutputCounters>) -> Cow<'_, BTreeMap<u64, OutputCounters>> {
+    if counted.keys().all(|index| Output::number(*index) == *index) {
+        return Cow::Borrowed(counted);
+    }
+    let mut summed: BTreeMap<u64, OutputCounters> = BTreeMap::new();
+    for (index, output) in counted {
+        let sum = summed.entry(Output::number(*index)).or_default();
+        sum.sent.add(output.sent);
+        sum.dropped.add(&output.dropped);
+    }
+    Cow::Owned(summed)
+}
+
+fn key(rule: &Rule, index: u64) -> (String, usize) {
     let index = index as usize;
     let to = |index: usize| rule.outputs.get(index).map(|output| &output.to);
     let before = (0..index).filter(|other| to(*other) == to(index)).count();
@@ -252,7 +274,8 @@ impl DropNews {
         let Some((kind, what)) = self.row.told(&self.read, &self.turn) else {
             return Vec::new();
         };
-        let output = { self.output }.and_then(|index| rule.rule.outputs.get(index as usize));
+        let output =
+            { self.output }.and_then(|index| rule.rule.outputs.get(Output::number(index) as usize));
         let at = output.map_or_else(String::new, |output| format!(": output {}", output.to));
         let of_rule = match kind {
             OUTPUT_DEGRADED => Some((RULE_DEGRADED, what.clone())),
@@ -271,7 +294,7 @@ impl DropNews {
 pub(crate) fn starved_because(
     reason: DropReason,
     rule: &RuleState,
-    output: u32,
+    output: u64,
     host: &Host,
 ) -> String {
     everything(reason, &why(reason, rule, Some(output), host))
@@ -282,7 +305,7 @@ fn everything(reason: DropReason, why: &str) -> String {
 }
 
 /// What a reason means here, and what to do.
-fn why(reason: DropReason, rule: &RuleState, output: Option<u32>, host: &Host) -> String {
+fn why(reason: DropReason, rule: &RuleState, output: Option<u64>, host: &Host) -> String {
     let remedy = reason.remedy();
     let mtus = (reason == DropReason::TooBig).then(|| mtus(rule, output?, host));
     match mtus.flatten() {
@@ -292,9 +315,15 @@ fn why(reason: DropReason, rule: &RuleState, output: Option<u32>, host: &Host) -
 }
 
 /// Both MTUs: the output's and that of the input with the largest.
-fn mtus(rule: &RuleState, output: u32, host: &Host) -> Option<String> {
+fn mtus(rule: &RuleState, output: u64, host: &Host) -> Option<String> {
     let link = |index: &Ifindex| host.interfaces.get(index);
-    let egress = link(rule.rule.outputs.get(output as usize)?.link.as_ref()?)?;
+    let egress = link(
+        rule.rule
+            .outputs
+            .get(Output::number(output) as usize)?
+            .link
+            .as_ref()?,
+    )?;
     let inputs = rule.rule.inputs.iter().flat_map(|input| &input.interfaces);
     let ingress = inputs.filter_map(link).max_by_key(|link| link.mtu)?;
     Some(format!(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::reply::{By, Change, Event, State, Via};
 use compile::host::{Host, Interface, NextHop};
+use compile::{Copies, CopyView};
 use rules::shared_map::SharedMap;
 
 use super::event::{done_by, event};
@@ -87,8 +88,22 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         .unwrap_or_default();
     for (index, output) in now.rule.outputs.iter().enumerate() {
         let to = &output.to;
-        let before = outputs_before.get(index).and_then(|before| before.wanted);
+        let before = outputs_before.get(index);
+        if let Some(copies) = &output.copies {
+            let before = before.and_then(|before| before.copies.as_deref());
+            of_copies(before, copies, &mut |kind, what| {
+                add(kind, format!(": output {to}: {what}"))
+            });
+        }
+        let before = before.and_then(|before| before.wanted);
         match (before.unwrap_or_default(), output.wanted) {
+            (0, Some(1..)) if output.copies.is_some() => {}
+            (1.., Some(0)) if output.copies.is_some() => {
+                add(
+                    OUTPUT_IDLE,
+                    format!(": output {to}: its name stands for nobody any more"),
+                );
+            }
             (0, Some(1..)) => add(OUTPUT_WANTED, format!(": output {to}: hosts listen")),
             (1.., Some(0)) => add(
                 OUTPUT_IDLE,
@@ -109,6 +124,43 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
     let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
     let (state, reason) = (now.state.as_str(), reason.unwrap_or_default());
     add(kind, format!(" is {state}{reason}"));
+}
+
+/// Which addresses of a name came, went, or get no copies any more.
+fn of_copies(before: Option<&Copies>, now: &Copies, add: &mut dyn FnMut(&'static str, String)) {
+    let none = Vec::new();
+    let old = before.map_or(&none, |before| &before.all);
+    let of = |copies: &[CopyView], index| copies.iter().find(|copy| copy.index == index).cloned();
+    for copy in &now.all {
+        let address = &copy.address;
+        let known = of(old, copy.index);
+        if known.is_none() {
+            add(ADDRESS_CAME, format!("{address} gets copies from now on"));
+        }
+        match (&copy.down, known.map(|known| known.down)) {
+            (Some(down), Some(None) | None) => {
+                add(OUTPUT_DOWN, format!("{address}: {}", down.text));
+            }
+            (None, Some(Some(_))) => add(OUTPUT_UP, format!("{address}: up")),
+            _ => {}
+        }
+    }
+    for copy in old.iter().filter(|copy| of(&now.all, copy.index).is_none()) {
+        add(
+            ADDRESS_GONE,
+            format!("{} gets copies no more", copy.address),
+        );
+    }
+    let left_out = before.map_or(0, |before| before.left_out);
+    if now.left_out > 0 && left_out == 0 {
+        add(
+            NAME_TRUNCATED,
+            format!(
+                "{} addresses of its name get no copies, for there are more than max; raise it",
+                now.left_out
+            ),
+        );
+    }
 }
 
 fn of_links(old: &Host, new: &Host) -> Vec<Event> {
@@ -159,7 +211,29 @@ fn of_names(old: &Host, new: &Host) -> Vec<Event> {
         let by = By::of(Via::Name, Some(name.to_string()));
         done_by(event(kind, name.as_str(), message), &by, None)
     });
-    told.collect()
+    told.chain(of_all_names(old, new)).collect()
+}
+
+/// Names of which all addresses are asked for, and whose lookups fail now or do so no more.
+fn of_all_names<'a>(old: &'a Host, new: &'a Host) -> impl Iterator<Item = Event> + 'a {
+    let failures = new.all.iter().filter_map(|(destination, now)| {
+        let before = old
+            .all
+            .get(destination)
+            .and_then(|before| before.problem.as_ref());
+        let name = destination.to_string();
+        let (kind, message) = match (&now.problem, before) {
+            (Some(why), before) if before != Some(why) => (
+                NAME_FAILED,
+                format!("{name} cannot be looked up, what it had stays: {why}"),
+            ),
+            (None, Some(_)) => (NAME_RESOLVED, format!("{name} is looked up again")),
+            _ => return None,
+        };
+        let by = By::of(Via::Name, Some(name.clone()));
+        Some(done_by(event(kind, &name, message), &by, None))
+    });
+    failures
 }
 
 /// Destinations that are reached in another way than before.

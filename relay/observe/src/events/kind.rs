@@ -56,6 +56,9 @@ kinds! {
     LINK_CHANGED = "link_changed", Detail;
     NAME_RESOLVED = "name_resolved", News;
     NAME_FAILED = "name_failed", Trouble;
+    NAME_TRUNCATED = "name_truncated", Trouble;
+    ADDRESS_CAME = "address_came", News;
+    ADDRESS_GONE = "address_gone", News;
     NEXT_HOP_CHANGED = "next_hop_changed", News;
     RELOADED = "reloaded", News;
     RELOAD_FAILED = "reload_failed", Trouble;

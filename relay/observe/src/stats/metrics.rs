@@ -309,6 +309,32 @@ fn outputs(page: &mut Page, rules: &[RuleStats]) {
         let is_degraded = u8::from(output.state == State::Degraded);
         page.sample(name, &of(labels), is_degraded);
     }
+    let named = || {
+        outputs
+            .iter()
+            .filter(|(_, output)| !output.addresses.is_empty())
+    };
+    let name = "mcr_output_addresses";
+    page.family(name, "Addresses of the output's name that get copies.");
+    for (labels, output) in named() {
+        page.sample(name, &of(labels), output.addresses.len() as u64);
+    }
+    let name = "mcr_output_address_sent_packets_total";
+    page.family(
+        name,
+        "Copies handed to the egress device, by address; of 1,000 addresses at most.",
+    );
+    let addresses = named().flat_map(|(labels, output)| {
+        output
+            .addresses
+            .iter()
+            .map(move |address| (labels, address))
+    });
+    for (labels, address) in addresses.take(1_000) {
+        let [rule, to] = of(labels);
+        let labels = [rule, to, ("address", address.address.as_str())];
+        page.sample(name, &labels, address.sent.packets);
+    }
 }
 
 /// A label: key and value.

@@ -42,7 +42,7 @@ pub struct Sample {
     /// Of its stream, if it is watched.
     pub health: Option<HealthStats>,
     /// Its outputs that drop everything, and why.
-    pub starved: Vec<(u32, DropReason)>,
+    pub starved: Vec<(u64, DropReason)>,
     /// What is wrong with which of its legs, where its inputs stand by for each other or are merged.
     pub leg_troubles: Vec<(String, String)>,
     /// Whether its legs are merged and all silent.

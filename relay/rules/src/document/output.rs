@@ -25,7 +25,7 @@ impl PartialSchema for OutputDocument {
     fn schema() -> RefOr<Schema> {
         let description = "Destination and options: `239.10.1.1%eth1:6001,ttl=16`, or a table.";
         let option = OutputOptions::GROUP.pattern();
-        let pattern = format!("({DESTINATION_PATTERN})(,({option}))*");
+        let pattern = format!("({DESTINATION_PATTERN})(,({option}|all))*");
         text_or_table::<OutputOptions>(description, &pattern)
     }
 }

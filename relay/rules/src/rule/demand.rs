@@ -12,6 +12,12 @@ impl Rule {
         self.outputs.iter().any(|output| output.demand.is_some())
     }
 
+    /// Says whether some output goes to all addresses of a name.
+    #[must_use]
+    pub fn has_all(&self) -> bool {
+        self.outputs.iter().any(|output| output.all.is_some())
+    }
+
     /// Says whether nothing is relayed that is not listened to.
     #[must_use]
     pub fn is_on_demand(&self) -> bool {
@@ -31,6 +37,9 @@ impl Rule {
         output.demand?;
         if !output.to.is_multicast() || output.name.is_some() {
             return Some(DemandProblem::NoGroup);
+        }
+        if self.has_all() {
+            return Some(DemandProblem::All);
         }
         if output.to.interface.as_deref() == Some(LOOPBACK) {
             return Some(DemandProblem::Loopback);

@@ -1,11 +1,13 @@
 //! The options of an output, each a key and a value, and their texts.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::demand::{Demand, IGMP};
+use crate::host_name::{All, MAX_ADDRESSES, REFRESH_S};
 use crate::limit::{self, LimitProblem};
 use crate::setting::{
     ANY, Form, OptionProblem, Refusal, Row, Setting, TextForm, Word, options, words,
@@ -26,6 +28,18 @@ pub enum OptionsProblem {
     /// A limit or burst that cannot be read.
     #[error(transparent)]
     Limit(#[from] LimitProblem),
+    /// All addresses of one.
+    #[error("all=yes: is for names, and an address stands for one; leave it out")]
+    AllOfAddress,
+    /// A key that is nothing without all.
+    #[error("{0}=: belongs to all; give all=yes as well")]
+    AllMissing(&'static str),
+    /// A time of fractions.
+    #[error("refresh=: give whole seconds, as in 5s")]
+    RefreshFraction,
+    /// A service of which one address is to be chosen.
+    #[error("is the name of a service, which has ports; give all=yes, or a port")]
+    Service,
 }
 
 /// What happens to TTL or hop limit.
@@ -64,6 +78,9 @@ pub struct OutputOptions {
     pub(super) burst: Option<String>,
     pub(super) demand: Follows,
     pub(super) querier: bool,
+    pub(super) all: bool,
+    pub(super) max: Option<u16>,
+    pub(super) refresh: Option<Duration>,
 }
 
 /// A DSCP, 0 to 63; nothing keeps the packet's.
@@ -117,6 +134,15 @@ options! {
         remedy: "give igmp (groups that hosts listen to, by IGMP and MLD) or no";
     /// Whether to ask there who listens, where no other router does; with `demand`.
     optional querier: bool = querier, form: YES_NO, default: "no", remedy: "give yes or no";
+    /// Of a name: whether each address that it has, of the rule's family, gets a copy of its own. The name
+    /// of a service (`_rtp._udp.NAME`, without a port) has those of its servers of the lowest priority.
+    optional all: bool = all, form: YES_NO, default: "no", remedy: "give yes or no";
+    /// Of `all`: to how many addresses at most; those in use stay, then the lowest come.
+    optional max: Option<u16> = max, form: Form::number(1, 1024), default: "64";
+    /// Of `all`: how long an answer is believed at least, and its TTL at most.
+    optional refresh: Option<Duration> = refresh,
+        form: Form::time(Duration::from_secs(1), Duration::from_secs(3600)), default: "5s",
+        remedy: "give a time from 1s to 1h in whole seconds, such as 5s";
 }
 
 /// Where an output goes, as a table says it.
@@ -131,16 +157,16 @@ const TO: &[Row] = &[Row {
 
 /// A destination without options, as a regular expression.
 pub(crate) const DESTINATION_PATTERN: &str = concat!(
-    r"([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
-    r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?",
+    r"(([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
+    r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?|_[^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?)",
 );
 
 /// A destination, which may have options behind it here, too.
 const DESTINATION: TextForm = TextForm {
     name: "GROUP%IFACE:PORT",
     pattern: concat!(
-        r"([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
-        r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?(,.*)?",
+        r"(([^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?|\[[^\s,@\[\]]+\])",
+        r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?|_[^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?)(,.*)?",
     ),
     ..ANY
 };
@@ -148,6 +174,29 @@ const DESTINATION: TextForm = TextForm {
 const YES_NO: Form = Form::Words(&[Word::plain("yes"), Word::plain("no")]);
 
 impl OutputOptions {
+    /// Whether it goes to all addresses of a name.
+    pub(super) fn all(
+        &self,
+        is_name: bool,
+        is_service: bool,
+    ) -> Result<Option<All>, OptionsProblem> {
+        match (self.all, self.max, self.refresh) {
+            (true, ..) if !is_name => Err(OptionsProblem::AllOfAddress),
+            (true, _, Some(time)) if time.subsec_nanos() > 0 => {
+                Err(OptionsProblem::RefreshFraction)
+            }
+            (true, max, refresh) => Ok(Some(All {
+                max: max.unwrap_or(MAX_ADDRESSES),
+                refresh_s: refresh.map_or(REFRESH_S, |time| time.as_secs() as u16),
+                is_service,
+            })),
+            _ if is_service => Err(OptionsProblem::Service),
+            (false, Some(_), _) => Err(OptionsProblem::AllMissing("max")),
+            (false, _, Some(_)) => Err(OptionsProblem::AllMissing("refresh")),
+            (false, None, None) => Ok(None),
+        }
+    }
+
     pub(super) fn demand(&self) -> Result<Option<Demand>, OptionsProblem> {
         let querier = self.querier;
         match self.demand {

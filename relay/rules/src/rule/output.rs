@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -13,11 +14,10 @@ use thiserror::Error;
 use super::options::{Dscp, Follows, OptionsProblem, OutputOptions, SourceChoice, Ttl};
 use crate::demand::Demand;
 use crate::endpoint::{Endpoint, EndpointProblem, shown};
-use crate::host_name::Destination;
-use crate::host_name::HostName;
+use crate::host_name::{All, Destination, HostName, MAX_ADDRESSES, REFRESH_S};
 use crate::limit::{self, RateLimit};
 use crate::named::by_text;
-use crate::net::Prefix;
+use crate::net::{Ports, Prefix};
 use crate::setting::{self, Options, split};
 
 /// One copy that a rule makes.
@@ -43,6 +43,8 @@ pub struct OutputSpec {
     pub limit: Option<RateLimit>,
     /// Whether only what is listened to leaves; `None`: everything does.
     pub demand: Option<Demand>,
+    /// Whether it goes to all addresses of its name.
+    pub all: Option<All>,
 }
 
 impl OutputSpec {
@@ -59,6 +61,7 @@ impl OutputSpec {
             fragment: false,
             limit: None,
             demand: None,
+            all: None,
         }
     }
 
@@ -70,19 +73,32 @@ impl OutputSpec {
         };
         let interface = self.to.interface.as_ref();
         let interface = interface.map_or_else(String::new, |interface| format!("%{interface}"));
-        format!("{name}{interface}:{}", self.to.ports)
+        match self.all {
+            Some(All {
+                is_service: true, ..
+            }) => format!("{name}{interface}"),
+            _ => format!("{name}{interface}:{}", self.to.ports),
+        }
     }
 
     /// What a route leads to, if it is unicast.
     #[must_use]
     pub fn destination(&self) -> Destination {
-        match &self.name {
-            Some(name) => Destination::Name {
-                name: name.clone(),
-                ipv4: self.to.is_ipv4(),
-            },
-            None => Destination::Address(self.to.destination.address),
+        let ipv4 = self.to.is_ipv4();
+        match (self.name.clone(), self.all) {
+            (Some(name), Some(all)) => Destination::All { name, ipv4, all },
+            (Some(name), None) => Destination::Name { name, ipv4 },
+            (None, _) => Destination::Address(self.to.destination.address),
         }
+    }
+
+    /// The copy that goes to one of the addresses of its name, and to that port of a service.
+    #[must_use]
+    pub fn copy(&self, (address, port): (IpAddr, Option<u16>)) -> Self {
+        let mut copy = self.resolved(address);
+        (copy.name, copy.all) = (None, None);
+        copy.to.ports = port.map_or(copy.to.ports, Ports::single);
+        copy
     }
 
     /// The same output with the address that its name stands for.
@@ -167,7 +183,7 @@ fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProble
         }
         None => (text, None),
     };
-    let (to, name) = target(to)?;
+    let (to, name, is_service) = target(to)?;
     if !to.sources.is_empty() {
         let to = Endpoint {
             sources: Vec::new(),
@@ -175,32 +191,49 @@ fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProble
         };
         return Err(OutputProblem::Sources { to: to.to_string() });
     }
-    let listed = listed.map(split::<OutputOptions>).transpose();
-    let listed = listed.map_err(OptionsProblem::from)?.unwrap_or_default();
+    let parts = listed.into_iter().flat_map(|listed| listed.split(','));
+    let listed = parts.map(|part| match part {
+        "all" => Ok(vec![("all", "yes")]),
+        part => split::<OutputOptions>(part),
+    });
+    let listed = listed.collect::<Result<Vec<_>, _>>();
+    let listed = listed.map_err(OptionsProblem::from)?.concat();
     let more = more.iter().map(|(key, value)| (*key, value.as_str()));
-    assemble(to, name, &setting::parse(listed.into_iter().chain(more))?)
+    assemble(
+        to,
+        (name, is_service),
+        &setting::parse(listed.into_iter().chain(more))?,
+    )
 }
 
 /// Reads an endpoint whose destination may be a name.
-fn target(text: &str) -> Result<(Endpoint, Option<HostName>), EndpointProblem> {
+/// With its name, if it has one, and whether that is the name of a service.
+fn target(text: &str) -> Result<(Endpoint, Option<HostName>, bool), EndpointProblem> {
     let problem = match text.parse::<Endpoint>() {
-        Ok(to) => return Ok((to, None)),
+        Ok(to) => return Ok((to, None, false)),
         Err(error) => error.problem,
     };
     let end = text.find(['%', ':']).unwrap_or(text.len());
-    let name = HostName::new(&text[..end]);
-    let name = name.filter(|_| matches!(problem, EndpointProblem::AddressInvalid { .. }));
-    let Some(name) = name else {
+    let is_service = matches!(problem, EndpointProblem::PortMissing(_))
+        && { text[..end].split('.').take(2) }
+            .filter(|label| label.starts_with('_'))
+            .count()
+            == 2
+        && !text.ends_with(':');
+    let is_name = matches!(problem, EndpointProblem::AddressInvalid { .. }) || is_service;
+    let Some(name) = HostName::new(&text[..end]).filter(|_| is_name) else {
         return Err(problem);
     };
+    // A service has ports of its own.
+    let port = if is_service { ":1" } else { "" };
     // Which stands for no address of its own.
-    let to = format!("unicast{}", &text[end..]).parse::<Endpoint>();
-    Ok((to.map_err(|error| error.problem)?, Some(name)))
+    let to = format!("unicast{}{port}", &text[end..]).parse::<Endpoint>();
+    Ok((to.map_err(|error| error.problem)?, Some(name), is_service))
 }
 
 fn assemble(
     to: Endpoint,
-    name: Option<HostName>,
+    (name, is_service): (Option<HostName>, bool),
     options: &OutputOptions,
 ) -> Result<OutputSpec, OutputProblem> {
     let source = options.source;
@@ -211,6 +244,7 @@ fn assemble(
         let family = if to.is_ipv4() { "IPv4" } else { "IPv6" };
         return Err(OptionsProblem::SourceFamily(address, family).into());
     }
+    let is_name = name.is_some();
     Ok(OutputSpec {
         to,
         name,
@@ -222,6 +256,7 @@ fn assemble(
         limit: limit::parse(options.limit.as_deref(), options.burst.as_deref())
             .map_err(OptionsProblem::from)?,
         demand: options.demand()?,
+        all: options.all(is_name, is_service)?,
     })
 }
 
@@ -238,6 +273,13 @@ impl From<&OutputSpec> for OutputOptions {
             burst: limit.and_then(limit::burst_text),
             demand: output.demand.map_or(Follows::No, |_| Follows::Igmp),
             querier: output.demand.is_some_and(|demand| demand.querier),
+            all: output.all.is_some(),
+            max: { output.all }
+                .map(|all| all.max)
+                .filter(|max| *max != MAX_ADDRESSES),
+            refresh: { output.all }
+                .filter(|all| all.refresh_s != REFRESH_S)
+                .map(|all| Duration::from_secs(all.refresh_s.into())),
         }
     }
 }
@@ -246,7 +288,10 @@ impl fmt::Display for OutputSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.target())?;
         let texts = OutputOptions::from(self).texts();
-        { texts.iter() }.try_for_each(|(key, text)| write!(f, ",{key}={text}"))
+        { texts.iter() }.try_for_each(|(key, text)| match *key {
+            "all" => f.write_str(",all"),
+            key => write!(f, ",{key}={text}"),
+        })
     }
 }
 
@@ -271,6 +316,8 @@ mod tests {
             "239.10.1.1%eth1:6001,source=keep,limit=20Mbit,demand=igmp,querier=yes",
             "cloud.example:7000",
             "relay-b%eth1:7000-7010,ttl=16,source=2001:db8::1",
+            "cloud.example.:7000,ttl=16,all,max=9,refresh=10s",
+            "_rtp._udp.cloud.example%eth1,all",
             "[ff3e::1%eth1]:6001,source=2001:db8::1",
         ] {
             assert_eq!(text.parse::<OutputSpec>().unwrap().to_string(), text);
@@ -305,7 +352,7 @@ mod tests {
             ),
             (
                 "tll=3",
-                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier; did you mean ttl?",
+                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier, all, max, refresh; did you mean ttl?",
             ),
             ("ttl=3,ttl=3", "option ttl is given twice; leave one out"),
             (
@@ -336,6 +383,15 @@ mod tests {
                 "querier=yes: belongs to a demand; give demand=igmp as well",
             ),
             (
+                "all=yes",
+                "all=yes: is for names, and an address stands for one; leave it out",
+            ),
+            ("max=5", "max=: belongs to all; give all=yes as well"),
+            (
+                "refresh=500ms",
+                "refresh=500ms: give a time from 1s to 1h in whole seconds, such as 5s",
+            ),
+            (
                 "burst=5",
                 "burst=5: a burst belongs to a limit; give limit= as well, as in limit=20Mbit",
             ),
@@ -362,6 +418,8 @@ mod tests {
             ("cloud_1.example:99999", "\"99999\" is not a port"),
             ("cloud.example", "has no port"),
             ("10.0.0.1@cloud.example:7000", "is not an IPv4 address"),
+            ("_rtp._udp.cloud.example", "is the name of a service"),
+            ("_rtp.cloud.example,all", "has no port"),
         ] {
             assert!(error(text).contains(expected), "{}", error(text));
         }

@@ -10,7 +10,7 @@ use super::index::InputIndex;
 use super::place::Place;
 use crate::document::RuleDocument;
 use crate::joins::joined_groups;
-use crate::rule::Rule;
+use crate::rule::{OutputSpec, Rule};
 use crate::shared_map::{Entries, SharedMap};
 use crate::wildcard;
 
@@ -248,6 +248,7 @@ fn memberships(rule: &Rule) -> usize {
         .sum()
 }
 
-pub(super) const fn endpoints(rule: &Rule) -> usize {
-    rule.inputs.len() + rule.outputs.len()
+pub(super) fn endpoints(rule: &Rule) -> usize {
+    let copies = |output: &OutputSpec| output.all.map_or(1, |all| all.max.into());
+    rule.inputs.len() + rule.outputs.iter().map(copies).sum::<usize>()
 }

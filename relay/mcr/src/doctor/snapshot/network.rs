@@ -2,8 +2,8 @@
 
 use compile::host::{Destination, Host, NextHop, NextHopQuery};
 use host::{
-    Error, Ipsec, RoutingPolicy, Via, connect, ingress_qdiscs, look_up, query_route, read_links,
-    read_multicast_routes,
+    Error, Ipsec, RoutingPolicy, Via, connect, ingress_qdiscs, look_up, look_up_all, query_route,
+    read_links, read_multicast_routes,
 };
 use rules::net::Ifindex;
 
@@ -28,12 +28,22 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
     host.policies = Ipsec::follow().policies().await;
     host.multicast_routing = read_multicast_routes(host.interfaces.values());
     let policy = RoutingPolicy::read(&handle).await;
+    let mut each = Vec::new();
     for query in queries {
         if let Destination::Name { name, .. } = &query.destination
             && !host.names.contains_key(name)
         {
             host.names.insert(name.clone(), look_up(name).await);
         }
+        if let all @ Destination::All { .. } = &query.destination {
+            let known = look_up_all(all).await;
+            each.extend(query.each(&known.used));
+            host.all.insert(all.clone(), known);
+        } else {
+            each.push(query);
+        }
+    }
+    for query in each {
         let Some(destination) = host.address(&query.destination) else {
             continue;
         };
