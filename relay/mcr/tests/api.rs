@@ -344,3 +344,25 @@ fn answers_keep_to_the_document_whatever_is_asked() {
         "still well"
     );
 }
+
+#[test]
+fn readiness_may_forgive_interfaces_that_are_missing() {
+    let Some(bed) = Bed::new(None, &[]) else {
+        return;
+    };
+    bed.add();
+    let away = ("239.1.1.2%veth9:5002", "239.10.1.2%veth2:6002");
+    bed.daemon.add("away", away.0, &[away.1]).unwrap();
+    let ask = |query: &str| {
+        let answer = lab::control::read(&bed.daemon.socket(), &format!("/readyz{query}"));
+        answer.map_err(|error| error.to_string())
+    };
+    let refused = ask("").unwrap_err();
+    assert!(
+        refused.contains(" 503 ") && refused.contains("not joined: away"),
+        "{refused}"
+    );
+    assert_eq!(ask("?missing=ok").unwrap(), "ready\n");
+    let wrong = ask("?missing=no").unwrap_err();
+    assert!(wrong.contains(" 400 "), "{wrong}");
+}

@@ -23,8 +23,8 @@ use observe::stats::metrics::Format;
 use rules::document::RuleDocument;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
-use utoipa::ToSchema;
 use utoipa::openapi::OpenApi;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -467,10 +467,30 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
+/// What is no reason not to be ready.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct ReadyOptions {
+    /// `ok`: that the host lacks interfaces of inputs.
+    missing: Option<Missing>,
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Missing {
+    Ok,
+}
+
 /// Says whether every input is joined, and the fleet, if there is one.
-#[utoipa::path(get, path = "/readyz", tag = "observe",
-    responses((status = 200, body = String), (status = 503, body = ErrorReply)))]
-async fn readyz(State(service): State<Arc<Service>>) -> Answer<&'static str> {
-    service.check_ready().await?;
+#[utoipa::path(get, path = "/readyz", tag = "observe", params(ReadyOptions),
+    responses((status = 200, body = String), (status = 400, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+async fn readyz(
+    State(service): State<Arc<Service>>,
+    options: Result<Query<ReadyOptions>, QueryRejection>,
+) -> Answer<&'static str> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    service.check_ready(options.missing.is_some()).await?;
     Ok("ready\n")
 }

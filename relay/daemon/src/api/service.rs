@@ -254,11 +254,15 @@ impl Service {
     }
 
     /// Refuses while the dataplane does not answer or an input is not joined.
-    pub(super) async fn check_ready(&self) -> Answer<()> {
+    pub(super) async fn check_ready(&self, may_be_missing: bool) -> Answer<()> {
         self.dataplane.workers().await.map_err(internal)?;
         let view = self.view();
         let joined = |state: &RuleState| {
-            !state.rule.enabled || state.inputs().all(|(_, input)| input.joined)
+            let mut inputs = state.inputs().zip(&state.rule.inputs);
+            !state.rule.enabled
+                || inputs.all(|((_, input), stands)| {
+                    input.joined || may_be_missing && stands.interfaces.is_empty()
+                })
         };
         let waiting = view.states.values().filter(|state| !joined(state));
         let waiting: Vec<&str> = waiting.map(|state| state.name()).collect();
