@@ -515,3 +515,26 @@ fn a_flood_of_reports_fills_no_more_than_its_room() {
     let cam1 = daemon.wait_for("cam1", "it is up", |rule| rule.inputs[0].joined);
     cam1.unwrap();
 }
+
+#[test]
+fn what_lingers_stays_joined_after_the_last_host_left() {
+    let bed = Bed::new();
+    let output = "239.9.9.0/24%eth1:5000,demand=igmp,querier=yes,linger=4s";
+    let daemon = bed.start("userspace", &[("tv", RANGE, &[output])]);
+    let sink = bed.join(0, "239.9.9.1");
+    daemon.wait_for("tv", "one is wanted", wants(1)).unwrap();
+    wait::until("it is pulled", || bed.pulled() == ["239.1.1.1"]).unwrap();
+    drop(sink);
+    daemon.wait_for("tv", "none is wanted", wants(0)).unwrap();
+    assert_eq!(bed.pulled(), ["239.1.1.1"], "it lingers");
+    // Who comes back finds it joined, and it lingers anew.
+    let sink = bed.join(0, "239.9.9.1");
+    daemon
+        .wait_for("tv", "one is wanted again", wants(1))
+        .unwrap();
+    drop(sink);
+    daemon
+        .wait_for("tv", "none is wanted again", wants(0))
+        .unwrap();
+    wait::until("its time is over", || bed.pulled().is_empty()).unwrap();
+}

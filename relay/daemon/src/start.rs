@@ -140,7 +140,10 @@ fn assemble(
         fleet: None,
         core: startup.core(support.clone(), options.policy()),
         dataplane,
-        joined,
+        joined: {
+            joined.at_most(startup.max_memberships());
+            joined
+        },
         reports: Default::default(),
         descriptor_store,
         offload: Offload::open(

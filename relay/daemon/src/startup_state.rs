@@ -89,11 +89,15 @@ impl StartupState {
         self.started_with.max_rules.unwrap_or(MAX_RULES)
     }
 
+    /// The most memberships that clients may bring about.
+    pub(crate) fn max_memberships(&self) -> usize {
+        self.started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize
+    }
+
     /// The core that goes on from here.
     pub(crate) fn core(&self, support: Support, policy: Policy) -> Core {
-        let max_memberships = self.started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS);
         let mut core = Core::new(support, self.path(), policy)
-            .at_most(self.max_rules() as usize, max_memberships as usize);
+            .at_most(self.max_rules() as usize, self.max_memberships());
         core.continue_from(self.generation);
         core
     }

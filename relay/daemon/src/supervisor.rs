@@ -314,6 +314,7 @@ impl Supervisor {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.update_view_of_memberships();
         }
+        block_in_place(|| self.joined.end_lingering());
         block_in_place(|| self.reports.send_due(&self.core, &self.joined));
         self.end_joins().await;
         self.follow_files().await;

@@ -20,6 +20,8 @@ pub struct Demand {
     /// Whether this relay asks who listens on the output's interface where no other router does that has
     /// a lower address. One output that says so is enough for its interface.
     pub querier: bool,
+    /// How many seconds the input stays joined after the last host left.
+    pub linger_s: u16,
 }
 
 /// What is listened to on each interface.

@@ -203,7 +203,10 @@ pub fn output() -> impl Strategy<Value = OutputSpec> {
         option::of(0_u8..64),
         any::<bool>(),
         option::of(limit()),
-        option::of(any::<bool>().prop_map(|querier| Demand { querier })),
+        option::of(
+            (any::<bool>(), 0..=3600_u16)
+                .prop_map(|(querier, linger_s)| Demand { querier, linger_s }),
+        ),
     );
     (endpoint(), options).prop_flat_map(|(mut to, options)| {
         to.sources.clear();

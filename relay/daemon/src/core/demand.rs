@@ -3,15 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use compile::host::Host;
 use rules::demand::{Groups, Listening};
 use rules::net::Ifindex;
 use rules::rule::Rule;
 use rules::ruleset::{Place, RuleChanges, RuleSet};
+use sys::membership::Membership;
 
 use super::{Core, Recompiled, Step};
 use crate::demand::{Link, Links};
+use crate::memberships::{of_inputs, of_join};
 
 /// The rules that forward and have outputs on demand.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +84,25 @@ impl Core {
             recompiled,
             &BTreeSet::new(),
         )
+    }
+
+    /// What a step leaves that is to stay joined for a time.
+    pub(crate) fn lingering(&self, step: &Step) -> BTreeMap<Membership, Duration> {
+        let Some(leaves) = step.leaves() else {
+            return BTreeMap::new();
+        };
+        let mut lingering = BTreeMap::new();
+        for (place, rule) in &step.recompiled.changes().removed {
+            let demands = rule.outputs.iter().filter_map(|output| output.demand);
+            let longest = demands.map(|demand| demand.linger_s).max().unwrap_or(0);
+            let view = self.views().get(place).filter(|_| longest > 0);
+            let joins = view.iter().flat_map(|view| of_inputs(&view.inputs));
+            for left in joins.flat_map(of_join).filter(|held| leaves.contains(held)) {
+                let time: &mut Duration = lingering.entry(left).or_default();
+                *time = (*time).max(Duration::from_secs(longest.into()));
+            }
+        }
+        lingering
     }
 
     /// Whether rules, settings and host stay as they are: such a step follows who listens, many times a second.

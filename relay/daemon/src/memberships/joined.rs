@@ -14,6 +14,10 @@ use super::wanted::of_any;
 pub(crate) struct Joined {
     set: Memberships,
     failed: BTreeMap<Membership, String>,
+    /// What nobody wants any more and is left by then.
+    lingering: BTreeMap<Membership, Instant>,
+    /// More than so many memberships are held by nothing that lingers; 0: not known.
+    most: usize,
     /// When the kernel's lists were last read, and how long that took.
     looked: Option<(Instant, Duration)>,
     /// Whether something happened to the host's network since.
@@ -31,6 +35,12 @@ impl Joined {
     /// those made before it are undone.
     pub(crate) fn require(&mut self, wanted: &BTreeSet<Membership>) -> Result<(), Error> {
         let mut made = Vec::new();
+        self.lingering
+            .retain(|membership, _| !wanted.contains(membership));
+        let coming = wanted
+            .iter()
+            .filter(|membership| !self.set.holds(membership));
+        self.make_room(coming.count());
         for membership in wanted {
             // What failed before this change is not this change's fault.
             if self.set.holds(membership) || self.failed.contains_key(membership) {
@@ -50,7 +60,16 @@ impl Joined {
     /// Joins and leaves until exactly `wanted` is joined; what fails is remembered and tried again
     /// by the next call.
     pub(crate) fn settle(&mut self, wanted: &BTreeSet<Membership>) {
-        let errors = self.set.reconcile(wanted);
+        self.lingering
+            .retain(|membership, _| !wanted.contains(membership));
+        let errors = match self.lingering.is_empty() {
+            true => self.set.reconcile(wanted),
+            false => {
+                let held = self.lingering.keys().filter(|held| self.set.holds(held));
+                self.set
+                    .reconcile(&wanted.iter().chain(held).copied().collect())
+            }
+        };
         self.failed = errors.into_iter().filter_map(failure).collect();
     }
 
@@ -122,7 +141,48 @@ impl Joined {
     /// from its newest entry on, and 10,000 groups are left 20 times as fast as the other way round.
     pub(crate) fn leave(&mut self, memberships: &BTreeSet<Membership>) {
         for membership in memberships.iter().rev() {
-            self.set.leave(*membership);
+            if !self.lingering.contains_key(membership) {
+                self.set.leave(*membership);
+            }
+        }
+    }
+
+    /// Holds at most so many where something lingers.
+    pub(crate) fn at_most(&mut self, memberships: usize) {
+        self.most = memberships;
+    }
+
+    /// Has what is left next stay for a time, each its own.
+    pub(crate) fn linger(&mut self, memberships: BTreeMap<Membership, Duration>) {
+        let now = Instant::now();
+        let held = memberships
+            .into_iter()
+            .filter(|(held, _)| self.set.holds(held));
+        self.lingering
+            .extend(held.map(|(held, time)| (held, now + time)));
+        self.make_room(0);
+    }
+
+    /// Leaves what has lingered for its time.
+    pub(crate) fn end_lingering(&mut self) {
+        let now = Instant::now();
+        let over: Vec<Membership> = { self.lingering.extract_if(.., |_, until| *until <= now) }
+            .map(|(held, _)| held)
+            .collect();
+        for membership in over.into_iter().rev() {
+            self.set.leave(membership);
+        }
+    }
+
+    /// Leaves of what lingers that which would end first, for as many as come.
+    fn make_room(&mut self, coming: usize) {
+        while self.most > 0 && self.set.len() + coming > self.most {
+            let first = self.lingering.iter().min_by_key(|(_, until)| **until);
+            let Some(first) = first.map(|(held, _)| *held) else {
+                return;
+            };
+            self.lingering.remove(&first);
+            self.set.leave(first);
         }
     }
 

@@ -295,6 +295,7 @@ impl Supervisor {
                 ..Snapshot::default()
             });
         } else {
+            self.joined.linger(self.core.lingering(&step));
             self.finish(step, &[], Vec::new());
         }
         if required.is_err() {

@@ -31,12 +31,18 @@ pub enum OptionsProblem {
     /// All addresses of one.
     #[error("all=yes: is for names, and an address stands for one; leave it out")]
     AllOfAddress,
+    /// A time without a demand.
+    #[error("linger=: belongs to a demand; give demand={IGMP} as well")]
+    LingerAlone,
     /// A key that is nothing without all.
     #[error("{0}=: belongs to all; give all=yes as well")]
     AllMissing(&'static str),
     /// A time of fractions.
     #[error("refresh=: give whole seconds, as in 5s")]
     RefreshFraction,
+    /// A time of fractions.
+    #[error("linger=: give whole seconds, as in 30s")]
+    LingerFraction,
     /// A service of which one address is to be chosen.
     #[error("is the name of a service, which has ports; give all=yes, or a port")]
     Service,
@@ -78,6 +84,7 @@ pub struct OutputOptions {
     pub(super) burst: Option<String>,
     pub(super) demand: Follows,
     pub(super) querier: bool,
+    pub(super) linger: Option<Duration>,
     pub(super) all: bool,
     pub(super) max: Option<u16>,
     pub(super) refresh: Option<Duration>,
@@ -134,6 +141,11 @@ options! {
         remedy: "give igmp (groups that hosts listen to, by IGMP and MLD) or no";
     /// Whether to ask there who listens, where no other router does; with `demand`.
     optional querier: bool = querier, form: YES_NO, default: "no", remedy: "give yes or no";
+    /// Of `demand`, also as `demand = { by = "igmp", linger = "30s" }`: how long the input stays joined
+    /// after the last host left, so that who comes back is served at once.
+    optional linger: Option<Duration> = linger,
+        form: Form::time(Duration::from_secs(1), Duration::from_secs(3600)), otherwise: "no time",
+        remedy: "give a time from 1s to 1h in whole seconds, such as 30s";
     /// Of a name: whether each address that it has, of the rule's family, gets a copy of its own. The name
     /// of a service (`_rtp._udp.NAME`, without a port) has those of its servers of the lowest priority.
     optional all: bool = all, form: YES_NO, default: "no", remedy: "give yes or no";
@@ -143,6 +155,12 @@ options! {
     optional refresh: Option<Duration> = refresh,
         form: Form::time(Duration::from_secs(1), Duration::from_secs(3600)), default: "5s",
         remedy: "give a time from 1s to 1h in whole seconds, such as 5s";
+
+    impl {
+        fn nested(row: &Row) -> Option<&'static str> {
+            (row.key == "demand").then_some("by")
+        }
+    }
 }
 
 /// Where an output goes, as a table says it.
@@ -199,8 +217,16 @@ impl OutputOptions {
 
     pub(super) fn demand(&self) -> Result<Option<Demand>, OptionsProblem> {
         let querier = self.querier;
+        let linger = self.linger.unwrap_or_default();
+        if linger.subsec_nanos() > 0 {
+            return Err(OptionsProblem::LingerFraction);
+        }
         match self.demand {
-            Follows::Igmp => Ok(Some(Demand { querier })),
+            Follows::Igmp => Ok(Some(Demand {
+                querier,
+                linger_s: linger.as_secs() as u16,
+            })),
+            Follows::No if self.linger.is_some() => Err(OptionsProblem::LingerAlone),
             Follows::No if querier => Err(OptionsProblem::QuerierAlone),
             Follows::No => Ok(None),
         }

@@ -273,6 +273,9 @@ impl From<&OutputSpec> for OutputOptions {
             burst: limit.and_then(limit::burst_text),
             demand: output.demand.map_or(Follows::No, |_| Follows::Igmp),
             querier: output.demand.is_some_and(|demand| demand.querier),
+            linger: { output.demand }
+                .filter(|demand| demand.linger_s > 0)
+                .map(|demand| Duration::from_secs(demand.linger_s.into())),
             all: output.all.is_some(),
             max: { output.all }
                 .map(|all| all.max)
@@ -313,6 +316,7 @@ mod tests {
             "239.10.1.1%eth1:6001,ttl=dec,source=keep,dscp=0,sport=7,fragment=yes,limit=5000pps,burst=9",
             "10.9.9.9:7000,limit=20Mbit",
             "239.10.1.0/24%eth1:6001,demand=igmp",
+            "239.10.1.0/24%eth1:6001,demand=igmp,querier=yes,linger=30s",
             "239.10.1.1%eth1:6001,source=keep,limit=20Mbit,demand=igmp,querier=yes",
             "cloud.example:7000",
             "relay-b%eth1:7000-7010,ttl=16,source=2001:db8::1",
@@ -352,7 +356,7 @@ mod tests {
             ),
             (
                 "tll=3",
-                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier, all, max, refresh; did you mean ttl?",
+                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier, linger, all, max, refresh; did you mean ttl?",
             ),
             ("ttl=3,ttl=3", "option ttl is given twice; leave one out"),
             (
@@ -385,6 +389,10 @@ mod tests {
             (
                 "all=yes",
                 "all=yes: is for names, and an address stands for one; leave it out",
+            ),
+            (
+                "linger=5s",
+                "linger=: belongs to a demand; give demand=igmp as well",
             ),
             ("max=5", "max=: belongs to all; give all=yes as well"),
             (

@@ -76,6 +76,11 @@ pub trait Options: Clone + Default + PartialEq {
     fn alone(_text: &str) -> Option<&'static str> {
         None
     }
+
+    /// The name that a key's own value has in a table in its place, whose other keys are options beside it.
+    fn nested(_row: &Row) -> Option<&'static str> {
+        None
+    }
 }
 
 /// What is wrong with an option.

@@ -1,6 +1,7 @@
 //! Options as they were written: what documents hold of them, in TOML and JSON.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -143,6 +144,14 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
                 let Group { subject, rows, .. } = T::GROUP;
                 let mut given: Vec<(&Row, Scalar)> = Vec::new();
                 while let Some(row) = map.next_key_seed(Key(&[T::GROUP.subject, T::GROUP.rows]))? {
+                    if let Some(own) = T::nested(row) {
+                        for (key, value) in nested(map.next_value()?, row.key, own) {
+                            let row = T::GROUP.rows.iter().find(|row| row.key == key);
+                            let row = row.ok_or_else(|| A::Error::unknown_field(&key, &[]))?;
+                            given.push((row, value));
+                        }
+                        continue;
+                    }
                     let value = match is_field(row) {
                         true => {
                             let field: Option<FieldDocument> = map.next_value()?;
@@ -169,6 +178,28 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
         }
 
         deserializer.deserialize_any(Given(PhantomData))
+    }
+}
+
+/// A value, or a table of it and of options beside it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Nested {
+    One(Option<Scalar>),
+    Table(BTreeMap<String, Scalar>),
+}
+
+fn nested(nested: Nested, key: &str, own: &str) -> Vec<(String, Scalar)> {
+    let named = |name: String| if name == own { key.to_owned() } else { name };
+    match nested {
+        Nested::One(value) => value
+            .into_iter()
+            .map(|value| (key.to_owned(), value))
+            .collect(),
+        Nested::Table(table) => table
+            .into_iter()
+            .map(|(name, value)| (named(name), value))
+            .collect(),
     }
 }
 
