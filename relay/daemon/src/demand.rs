@@ -16,7 +16,7 @@ use compile::host::{Host, Interface};
 use igmp::listeners::Listeners;
 use igmp::router::Setting;
 use observe::events::Events;
-use rules::demand::Listening;
+use rules::demand::{Admission, Listening};
 use rules::net::{Ifindex, Prefix};
 use tokio::sync::watch;
 
@@ -48,6 +48,7 @@ pub(crate) struct Link {
     addresses: Vec<IpAddr>,
     may_ask: bool,
     ranges: BTreeSet<Prefix>,
+    listeners: Vec<(Prefix, Admission)>,
 }
 
 impl Link {
@@ -58,12 +59,16 @@ impl Link {
             addresses: interface.addresses.clone(),
             may_ask: false,
             ranges: BTreeSet::new(),
+            listeners: Vec::new(),
         }
     }
 
     /// Notes an output.
-    pub(crate) fn add(&mut self, range: Prefix, may_ask: bool) {
+    pub(crate) fn add(&mut self, range: Prefix, may_ask: bool, listeners: Option<&Admission>) {
         self.ranges.insert(range);
+        // One that names nobody permits all.
+        self.listeners
+            .push((range, listeners.cloned().unwrap_or_default()));
         self.may_ask |= may_ask;
     }
 
@@ -85,6 +90,17 @@ impl Link {
             ranges: ranges
                 .filter(|range| range.address.is_ipv4() == ipv4)
                 .collect(),
+            listeners: match self
+                .listeners
+                .iter()
+                .any(|(_, may)| *may != Admission::default())
+            {
+                true => { self.listeners.iter() }
+                    .filter(|(range, _)| range.address.is_ipv4() == ipv4)
+                    .cloned()
+                    .collect(),
+                false => Vec::new(),
+            },
         }
     }
 }

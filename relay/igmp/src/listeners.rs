@@ -62,6 +62,8 @@ pub struct LinkStanding {
     pub reports: u64,
     /// How much was not remembered because there was no room.
     pub refused: u64,
+    /// How much was refused of hosts that may not ask, or not for so much.
+    pub barred: u64,
     /// Why it is not listened there.
     pub problem: Option<String>,
 }
@@ -122,6 +124,7 @@ impl Listeners {
                 groups: router.wanted().len(),
                 reports: router.reports(),
                 refused: router.refused(),
+                barred: router.barred(),
                 problem: routers.problem.clone(),
             })
             .collect()

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use rules::demand::{Groups, SourceFilter};
+use rules::demand::{Admission, Groups, SourceFilter};
 use rules::net::Prefix;
 
-use crate::codec::{Heard, Message, Query, Report, RouterMessage, Version};
+use crate::codec::{Heard, Message, Query, Record, RecordKind, Report, RouterMessage, Version};
 
 use crate::group::{Asker, Group, Host, Refused};
 use crate::timers::Timers;
@@ -48,6 +48,8 @@ pub struct Setting {
     pub may_ask: bool,
     /// Groups that outputs lead to; of others nothing is remembered unless this relay may be the querier.
     pub ranges: Vec<Prefix>,
+    /// Who may ask for which of them; of several for one group one that permits it is enough.
+    pub listeners: Vec<(Prefix, Admission)>,
 }
 
 /// A link, as far as one family goes; by default nothing is known of it.
@@ -69,6 +71,7 @@ pub struct Router {
     has_changed: bool,
     entries: usize,
     refused: u64,
+    barred: u64,
     reports: u64,
     outbox: Vec<RouterMessage>,
 }
@@ -233,6 +236,38 @@ impl Router {
         self.refused
     }
 
+    /// How much was refused of hosts that may not ask, or not for so much.
+    pub const fn barred(&self) -> u64 {
+        self.barred
+    }
+
+    /// Says whether a host may ask for a group, or go on to.
+    fn admits(&self, host: IpAddr, record: &Record) -> bool {
+        let group = record.group;
+        let leaves = matches!(record.kind, RecordKind::ToInclude | RecordKind::Block);
+        let mut of_group = self.setting.listeners.iter();
+        let mut of_group = of_group
+            .by_ref()
+            .filter(|(range, _)| range.contains(group))
+            .peekable();
+        if leaves && record.sources.is_empty() || of_group.peek().is_none() {
+            return true;
+        }
+        let listens = |known: &Known| known.group.hosts().contains_key(&host);
+        of_group.any(|(range, may)| {
+            let known = || self.groups.range(range.address..=range.last());
+            let others = || known().filter(|(other, _)| **other != group);
+            let is_there = |most: Option<u16>, count: &dyn Fn() -> usize| {
+                most.is_none_or(|most| count() < most.into())
+            };
+            may.admits(host)
+                && is_there(may.groups_each, &|| {
+                    others().filter(|(_, known)| listens(known)).count()
+                })
+                && is_there(may.groups_all, &|| others().count())
+        })
+    }
+
     const fn may_ask(&self) -> bool {
         self.setting.may_ask && self.setting.own.is_some()
     }
@@ -324,6 +359,10 @@ impl Router {
         };
         for record in &report.records {
             if !self.concerns(record.group) {
+                continue;
+            }
+            if !self.admits(from, record) {
+                self.barred += 1;
                 continue;
             }
             if !self.groups.contains_key(&record.group) {

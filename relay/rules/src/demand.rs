@@ -24,6 +24,29 @@ pub struct Demand {
     pub linger_s: u16,
 }
 
+/// Which hosts an output on demand follows, and in how many groups. The sender of a report proves nothing,
+/// so this is for order and no security.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// These alone; all where none is named.
+    pub allow: Vec<Prefix>,
+    /// But not these.
+    pub deny: Vec<Prefix>,
+    /// The most groups of one host.
+    pub groups_each: Option<u16>,
+    /// The most groups of all together.
+    pub groups_all: Option<u16>,
+}
+
+impl Admission {
+    /// Says whether the host may ask at all.
+    #[must_use]
+    pub fn admits(&self, host: IpAddr) -> bool {
+        let is_in = |ranges: &[Prefix]| ranges.iter().any(|range| range.contains(host));
+        (self.allow.is_empty() || is_in(&self.allow)) && !is_in(&self.deny)
+    }
+}
+
 /// What is listened to on each interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening(pub BTreeMap<Ifindex, Arc<Groups>>);

@@ -226,6 +226,7 @@ pub fn output() -> impl Strategy<Value = OutputSpec> {
             limit,
             demand,
             all: None,
+            listeners: None,
         })
     })
 }

@@ -23,6 +23,9 @@ pub struct DemandStats {
     pub reports: u64,
     /// Groups, sources and hosts that there was no room for.
     pub refused: u64,
+    /// Groups that were refused to hosts that `listeners` of the outputs do not permit them.
+    #[serde(default)]
+    pub barred: u64,
     /// Why it cannot be known who listens.
     pub reason: Option<String>,
 }
@@ -57,4 +60,6 @@ counters! { DemandStats {
     reports: "mcr_listener_reports_total", "Reports of listeners that were heard on the interface, leaves included.";
     refused: "mcr_listener_refused_total",
         "Groups, sources and hosts that there was no room for on the interface.";
+    barred: "mcr_listener_barred_total",
+        "Groups refused to hosts that listeners of the outputs do not permit them.";
 } }

@@ -127,7 +127,8 @@ impl Core {
                 .0
                 .entry(interface.index)
                 .or_insert_with(|| Link::of(interface));
-            link.add(output.to.destination, demand.querier);
+            let listeners = output.listeners.as_deref();
+            link.add(output.to.destination, demand.querier, listeners);
         }
         links
     }

@@ -75,6 +75,7 @@ pub(super) struct Driver {
     bursts: (mpsc::Sender<Burst>, mpsc::Receiver<Burst>),
     queriers: BTreeMap<Place, Querier>,
     refused: u64,
+    barred: u64,
     publish_at: Option<Instant>,
     save_at: Option<Instant>,
     retry_at: Option<Instant>,
@@ -99,6 +100,7 @@ impl Driver {
             bursts: mpsc::channel(BURSTS),
             queriers: BTreeMap::new(),
             refused: 0,
+            barred: 0,
             publish_at: None,
             save_at: None,
             retry_at: None,
@@ -170,7 +172,7 @@ impl Driver {
     fn poll(&mut self, now: Instant) {
         let mut said = Vec::new();
         let mut has_changed = false;
-        let mut refused = 0;
+        let (mut refused, mut barred) = (0, 0);
         {
             let mut all = self.listeners.lock();
             for (index, routers) in all.iter_mut() {
@@ -179,6 +181,7 @@ impl Driver {
                     router.poll(now);
                     has_changed |= router.has_changed();
                     refused += router.refused();
+                    barred += router.barred();
                     let place = (*index, ipv4);
                     said.push((place, router.own(), router.outbox(), router.querier()));
                 }
@@ -189,8 +192,20 @@ impl Driver {
             self.tell_querier(place, querier);
         }
         if refused > self.refused {
-            self.tell_refused(refused - self.refused);
+            let count = refused - self.refused;
+            self.tell_refused(format!(
+                "no room for {count} more of what hosts listen to: groups, sources or hosts; somebody \
+                 sends reports of too many"
+            ));
             self.refused = refused;
+        }
+        if barred > self.barred {
+            let count = barred - self.barred;
+            self.tell_refused(format!(
+                "{count} more of what hosts listen to is refused: listeners of the outputs do not permit \
+                 the host, or no more groups"
+            ));
+            self.barred = barred;
         }
         if has_changed {
             self.publish_at.get_or_insert(now + GATHER);
@@ -232,11 +247,7 @@ impl Driver {
             .publish(events::event(events::kind::QUERIER_CHANGED, name, message));
     }
 
-    fn tell_refused(&self, count: u64) {
-        let message = format!(
-            "no room for {count} more of what hosts listen to: groups, sources or hosts; somebody sends \
-             reports of too many"
-        );
+    fn tell_refused(&self, message: String) {
         self.events.publish(events::event(
             events::kind::LISTENERS_REFUSED,
             "daemon",

@@ -22,6 +22,7 @@ fn router(may_ask: bool) -> (Router, Instant) {
             own: Some(address("10.0.0.9")),
             may_ask,
             ranges: vec![Prefix::new(address("239.1.1.0"), 24)],
+            ..Setting::default()
         },
     );
     router.poll(now);
@@ -285,6 +286,7 @@ fn a_new_querier_asks_at_once_and_then_in_the_rfc_s_rhythm() {
         own: Some(address("10.0.0.9")),
         may_ask: true,
         ranges: Vec::new(),
+        ..Setting::default()
     };
     router.set(now, setting);
     router.poll(now);
@@ -443,4 +445,63 @@ proptest! {
             hosts.into_iter().map(|(host, filter)| (address(&format!("10.0.0.{host}")), filter)).collect();
         prop_assert_eq!(tracked, expected);
     }
+}
+
+#[test]
+fn who_may_not_ask_or_not_for_so_much_is_refused_and_counted() {
+    let (mut router, now) = router(true);
+    let range = Prefix::new(address("239.1.1.0"), 24);
+    let hosts = |text: &str, length| vec![Prefix::new(address(text), length)];
+    let setting = Setting {
+        listeners: vec![(
+            range,
+            Admission {
+                allow: hosts("10.0.0.0", 24),
+                deny: hosts("10.0.0.66", 32),
+                groups_each: Some(2),
+                groups_all: Some(3),
+            },
+        )],
+        ..router.setting.clone()
+    };
+    router.set(now, setting);
+    let mut ask = |from: &str, group: &str, expected: usize, barred: u64| {
+        let joins = report(from, Version::V3, RecordKind::ToExclude, group, &[]);
+        router.heard(now, &joins);
+        assert_eq!(
+            (router.wanted().len(), router.barred()),
+            (expected, barred),
+            "{from} {group}"
+        );
+    };
+    ask("10.0.1.1", "239.1.1.1", 0, 1);
+    ask("10.0.0.66", "239.1.1.1", 0, 2);
+    ask("10.0.0.1", "239.1.1.1", 1, 2);
+    ask("10.0.0.1", "239.1.1.2", 2, 2);
+    // A third of one host, and what it listens to already.
+    ask("10.0.0.1", "239.1.1.3", 2, 3);
+    ask("10.0.0.1", "239.1.1.2", 2, 3);
+    ask("10.0.0.2", "239.1.1.3", 3, 3);
+    // A fourth of all, and one that is there.
+    ask("10.0.0.3", "239.1.1.4", 3, 4);
+    ask("10.0.0.3", "239.1.1.1", 3, 4);
+    // Who leaves makes room.
+    let leaves = report(
+        "10.0.0.1",
+        Version::V3,
+        RecordKind::ToInclude,
+        "239.1.1.2",
+        &[],
+    );
+    router.heard(now, &leaves);
+    let later = pass(&mut router, now, 3.0);
+    let joins = report(
+        "10.0.0.1",
+        Version::V3,
+        RecordKind::ToExclude,
+        "239.1.1.4",
+        &[],
+    );
+    router.heard(later, &joins);
+    assert_eq!((router.wanted().len(), router.barred()), (3, 4));
 }

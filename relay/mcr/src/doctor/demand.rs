@@ -59,6 +59,7 @@ mod tests {
             groups: 0,
             reports,
             refused: 0,
+            barred: 0,
             reason: None,
         }
     }

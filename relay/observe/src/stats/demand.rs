@@ -32,6 +32,7 @@ fn link(standing: LinkStanding) -> DemandStats {
         groups: standing.groups as u64,
         reports: standing.reports,
         refused: standing.refused,
+        barred: standing.barred,
         reason: standing.problem,
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::demand::{Demand, IGMP};
+use crate::demand::{Admission, Demand, IGMP};
 use crate::host_name::{All, MAX_ADDRESSES, REFRESH_S};
 use crate::limit::{self, LimitProblem};
+use crate::net::Prefix;
 use crate::setting::{
     ANY, Form, OptionProblem, Refusal, Row, Setting, TextForm, Word, options, words,
 };
@@ -34,6 +35,9 @@ pub enum OptionsProblem {
     /// A time without a demand.
     #[error("linger=: belongs to a demand; give demand={IGMP} as well")]
     LingerAlone,
+    /// Who may ask where nobody is asked.
+    #[error("{0}=: belongs to a demand; give demand={IGMP} as well")]
+    ListenersAlone(&'static str),
     /// A key that is nothing without all.
     #[error("{0}=: belongs to all; give all=yes as well")]
     AllMissing(&'static str),
@@ -85,6 +89,12 @@ pub struct OutputOptions {
     pub(super) demand: Follows,
     pub(super) querier: bool,
     pub(super) linger: Option<Duration>,
+    pub(super) allow: Hosts,
+    pub(super) deny: Hosts,
+    pub(super) groups_each: Option<u16>,
+    pub(super) groups_all: Option<u16>,
+    /// Only as a table, which is those four.
+    pub(super) listeners: Option<String>,
     pub(super) all: bool,
     pub(super) max: Option<u16>,
     pub(super) refresh: Option<Duration>,
@@ -93,6 +103,10 @@ pub struct OutputOptions {
 /// A DSCP, 0 to 63; nothing keeps the packet's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dscp(pub(super) Option<u8>);
+
+/// Hosts, and ranges of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hosts(pub(super) Vec<Prefix>);
 
 words! {
     /// What an output follows.
@@ -146,24 +160,86 @@ options! {
     optional linger: Option<Duration> = linger,
         form: Form::time(Duration::from_secs(1), Duration::from_secs(3600)), otherwise: "no time",
         remedy: "give a time from 1s to 1h in whole seconds, such as 30s";
+    /// Of `demand`, also as `listeners = { allow = ["10.0.0.0/8"] }`: the hosts that are followed alone,
+    /// as addresses and ranges with `+` between them.
+    optional allow: Hosts = allow, otherwise: "all";
+    /// Of `demand`: the hosts that are not followed.
+    optional deny: Hosts = deny, otherwise: "none";
+    /// Of `demand`: the most groups of one host; what goes beyond is counted as refused.
+    optional groups_each: Option<u16> = groups_each, form: Form::number(1, 4096), otherwise: "as many as there is room for";
+    /// Of `demand`: the most groups of all hosts together.
+    optional groups_all: Option<u16> = groups_all, form: Form::number(1, 4096), otherwise: "as many as there is room for";
+    /// Of `demand`, as a table alone: `allow`, `deny`, `groups_each` and `groups_all` in one.
+    optional listeners: Option<String> = listeners, form: Form::Text(&LISTENERS);
     /// Of a name: whether each address that it has, of the rule's family, gets a copy of its own. The name
     /// of a service (`_rtp._udp.NAME`, without a port) has those of its servers of the lowest priority.
     optional all: bool = all, form: YES_NO, default: "no", remedy: "give yes or no";
     /// Of `all`: to how many addresses at most; those in use stay, then the lowest come.
     optional max: Option<u16> = max, form: Form::number(1, 1024), default: "64";
-    /// Of `all`: how long an answer is believed at least, and its TTL at most.
+    /// Of `all`: how long an answer is believed at least, else for its TTL up to 30s.
     optional refresh: Option<Duration> = refresh,
         form: Form::time(Duration::from_secs(1), Duration::from_secs(3600)), default: "5s",
         remedy: "give a time from 1s to 1h in whole seconds, such as 5s";
 
     impl {
         fn nested(row: &Row) -> Option<&'static str> {
-            (row.key == "demand").then_some("by")
+            match row.key {
+                "demand" => Some("by"),
+                "listeners" => Some(""),
+                _ => None,
+            }
         }
     }
 }
 
 /// Where an output goes, as a table says it.
+const LISTENERS: TextForm = TextForm {
+    name: "TABLE",
+    fits: |_| false,
+    pattern: "[^\\s\\S]",
+    remedy: "a table, as in { allow = [\"10.0.0.0/8\"], deny = [], groups_each = 4, groups_all = 64 }",
+    ..ANY
+};
+
+const HOSTS: TextForm = TextForm {
+    name: "HOST+HOST",
+    fits: |text| hosts(text).is_some(),
+    pattern: "[0-9A-Fa-f:./+]+",
+    remedy: "hosts or ranges of them, with + between, as in 10.0.0.0/8+10.9.0.5",
+    is_quoted: false,
+    ..ANY
+};
+
+fn hosts(text: &str) -> Option<Hosts> {
+    let host = |part: &str| -> Option<Prefix> {
+        let (address, length) = part
+            .split_once('/')
+            .map_or((part, None), |(a, l)| (a, Some(l)));
+        let address: IpAddr = address.parse().ok()?;
+        let longest = Prefix::host(address).length;
+        let length = length.map_or(Some(longest), |length| length.parse().ok())?;
+        let range = Prefix::new(address, length);
+        (length <= longest && range.address == address).then_some(range)
+    };
+    text.split('+')
+        .map(host)
+        .collect::<Option<Vec<_>>>()
+        .map(Hosts)
+}
+
+impl Setting for Hosts {
+    const FORM: Form = Form::Text(&HOSTS);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        hosts(text).ok_or(Refusal::Form)
+    }
+
+    fn text(&self, _: &Form) -> String {
+        let hosts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        hosts.join("+")
+    }
+}
+
 const TO: &[Row] = &[Row {
     is_required: true,
     ..Row::new(
@@ -213,6 +289,28 @@ impl OutputOptions {
             (false, _, Some(_)) => Err(OptionsProblem::AllMissing("refresh")),
             (false, None, None) => Ok(None),
         }
+    }
+
+    /// Which hosts are followed.
+    pub(super) fn listeners(&self) -> Result<Option<Box<Admission>>, OptionsProblem> {
+        let given = [
+            ("allow", !self.allow.0.is_empty()),
+            ("deny", !self.deny.0.is_empty()),
+            ("groups_each", self.groups_each.is_some()),
+            ("groups_all", self.groups_all.is_some()),
+        ];
+        let Some((key, _)) = given.into_iter().find(|(_, is_given)| *is_given) else {
+            return Ok(None);
+        };
+        if self.demand == Follows::No {
+            return Err(OptionsProblem::ListenersAlone(key));
+        }
+        Ok(Some(Box::new(Admission {
+            allow: self.allow.0.clone(),
+            deny: self.deny.0.clone(),
+            groups_each: self.groups_each,
+            groups_all: self.groups_all,
+        })))
     }
 
     pub(super) fn demand(&self) -> Result<Option<Demand>, OptionsProblem> {

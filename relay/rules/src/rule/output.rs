@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::options::{Dscp, Follows, OptionsProblem, OutputOptions, SourceChoice, Ttl};
-use crate::demand::Demand;
+use super::options::{Dscp, Follows, Hosts, OptionsProblem, OutputOptions, SourceChoice, Ttl};
+use crate::demand::{Admission, Demand};
 use crate::endpoint::{Endpoint, EndpointProblem, shown};
 use crate::host_name::{All, Destination, HostName, MAX_ADDRESSES, REFRESH_S};
 use crate::limit::{self, RateLimit};
@@ -45,6 +45,8 @@ pub struct OutputSpec {
     pub demand: Option<Demand>,
     /// Whether it goes to all addresses of its name.
     pub all: Option<All>,
+    /// Which hosts may ask, where it follows them.
+    pub listeners: Option<Box<Admission>>,
 }
 
 impl OutputSpec {
@@ -62,6 +64,7 @@ impl OutputSpec {
             limit: None,
             demand: None,
             all: None,
+            listeners: None,
         }
     }
 
@@ -257,6 +260,7 @@ fn assemble(
             .map_err(OptionsProblem::from)?,
         demand: options.demand()?,
         all: options.all(is_name, is_service)?,
+        listeners: options.listeners()?,
     })
 }
 
@@ -276,6 +280,13 @@ impl From<&OutputSpec> for OutputOptions {
             linger: { output.demand }
                 .filter(|demand| demand.linger_s > 0)
                 .map(|demand| Duration::from_secs(demand.linger_s.into())),
+            allow: { output.listeners.as_ref() }
+                .map_or_else(Hosts::default, |l| Hosts(l.allow.clone())),
+            deny: { output.listeners.as_ref() }
+                .map_or_else(Hosts::default, |l| Hosts(l.deny.clone())),
+            groups_each: { output.listeners.as_ref() }.and_then(|listeners| listeners.groups_each),
+            groups_all: { output.listeners.as_ref() }.and_then(|listeners| listeners.groups_all),
+            listeners: None,
             all: output.all.is_some(),
             max: { output.all }
                 .map(|all| all.max)
@@ -317,6 +328,7 @@ mod tests {
             "10.9.9.9:7000,limit=20Mbit",
             "239.10.1.0/24%eth1:6001,demand=igmp",
             "239.10.1.0/24%eth1:6001,demand=igmp,querier=yes,linger=30s",
+            "239.10.1.0/24%eth1:6001,demand=igmp,allow=10.0.0.0/8+fe80::/10,deny=10.0.0.5,groups_each=4,groups_all=64",
             "239.10.1.1%eth1:6001,source=keep,limit=20Mbit,demand=igmp,querier=yes",
             "cloud.example:7000",
             "relay-b%eth1:7000-7010,ttl=16,source=2001:db8::1",
@@ -356,7 +368,7 @@ mod tests {
             ),
             (
                 "tll=3",
-                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier, linger, all, max, refresh; did you mean ttl?",
+                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier, linger, allow, deny, groups_each, groups_all, listeners, all, max, refresh; did you mean ttl?",
             ),
             ("ttl=3,ttl=3", "option ttl is given twice; leave one out"),
             (
@@ -393,6 +405,14 @@ mod tests {
             (
                 "linger=5s",
                 "linger=: belongs to a demand; give demand=igmp as well",
+            ),
+            (
+                "deny=10.0.0.0/8",
+                "deny=: belongs to a demand; give demand=igmp as well",
+            ),
+            (
+                "demand=igmp,allow=me",
+                "allow=me: give hosts or ranges of them, with + between, as in 10.0.0.0/8+10.9.0.5",
             ),
             ("max=5", "max=: belongs to all; give all=yes as well"),
             (

@@ -145,9 +145,12 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
                 let mut given: Vec<(&Row, Scalar)> = Vec::new();
                 while let Some(row) = map.next_key_seed(Key(&[T::GROUP.subject, T::GROUP.rows]))? {
                     if let Some(own) = T::nested(row) {
+                        let own_key = row.key;
                         for (key, value) in nested(map.next_value()?, row.key, own) {
                             let row = T::GROUP.rows.iter().find(|row| row.key == key);
-                            let row = row.ok_or_else(|| A::Error::unknown_field(&key, &[]))?;
+                            let row = row.ok_or_else(|| {
+                                A::Error::custom(format!("unknown field `{key}` of `{own_key}`"))
+                            })?;
                             given.push((row, value));
                         }
                         continue;
@@ -186,7 +189,15 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
 #[serde(untagged)]
 enum Nested {
     One(Option<Scalar>),
-    Table(BTreeMap<String, Scalar>),
+    Table(BTreeMap<String, Part>),
+}
+
+/// One of the values of such a table.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Part {
+    One(Scalar),
+    Several(Vec<String>),
 }
 
 fn nested(nested: Nested, key: &str, own: &str) -> Vec<(String, Scalar)> {
@@ -198,7 +209,14 @@ fn nested(nested: Nested, key: &str, own: &str) -> Vec<(String, Scalar)> {
             .collect(),
         Nested::Table(table) => table
             .into_iter()
-            .map(|(name, value)| (named(name), value))
+            .filter_map(|(name, value)| {
+                let value = match value {
+                    Part::One(value) => value,
+                    Part::Several(all) if all.is_empty() => return None,
+                    Part::Several(all) => Scalar::Text(all.join("+")),
+                };
+                Some((named(name), value))
+            })
             .collect(),
     }
 }
