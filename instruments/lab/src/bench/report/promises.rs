@@ -197,68 +197,71 @@ fn ratio(
     }
 }
 
+/// What is promised of frames as a driver delivers them: case, promise, bytes and streams, what they are
+/// compared with, and the least ratio.
+type DriverRow = (
+    &'static str,
+    &'static str,
+    [&'static str; 2],
+    (&'static str, [&'static str; 2]),
+    f64,
+);
+const ONE: &str = "at XDP, frames as a driver delivers them, 1024 bytes, one stream";
+const MANY: &str = "the same with 64 streams that take turns";
+const DRIVER: [DriverRow; 7] = [
+    (
+        ONE,
+        "2.5 times MCR at tc",
+        ["1024", "1"],
+        ("mcr-kernel", ["1024", "1"]),
+        2.5,
+    ),
+    (
+        SAME,
+        "75 % of the bare XDP redirect",
+        ["1024", "1"],
+        ("xdp-floor", ["1024", "1"]),
+        0.75,
+    ),
+    (
+        MANY,
+        "2.5 times MCR at tc",
+        ["1024", "64"],
+        ("mcr-kernel", ["1024", "64"]),
+        2.5,
+    ),
+    (
+        SAME,
+        "65 % of the bare XDP redirect",
+        ["1024", "64"],
+        ("xdp-floor", ["1024", "64"]),
+        0.65,
+    ),
+    (
+        "the same, one stream of 256 bytes",
+        "65 % of the bare XDP redirect",
+        ["256", "1"],
+        ("xdp-floor", ["256", "1"]),
+        0.65,
+    ),
+    (
+        "the same, one stream of 64 bytes",
+        "65 % of the bare XDP redirect",
+        ["64", "1"],
+        ("xdp-floor", ["64", "1"]),
+        0.65,
+    ),
+    (
+        "the same with 1,000 streams",
+        "90 % of that with 64",
+        ["1024", "1000"],
+        ("mcr-xdp", ["1024", "64"]),
+        0.9,
+    ),
+];
+
 /// Frames as a driver delivers them.
 fn driver(cases: Cases<'_>) -> Vec<Promise<'_>> {
-    type Row = (
-        &'static str,
-        &'static str,
-        [&'static str; 2],
-        (&'static str, [&'static str; 2]),
-        f64,
-    );
-    const ONE: &str = "at XDP, frames as a driver delivers them, 1024 bytes, one stream";
-    const MANY: &str = "the same with 64 streams that take turns";
-    const ROWS: [Row; 7] = [
-        (
-            ONE,
-            "2.5 times MCR at tc",
-            ["1024", "1"],
-            ("mcr-kernel", ["1024", "1"]),
-            2.5,
-        ),
-        (
-            SAME,
-            "75 % of the bare XDP redirect",
-            ["1024", "1"],
-            ("xdp-floor", ["1024", "1"]),
-            0.75,
-        ),
-        (
-            MANY,
-            "2.5 times MCR at tc",
-            ["1024", "64"],
-            ("mcr-kernel", ["1024", "64"]),
-            2.5,
-        ),
-        (
-            SAME,
-            "65 % of the bare XDP redirect",
-            ["1024", "64"],
-            ("xdp-floor", ["1024", "64"]),
-            0.65,
-        ),
-        (
-            "the same, one stream of 256 bytes",
-            "65 % of the bare XDP redirect",
-            ["256", "1"],
-            ("xdp-floor", ["256", "1"]),
-            0.65,
-        ),
-        (
-            "the same, one stream of 64 bytes",
-            "65 % of the bare XDP redirect",
-            ["64", "1"],
-            ("xdp-floor", ["64", "1"]),
-            0.65,
-        ),
-        (
-            "the same with 1,000 streams",
-            "90 % of that with 64",
-            ["1024", "1000"],
-            ("mcr-xdp", ["1024", "64"]),
-            0.9,
-        ),
-    ];
     let command = "mcr bench run driver";
     let rate = |[bytes, streams]: [&str; 2], relay| {
         let at = [
@@ -270,10 +273,12 @@ fn driver(cases: Cases<'_>) -> Vec<Promise<'_>> {
         ];
         cases.figure(11, &at, relay, Figure::Delivered)
     };
-    let rows = ROWS.iter().map(|(what, must, own, (relay, other), least)| {
-        let figures = (rate(*own, "mcr-xdp"), rate(*other, relay));
-        ratio((what, must, command), (&figures.0, &figures.1), *least, "")
-    });
+    let rows = DRIVER
+        .iter()
+        .map(|(what, must, own, (relay, other), least)| {
+            let figures = (rate(*own, "mcr-xdp"), rate(*other, relay));
+            ratio((what, must, command), (&figures.0, &figures.1), *least, "")
+        });
     let mut all: Vec<_> = rows.collect();
     let half = |relay| {
         cases.figure(
