@@ -1,5 +1,5 @@
 //! Where an instance's state lives in bpffs, and what outlives a process there. One process at a time
-//! has it ([`super::claim`]).
+//! has it ([`super::pin_lock`]).
 //!
 //! `BPFFS/mcr/INSTANCE/maps-HASH/NAME` holds the maps, HASH being that of `layout.h`;
 //! `BPFFS/mcr/INSTANCE/link-IFINDEX` the links. Links of a program with another layout are moved to
