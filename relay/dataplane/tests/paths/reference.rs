@@ -30,7 +30,7 @@ pub(crate) struct Names {
     rule: String,
     input: Option<String>,
     /// The index of each output.
-    outputs: Vec<u32>,
+    outputs: Vec<u64>,
 }
 
 impl Names {

@@ -44,7 +44,9 @@ fn table(rule: &str, by: By, ipv6: bool) -> Table {
     let outputs: Vec<_> = outputs.collect();
     let routes = (0..).zip(merged.routes);
     let routes = routes.map(|(number, (key, route)): (u32, (RouteKey, Route))| {
-        let others = outputs.iter().filter(|output| output.index != number);
+        let others = outputs
+            .iter()
+            .filter(|output| output.index != u64::from(number));
         let outputs = others.cloned().collect();
         (key, Route { outputs, ..route })
     });
