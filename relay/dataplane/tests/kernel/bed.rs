@@ -123,7 +123,7 @@ impl Bed {
             answers_by_socket: false,
         };
         Output {
-            index,
+            index: index.into(),
             to: format!("{group}%veth2:{port}"),
             state: OutputState::Up(egress),
             limit: None,

@@ -198,7 +198,7 @@ impl Scene {
         (interface, outlet): (Ifindex, Outlet),
     ) {
         let index = INTERFACES.iter().position(|link| *link == interface);
-        let outlets = [(index.expect("one of them") as u32, outlet)].into();
+        let outlets = [(index.expect("one of them") as u64, outlet)].into();
         let expected = expect(answer, INGRESS, Verdict::Forwarded, outlets);
         let packet = Packet::from(answer.clone());
         let mut sum = Sum::default();
@@ -306,7 +306,7 @@ fn expect(
     packet: &Craft,
     interface: Ifindex,
     verdict: Verdict,
-    outputs: std::collections::BTreeMap<u32, Outlet>,
+    outputs: std::collections::BTreeMap<u64, Outlet>,
 ) -> Expected {
     Expected {
         verdict,

@@ -75,7 +75,7 @@ pub(crate) struct Expected {
     /// Datagrams of a forwarded super-packet that the rule's limit drops.
     pub limited: u64,
     /// Per output of the route, by its index.
-    pub outputs: BTreeMap<u32, Outlet>,
+    pub outputs: BTreeMap<u64, Outlet>,
 }
 
 /// What one output did.

@@ -73,7 +73,11 @@ fn source_specific(name: &'static str, source: &str, rule: &str, interface: Ifin
     case.routes[1].1.outputs[0].index = 1;
     case.expected.rule = Some(rule.into());
     let index = u32::from(interface == B);
-    case.expected.outputs = [(index, sent(interface, copy_of(&packet, interface)))].into();
+    case.expected.outputs = [(
+        u64::from(index),
+        sent(interface, copy_of(&packet, interface)),
+    )]
+    .into();
     case
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn expected(outcome: plain::Outcome, names: Option<&Names>) -> Expect
             }
         }
     });
-    let outputs: BTreeMap<u32, Outlet> = match names {
+    let outputs: BTreeMap<u64, Outlet> = match names {
         Some(names) => names.outputs.iter().copied().zip(outlets).collect(),
         None => BTreeMap::new(),
     };

@@ -136,7 +136,7 @@ impl Bed {
     /// An output to a group on the egress, source rewritten to the egress address.
     pub(crate) fn output(&self, index: u32, group: &str, port: u16) -> Output {
         Output {
-            index,
+            index: index.into(),
             to: format!("{group}%veth2:{port}"),
             state: OutputState::Up(Egress {
                 interface: self.egress,
