@@ -216,7 +216,7 @@ fn of_names(old: &Host, new: &Host) -> Vec<Event> {
 
 /// Names of which all addresses are asked for, and whose lookups fail now or do so no more.
 fn of_all_names<'a>(old: &'a Host, new: &'a Host) -> impl Iterator<Item = Event> + 'a {
-    let failures = new.all.iter().filter_map(|(destination, now)| {
+    new.all.iter().filter_map(|(destination, now)| {
         let before = old
             .all
             .get(destination)
@@ -232,8 +232,7 @@ fn of_all_names<'a>(old: &'a Host, new: &'a Host) -> impl Iterator<Item = Event>
         };
         let by = By::of(Via::Name, Some(name.clone()));
         Some(done_by(event(kind, &name, message), &by, None))
-    });
-    failures
+    })
 }
 
 /// Destinations that are reached in another way than before.
