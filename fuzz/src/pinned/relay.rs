@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -220,7 +221,16 @@ fn leave_namespaces() -> nix::Result<()> {
     let none: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none)
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none)?;
+    // What comes by the loopback interface may have one of this host's addresses.
+    let made = Command::new("ip")
+        .args(["link", "add", "in0", "index", &INTERFACE.0.to_string()])
+        .args(["type", "veth", "peer", "name", "out0"])
+        .status();
+    match made {
+        Ok(made) if made.success() => Ok(()),
+        _ => Err(nix::Error::ENODEV),
+    }
 }
 
 /// The pins of an instance's maps, in the order of their names.

@@ -13,9 +13,8 @@ use rules::health::Inspect;
 use rules::merge::Merge;
 use rules::net::{Ifindex, Mac, Ports, Prefix};
 
-/// The loopback interface, the only one of the network namespace; it is down, so that nothing that
-/// nonsense sends comes back.
-pub(super) const INTERFACE: Ifindex = Ifindex(1);
+/// One that is down, so that nothing that is relayed leaves.
+pub(super) const INTERFACE: Ifindex = Ifindex(100);
 /// The rule whose inputs stand by for each other, and their groups.
 pub(super) const FAILOVER: (&str, [&str; 2]) = ("lines", ["239.1.3.1", "239.1.3.2"]);
 /// The groups of the rule whose inputs are merged.

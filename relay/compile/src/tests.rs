@@ -392,7 +392,7 @@ fn keeps_the_route_of_an_input_interface_that_is_down_and_says_so() {
             .pending
             .as_deref()
             .unwrap()
-            .starts_with("interface eth0 is down")
+            .starts_with("interface eth0 is administratively down;")
     );
 }
 
@@ -422,7 +422,10 @@ fn says_why_an_output_is_down() {
     host.interfaces.get_mut(&Ifindex(3)).unwrap().up = false;
     let link = down(&one(INPUT, OUTPUT, &host));
     assert_eq!(link.0, DownReason::InterfaceDown);
-    assert!(link.1.starts_with("interface eth1 is down"));
+    assert!(
+        link.1
+            .starts_with("interface eth1 is administratively down;")
+    );
 }
 
 #[test]

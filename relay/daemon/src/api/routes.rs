@@ -473,6 +473,7 @@ async fn healthz() -> &'static str {
 #[serde(deny_unknown_fields)]
 struct ReadyOptions {
     /// `ok`: that the host lacks interfaces of inputs.
+    #[param(inline)]
     missing: Option<Missing>,
 }
 

@@ -68,7 +68,7 @@ fn what_is_joined_by_hand_stays_joined_until_it_is_left() {
     assert!(all(&bed), "{}", joined(&bed));
     // The link is made down and up again, and has lost IPv6 groups meanwhile.
     bed.chain.relay.ip("link set veth2 down").unwrap();
-    let waits = || mcr(&bed, &["join"]).contains("is down");
+    let waits = || mcr(&bed, &["join"]).contains("is administratively down");
     wait_until("the list says that the link is down", waits);
     bed.chain.relay.ip("link set veth2 up").unwrap();
     wait_until("everything is joined again", || {
