@@ -313,6 +313,9 @@ impl Resolver {
                     valid = left;
                 }
                 Err(error) if error.is_no_records_found() => {}
+                Err(NetError::NoConnections | NetError::Timeout) => {
+                    return Err("no name server of /etc/resolv.conf answers".to_owned());
+                }
                 Err(error) => return Err(error.to_string()),
             }
         }
