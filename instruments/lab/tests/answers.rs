@@ -120,16 +120,19 @@ fn a_search_from_the_groups_own_port_is_answered(path: &str) {
     assert_eq!(daemons[0].rule("ssdp").unwrap().answers, Some(1));
 }
 
+/// A socket of a host that may broadcast.
+fn bound(host: &Namespace, at: &str) -> UdpSocket {
+    let socket = host.run(|| Ok(UdpSocket::bind(at)?)).unwrap();
+    socket.set_broadcast(true).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
 /// As consoles and tuners look for each other: to all hosts, or to all of one's own network.
 fn broadcasts_go_both_ways_and_are_answered(path: &str) {
     let bed = bed(1);
     let daemons = bed.start(path, &reflecting("games", "255.255.255.255:9302", ""));
-    let bind = |host: usize, at: &str| {
-        let socket = bed.hosts[host].run(|| Ok(UdpSocket::bind(at)?)).unwrap();
-        socket.set_broadcast(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    };
+    let bind = |host: usize, at: &str| bound(&bed.hosts[host], at);
     let listening = [bind(0, "0.0.0.0:9302"), bind(1, "0.0.0.0:9302")];
     let mut buffer = [0; 64];
     let mut received = 0;
@@ -174,12 +177,7 @@ fn answers_never_go_past_an_ipsec_policy(path: &str) {
     };
     policy("10.0.0.100");
     let daemons = bed.start(path, &reflecting("games", "255.255.255.255:9302", ""));
-    let bind = |host: usize, at: &str| {
-        let socket = bed.hosts[host].run(|| Ok(UdpSocket::bind(at)?)).unwrap();
-        socket.set_broadcast(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    };
+    let bind = |host: usize, at: &str| bound(&bed.hosts[host], at);
     let responder = bind(1, "0.0.0.0:9302");
     let asker = bind(0, "10.0.0.100:0");
     asker
