@@ -14,7 +14,6 @@ mod pin_lock;
 pub mod probe;
 pub mod program;
 mod program_cache;
-mod rtnetlink;
 mod sign;
 pub mod socket_filter;
 #[cfg(feature = "test-support")]

@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use nix::sys::socket::sockopt::PeerCredentials;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::sockopt::{PeerCredentials, SocketError};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, getsockopt, recvmsg, sendmsg,
 };
@@ -71,9 +73,7 @@ pub fn receive_with(
 /// `EBADF` if no such descriptor is open.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_GETFD takes no pointer and changes nothing.
-    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    Errno::result(unsafe { libc::fcntl(number, libc::F_GETFD) })?;
     // SAFETY: the descriptor is open, and the agreement between parent and child is that the
     // child's start-up code alone takes it, once.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
@@ -86,11 +86,9 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// # Errors
 /// The system call's.
 pub fn set_inheritable(fd: BorrowedFd<'_>, inheritable: bool) -> io::Result<()> {
-    let flags = if inheritable { 0 } else { libc::FD_CLOEXEC };
-    // SAFETY: F_SETFD takes an integer, and `fd` is open while borrowed.
-    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, flags) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let mut flags = FdFlag::empty();
+    flags.set(FdFlag::FD_CLOEXEC, !inheritable);
+    fcntl(fd, FcntlArg::F_SETFD(flags))?;
     Ok(())
 }
 
@@ -149,19 +147,9 @@ impl Waiter {
 
 /// Clears the pending error of a socket; of anything else, nothing.
 fn take_socket_error(fd: RawFd) {
-    let mut error: libc::c_int = 0;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: both pointers are to locals that live during the call, and `length` is the size of
-    // what the first points to. A descriptor that is closed or no socket is refused.
-    let _ = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_ERROR,
-            (&raw mut error).cast(),
-            &raw mut length,
-        )
-    };
+    // SAFETY: the descriptor is used for one call, which refuses it if it is closed or no socket.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let _ = getsockopt(&fd, SocketError);
 }
 
 /// A process that cannot be mistaken for another one that got its number later.
@@ -178,9 +166,7 @@ impl ProcessHandle {
     pub fn open(pid: u32) -> io::Result<Self> {
         // SAFETY: plain system call without pointers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = Errno::result(fd)?;
         // SAFETY: the descriptor was just made and belongs to nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
         Ok(Self { fd })
@@ -231,9 +217,7 @@ impl ProcessHandle {
                 0,
             )
         };
-        if result < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        Errno::result(result)?;
         Ok(())
     }
 }

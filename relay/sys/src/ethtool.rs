@@ -12,12 +12,11 @@ mod device;
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::AsRawFd;
 
 pub use self::device::{Device, device, statistics};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use crate::ifreq::control;
 
-const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
@@ -165,30 +164,17 @@ fn word_at(buffer: &[u8], at: usize) -> u32 {
 }
 
 fn ioctl(interface: &str, buffer: &mut [u8]) -> io::Result<()> {
-    let socket = socket(
-        AddressFamily::Inet,
-        SockType::Datagram,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )?;
-    // SAFETY: ifreq is a plain C struct of integers and pointers: all bytes zero are a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if interface.len() >= request.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
-    // SAFETY: `buffer` and `request` outlive the call. How much the kernel writes follows from the
+    // SAFETY: `buffer` outlives the call. How much the kernel writes follows from the
     // command: as many feature blocks as the header names; the one count asked for; the fixed
     // structures of device.rs; and as many strings or counters as their set has, for which `names`
     // and `statistics` keep the room (the first is a constant of the running kernel,
     // NETDEV_FEATURE_COUNT, the second may grow, and there is room for twice as many).
-    match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut request) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
+    unsafe {
+        control(interface.as_bytes(), SIOCETHTOOL, |request| {
+            request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
+        })
     }
+    .map(drop)
 }
 
 #[cfg(test)]

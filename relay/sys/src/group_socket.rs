@@ -4,18 +4,16 @@
 //! Bound to one protocol, so frames that are tagged for a VLAN, copies on their way out and the traffic
 //! itself cost nothing here.
 
-#![expect(
-    unsafe_code,
-    reason = "sockets with link addresses need raw system calls"
-)]
-
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use packet::classic_bpf::{Instruction, NETWORK, OUTGOING, PACKET_TYPE, Program, WHOLE};
+use socket2::Type;
 
-use crate::packet_socket::{PacketSocket, bind, link_address};
+use crate::packet_socket::{PacketSocket, bind, link_address, reception, send_to};
+use crate::udp::option;
 
 /// The type of packets that this host sent to itself as well (linux/if_packet.h).
 const LOOPED_BACK: u32 = 5;
@@ -38,14 +36,9 @@ impl GroupSocket {
     pub fn open(interface: u32, ipv4: bool) -> io::Result<Self> {
         let opened = Self::to_send(interface, ipv4)?;
         let socket = &opened.socket;
-        socket.force_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
+        option::force_receive_buffer(socket.as_fd(), BUFFER)?;
         socket.attach_filter(&filter(ipv4))?;
-        let all = libc::packet_mreq {
-            mr_ifindex: interface as libc::c_int,
-            mr_type: libc::PACKET_MR_ALLMULTI as libc::c_ushort,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
+        let all = reception(interface, libc::PACKET_MR_ALLMULTI);
         socket.set(libc::PACKET_ADD_MEMBERSHIP, &all)?;
         bind(socket.as_fd(), interface, opened.protocol)?;
         Ok(opened)
@@ -56,21 +49,13 @@ impl GroupSocket {
     /// # Errors
     /// The system call's.
     pub fn to_send(interface: u32, ipv4: bool) -> io::Result<Self> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: plain system call without pointers.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        let socket = PacketSocket::adopt(unsafe { OwnedFd::from_raw_fd(fd) });
         let protocol = if ipv4 {
             libc::ETH_P_IP
         } else {
             libc::ETH_P_IPV6
         } as u16;
         Ok(Self {
-            socket,
+            socket: PacketSocket::open_as(Type::DGRAM)?,
             interface,
             protocol,
         })
@@ -81,22 +66,10 @@ impl GroupSocket {
     /// # Errors
     /// The system call's, such as `ENETDOWN` once after the interface went down or away.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`, which lives during the call.
-        let received = unsafe {
-            libc::recv(
-                self.socket.as_fd().as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                0,
-            )
-        };
-        match usize::try_from(received) {
+        match recv(self.as_fd().as_raw_fd(), buffer, MsgFlags::empty()) {
             Ok(length) => Ok(Some(length)),
-            Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-                error => Err(error),
-            },
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -108,22 +81,7 @@ impl GroupSocket {
         let mut address = link_address(self.interface, self.protocol);
         address.sll_halen = 6;
         address.sll_addr[..6].copy_from_slice(&to);
-        // SAFETY: the kernel reads `packet.len()` bytes of `packet` and one sockaddr_ll; both live during
-        // the call.
-        let sent = unsafe {
-            libc::sendto(
-                self.socket.as_fd().as_raw_fd(),
-                packet.as_ptr().cast(),
-                packet.len(),
-                0,
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
+        send_to(self.as_fd(), &address, packet)
     }
 }
 

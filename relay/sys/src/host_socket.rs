@@ -32,7 +32,7 @@ pub fn open(is_ipv4: bool, buffer_bytes: usize) -> io::Result<OwnedFd> {
     socket.set_nonblocking(true)?;
     // Nobody reads it: what comes in as this protocol is not to be kept.
     socket.set_recv_buffer_size(0)?;
-    force_send_buffer(socket.as_fd(), buffer_bytes.try_into().unwrap_or(i32::MAX))?;
+    force_send_buffer(socket.as_fd(), buffer_bytes)?;
     set_multicast_interface(socket.as_fd(), family, LOOPBACK)?;
     Ok(socket.into())
 }

@@ -7,14 +7,18 @@
 
 #![expect(unsafe_code, reason = "mapping memory needs raw system calls")]
 
+use std::ffi::c_void;
 use std::io;
 use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use zerocopy::{FromBytes, IntoBytes};
 
 const WORD: usize = size_of::<u64>();
@@ -23,6 +27,14 @@ const WORD: usize = size_of::<u64>();
 pub trait Plain: Copy + Default + PartialEq + FromBytes + IntoBytes + 'static {}
 
 impl<T: Copy + Default + PartialEq + FromBytes + IntoBytes + 'static> Plain for T {}
+
+/// Maps the first `bytes` bytes of a file, to read and to write.
+pub(crate) fn map_shared(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<NonNull<c_void>> {
+    let length = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
+    let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping is asked for, so no memory in use is replaced.
+    Ok(unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, fd, 0) }?)
+}
 
 /// A shared mapping; clones are the same one.
 #[derive(Clone, Debug)]
@@ -46,21 +58,7 @@ impl Memory {
     /// # Errors
     /// The system call's; `EINVAL` for a length of 0.
     pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping is asked for, so no memory in use is replaced.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        let base = map_shared(fd, bytes)?.cast();
         let words = bytes / WORD;
         Ok(Self(Arc::new(Mapping { base, words })))
     }
@@ -87,7 +85,7 @@ impl Memory {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: `Memory::map` made the mapping; munmap rounds the length up to whole pages.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * WORD) };
+        let _ = unsafe { munmap(self.base.cast(), self.words * WORD) };
     }
 }
 

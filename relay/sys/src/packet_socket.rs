@@ -11,8 +11,13 @@ mod tap;
 mod vnet;
 
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use socket2::{Domain, Socket, Type};
+use zerocopy::FromBytes;
+
+use crate::udp::option;
 
 pub use probe::Abilities;
 pub use ring::{FRAME_OVERHEAD, Frame, Ring, RingSize};
@@ -33,7 +38,7 @@ impl PacketSocket {
     pub fn egress(buffer_bytes: usize) -> io::Result<Self> {
         let socket = Self::open()?;
         socket.set(libc::PACKET_VNET_HDR, &1i32)?;
-        socket.force_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, buffer_bytes)?;
+        option::force_send_buffer(socket.as_fd(), buffer_bytes)?;
         Ok(socket)
     }
 
@@ -43,8 +48,8 @@ impl PacketSocket {
     /// # Errors
     /// The system call's.
     pub fn framed(buffer_bytes: usize) -> io::Result<Self> {
-        let socket = Self::open_as(libc::SOCK_DGRAM)?;
-        socket.force_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, buffer_bytes)?;
+        let socket = Self::open_as(Type::DGRAM)?;
+        option::force_send_buffer(socket.as_fd(), buffer_bytes)?;
         Ok(socket)
     }
 
@@ -56,23 +61,12 @@ impl PacketSocket {
     }
 
     pub(crate) fn open() -> io::Result<Self> {
-        Self::open_as(libc::SOCK_RAW)
+        Self::open_as(Type::RAW)
     }
 
-    fn open_as(kind: libc::c_int) -> io::Result<Self> {
-        let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: plain system call without pointers.
-        let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd })
-    }
-
-    /// Sets a buffer size beyond the sysctl's limit where allowed, up to it otherwise.
-    pub(crate) fn force_buffer(&self, forced: i32, limited: i32, bytes: usize) -> io::Result<()> {
-        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        self.set_at(libc::SOL_SOCKET, forced, &bytes)
-            .or_else(|_| self.set_at(libc::SOL_SOCKET, limited, &bytes))
+    pub(crate) fn open_as(kind: Type) -> io::Result<Self> {
+        let socket = Socket::new(Domain::PACKET, kind.nonblocking(), None)?;
+        Ok(Self { fd: socket.into() })
     }
 
     pub(crate) fn set<T>(&self, name: i32, value: &T) -> io::Result<()> {
@@ -80,39 +74,11 @@ impl PacketSocket {
     }
 
     pub(crate) fn set_at<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
-        // SAFETY: `value` lives during the call and the length is its size; the kernel only reads.
-        let result = unsafe {
-            libc::setsockopt(
-                self.fd.as_raw_fd(),
-                level,
-                name,
-                (&raw const *value).cast(),
-                size_of::<T>() as libc::socklen_t,
-            )
-        };
-        check(result).map(drop)
+        option::set(self.as_fd(), level, name, value)
     }
 
-    fn read<T: Plain>(&self, name: i32) -> io::Result<T> {
-        let mut value = T::ZERO;
-        self.read_at(libc::SOL_PACKET, name, &mut value)?;
-        Ok(value)
-    }
-
-    fn read_at<T: Plain>(&self, level: i32, name: i32, value: &mut T) -> io::Result<()> {
-        let mut length = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to `value`, a type for which `Plain`
-        // promises that any bytes are a value.
-        let result = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                level,
-                name,
-                (&raw mut *value).cast(),
-                &raw mut length,
-            )
-        };
-        check(result).map(drop)
+    fn read<T: FromBytes>(&self, name: i32) -> io::Result<T> {
+        option::get(self.as_fd(), libc::SOL_PACKET, name)
     }
 }
 
@@ -139,7 +105,7 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, interface: u32, protocol: u16) -> io:
             size_of::<libc::sockaddr_ll>() as libc::socklen_t,
         )
     };
-    check(result).map(drop)
+    check(result)
 }
 
 /// A link-layer address that names only an interface and a protocol.
@@ -155,30 +121,40 @@ pub(crate) const fn link_address(interface: u32, protocol: u16) -> libc::sockadd
     }
 }
 
-/// Types for which all bytes zero, and any other bytes, are a value.
-trait Plain {
-    const ZERO: Self;
-}
-
-impl Plain for libc::c_int {
-    const ZERO: Self = 0;
-}
-
-impl Plain for u32 {
-    const ZERO: Self = 0;
-}
-
-impl Plain for libc::tpacket_stats {
-    const ZERO: Self = Self {
-        tp_packets: 0,
-        tp_drops: 0,
-    };
-}
-
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
+/// What a socket takes beyond its host's own, of one kind (`PACKET_MR_ALLMULTI` and such), as
+/// `PACKET_ADD_MEMBERSHIP` wants it.
+pub(crate) const fn reception(interface: u32, kind: libc::c_int) -> libc::packet_mreq {
+    libc::packet_mreq {
+        mr_ifindex: interface as libc::c_int,
+        mr_type: kind as libc::c_ushort,
+        mr_alen: 0,
+        mr_address: [0; 8],
     }
+}
+
+/// Sends a packet to a link-layer address.
+pub(crate) fn send_to(
+    socket: BorrowedFd<'_>,
+    address: &libc::sockaddr_ll,
+    packet: &[u8],
+) -> io::Result<()> {
+    // SAFETY: the kernel reads `packet.len()` bytes of `packet` and one sockaddr_ll; both live
+    // during the call.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            packet.as_ptr().cast(),
+            packet.len(),
+            0,
+            std::ptr::from_ref(address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    Errno::result(sent)?;
+    Ok(())
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    Errno::result(result)?;
+    Ok(())
 }

@@ -65,7 +65,7 @@ pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
     socket.set_nonblocking(true)?;
     socket.attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)])?;
     socket.set_reuse_address(true)?;
-    force_send_buffer(socket.as_fd(), buffer_bytes.try_into().unwrap_or(i32::MAX))?;
+    force_send_buffer(socket.as_fd(), buffer_bytes)?;
     let (yes, no) = (1_i32, 0_i32);
     let discover = match kind.cut {
         true => libc::IP_PMTUDISC_DONT,

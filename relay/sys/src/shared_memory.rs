@@ -1,13 +1,13 @@
 //! Memory shared between processes: memfd regions, which can neither be shrunk nor grown.
 
-#![expect(unsafe_code, reason = "seals need raw system calls")]
-
 use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
 
 use crate::memory::Memory;
 
@@ -16,23 +16,10 @@ use crate::memory::Memory;
 /// # Errors
 /// The system call's.
 pub fn create(name: &CStr, bytes: usize) -> io::Result<OwnedFd> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: `name` is a terminated string that lives during the call.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: `fd` is open; both calls take integers only.
-    let failed = unsafe {
-        libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) < 0
-            || libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) < 0
-    };
-    if failed {
-        return Err(io::Error::last_os_error());
-    }
+    let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    ftruncate(&fd, bytes as libc::off_t)?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
     Ok(fd)
 }
 
@@ -53,10 +40,9 @@ pub fn clear(fd: BorrowedFd<'_>, bytes: Range<usize>) -> io::Result<()> {
 /// The system call's; `EINVAL` for a length of 0, or for anything but a region of at least that length
 /// that can never be shrunk: touching what is not there would kill the process.
 pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Memory> {
-    // SAFETY: F_GET_SEALS takes no argument, and `fd` is open while borrowed.
-    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS);
     let length = nix::sys::stat::fstat(fd)?.st_size;
-    let is_fixed = seals >= 0 && seals & libc::F_SEAL_SHRINK != 0;
+    let is_fixed = seals.is_ok_and(|seals| seals & libc::F_SEAL_SHRINK != 0);
     if !is_fixed || usize::try_from(length).is_ok_and(|length| length < bytes) {
         return Err(io::ErrorKind::InvalidInput.into());
     }

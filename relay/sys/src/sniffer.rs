@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use packet::classic_bpf::{Instruction, NETWORK, OUTGOING, PACKET_TYPE, Program};
 use packet::{ipv4, ipv6, udp};
 
-use crate::packet_socket::{PacketSocket, TapStatistics, VNET_HEADER, VnetHeader, bind};
+use crate::packet_socket::{PacketSocket, TapStatistics, VNET_HEADER, VnetHeader, bind, reception};
+use crate::udp::option;
 
 const ETH_P_ALL: u16 = 0x0003;
 /// The IP protocol of PGM (RFC 3208).
@@ -93,16 +94,11 @@ impl Sniffer {
     /// The system call's.
     pub fn multicast(interface: u32, snap_length: u32, buffer_bytes: usize) -> io::Result<Self> {
         let socket = PacketSocket::open()?;
-        socket.force_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, buffer_bytes)?;
+        option::force_receive_buffer(socket.as_fd(), buffer_bytes)?;
         socket.set(libc::PACKET_VNET_HDR, &1i32)?;
         socket.set(libc::PACKET_AUXDATA, &1i32)?;
         socket.attach_filter(&multicast_filter(snap_length))?;
-        let promiscuous = libc::packet_mreq {
-            mr_ifindex: interface as libc::c_int,
-            mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
+        let promiscuous = reception(interface, libc::PACKET_MR_PROMISC);
         socket.set(libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
         Self::finish(socket, interface, true)
     }

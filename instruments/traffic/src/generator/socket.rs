@@ -16,7 +16,7 @@ use super::outcome::Outcome;
 use crate::endpoint::Destination;
 
 /// Send buffer asked for per socket, in bytes.
-const SEND_BUFFER: i32 = 4 << 20;
+const SEND_BUFFER: usize = 4 << 20;
 
 /// The streams' sockets.
 pub(super) struct Sockets {

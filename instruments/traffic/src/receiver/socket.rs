@@ -49,7 +49,7 @@ pub(super) fn listen(endpoints: &[Listen], purpose: Purpose) -> Result<Vec<Liste
     }
     crate::endpoint::raise_descriptor_limit(sockets);
     let share = (BUFFERS / sockets).clamp(SMALLEST_BUFFER, LARGEST_BUFFER);
-    let buffer = (purpose == Purpose::Datagrams).then_some(share as i32);
+    let buffer = (purpose == Purpose::Datagrams).then_some(share);
     let mut listeners = Vec::with_capacity(sockets);
     for (number, endpoint) in endpoints.iter().enumerate() {
         let ifindex = endpoint.ifindex()?;
@@ -79,7 +79,7 @@ fn open(
     ifindex: Option<u32>,
     address: SocketAddr,
     sources: &[IpAddr],
-    buffer: Option<i32>,
+    buffer: Option<usize>,
 ) -> Result<Socket, Error> {
     let failed = |action| {
         move |source: std::io::Error| Error::Socket {
@@ -124,7 +124,7 @@ fn set_options(socket: &Socket, address: SocketAddr) -> std::io::Result<()> {
     }
 }
 
-fn prepare_to_receive(socket: &Socket, buffer: i32) -> std::io::Result<()> {
+fn prepare_to_receive(socket: &Socket, buffer: usize) -> std::io::Result<()> {
     option::force_receive_buffer(socket.as_fd(), buffer)?;
     option::enable_timestamps(socket.as_fd())?;
     option::enable_receive_offload(socket.as_fd())

@@ -8,9 +8,11 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::rtnetlink::{
-    Attribute, CREATE, DUMP, EXCLUSIVE, Message, REPLACE, Request, attribute, nested,
-};
+use sys::netlink::{Attribute, DUMP, Protocol, Request, attribute, find, nested};
+
+const CREATE: u16 = libc::NLM_F_CREATE as u16;
+const EXCLUSIVE: u16 = libc::NLM_F_EXCL as u16;
+const REPLACE: u16 = libc::NLM_F_REPLACE as u16;
 
 const NEW_QDISC: u16 = 36;
 const DELETE_QDISC: u16 = 37;
@@ -53,10 +55,13 @@ impl Filter {
 
     /// Adds the discipline, unless it is there; says whether it was added.
     pub(crate) fn add_qdisc(ifindex: u32) -> io::Result<bool> {
-        let mut request = Request::new(NEW_QDISC, CREATE | EXCLUSIVE);
-        request.tc(ifindex, QDISC_HANDLE, CLSACT, 0);
+        let mut request = request(
+            NEW_QDISC,
+            CREATE | EXCLUSIVE,
+            [ifindex, QDISC_HANDLE, CLSACT, 0],
+        );
         request.attribute(TCA_KIND, b"clsact\0");
-        match request.exchange() {
+        match request.exchange(Protocol::NetlinkRoute) {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
             Err(error) => Err(error),
@@ -66,24 +71,21 @@ impl Filter {
     /// Takes the discipline away, unless somebody's filters are in it.
     pub(crate) fn remove_empty_qdisc(ifindex: u32) -> io::Result<()> {
         for hook in [INGRESS, EGRESS] {
-            let mut request = Request::new(GET_FILTER, DUMP);
-            request.tc(ifindex, 0, hook, 0);
-            if !request.exchange()?.is_empty() {
+            let filters = request(GET_FILTER, DUMP, [ifindex, 0, hook, 0]);
+            if !filters.exchange(Protocol::NetlinkRoute)?.is_empty() {
                 return Ok(());
             }
         }
-        let mut request = Request::new(DELETE_QDISC, 0);
-        request.tc(ifindex, QDISC_HANDLE, CLSACT, 0);
-        request.exchange().map(drop)
+        let request = request(DELETE_QDISC, 0, [ifindex, QDISC_HANDLE, CLSACT, 0]);
+        request.exchange(Protocol::NetlinkRoute).map(drop)
     }
 
     /// Puts `program` at the interface's ingress, in the place of an older one of this instance.
     pub(crate) fn attach(&self, program: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
-        let mut request = Request::new(NEW_FILTER, CREATE | self.unless_there(ifindex)?);
-        self.write_place(&mut request, ifindex);
-        request.attribute(TCA_KIND, b"bpf\0");
+        let flags = CREATE | self.unless_there(ifindex)?;
+        let mut request = self.request(NEW_FILTER, flags, ifindex);
         request.attribute(TCA_OPTIONS, &self.options(program));
-        request.exchange().map(drop)
+        request.exchange(Protocol::NetlinkRoute).map(drop)
     }
 
     /// Says whether this instance's filter is at the interface.
@@ -104,10 +106,8 @@ impl Filter {
         if !self.is_attached(ifindex)? {
             return Ok(());
         }
-        let mut request = Request::new(DELETE_FILTER, 0);
-        self.write_place(&mut request, ifindex);
-        request.attribute(TCA_KIND, b"bpf\0");
-        request.exchange().map(drop)
+        let request = self.request(DELETE_FILTER, 0, ifindex);
+        request.exchange(Protocol::NetlinkRoute).map(drop)
     }
 
     /// REPLACE where the place is this instance's own, otherwise nobody's place is taken.
@@ -120,20 +120,22 @@ impl Filter {
 
     /// The filter in this instance's place.
     fn read(&self, ifindex: u32) -> io::Result<Option<Attached>> {
-        let mut request = Request::new(GET_FILTER, 0);
-        self.write_place(&mut request, ifindex);
-        request.attribute(TCA_KIND, b"bpf\0");
-        let answer = match request.exchange() {
+        let request = self.request(GET_FILTER, 0, ifindex);
+        let answer = match request.exchange(Protocol::NetlinkRoute) {
             Ok(answer) => answer,
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Some(answer.first().map(Attached::of).unwrap_or_default()))
+        let filter = answer.first().map(|filter| Attached::of(filter));
+        Ok(Some(filter.unwrap_or_default()))
     }
 
-    fn write_place(&self, request: &mut Request, ifindex: u32) {
+    /// A request about the filter in this instance's place.
+    fn request(&self, kind: u16, flags: u16, ifindex: u32) -> Request {
         let info = PRIORITY << 16 | u32::from(ANY_PROTOCOL);
-        request.tc(ifindex, self.handle(), INGRESS, info);
+        let mut request = request(kind, flags, [ifindex, self.handle(), INGRESS, info]);
+        request.attribute(TCA_KIND, b"bpf\0");
+        request
     }
 
     fn options(&self, program: BorrowedFd<'_>) -> Vec<u8> {
@@ -156,6 +158,12 @@ impl Filter {
     }
 }
 
+/// A request about a discipline or filters, with its `struct tcmsg`.
+fn request(kind: u16, flags: u16, [ifindex, handle, parent, info]: [u32; 4]) -> Request {
+    let words = [0, ifindex, handle, parent, info];
+    Request::new(kind, flags, words.map(u32::to_ne_bytes).as_flattened())
+}
+
 /// No such filter, no discipline, or no interface.
 fn is_absent(error: &io::Error) -> bool {
     matches!(
@@ -172,12 +180,8 @@ struct Attached {
 }
 
 impl Attached {
-    fn of(filter: &Message) -> Self {
-        let find = |attributes: &[Attribute], kind| {
-            let found = attributes.iter().find(|attribute| attribute.kind == kind);
-            found.map(|attribute| attribute.value.clone())
-        };
-        let options = nested(&find(&filter.attributes, TCA_OPTIONS).unwrap_or_default());
+    fn of(filter: &[Attribute]) -> Self {
+        let options = nested(find(filter, TCA_OPTIONS).unwrap_or_default());
         let name = find(&options, TCA_BPF_NAME).unwrap_or_default();
         let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
         let program = find(&options, TCA_BPF_ID).and_then(|id| id.try_into().ok());

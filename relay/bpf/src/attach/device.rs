@@ -1,11 +1,11 @@
 //! What a device puts in front of IP, as far as the kernel tells: its type, and the length of its link
 //! header, which rtnetlink does not show. Nothing is sent by a device to find out.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
-use std::{io, mem};
 
 use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_type};
+use sys::ifreq::device_type;
 
 use crate::syscall::{attr, bpf, instruction, load};
 
@@ -126,36 +126,6 @@ fn measuring() -> Vec<bpf_insn> {
         instruction(0x95, (0, 0), 0, 0),
     ]);
     program
-}
-
-fn device_type(ifindex: u32) -> Option<u16> {
-    let socket = socket().ok()?;
-    // SAFETY: ifreq is a plain C struct; all-zero is a value of it.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    request.ifr_ifru.ifru_ifindex = ifindex as i32;
-    control(&socket, libc::SIOCGIFNAME, &mut request).ok()?;
-    control(&socket, libc::SIOCGIFHWADDR, &mut request).ok()?;
-    // SAFETY: SIOCGIFHWADDR filled in this member of the union.
-    Some(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
-}
-
-fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: socket() takes no pointers.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
-}
-
-fn control(socket: &OwnedFd, operation: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: both operations read and write one ifreq, which `request` is.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), operation, std::ptr::from_mut(request)) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use socket2::{Domain, SockAddr, Type};
 
 use super::{ALL, Membership};
+use crate::packet_socket::reception;
 use crate::udp::option::{self, storage};
 
 /// Whether a socket had room for one more membership.
@@ -243,12 +244,7 @@ impl Socket {
     }
 
     fn set_all(&self, interface: u32, name: libc::c_int) -> io::Result<()> {
-        let request = libc::packet_mreq {
-            mr_ifindex: interface as libc::c_int,
-            mr_type: libc::PACKET_MR_ALLMULTI as libc::c_ushort,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
+        let request = reception(interface, libc::PACKET_MR_ALLMULTI);
         option::set(self.socket.as_fd(), libc::SOL_PACKET, name, &request)
     }
 

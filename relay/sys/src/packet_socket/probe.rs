@@ -2,14 +2,10 @@
 //! packets by flow. Found by trying where nobody sees it: on the loopback of a network namespace that
 //! is gone afterwards.
 
-#![expect(
-    unsafe_code,
-    reason = "sending by a raw address needs a raw system call"
-)]
+#![expect(unsafe_code, reason = "an interface's flags need a raw system call")]
 
 use std::io;
-use std::mem::size_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::thread;
 
 use nix::net::if_::if_nametoindex;
@@ -18,7 +14,8 @@ use nix::sched::{CloneFlags, unshare};
 use packet::classic_bpf::Program;
 
 use super::ring::{RING_BLOCK, RingSize};
-use super::{PacketSocket, VnetHeader, check, link_address};
+use super::{PacketSocket, VnetHeader, link_address, send_to};
+use crate::ifreq::control;
 
 /// Bytes of the Ethernet, IPv4 and UDP headers.
 const HEADERS: u16 = 14 + 20 + 8;
@@ -79,20 +76,7 @@ fn join_fanout(interface: u32) -> io::Result<()> {
 fn send_super_packet(interface: u32) -> io::Result<()> {
     let socket = PacketSocket::egress(1 << 16)?;
     let address = link_address(interface, libc::ETH_P_IP as u16);
-    let packet = super_packet();
-    // SAFETY: `packet` and `address` live during the call, which reads as many bytes of each as it
-    // is told.
-    let sent = unsafe {
-        libc::sendto(
-            socket.fd.as_raw_fd(),
-            packet.as_ptr().cast(),
-            packet.len(),
-            0,
-            (&raw const address).cast(),
-            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-        )
-    };
-    check(sent.clamp(-1, 0) as libc::c_int).map(drop)
+    send_to(socket.as_fd(), &address, &super_packet())
 }
 
 fn super_packet() -> Vec<u8> {
@@ -118,16 +102,11 @@ fn super_packet() -> Vec<u8> {
 
 /// Brings the loopback of the thread's own, new namespace up.
 fn raise_loopback() -> io::Result<()> {
-    // SAFETY: an ifreq of zeroes is one, without a name.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = *from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-    // SAFETY: the kernel reads name and flags of `request`, which lives during the call.
-    let set = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
-    check(set).map(drop)
+    let up = |request: &mut libc::ifreq| {
+        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    };
+    // SAFETY: SIOCSIFFLAGS reads the request itself and nothing else.
+    unsafe { control(b"lo", libc::SIOCSIFFLAGS, up) }.map(drop)
 }
 
 #[cfg(test)]

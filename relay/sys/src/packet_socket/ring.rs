@@ -3,14 +3,16 @@
 #![expect(unsafe_code, reason = "the ring is memory shared with the kernel")]
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::sys::mman::munmap;
 use packet::ethernet::VLAN_ID;
 
 use super::PacketSocket;
 use super::vnet::{VNET_HEADER, VnetHeader};
+use crate::memory::map_shared;
 
 /// Bytes the kernel puts in front of a packet in a ring frame (header, address, alignment, vnet
 /// header), rounded up.
@@ -27,30 +29,20 @@ pub struct RingSize {
     pub frame_bytes: usize,
 }
 
+impl RingSize {
+    const fn bytes(self) -> usize {
+        self.frames * self.frame_bytes
+    }
+}
+
 impl PacketSocket {
     /// Maps the tap's ring.
     ///
     /// # Errors
     /// `EINVAL` unless `size` is what the tap was opened with.
     pub fn map_ring(&self, size: RingSize) -> io::Result<Ring> {
-        let bytes = size.frames * size.frame_bytes;
-        // SAFETY: a new mapping is asked for, so no memory in use is replaced.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                self.fd.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Ring {
-            base,
+            base: map_shared(self.as_fd(), size.bytes())?.cast(),
             size,
             head: 0,
         })
@@ -193,12 +185,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: `map_ring` made the mapping of exactly this length, and slices of it cannot
         // outlive `self`.
-        unsafe {
-            libc::munmap(
-                self.base.as_ptr().cast(),
-                self.size.frames * self.size.frame_bytes,
-            );
-        }
+        let _ = unsafe { munmap(self.base.cast(), self.size.bytes()) };
     }
 }
 

@@ -7,14 +7,15 @@
 #![expect(unsafe_code, reason = "binding and receiving need raw system calls")]
 
 use std::io;
-use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::net::if_::if_indextoname;
+use nix::sys::socket::{MsgFlags, recv};
 use packet::classic_bpf::{Instruction, Program};
 
 use super::ring::{RING_BLOCK, RingSize};
 use super::{PacketSocket, check, link_address};
+use crate::udp::option;
 
 const ETH_P_ALL: u16 = 0x0003;
 const FANOUT_CBPF: u32 = 6;
@@ -45,7 +46,7 @@ impl PacketSocket {
         socket.set(libc::PACKET_VNET_HDR, &1i32)?;
         socket.set(libc::PACKET_IGNORE_OUTGOING, &1i32)?;
         socket.set(libc::PACKET_COPY_THRESH, &1i32)?;
-        socket.force_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, queue_bytes)?;
+        option::force_receive_buffer(socket.as_fd(), queue_bytes)?;
         let per_block = RING_BLOCK / size.frame_bytes;
         let request = libc::tpacket_req {
             tp_block_size: RING_BLOCK as u32,
@@ -100,7 +101,7 @@ impl PacketSocket {
                 &raw mut length,
             )
         };
-        check(result).map(|_| address)
+        check(result).map(|()| address)
     }
 
     /// Joins the bound tap to a `packet_fanout` group, a new one for `None`, and returns the group's
@@ -181,10 +182,11 @@ impl PacketSocket {
     /// # Errors
     /// The system call's.
     pub fn statistics(&self) -> io::Result<TapStatistics> {
-        let raw: libc::tpacket_stats = self.read(libc::PACKET_STATISTICS)?;
+        // struct tpacket_stats.
+        let [packets, drops]: [u32; 2] = self.read(libc::PACKET_STATISTICS)?;
         Ok(TapStatistics {
-            packets: u64::from(raw.tp_packets),
-            drops: u64::from(raw.tp_drops),
+            packets: packets.into(),
+            drops: drops.into(),
         })
     }
 
@@ -194,15 +196,6 @@ impl PacketSocket {
     /// # Errors
     /// `EAGAIN` if the queue is empty.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`.
-        let read = unsafe {
-            libc::recv(
-                self.fd.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                libc::MSG_DONTWAIT,
-            )
-        };
-        usize::try_from(read).map_err(|_| io::Error::last_os_error())
+        Ok(recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)?)
     }
 }

@@ -6,7 +6,9 @@ use std::mem::size_of;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::errno::Errno;
 use socket2::SockAddr;
+use zerocopy::FromBytes;
 
 /// Chooses the interface by which multicast leaves the socket, by index (IP_MULTICAST_IF,
 /// IPV6_MULTICAST_IF).
@@ -76,13 +78,15 @@ pub fn join(
 }
 
 /// Sets the send buffer to `bytes`, beyond net.core.wmem_max where the process may.
-pub fn force_send_buffer(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+pub fn force_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
         .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
 }
 
 /// Sets the receive buffer to `bytes`, beyond net.core.rmem_max where the process may.
-pub fn force_receive_buffer(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+pub fn force_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
         .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
 }
@@ -102,20 +106,7 @@ pub fn enable_receive_offload(socket: BorrowedFd<'_>) -> io::Result<()> {
 pub fn namespace(socket: BorrowedFd<'_>) -> Option<u64> {
     // asm-generic/socket.h.
     const SO_NETNS_COOKIE: libc::c_int = 71;
-    let mut cookie = 0_u64;
-    let mut length = size_of_val(&cookie) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, the size of `cookie`, which lives during
-    // the call, and any bytes are a valid integer.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut length,
-        )
-    };
-    (result == 0).then_some(cookie)
+    get(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE).ok()
 }
 
 /// Counts the datagrams that the socket itself dropped since it was made, mostly because its
@@ -124,24 +115,8 @@ pub fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
     // linux/sock_diag.h: SK_MEMINFO_VARS, SK_MEMINFO_DROPS.
     const VARIABLES: usize = 9;
     const DROPS: usize = 8;
-    let mut memory = [0u32; VARIABLES];
-    let mut length = size_of_val(&memory) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, the size of `memory`, which lives during
-    // the call, and any bytes are valid integers.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            memory.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if result == 0 {
-        Ok(memory[DROPS])
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let memory: [u32; VARIABLES] = get(socket, libc::SOL_SOCKET, libc::SO_MEMINFO)?;
+    Ok(memory[DROPS])
 }
 
 pub(crate) fn storage(address: IpAddr) -> libc::sockaddr_storage {
@@ -175,9 +150,29 @@ pub(crate) fn set<T>(
             size_of::<T>() as libc::socklen_t,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Errno::result(result)?;
+    Ok(())
+}
+
+/// Reads an option; what the kernel leaves of the value is zero.
+pub(crate) fn get<T: FromBytes>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<T> {
+    let mut value = T::new_zeroed();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `value`, which lives during the call; any
+    // bytes are a value of such a type.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result)?;
+    Ok(value)
 }
