@@ -43,118 +43,38 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 22] = [
-    Check {
-        name: "capability",
-        covers: "privileges, BPF, bpffs, AF_PACKET",
-        run: capability::check,
-    },
-    Check {
-        name: "daemon",
-        covers: "rules and memberships as the daemon has them",
-        run: daemon::check,
-    },
-    Check {
-        name: "fleet",
-        covers: "etcd and the clock, of a relay of a fleet",
-        run: fleet::check,
-    },
-    Check {
-        name: "leftover",
-        covers: "what earlier daemons left forwarding; streams that two instances take",
-        run: leftover::check,
-    },
-    Check {
-        name: "interface",
-        covers: "interfaces and routes that rules need",
-        run: interface::check,
-    },
-    Check {
-        name: "arrival",
-        covers: "rules that receive nothing, and what arrives instead",
-        run: arrival::check,
-    },
-    Check {
-        name: "querier",
-        covers: "snooping bridges and their queriers",
-        run: querier::check,
-    },
-    Check {
-        name: "demand",
-        covers: "whether it can be heard who listens to outputs on demand",
-        run: demand::check,
-    },
-    Check {
-        name: "igmp-version",
-        covers: "forced IGMP and MLD versions",
-        run: igmp_version::check,
-    },
-    Check {
-        name: "firewall",
-        covers: "packet filters that drop IGMP or MLD",
-        run: firewall::nftables,
-    },
-    Check {
-        name: "mtu",
-        covers: "MTU of outputs against that of inputs",
-        run: mtu::check,
-    },
-    Check {
-        name: "ttl",
-        covers: "TTLs that end at the next router",
-        run: ttl::check,
-    },
-    Check {
-        name: "reflect",
-        covers: "answers to what rules reflect; others that reflect",
-        run: reflect::check,
-    },
-    Check {
-        name: "gro",
-        covers: "receive offloads of inputs",
-        run: gro::check,
-    },
-    Check {
-        name: "hook",
-        covers: "XDP, and other programs at ingress: XDP, tcx, clsact",
-        run: hook::check,
-    },
-    Check {
-        name: "listener",
-        covers: "local sockets that wait for relayed streams",
-        run: listener::check,
-    },
-    Check {
-        name: "taker",
-        covers: "captures, and devices in other namespaces, that miss relayed streams",
-        run: taker::check,
-    },
-    Check {
-        name: "sender",
-        covers: "inputs at addresses of this host that anybody can send to",
-        run: sender::check,
-    },
-    Check {
-        name: "tunnel",
-        covers: "tunnels to other relays, and who may send into them",
-        run: tunnel::check,
-    },
-    Check {
-        name: "limit",
-        covers: "membership and buffer limits, backlog",
-        run: limit::check,
-    },
-    Check {
-        name: "cores",
-        covers: "CPUs that receive what inputs bring",
-        run: cores::check,
-    },
-    Check {
-        name: "rpf",
-        covers: "reverse-path filters",
-        run: rpf::check,
-    },
-];
+/// Their rows: the name, what it covers, and who examines that.
+macro_rules! checks {
+    ($($name:literal: $covers:literal => $run:path;)+) => {
+        &[$(Check { name: $name, covers: $covers, run: $run }),+]
+    };
+}
+
+const CHECKS: &[Check] = checks! {
+    "capability": "privileges, BPF, bpffs, AF_PACKET" => capability::check;
+    "daemon": "rules and memberships as the daemon has them" => daemon::check;
+    "fleet": "etcd and the clock, of a relay of a fleet" => fleet::check;
+    "leftover":
+        "what earlier daemons left forwarding; streams that two instances take" => leftover::check;
+    "interface": "interfaces and routes that rules need" => interface::check;
+    "arrival": "rules that receive nothing, and what arrives instead" => arrival::check;
+    "querier": "snooping bridges and their queriers" => querier::check;
+    "demand": "whether it can be heard who listens to outputs on demand" => demand::check;
+    "igmp-version": "forced IGMP and MLD versions" => igmp_version::check;
+    "firewall": "packet filters that drop IGMP or MLD" => firewall::nftables;
+    "mtu": "MTU of outputs against that of inputs" => mtu::check;
+    "ttl": "TTLs that end at the next router" => ttl::check;
+    "reflect": "answers to what rules reflect; others that reflect" => reflect::check;
+    "gro": "receive offloads of inputs" => gro::check;
+    "hook": "XDP, and other programs at ingress: XDP, tcx, clsact" => hook::check;
+    "listener": "local sockets that wait for relayed streams" => listener::check;
+    "taker": "captures, and devices in other namespaces, that miss relayed streams" => taker::check;
+    "sender": "inputs at addresses of this host that anybody can send to" => sender::check;
+    "tunnel": "tunnels to other relays, and who may send into them" => tunnel::check;
+    "limit": "membership and buffer limits, backlog" => limit::check;
+    "cores": "CPUs that receive what inputs bring" => cores::check;
+    "rpf": "reverse-path filters" => rpf::check;
+};
 
 /// What one check has to say.
 #[derive(Clone, Debug, Serialize)]

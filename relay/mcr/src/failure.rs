@@ -76,6 +76,14 @@ impl Failure {
     }
 }
 
+/// The exit status of what was done: whether all is well, or something is lost or wrong.
+pub(crate) fn verdict(is_well: bool) -> ExitCode {
+    match is_well {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Status::Loss as u8),
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -48,6 +48,18 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     text(&json_text(value)?)
 }
 
+/// Writes what a command found: as JSON where that is asked for, otherwise as text.
+pub(crate) fn reply(
+    as_json: bool,
+    value: &impl Serialize,
+    as_text: impl FnOnce() -> String,
+) -> io::Result<()> {
+    match as_json {
+        true => json(value),
+        false => text(&as_text()),
+    }
+}
+
 /// `value` as one line of JSON.
 pub(crate) fn json_text(value: &impl Serialize) -> io::Result<String> {
     serde_json::to_string(value).map_err(io::Error::other)

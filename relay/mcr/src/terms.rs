@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use api::reply::{Outcome, Status};
+use api::reply::{Change, Outcome, Status};
 use api::request::{ChangeTerms, MESSAGE_MAX, time_to_confirm};
 
 use crate::control::Control;
 use crate::failure::{self, Failure};
 use crate::global::Global;
+use crate::render;
 use crate::save::{Configuration, Save};
 
 /// How often it is looked whether somebody has confirmed.
@@ -145,6 +146,24 @@ impl Terms {
         let waits = self.said.confirm.is_some();
         let control = control.saving(elsewhere || waits && saving.is_some());
         Ok((control, saving.filter(|_| !waits)))
+    }
+
+    /// Ends a change: shows it as JSON where that is asked for, has it written down, and waits for its
+    /// confirmation.
+    pub(crate) fn finish(
+        &self,
+        (control, saving): (Control, Option<Configuration>),
+        change: &Change,
+        global: &Global,
+        write: impl FnOnce(Configuration, &Control) -> Result<(), Failure>,
+    ) -> Result<ExitCode, Failure> {
+        if global.json {
+            render::json(change)?;
+        }
+        if let Some(configuration) = saving {
+            write(configuration, &control)?;
+        }
+        self.wait(&control, change.generation)
     }
 
     /// Whether any are given.

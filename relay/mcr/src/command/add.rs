@@ -109,15 +109,15 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let (control, saving) = terms.open(global)?;
     let change = control.add(documents)?;
     super::warn("add", &change.warnings);
-    if global.json {
-        render::json(&change)?;
-    } else {
+    if !global.json {
         render::text(&names.join("\n"))?;
     }
-    if let Some(configuration) = saving {
-        configuration.write(&control, &names)?;
-    }
-    terms.wait(&control, change.generation)
+    terms.finish(
+        (control, saving),
+        &change,
+        global,
+        |configuration, control| configuration.write(control, &names),
+    )
 }
 
 /// Refuses what stands beside `-`: each line has its own.

@@ -130,11 +130,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         Action::Compare(args) => {
             let (a, b) = (read(&args.a)?, read(&args.b)?);
             let comparison = compare::compare(&a, &b);
-            if json {
-                render::json(&comparison)?;
-            } else {
-                render::text(&compare::table(&a, &b, &comparison))?;
-            }
+            render::reply(json, &comparison, || compare::table(&a, &b, &comparison))?;
             Ok(ExitCode::SUCCESS)
         }
         Action::Report(args) => {

@@ -59,13 +59,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let names = std::slice::from_ref(&args.name);
     let change = control.edit(names, |rule| changed(rule, args))?;
     super::warn("change", &change.warnings);
-    if global.json {
-        render::json(&change)?;
-    }
-    if let Some(configuration) = saving {
-        configuration.write(&control, names)?;
-    }
-    args.terms.wait(&control, change.generation)
+    args.terms.finish(
+        (control, saving),
+        &change,
+        global,
+        |configuration, control| configuration.write(control, names),
+    )
 }
 
 fn changed(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ use compile::placement::PathChoice;
 use lab::demo::{Delivery, Event, Options, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, verdict};
 use crate::{render, rows};
 
 /// See it work: relay multicast between namespaces made for it.
@@ -78,13 +78,6 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         render::text(&summary(&report))?;
     }
     Ok(verdict(report.is_success()))
-}
-
-fn verdict(is_success: bool) -> ExitCode {
-    match is_success {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(Status::Loss as u8),
-    }
 }
 
 fn failure(error: &anyhow::Error, stop: &AtomicBool) -> Failure {

@@ -7,7 +7,6 @@ use api::request::Enabled;
 use crate::completion;
 use crate::failure::Failure;
 use crate::global::Global;
-use crate::render;
 use crate::terms::Terms;
 
 /// Have rules forward again that mcr disable stopped, all of those named or none.
@@ -67,11 +66,10 @@ fn set(
         })?,
     };
     super::warn(command, &change.warnings);
-    if global.json {
-        render::json(&change)?;
-    }
-    if let Some(configuration) = saving {
-        configuration.write(&control, names)?;
-    }
-    terms.wait(&control, change.generation)
+    terms.finish(
+        (control, saving),
+        &change,
+        global,
+        |configuration, control| configuration.write(control, names),
+    )
 }

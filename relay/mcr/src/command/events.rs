@@ -53,11 +53,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         if !args.subjects.is_empty() && !args.subjects.contains(&event.subject) {
             continue;
         }
-        if global.json {
-            render::json(&event)?;
-        } else {
-            render::text(&line(&event))?;
-        }
+        render::reply(global.json, &event, || line(&event))?;
         left = left.map(|left| left - 1);
     }
     Ok(ExitCode::SUCCESS)

@@ -13,7 +13,7 @@ use traffic::capture::Capture;
 
 use crate::completion;
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, verdict};
 use crate::global::Global;
 use crate::render;
 
@@ -106,11 +106,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let all_leave = explained.iter().all(|explained| {
         explained.verdict == "forwarded" && explained.outputs.iter().all(|out| out.copy.is_some())
     });
-    Ok(if all_leave {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(Status::Loss as u8)
-    })
+    Ok(verdict(all_leave))
 }
 
 fn frames(args: &Args) -> Result<Vec<Vec<u8>>, Failure> {

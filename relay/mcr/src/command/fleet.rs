@@ -234,10 +234,8 @@ fn list(control: &Control, global: &Global) -> Result<(), Failure> {
 
 fn export(control: &Control, global: &Global) -> Result<(), Failure> {
     let rules = control.fleet_rules()?;
-    if global.json {
-        return Ok(render::json(&rules)?);
-    }
-    Ok(render::text(&config::export_fleet(rules.rules))?)
+    let text = || config::export_fleet(rules.rules.clone());
+    Ok(render::reply(global.json, &rules, text)?)
 }
 
 fn diff(file: &Path, control: &Control, global: &Global) -> Result<ExitCode, Failure> {
@@ -271,10 +269,7 @@ fn replace(
     for warning in &change.warnings {
         eprintln!("mcr fleet: warning: {}", printable(warning));
     }
-    match global.json {
-        true => render::json(&change)?,
-        false => render::text(&render::fleet::change(&change))?,
-    }
+    render::reply(global.json, &change, || render::fleet::change(&change))?;
     Ok(change)
 }
 
@@ -327,10 +322,7 @@ fn events(args: &EventsArgs, control: &Control, global: &Global) -> Result<(), F
         if !KINDS.contains(&event.kind.as_str()) {
             continue;
         }
-        match global.json {
-            true => render::json(&event)?,
-            false => render::text(&line(&event))?,
-        }
+        render::reply(global.json, &event, || line(&event))?;
     }
 }
 

@@ -90,13 +90,12 @@ fn change(
     let (control, saving) = terms.open(global)?;
     let change = control.transaction(asked)?;
     super::warn(command, &change.warnings);
-    if global.json {
-        render::json(&change)?;
-    }
-    if let Some(configuration) = saving {
-        configuration.write_joins(&control)?;
-    }
-    terms.wait(&control, change.generation)
+    terms.finish(
+        (control, saving),
+        &change,
+        global,
+        |configuration, control| configuration.write_joins(control),
+    )
 }
 
 fn list(global: &Global) -> Result<ExitCode, Failure> {

@@ -61,11 +61,7 @@ struct ChangesArgs {
 
 fn changes(args: &ChangesArgs, global: &Global) -> Result<ExitCode, Failure> {
     let changes = Control::open(global)?.changes(args.last.unwrap_or(u32::MAX))?;
-    if global.json {
-        render::json(&changes)?;
-    } else {
-        render::text(&changes.iter().map(text).collect::<String>())?;
-    }
+    render::reply(global.json, &changes, || changes.iter().map(text).collect())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -114,10 +110,6 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
             },
         })?,
     };
-    if global.json {
-        render::json(&log)?;
-    } else {
-        render::text(log.level.as_str())?;
-    }
+    render::reply(global.json, &log, || log.level.as_str().to_owned())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,7 +16,7 @@ use traffic::receiver::{self, Control, Options};
 use traffic::report::{ReceiveReport, Tally};
 
 use super::traffic_run::{packets, refusal, stop_on_signals, usage, watch_packets};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, verdict};
 use crate::render;
 
 /// Receive streams and check them: loss, duplicates, order, corruption, latency.
@@ -97,11 +97,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     remark(args, &report.total);
     print(&report, json)?;
     judged?;
-    Ok(if is_complete(args, &report) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(Status::Loss as u8)
-    })
+    Ok(verdict(is_complete(args, &report)))
 }
 
 /// Says on standard error what the table has no column for.

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use crate::completion;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
-use crate::render;
 use crate::terms::Terms;
 
 /// Remove rules, all of those named or none.
@@ -34,11 +33,10 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     }
     let (control, saving) = args.terms.open(global)?;
     let change = control.remove(names.clone())?;
-    if global.json {
-        render::json(&change)?;
-    }
-    if let Some(configuration) = saving {
-        configuration.write(&control, &names)?;
-    }
-    args.terms.wait(&control, change.generation)
+    args.terms.finish(
+        (control, saving),
+        &change,
+        global,
+        |configuration, control| configuration.write(control, &names),
+    )
 }

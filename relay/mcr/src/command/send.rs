@@ -10,7 +10,7 @@ use traffic::report::{LineReport, SendReport, UnionReport};
 pub(crate) use self::options::Args;
 
 use super::traffic_run::{packets, rate_text, status_of, stop_on_signals, watch_packets};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, verdict};
 use crate::render;
 
 /// Runs to the end and prints the account.
@@ -32,10 +32,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         );
     }
     print(&report, json)?;
-    Ok(match report.errors {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(Status::Loss as u8),
-    })
+    Ok(verdict(report.errors == 0))
 }
 
 /// Why `mcr send` cannot send.
@@ -56,10 +53,7 @@ pub(super) fn failure(error: Error) -> Failure {
 }
 
 fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
-    if json {
-        return Ok(render::json(report)?);
-    }
-    Ok(render::text(&text(report))?)
+    Ok(render::reply(json, report, || text(report))?)
 }
 
 fn text(report: &SendReport) -> String {

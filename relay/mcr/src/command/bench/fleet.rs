@@ -67,11 +67,7 @@ pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         },
     };
     let report = simulation::run(&options, |step| eprintln!("{step}")).map_err(unavailable)?;
-    if json {
-        render::json(&report)?;
-    } else {
-        render::text(&text(&report))?;
-    }
+    render::reply(json, &report, || text(&report))?;
     Ok(ExitCode::SUCCESS)
 }
 

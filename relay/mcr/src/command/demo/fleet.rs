@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lab::fleet::demo::{self, Options, Report};
 
-use super::{Args, failure, verdict};
-use crate::failure::Failure;
+use super::{Args, failure};
+use crate::failure::{Failure, verdict};
 use crate::render;
 
 pub(super) fn run(args: &Args, json: bool, stop: &AtomicBool) -> Result<ExitCode, Failure> {
@@ -21,11 +21,7 @@ pub(super) fn run(args: &Args, json: bool, stop: &AtomicBool) -> Result<ExitCode
         false => Ok(render::text(step)?),
     });
     let report = report.map_err(|error| failure(&error, stop))?;
-    if json {
-        render::json(&report)?;
-    } else {
-        render::text(&summary(&report))?;
-    }
+    render::reply(json, &report, || summary(&report))?;
     Ok(verdict(report.is_success()))
 }
 

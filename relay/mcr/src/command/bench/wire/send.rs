@@ -22,7 +22,7 @@ use super::relay::Relay;
 use super::{line, listens, receive, text};
 use crate::command::send;
 use crate::command::traffic_run::{number, stop_on_signals, usage};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, verdict};
 use crate::render;
 
 /// Offer loads, ask the verifier what arrived, and report rates, loss, latency and what limits.
@@ -94,16 +94,8 @@ pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         }
         None => here(args, options, own, relay, &stop),
     }?;
-    if json {
-        render::json(&report)?;
-    } else {
-        render::text(&text::of(&report))?;
-    }
-    Ok(if report.has_rates() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(Status::Loss as u8)
-    })
+    render::reply(json, &report, || text::of(&report))?;
+    Ok(verdict(report.has_rates()))
 }
 
 /// Has a verifier of its own count, in this process, by the same conversation.
