@@ -154,7 +154,7 @@ impl<'a> Bed<'a> {
     fn start_sender(&self) -> Result<Process> {
         let mut command = self.chain.sender.command(binary::mcr()?);
         command.args(["send", "--json"]);
-        command.args(STREAMS.iter().map(|stream| stream.source));
+        command.args(STREAMS.iter().map(|stream| stream.on("veth0")));
         command.args(["--rate", &self.options.rate_pps.to_string()]);
         command.args(["--count", &self.packets().to_string()]);
         command.args(["--size", &self.options.size.to_string()]);
@@ -233,11 +233,12 @@ fn start_checked_receiver(chain: &Chain, options: &Options) -> Result<Process> {
     let streams = STREAMS
         .iter()
         .filter(|stream| stream.receiver == Receiver::Mcr);
-    let copies: Vec<&Copy> = streams.flat_map(|stream| stream.outputs).collect();
+    let copies = streams.flat_map(|stream| stream.outputs.iter().map(|(to, _)| stream.at(to)));
+    let copies: Vec<String> = copies.collect();
     let all = packets(options) * copies.len() as u64;
     let mut command = chain.sink.command(binary::mcr()?);
     command.args(["receive", "--json"]);
-    command.args(copies.iter().map(|copy| copy.at));
+    command.args(&copies);
     command.args(["--count", &all.to_string()]);
     let mut process = Process::start(command)?;
     wait::until("mcr receive has joined", || {
@@ -251,8 +252,8 @@ fn start_stock_receiver(chain: &Chain, file: &Path) -> Result<Process> {
     let stream = STREAMS
         .iter()
         .find(|stream| stream.receiver == Receiver::Socat);
-    let copy = stream.and_then(|stream| stream.outputs.first());
-    let at = copy.context("no stream is for socat")?.at;
+    let at = stream.and_then(|stream| Some(stream.at(stream.outputs.first()?.0)));
+    let at = at.context("no stream is for socat")?;
     let (group, rest) = at.split_once('%').context("endpoint without interface")?;
     let (interface, port) = rest.split_once(':').context("endpoint without port")?;
     let mut command = chain.sink.command("socat");

@@ -78,8 +78,9 @@ pub(super) fn deliveries(
     for stream in &STREAMS {
         let rule = stats.rules.iter().find(|rule| rule.name == stream.rule);
         let rule = rule.with_context(|| format!("mcr stats has no rule {}", stream.rule))?;
-        for (index, copy) in stream.outputs.iter().enumerate() {
-            let endpoint = checked.endpoints.iter().find(|one| one.at == copy.at);
+        for (index, (to, _)) in stream.outputs.iter().enumerate() {
+            let at = stream.at(to);
+            let endpoint = checked.endpoints.iter().find(|one| one.at == at);
             let endpoint = endpoint.map(|one| &one.tally);
             let output = rule.outputs.get(index);
             let delivered = match stream.receiver {
@@ -90,8 +91,8 @@ pub(super) fn deliveries(
                 rule: rule.name.clone(),
                 shows: stream.shows,
                 path: rule.path.clone(),
-                input: stream.input.to_owned(),
-                output: copy.to.to_owned(),
+                input: stream.on("veth1"),
+                output: (*to).to_owned(),
                 sent,
                 received: rule.received.packets,
                 relayed: output.map_or(0, |output| output.sent.packets),

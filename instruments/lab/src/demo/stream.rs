@@ -4,18 +4,11 @@
 pub(super) struct Stream {
     pub(super) rule: &'static str,
     pub(super) shows: &'static str,
-    pub(super) input: &'static str,
-    /// Where the generator sends it.
-    pub(super) source: &'static str,
-    pub(super) outputs: &'static [Copy],
+    /// Its group and port, by which the generator sends it and the rule takes it.
+    input: (&'static str, u16),
+    /// Where the rule sends it, and with which options.
+    pub(super) outputs: &'static [(&'static str, &'static str)],
     pub(super) receiver: Receiver,
-}
-
-/// One output of a rule, and where the receiver listens for it.
-pub(super) struct Copy {
-    pub(super) to: &'static str,
-    pub(super) options: &'static str,
-    pub(super) at: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,69 +32,56 @@ pub(super) const STREAMS: [Stream; 4] = [
     Stream {
         rule: "camera",
         shows: "new group, port, source",
-        input: "239.1.1.1%veth1:5001",
-        source: "239.1.1.1%veth0:5001",
-        outputs: &[Copy {
-            to: "239.10.1.1%veth2:6001",
-            options: "",
-            at: "10.0.1.1@239.10.1.1%veth3:6001",
-        }],
+        input: ("239.1.1.1", 5001),
+        outputs: &[("239.10.1.1%veth2:6001", "")],
         receiver: Receiver::Mcr,
     },
     Stream {
         rule: "wall",
         shows: "one to three",
-        input: "239.1.1.2%veth1:5002",
-        source: "239.1.1.2%veth0:5002",
+        input: ("239.1.1.2", 5002),
         outputs: &[
-            Copy {
-                to: "239.10.2.1%veth2:6002",
-                options: "",
-                at: "10.0.1.1@239.10.2.1%veth3:6002",
-            },
-            Copy {
-                to: "239.10.2.2%veth2:6002",
-                options: ", ttl = 32",
-                at: "10.0.1.1@239.10.2.2%veth3:6002",
-            },
-            Copy {
-                to: "239.10.2.3%veth2:6003",
-                options: ", dscp = 34",
-                at: "10.0.1.1@239.10.2.3%veth3:6003",
-            },
+            ("239.10.2.1%veth2:6002", ""),
+            ("239.10.2.2%veth2:6002", ", ttl = 32"),
+            ("239.10.2.3%veth2:6003", ", dscp = 34"),
         ],
         receiver: Receiver::Mcr,
     },
     Stream {
         rule: "cloud",
         shows: "multicast to unicast",
-        input: "239.1.1.3%veth1:5003",
-        source: "239.1.1.3%veth0:5003",
-        outputs: &[Copy {
-            to: "10.0.1.2:7000",
-            options: "",
-            at: "10.0.1.2:7000",
-        }],
+        input: ("239.1.1.3", 5003),
+        outputs: &[("10.0.1.2:7000", "")],
         receiver: Receiver::Mcr,
     },
     Stream {
         rule: "stock",
         shows: "to a stock receiver",
-        input: "239.1.1.4%veth1:5004",
-        source: "239.1.1.4%veth0:5004",
-        outputs: &[Copy {
-            to: "239.10.4.1%veth2:6004",
-            options: "",
-            at: "239.10.4.1%veth3:6004",
-        }],
+        input: ("239.1.1.4", 5004),
+        outputs: &[("239.10.4.1%veth2:6004", "")],
         receiver: Receiver::Socat,
     },
 ];
 
 impl Stream {
     /// The group that the rule receives.
-    pub(super) fn group(&self) -> &'static str {
-        self.input.split('%').next().unwrap_or(self.input)
+    pub(super) const fn group(&self) -> &'static str {
+        self.input.0
+    }
+
+    /// Its endpoint on a link.
+    pub(super) fn on(&self, link: &str) -> String {
+        let (group, port) = self.input;
+        format!("{group}%{link}:{port}")
+    }
+
+    /// Where the receiver listens for what is sent to an output.
+    pub(super) fn at(&self, output: &str) -> String {
+        let at = output.replace("%veth2", "%veth3");
+        match self.receiver {
+            Receiver::Mcr if at.contains('%') => format!("10.0.1.1@{at}"),
+            _ => at,
+        }
     }
 }
 
@@ -110,11 +90,12 @@ pub(super) fn configuration() -> String {
     let rules = STREAMS.iter().map(|stream| {
         let copies = stream.outputs.iter();
         let outputs: String = copies
-            .map(|copy| format!("    {{ to = \"{}\"{} }},\n", copy.to, copy.options))
+            .map(|(to, options)| format!("    {{ to = \"{to}\"{options} }},\n"))
             .collect();
         format!(
             "\n[[rule]]\nname = \"{}\"\ninput = \"{}\"\noutputs = [\n{outputs}]\n",
-            stream.rule, stream.input
+            stream.rule,
+            stream.on("veth1")
         )
     });
     "version = 1\n".to_owned() + &rules.collect::<String>()

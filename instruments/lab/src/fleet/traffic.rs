@@ -1,17 +1,20 @@
 //! A stream of numbered packets, each with the time it was sent, and every packet that arrives of it:
 //! its number, when, and which relay it came through.
 
-use std::io::IoSliceMut;
-use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsRawFd;
+use std::io::ErrorKind::{Interrupted, WouldBlock};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use nix::errno::Errno;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
+use anyhow::{Context, Result, anyhow, bail};
+use sys::udp::option::enable_timestamps;
+use sys::udp::receive::{ReceiveBatch, Received};
+/// Nanoseconds since 1970, the clock of all times of packets.
+pub use traffic::clock::realtime_ns as now_ns;
+use traffic::payload::{self, HEADER_BYTES, Payload, Stamp};
 
 use super::history::Packet;
 use crate::link::End;
@@ -21,7 +24,8 @@ use crate::socket::{Receiver, Sender, udp_counters};
 /// Who sent the last packet forwards, if that is not longer ago.
 pub(super) const FRESH: Duration = Duration::from_millis(300);
 
-const MAGIC: &[u8; 8] = b"MCRFLEET";
+/// Packets received at once.
+const BATCH: usize = 32;
 /// Bytes of UDP payload.
 const SIZE: usize = 200;
 /// What is under way when the sender has ended arrives within this.
@@ -69,13 +73,6 @@ struct Sent {
     longest_pause: Duration,
 }
 
-/// Nanoseconds since 1970, the clock of all times of packets.
-#[must_use]
-pub fn now_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
-}
-
 impl Traffic {
     /// Joins at the sink, then sends from the source until the value goes.
     ///
@@ -83,7 +80,7 @@ impl Traffic {
     /// When a socket cannot be had.
     pub fn start(plan: Plan, source: (End<'_>, Ipv4Addr), sink: End<'_>) -> Result<Self> {
         let receiver = Receiver::join(sink, plan.output.0.into(), plan.output.1)?;
-        setsockopt(receiver.socket(), sockopt::ReceiveTimestampns, &true)?;
+        enable_timestamps(receiver.socket().as_fd())?;
         let sender = Sender::open(source.0, IpAddr::V4(source.1))?;
         let ended = Arc::new(AtomicBool::new(false));
         let packets = Arc::new(Mutex::new(Vec::new()));
@@ -148,11 +145,20 @@ fn joined<T>(thread: Option<JoinHandle<T>>) -> Result<T> {
 fn send(sender: &Sender, plan: Plan, ended: &AtomicBool) -> Result<Sent> {
     let (group, port) = plan.input;
     let period = Duration::from_secs(1) / plan.rate_pps.max(1);
+    let mut payload = vec![0; SIZE];
+    let checksum = payload::body_checksum(&payload[HEADER_BYTES..]);
     let start = Instant::now();
     let (mut last, mut longest_pause) = (start, Duration::ZERO);
     let mut packets: u32 = 0;
     while !ended.load(Ordering::Relaxed) {
-        sender.send(group.into(), port, &payload(u64::from(packets), now_ns()))?;
+        let stamp = Stamp {
+            run: 0,
+            stream: 0,
+            sequence: packets.into(),
+            intended_ns: now_ns(),
+        };
+        payload::write(&mut payload, &stamp, checksum);
+        sender.send(group.into(), port, &payload)?;
         let now = Instant::now();
         longest_pause = longest_pause.max(now - last);
         last = now;
@@ -165,62 +171,40 @@ fn send(sender: &Sender, plan: Plan, ended: &AtomicBool) -> Result<Sent> {
     })
 }
 
-fn payload(number: u64, sent_ns: u64) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend(number.to_be_bytes());
-    bytes.extend(sent_ns.to_be_bytes());
-    bytes.resize(SIZE, 0);
-    bytes
-}
-
-/// Keeps what comes until the stream has ended and nothing comes any more.
 fn receive(receiver: &Receiver, packets: &Mutex<Vec<Packet>>, ended: &AtomicBool) -> Result<()> {
-    let socket = receiver.socket();
-    socket.set_read_timeout(Some(REST))?;
-    let (mut buffer, mut control) = ([0; 2048], vec![0; 256]);
+    let socket = receiver.socket().as_fd();
+    let mut batch = ReceiveBatch::new(BATCH, 2048);
     loop {
-        let mut parts = [IoSliceMut::new(&mut buffer)];
-        let flags = MsgFlags::empty();
-        let message =
-            recvmsg::<SockaddrIn>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags);
-        let message = match message {
-            Ok(message) => message,
-            Err(Errno::EAGAIN) if ended.load(Ordering::SeqCst) => return Ok(()),
-            Err(Errno::EAGAIN | Errno::EINTR) => continue,
+        if !sys::wait::readable(socket, REST)? {
+            match ended.load(Ordering::SeqCst) {
+                true => return Ok(()),
+                false => continue,
+            }
+        }
+        let count = match batch.receive(socket) {
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => continue,
             Err(error) => return Err(error).context("receiving a packet"),
         };
-        let relay = message.address.context("a packet without an address")?.ip();
-        let arrived_ns = message.cmsgs()?.find_map(arrival).unwrap_or_else(now_ns);
-        let length = message.bytes;
-        let packet = read(&buffer[..length], arrived_ns, relay)?;
-        packets
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(packet);
+        for index in 0..count {
+            let packet = packet(&batch.received(index))?;
+            let mut packets = packets.lock().unwrap_or_else(PoisonError::into_inner);
+            packets.push(packet);
+        }
     }
 }
 
-fn arrival(message: ControlMessageOwned) -> Option<u64> {
-    let ControlMessageOwned::ScmTimestampns(time) = message else {
-        return None;
+fn packet(received: &Received<'_>) -> Result<Packet> {
+    let Payload::Good(stamp) = payload::read(received.bytes) else {
+        bail!("a packet that the stream did not send");
     };
-    let (seconds, rest) = (
-        u64::try_from(time.tv_sec()).ok()?,
-        u64::try_from(time.tv_nsec()).ok()?,
-    );
-    Some(seconds * 1_000_000_000 + rest)
-}
-
-fn read(payload: &[u8], arrived_ns: u64, relay: Ipv4Addr) -> Result<Packet> {
-    let words = payload.strip_prefix(MAGIC).and_then(|rest| {
-        let (number, rest) = rest.split_first_chunk::<8>()?;
-        Some((*number, *rest.first_chunk::<8>()?))
-    });
-    let (number, sent_ns) = words.context("a packet that the stream did not send")?;
+    let Some(SocketAddr::V4(relay)) = received.source() else {
+        bail!("a packet without an address");
+    };
     Ok(Packet {
-        number: u64::from_be_bytes(number),
-        sent_ns: u64::from_be_bytes(sent_ns),
-        arrived_ns,
-        relay,
+        number: stamp.sequence,
+        sent_ns: stamp.intended_ns,
+        arrived_ns: received.timestamp_ns.unwrap_or_else(now_ns),
+        relay: *relay.ip(),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result};
 use plotters::prelude::*;
 
 use super::figure::{Figure, figure_of};
@@ -57,7 +57,8 @@ pub(super) fn draw_all(
         if plot.lines.is_empty() {
             continue;
         }
-        draw(&plot, &directory.join(plot.file))?;
+        let file = directory.join(plot.file);
+        draw(&plot, &file).with_context(|| file.display().to_string())?;
         drawn.push((plot.scenario, plot.file, plot.title));
     }
     Ok(drawn)
@@ -190,10 +191,8 @@ fn lines(
 }
 
 fn draw(plot: &Plot, file: &Path) -> Result<()> {
-    let failed = |error: String| anyhow!("{}: {error}", file.display());
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    root.fill(&WHITE)
-        .map_err(|error| failed(error.to_string()))?;
+    root.fill(&WHITE)?;
     let points = || plot.lines.iter().flat_map(|line| &line.points);
     let right = points().map(|point| point.0).fold(0.0, f64::max) * 1.05;
     let top = points().map(|point| point.1.max).fold(0.0, f64::max) * 1.1;
@@ -203,43 +202,35 @@ fn draw(plot: &Plot, file: &Path) -> Result<()> {
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..right, 0.0..top)
-        .map_err(|error| failed(error.to_string()))?;
+        .build_cartesian_2d(0.0..right, 0.0..top)?;
     chart
         .configure_mesh()
         .x_desc(plot.x)
         .y_desc(plot.y)
         .light_line_style(WHITE)
-        .draw()
-        .map_err(|error| failed(error.to_string()))?;
+        .draw()?;
     for (line, colour) in plot.lines.iter().zip(COLOURS.iter().cycle()) {
         let style = colour.stroke_width(2);
         let medians = line.points.iter().map(|(x, spread)| (*x, spread.median));
         chart
-            .draw_series(LineSeries::new(medians.clone(), style))
-            .map_err(|error| failed(error.to_string()))?
+            .draw_series(LineSeries::new(medians.clone(), style))?
             .label(&line.name)
             .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], style));
         let dots = medians.map(|point| Circle::new(point, 3, colour.filled()));
-        chart
-            .draw_series(dots)
-            .map_err(|error| failed(error.to_string()))?;
+        chart.draw_series(dots)?;
         let whiskers = line.points.iter().map(|(x, spread)| {
             PathElement::new(
                 vec![(*x, spread.min), (*x, spread.max)],
                 colour.stroke_width(1),
             )
         });
-        chart
-            .draw_series(whiskers)
-            .map_err(|error| failed(error.to_string()))?;
+        chart.draw_series(whiskers)?;
     }
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.85))
         .border_style(RGBColor(200, 200, 200))
-        .draw()
-        .map_err(|error| failed(error.to_string()))?;
-    root.present().map_err(|error| failed(error.to_string()))
+        .draw()?;
+    Ok(root.present()?)
 }
