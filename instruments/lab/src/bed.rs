@@ -79,7 +79,6 @@ impl Bed {
     }
 
     /// The rule's input group.
-    #[must_use]
     pub fn group(&self) -> IpAddr {
         IpAddr::from([239, 1, 1, 1])
     }

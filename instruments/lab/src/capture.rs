@@ -111,7 +111,6 @@ impl Capture {
 
 impl Captured {
     /// The capture itself, in pcap's format.
-    #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }

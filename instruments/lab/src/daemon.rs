@@ -41,7 +41,6 @@ pub struct Options {
 
 impl Options {
     /// Starts with an empty rule set on this path.
-    #[must_use]
     pub fn path(path: &str) -> Self {
         Self {
             path: Some(path.to_owned()),
@@ -124,25 +123,21 @@ impl Daemon {
     }
 
     /// The daemon's control socket.
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("mcr.sock")
     }
 
     /// The daemon's configuration file; it exists if [`Options::config`] was given.
-    #[must_use]
     pub fn config_file(&self) -> PathBuf {
         self.directory.path().join("mcr.toml")
     }
 
     /// The process id, 0 while it does not run.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.process.as_ref().map_or(0, Process::id)
     }
 
     /// What the daemon logged so far, former runs first.
-    #[must_use]
     pub fn log(&self) -> String {
         let now = self.process.as_ref().map(Process::stderr);
         let all = self.logs.iter().cloned().chain(now);

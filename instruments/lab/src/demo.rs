@@ -52,7 +52,6 @@ const REST: Duration = Duration::from_secs(5);
 const REFRESH: Duration = Duration::from_millis(250);
 
 /// Says whether this process may make network namespaces and start the daemon in them.
-#[must_use]
 pub fn may_run() -> bool {
     nix::unistd::geteuid().is_root()
 }

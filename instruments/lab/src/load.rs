@@ -70,7 +70,6 @@ pub struct Account {
 
 impl Plan {
     /// Streams from 239.1.1.1 port 5001 on, relayed to 239.10.1.1 port 6001 on.
-    #[must_use]
     pub const fn new(streams: u8, rate: u32, size: u16) -> Self {
         Self {
             streams,
@@ -84,7 +83,6 @@ impl Plan {
     }
 
     /// A configuration with one rule per stream, `steady1` and so on, from veth1 to veth2.
-    #[must_use]
     pub fn config(&self) -> String {
         let mut text = "version = 1\n".to_owned();
         for number in 0..self.streams {
@@ -142,7 +140,6 @@ impl Load {
     }
 
     /// What is being sent.
-    #[must_use]
     pub const fn plan(&self) -> Plan {
         self.plan
     }
@@ -175,13 +172,11 @@ impl Load {
 
 impl Account {
     /// Packets that were sent and did not arrive.
-    #[must_use]
     pub const fn missing(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
 
     /// Packets that are missing and that no link of the bed counts as dropped.
-    #[must_use]
     pub const fn unexplained(&self) -> u64 {
         self.missing().saturating_sub(self.bed_dropped)
     }

@@ -40,7 +40,6 @@ impl Namespace {
     }
 
     /// The name, as `ip netns` shows it.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
     }
@@ -54,13 +53,11 @@ impl Namespace {
     }
 
     /// Prepares a command that runs inside.
-    #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.0.command(program)
     }
 
     /// Prepares a command that runs inside, bound to these cores; to none if there are none.
-    #[must_use]
     pub fn command_on(&self, cores: &[usize], program: impl AsRef<OsStr>) -> Command {
         if cores.is_empty() {
             return self.command(program);
@@ -117,7 +114,6 @@ impl Namespace {
     }
 
     /// Lists the processes inside.
-    #[must_use]
     pub fn processes(&self) -> Vec<i32> {
         sys::netns::processes_in(&[self.name().to_owned()])
     }

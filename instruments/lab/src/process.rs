@@ -65,19 +65,16 @@ impl Process {
     }
 
     /// The process id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// What it wrote to standard output so far.
-    #[must_use]
     pub fn stdout(&self) -> String {
         read(&self.stdout)
     }
 
     /// What it wrote to standard error so far.
-    #[must_use]
     pub fn stderr(&self) -> String {
         read(&self.stderr)
     }

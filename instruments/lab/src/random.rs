@@ -11,7 +11,6 @@ pub struct Random {
 
 impl Random {
     /// Prints the seed: that of `MCR_TEST_SEED`, otherwise one of the clock's.
-    #[must_use]
     pub fn new() -> Self {
         let given = std::env::var("MCR_TEST_SEED").ok();
         let seed = given.and_then(|text| text.parse().ok()).unwrap_or_else(|| {
@@ -26,13 +25,11 @@ impl Random {
     }
 
     /// What it began with.
-    #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
     /// Chance of its own for somebody else, repeatable likewise.
-    #[must_use]
     pub fn fork(&mut self) -> Self {
         let state = self.below(u64::MAX >> 11) | 1;
         Self {

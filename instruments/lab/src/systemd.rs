@@ -36,7 +36,6 @@ pub struct Systemd {
 }
 
 /// Why no manager can be booted here; `None` if one can.
-#[must_use]
 pub fn missing() -> Option<String> {
     if !Path::new(MANAGER).exists() {
         return Some(format!("needs {MANAGER}"));
@@ -85,7 +84,6 @@ impl Systemd {
     }
 
     /// A path inside, as seen from outside.
-    #[must_use]
     pub fn path(&self, inside: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{inside}", self.manager))
     }

@@ -20,7 +20,6 @@ const STEPS: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::fro
 
 /// A time limit as it is on this machine: `MCR_TEST_SCALE` times as long, for one that is emulated.
 /// Where that is not set, by as much longer as a thread has to wait for its processor, measured once.
-#[must_use]
 pub fn scaled(limit: Duration) -> Duration {
     static SCALE: OnceLock<u32> = OnceLock::new();
     limit

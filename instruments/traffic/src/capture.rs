@@ -118,20 +118,17 @@ impl Capture {
     }
 
     /// Number of datagrams.
-    #[must_use]
     pub fn datagrams(&self) -> usize {
         self.datagrams.len()
     }
 
     /// The longest payload, in bytes.
-    #[must_use]
     pub fn largest_payload(&self) -> usize {
         let lengths = self.datagrams.iter().map(|datagram| datagram.payload.len());
         lengths.max().unwrap_or(0)
     }
 
     /// Time from the first datagram to the last, in nanoseconds.
-    #[must_use]
     pub fn length_ns(&self) -> u64 {
         self.datagrams.last().map_or(0, |last| last.after_ns)
     }

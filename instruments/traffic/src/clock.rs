@@ -12,19 +12,16 @@ const SPIN_NS: u64 = 80_000;
 const SLICE_NS: u64 = 50_000_000;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
-#[must_use]
 pub fn monotonic_ns() -> u64 {
     now(ClockId::CLOCK_MONOTONIC)
 }
 
 /// Nanoseconds of CLOCK_REALTIME.
-#[must_use]
 pub fn realtime_ns() -> u64 {
     now(ClockId::CLOCK_REALTIME)
 }
 
 /// CLOCK_REALTIME minus CLOCK_MONOTONIC in nanoseconds, at this moment.
-#[must_use]
 pub fn realtime_offset_ns() -> u64 {
     let before = monotonic_ns();
     let realtime = realtime_ns();
@@ -33,7 +30,6 @@ pub fn realtime_offset_ns() -> u64 {
 }
 
 /// A length of time in nanoseconds, at most as many as fit.
-#[must_use]
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

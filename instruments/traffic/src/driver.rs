@@ -70,7 +70,6 @@ impl Sink {
     }
 
     /// Bytes of UDP payload so far.
-    #[must_use]
     pub fn arrived(&self) -> u64 {
         self.arrived.read(0)
     }
@@ -81,7 +80,6 @@ impl Sink {
     }
 
     /// From the making of each frame until it was counted, right to a quarter of a microsecond.
-    #[must_use]
     pub fn latency(&self) -> Summary {
         let mut latency = Latency::new(3);
         let counted = (0..self.latencies.len()).map(|step| (step, self.latencies.read(step)));

@@ -47,7 +47,6 @@ pub struct Label {
 
 impl Label {
     /// Numbered as the generator's own header is, from 0.
-    #[must_use]
     pub fn of(stamp: &Stamp) -> Self {
         Self {
             sender: u32::from(stamp.run) << 16 | (stamp.stream & 0xffff),
@@ -68,13 +67,11 @@ impl Framing {
     ];
 
     /// Says whether it has numbers of its own.
-    #[must_use]
     pub const fn is_numbered(self) -> bool {
         !matches!(self, Self::Own | Self::Ts)
     }
 
     /// The number of the first packet, unless the run says otherwise.
-    #[must_use]
     pub const fn first_number(self) -> u64 {
         match self {
             Self::Moldudp64 | Self::Mdp3 => 1,
@@ -83,7 +80,6 @@ impl Framing {
     }
 
     /// The usual size of a payload in bytes: 7 TS packets where there are any.
-    #[must_use]
     pub fn usual_size(self) -> usize {
         match self {
             Self::Own | Self::Rtp | Self::Moldudp64 | Self::Mdp3 => 1024,
@@ -105,7 +101,6 @@ impl Framing {
     }
 
     /// Says whether a payload of `size` bytes can be framed so.
-    #[must_use]
     pub fn fits(self, size: usize) -> bool {
         let framed = size.saturating_sub(self.ts_offset());
         match self {
@@ -117,7 +112,6 @@ impl Framing {
     }
 
     /// Where the generator's own header starts.
-    #[must_use]
     pub const fn own_offset(self) -> usize {
         match self {
             Self::Own => 0,
@@ -210,7 +204,6 @@ pub struct Framed<'a> {
 }
 
 /// Says how `payload` is framed, going by what stands in it.
-#[must_use]
 pub fn recognise(payload: &[u8]) -> Framed<'_> {
     let (rtp, rest) = match read_rtp(payload) {
         Some((rtp, rest)) => (Some(rtp), rest),

@@ -69,7 +69,6 @@ pub fn run(options: &Options, control: &Control) -> Result<SendReport, Error> {
 }
 
 /// How many packets a run sends if nothing ends it early and no fault takes any; `None` where only an interruption does.
-#[must_use]
 pub fn planned_packets(options: &Options) -> Option<u64> {
     Plan::of(options).planned(options.duration)
 }

@@ -47,7 +47,6 @@ pub struct WatchKey {
 
 impl WatchKey {
     /// Makes the key of an address and port on an interface.
-    #[must_use]
     pub fn new(address: IpAddr, port: u16, ifindex: u32) -> Self {
         let mut group = [0; 4];
         match address {
@@ -277,7 +276,6 @@ impl IngressCounter {
 
 impl Count {
     /// The distribution of the latencies.
-    #[must_use]
     pub fn latency(&self) -> latency::Latency {
         let mut latency = latency::Latency::new(3);
         for &(nanoseconds, packets) in &self.latencies_ns {

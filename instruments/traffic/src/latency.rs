@@ -36,7 +36,6 @@ impl Latency {
     ///
     /// # Panics
     /// If `digits` is not 1 to 5.
-    #[must_use]
     pub fn new(digits: u8) -> Self {
         Self {
             histogram: Histogram::new_with_bounds(1, LONGEST_NS, digits)
@@ -74,7 +73,6 @@ impl Latency {
     }
 
     /// The figures.
-    #[must_use]
     pub fn summary(&self) -> Summary {
         if self.histogram.is_empty() {
             return Summary::default();

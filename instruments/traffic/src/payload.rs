@@ -42,13 +42,11 @@ pub enum Payload {
 
 /// Checksum of the bytes behind the header, the part of it that is the same for every datagram
 /// of one size.
-#[must_use]
 pub fn body_checksum(body: &[u8]) -> u32 {
     crc32fast::hash(body)
 }
 
 /// Checksums of the first n bytes of `body`, for n from 0 to its length.
-#[must_use]
 pub fn prefix_checksums(body: &[u8]) -> Vec<u32> {
     let mut checksums = Vec::with_capacity(body.len() + 1);
     checksums.push(0);
@@ -81,7 +79,6 @@ pub fn write(payload: &mut [u8], stamp: &Stamp, body_checksum: u32) {
 }
 
 /// Reads a payload and checks every byte of it.
-#[must_use]
 pub fn read(payload: &[u8]) -> Payload {
     let Some((header, body)) = payload.split_first_chunk::<HEADER_BYTES>() else {
         return Payload::Foreign;

@@ -95,7 +95,6 @@ pub struct ReceiveReport {
 
 impl ReceiveReport {
     /// Adds the endpoints up; latency and skew of all of them are measured elsewhere.
-    #[must_use]
     pub fn of(
         endpoints: Vec<EndpointReport>,
         latency_us: Summary,
@@ -170,7 +169,6 @@ pub struct Judgement {
 
 impl Judgement {
     /// Says whether all that was sent on any leg arrived, and each once.
-    #[must_use]
     pub const fn is_exact(&self) -> bool {
         self.missing == 0 && self.twice == 0 && self.received == self.on_any
     }
@@ -212,7 +210,6 @@ pub struct Tally {
 
 impl Tally {
     /// Says whether anything is missing or changed.
-    #[must_use]
     pub fn has_loss(&self) -> bool {
         self.lost > 0 || self.corrupt > 0 || self.continuity_errors > 0
     }

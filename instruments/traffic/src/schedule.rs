@@ -31,7 +31,6 @@ pub struct Slot {
 
 impl Schedule {
     /// Says which packet of which stream the `number`-th packet is.
-    #[must_use]
     pub fn slot(&self, number: u64) -> Slot {
         let block = number / self.burst;
         Slot {
@@ -41,14 +40,12 @@ impl Schedule {
     }
 
     /// Nanoseconds after the start at which the `number`-th packet is due; 0 without a rate.
-    #[must_use]
     pub fn due_ns(&self, number: u64) -> u64 {
         let first_of_block = number - number % self.burst;
         self.elapsed_ns(first_of_block as f64)
     }
 
     /// The first packet that is due at `time_ns` or later; one beyond any run's where none is.
-    #[must_use]
     pub fn first_due(&self, time_ns: u64) -> u64 {
         // Due times never fall: it is searched by halves.
         let (mut early, mut due) = (0, MOST_PACKETS);
@@ -64,7 +61,6 @@ impl Schedule {
     }
 
     /// Nanoseconds the schedule takes for `count` packets, the last one's interval included.
-    #[must_use]
     pub fn length_ns(&self, count: u64) -> u64 {
         self.elapsed_ns(count as f64)
     }

@@ -22,7 +22,6 @@ pub struct Sequence {
 
 impl Sequence {
     /// Starts at the first packet seen.
-    #[must_use]
     pub fn starting_at(first: u64) -> Self {
         let mut sequence = Self {
             first,
@@ -53,19 +52,16 @@ impl Sequence {
     }
 
     /// Says whether `number` can belong here: not absurdly far from what was seen.
-    #[must_use]
     pub fn is_plausible(&self, number: u64) -> bool {
         self.highest.abs_diff(number) < WINDOW
     }
 
     /// The highest number seen.
-    #[must_use]
     pub fn highest(&self) -> u64 {
         self.highest
     }
 
     /// Packets missing between the first and the highest number seen.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         // All numbers there are would be one more than fit.
         (self.highest - self.first)
@@ -74,19 +70,16 @@ impl Sequence {
     }
 
     /// Packets seen again.
-    #[must_use]
     pub fn duplicated(&self) -> u64 {
         self.duplicated
     }
 
     /// Packets seen after one with a higher number (RFC 4737 section 3).
-    #[must_use]
     pub fn reordered(&self) -> u64 {
         self.reordered
     }
 
     /// Different packets seen.
-    #[must_use]
     pub fn distinct(&self) -> u64 {
         self.distinct
     }

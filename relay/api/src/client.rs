@@ -76,7 +76,6 @@ pub struct Client {
 
 impl Client {
     /// Makes a client; the daemon is first reached by a request.
-    #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
@@ -99,7 +98,6 @@ impl Client {
     }
 
     /// Makes a client of the daemon on another host.
-    #[must_use]
     pub fn at(host: Host) -> Self {
         Self {
             socket: host.to_string().into(),
@@ -109,7 +107,6 @@ impl Client {
     }
 
     /// Whether the daemon is on another host.
-    #[must_use]
     pub const fn is_elsewhere(&self) -> bool {
         self.host.is_some()
     }

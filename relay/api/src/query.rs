@@ -83,7 +83,6 @@ impl fmt::Display for Label {
 
 impl Label {
     /// Says whether it is among the labels of a rule.
-    #[must_use]
     pub fn is_in(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);
         value.is_some_and(|value| self.value.as_ref().is_none_or(|asked| asked == value))
@@ -125,7 +124,6 @@ pub struct StatsQuery {
 
 impl StatsQuery {
     /// The address that asks so.
-    #[must_use]
     pub fn path(&self) -> String {
         let mut query = Written::default();
         query.add("filter", &self.filter);
@@ -156,7 +154,6 @@ pub struct RulesQuery {
 
 impl RulesQuery {
     /// The address that asks so.
-    #[must_use]
     pub fn path(&self) -> String {
         let mut query = Written::default();
         query.add_labels(&self.labels);

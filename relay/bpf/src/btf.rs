@@ -12,7 +12,6 @@ pub struct Btf {
 
 impl Btf {
     /// Reads the BTF of an ELF file.
-    #[must_use]
     pub fn of(object: &[u8]) -> Self {
         let object = aya_obj::Object::parse(object).expect("an ELF file");
         Self::parse(&object.btf.expect("compiled with -g").to_bytes())

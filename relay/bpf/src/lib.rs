@@ -108,7 +108,6 @@ pub enum Error {
 
 impl Error {
     /// Says whether the operation failed because the interface does not exist (any more).
-    #[must_use]
     pub fn is_no_such_interface(&self) -> bool {
         matches!(self, Self::Attach { error, .. } if error.raw_os_error() == Some(libc::ENODEV))
     }

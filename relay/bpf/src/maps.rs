@@ -44,7 +44,6 @@ impl Default for Capacity {
 impl Capacity {
     /// What so many rules of one input and output each need, with room for a change of each; less than
     /// the default never.
-    #[must_use]
     pub fn for_rules(rules: u32) -> Self {
         let default = Self::default();
         Self {

@@ -46,7 +46,6 @@ impl Verdict {
     }
 
     /// Its place in [`MergeLine::counts`](crate::merge_layout::MergeLine::counts).
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -82,7 +81,6 @@ impl Windows {
     /// senders kept; `now_ns` is `CLOCK_MONOTONIC`, which may be as of the batch.
     ///
     /// Safe from any thread and process at once. What is not merged is always [`Verdict::First`].
-    #[must_use]
     #[inline]
     pub fn judge(
         &self,

@@ -14,7 +14,6 @@ pub struct Spenders {
 
 impl Spenders {
     /// Counts those of a table.
-    #[must_use]
     pub fn of(table: &Table) -> Self {
         let mut spenders = Self::default();
         table.routes.values().for_each(|route| spenders.add(route));
@@ -34,7 +33,6 @@ impl Spenders {
 
     /// What each path may send of `whole`: all of it, or half where both have unicast outputs, as
     /// they count apart.
-    #[must_use]
     pub fn share(self, whole: RateLimit) -> RateLimit {
         if self.kernel == 0 || self.userspace == 0 {
             return whole;

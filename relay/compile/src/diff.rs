@@ -23,7 +23,6 @@ pub struct BudgetChange(pub Option<RateLimit>);
 
 impl TableDiff {
     /// Compares `old` and `new`.
-    #[must_use]
     pub fn between(old: &Table, new: &Table) -> Self {
         let removed = old
             .routes
@@ -62,7 +61,6 @@ impl TableDiff {
     }
 
     /// Says whether nothing has to change.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty()
             && self.set.is_empty()

@@ -39,7 +39,6 @@ named! {
 impl Hooks {
     /// Where packets of one of a rule's inputs are taken, and why at tc; nothing on another path. What
     /// `only_output` and `takes` in hook.bpf.c go by, said of rules.
-    #[must_use]
     pub fn of(&self, rule: &RuleView, input: &InputView) -> Option<(Hook, Option<String>)> {
         if rule.placement.path != Path::Kernel || !rule.placement.serves || !rule.enabled {
             return None;

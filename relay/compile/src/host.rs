@@ -60,7 +60,6 @@ pub struct HostTunnel {
 
 impl Host {
     /// The address of a destination; none of a name that stands for none.
-    #[must_use]
     pub fn address(&self, destination: &Destination) -> Option<IpAddr> {
         match destination {
             Destination::Address(address) => Some(*address),
@@ -75,7 +74,6 @@ impl Host {
     }
 
     /// Finds an interface by name.
-    #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&Interface> {
         self.interfaces
             .values()
@@ -147,13 +145,11 @@ pub enum Framing {
 
 impl Interface {
     /// Says whether that is a name of it.
-    #[must_use]
     pub fn is_named(&self, name: &str) -> bool {
         self.name == name || self.alternatives.iter().any(|other| other == name)
     }
 
     /// Says whether it is a VRF.
-    #[must_use]
     pub fn is_vrf(&self) -> bool {
         self.vrf == Some(self.index)
     }
@@ -161,7 +157,6 @@ impl Interface {
     /// The address that `source=auto` uses: the first one of the same family as `peer`; for IPv6, a
     /// link-local one towards a destination of the link's scope or below, and only there
     /// (RFC 6724 section 5, rule 2). IPv4 takes that of another interface where it has none.
-    #[must_use]
     pub fn primary_address(&self, peer: IpAddr) -> Option<IpAddr> {
         let same_family = |address: &&IpAddr| address.is_ipv4() == peer.is_ipv4();
         let suits = |address: &&IpAddr| scope_matches(**address, peer);
@@ -268,7 +263,6 @@ pub struct Addresses {
 
 impl Named {
     /// The address of a family.
-    #[must_use]
     pub fn address(&self, ipv4: bool) -> Option<IpAddr> {
         match ipv4 {
             true => self.ipv4.map(IpAddr::V4),

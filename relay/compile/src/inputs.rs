@@ -11,7 +11,6 @@ use crate::host::{Host, Interface};
 use crate::table::RouteKey;
 
 /// What is joined for each of `joins`, and how it stands on this host.
-#[must_use]
 pub fn joined(joins: &[StaticJoin], host: &Host) -> Vec<InputView> {
     if joins.is_empty() {
         return Vec::new();

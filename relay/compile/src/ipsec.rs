@@ -109,14 +109,12 @@ impl From<bool> for Holds {
 impl Policies {
     /// Puts them in order. Of two with the same priority the kernel takes the older, which is not
     /// told: one that lets packets out as they are comes last.
-    #[must_use]
     pub fn new(mut policies: Vec<Policy>) -> Self {
         policies.sort_by(|a, b| (a.priority, &a.action).cmp(&(b.priority, &b.action)));
         Self(policies)
     }
 
     /// What becomes of the packets of `flow`.
-    #[must_use]
     pub fn judge(&self, flow: &Flow) -> Judgement<'_> {
         let mut some_pass = false;
         for policy in &self.0 {
@@ -173,7 +171,6 @@ impl Selector {
 const UDP: u8 = 17;
 
 /// Of which addresses of `range` it holds that they lie in `prefix`.
-#[must_use]
 pub fn within(prefix: Prefix, range: Prefix) -> Holds {
     if prefix.contains(range.address) && prefix.length <= range.length {
         Holds::Always

@@ -105,7 +105,6 @@ pub struct Amendment {
 }
 
 /// Compiles `rules` for `host`.
-#[must_use]
 pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathChoices) -> Compiled {
     let mut compiled = Compiled::default();
     let changes = RuleChanges::of_all(&RuleSet::default(), rules);
@@ -120,7 +119,6 @@ impl Compiled {
     /// what follows from it and from those that go. The other rules are not looked at: for them host, support and choices must be what
     /// they were compiled with. Where a rule names an input's interface by a wildcard, which takes
     /// what no other rule names, all rules must be among the changes.
-    #[must_use]
     pub fn amended(
         &self,
         changes: &RuleChanges,
@@ -309,7 +307,6 @@ fn is_routed(to: &Endpoint) -> bool {
 }
 
 /// What the routing table is asked for, for an output.
-#[must_use]
 pub fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
     NextHopQuery {
         destination: output.destination(),

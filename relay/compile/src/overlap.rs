@@ -9,7 +9,6 @@ use crate::table::RouteKey;
 
 impl RouteKey {
     /// Says whether some packet takes a route under either key.
-    #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let sender = match (self.source, other.source) {
             (Some(one), Some(other)) => one.overlaps(other),
@@ -47,7 +46,6 @@ impl fmt::Display for RouteKey {
 }
 
 /// Each key of `ours` that overlaps one of `theirs`, with that one: the same, if it is among them.
-#[must_use]
 pub fn overlapping<'a>(
     ours: impl IntoIterator<Item = &'a RouteKey>,
     theirs: &[RouteKey],

@@ -48,7 +48,6 @@ named! {
 
 impl Feature {
     /// Says whether `path` can do it.
-    #[must_use]
     pub const fn served_by(self, path: Path) -> bool {
         match path {
             Path::Kernel => !matches!(self, Self::Fragment),
@@ -89,7 +88,6 @@ pub struct Ends<'a> {
 }
 
 /// Decides where `rule` runs.
-#[must_use]
 pub fn place(rule: &Rule, support: &Support, choices: &PathChoices, ends: &Ends<'_>) -> Placement {
     let obstacle = |path| obstacle(rule, support, path, ends);
     if let Some((path, who)) = forced(rule, choices, &ends.interfaces) {
@@ -171,7 +169,6 @@ fn forced<'a>(rule: &Rule, choices: &PathChoices, listens: &[&'a str]) -> Option
 }
 
 /// Why no socket can send what `rule` sends: only the userspace path has some.
-#[must_use]
 pub(crate) fn sockets_barred(
     rule: &Rule,
     support: &Support,

@@ -35,7 +35,6 @@ pub struct Table {
 
 impl Table {
     /// The part of it that concerns packets to a group or address which arrive on an interface.
-    #[must_use]
     pub fn of(&self, ingress: Ifindex, destination: IpAddr) -> Self {
         let takes = |key: &RouteKey| key.ingress == ingress && key.groups.contains(destination);
         let routes = self.routes.iter().filter(|(key, _)| takes(key));
@@ -60,7 +59,6 @@ pub struct OwnAddresses {
 impl OwnAddresses {
     /// Says whether a packet that comes by `ingress` is this host's own: it went in a loop, unless it
     /// comes by the loopback interface.
-    #[must_use]
     pub fn betray(&self, ingress: Ifindex, source: IpAddr) -> bool {
         let key = (self.vrfs.get(&ingress).copied(), source);
         self.addresses.contains(&key) && ingress != LOOPBACK_INDEX
@@ -123,7 +121,6 @@ pub struct Route {
 
 impl Route {
     /// Says whether answers to its copies go back to whoever sent the packets.
-    #[must_use]
     pub fn is_answered(&self) -> bool {
         let mut outputs = self.outputs.iter();
         outputs.any(|output| matches!(&output.state, OutputState::Up(egress) if egress.answers))
@@ -150,13 +147,11 @@ pub struct MergeLines {
 
 impl FailoverLines {
     /// Time without a packet of the active leg after which another takes over, in nanoseconds.
-    #[must_use]
     pub fn silence_ns(&self) -> u64 {
         nanoseconds(self.when.silence)
     }
 
     /// How long a leg before the active one must deliver to take over again, in nanoseconds; 0: never.
-    #[must_use]
     pub fn revert_ns(&self) -> u64 {
         self.when.revert.map_or(0, nanoseconds)
     }
@@ -188,7 +183,6 @@ impl Output {
 
     /// The index of the copy that the rule's output of this number sends to one of its addresses: the same
     /// whenever the address comes back.
-    #[must_use]
     pub fn copy_index(number: u64, address: &str) -> u64 {
         let hash = address
             .bytes()
@@ -200,7 +194,6 @@ impl Output {
     }
 
     /// The number, among those that the rule writes, of the output that has this index or sends the copy.
-    #[must_use]
     pub const fn number(index: u64) -> u64 {
         match index & Self::COPY {
             0 => index,

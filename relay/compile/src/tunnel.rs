@@ -12,7 +12,6 @@ use crate::host::{
 use crate::table::DownReason;
 
 /// What the routing table is asked for, for a tunnel.
-#[must_use]
 pub fn tunnel_query(tunnel: &Tunnel) -> NextHopQuery {
     NextHopQuery {
         destination: Destination::Address(tunnel.remote),
@@ -22,7 +21,6 @@ pub fn tunnel_query(tunnel: &Tunnel) -> NextHopQuery {
 }
 
 /// The interface that a tunnel's own packets leave by, if it is known.
-#[must_use]
 pub fn below<'a>(tunnel: &Tunnel, host: &'a Host) -> Option<&'a Interface> {
     let index = match host.next_hops.get(&tunnel_query(tunnel))? {
         NextHop::NoRoute => return None,
@@ -35,7 +33,6 @@ pub fn below<'a>(tunnel: &Tunnel, host: &'a Host) -> Option<&'a Interface> {
 }
 
 /// Says why nothing gets through a tunnel of this host, if nothing does.
-#[must_use]
 pub fn tunnel_trouble(name: &str, host: &Host) -> Option<String> {
     let HostTunnel { tunnel, refused } = host.tunnels.get(name)?;
     if let Some(refused) = refused {

@@ -30,7 +30,6 @@ pub struct RuleView {
 impl RuleView {
     /// Everything that keeps the rule from relaying all it should, each said in full:
     /// `rule "cam1": output 239.10.1.1%eth9:6001: no interface eth9 (have: eth0, eth1)`.
-    #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let rule = |text: &str| format!("rule {:?}: {text}", self.name);
         let unserved = self.enabled && !self.placement.serves;

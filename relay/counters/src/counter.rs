@@ -45,7 +45,6 @@ pub enum Value {
 
 impl<T> Counter<T> {
     /// Its unit.
-    #[must_use]
     pub fn unit(&self) -> Unit {
         match self.metric {
             name if name.ends_with("_timestamp_seconds") => Unit::Ago,
@@ -56,7 +55,6 @@ impl<T> Counter<T> {
 }
 
 /// The kind that a metric's name says it is.
-#[must_use]
 pub fn kind(metric: &str) -> &'static str {
     match metric.ends_with("_total") {
         true => "counter",

@@ -13,13 +13,11 @@ pub struct Seconds {
 
 impl Seconds {
     /// So many nanoseconds.
-    #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self { ns }
     }
 
     /// As a number.
-    #[must_use]
     pub const fn as_f64(self) -> f64 {
         self.ns as f64 / 1e9
     }

@@ -71,7 +71,6 @@ impl Client {
     }
 
     /// The endpoints, in the order of the configuration.
-    #[must_use]
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.pool.config.endpoints
     }

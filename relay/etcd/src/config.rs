@@ -29,7 +29,6 @@ pub struct Config {
 
 impl Config {
     /// The usual limits: 250 ms to connect, 1 s of silence, replies of 16 MiB.
-    #[must_use]
     pub fn new(endpoints: Vec<Endpoint>) -> Self {
         Self {
             endpoints,
@@ -80,13 +79,11 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// A name or an address, IPv6 without its brackets.
-    #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
     /// The TCP port.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }

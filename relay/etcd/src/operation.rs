@@ -11,7 +11,6 @@ pub struct Txn {
 
 impl Txn {
     /// One without conditions and operations.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -68,31 +67,26 @@ pub struct Compare(messages::Compare);
 
 impl Compare {
     /// How often the key was written since its creation.
-    #[must_use]
     pub fn version(key: impl Into<Vec<u8>>, is: Is, version: i64) -> Self {
         Self::made(key, is, 0, compare::Target::Version(version))
     }
 
     /// The revision at which the key was created.
-    #[must_use]
     pub fn create_revision(key: impl Into<Vec<u8>>, is: Is, revision: i64) -> Self {
         Self::made(key, is, 1, compare::Target::CreateRevision(revision))
     }
 
     /// The revision at which the key was last written.
-    #[must_use]
     pub fn mod_revision(key: impl Into<Vec<u8>>, is: Is, revision: i64) -> Self {
         Self::made(key, is, 2, compare::Target::ModRevision(revision))
     }
 
     /// The key's value, byte by byte. A key that is not there never compares equal.
-    #[must_use]
     pub fn value(key: impl Into<Vec<u8>>, is: Is, value: impl Into<Vec<u8>>) -> Self {
         Self::made(key, is, 3, compare::Target::Value(value.into()))
     }
 
     /// That the key is not there.
-    #[must_use]
     pub fn absent(key: impl Into<Vec<u8>>) -> Self {
         Self::create_revision(key, Is::Equal, 0)
     }
@@ -113,7 +107,6 @@ pub struct Op(messages::RequestOp);
 
 impl Op {
     /// Writes a key.
-    #[must_use]
     pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
         Self::made(request_op::Request::Put(messages::PutRequest {
             key: key.into(),
@@ -122,7 +115,6 @@ impl Op {
     }
 
     /// Deletes the keys of a range.
-    #[must_use]
     pub fn delete(range: KeyRange) -> Self {
         Self::made(request_op::Request::Delete(messages::DeleteRangeRequest {
             key: range.first,
@@ -131,7 +123,6 @@ impl Op {
     }
 
     /// Reads the keys of a range.
-    #[must_use]
     pub fn range(range: KeyRange) -> Self {
         Self::made(request_op::Request::Range(messages::RangeRequest {
             key: range.first,
@@ -171,7 +162,6 @@ pub enum OpReply {
 
 impl OpReply {
     /// The first key that was read, if any was.
-    #[must_use]
     pub fn first(&self) -> Option<&KeyValue> {
         match self {
             OpReply::Range(range) => range.keys.first(),

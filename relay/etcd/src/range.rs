@@ -11,7 +11,6 @@ pub struct KeyRange {
 
 impl KeyRange {
     /// One key.
-    #[must_use]
     pub fn key(key: impl Into<Vec<u8>>) -> Self {
         Self {
             first: key.into(),
@@ -20,7 +19,6 @@ impl KeyRange {
     }
 
     /// All keys that begin with `prefix`; all there are if it is empty.
-    #[must_use]
     pub fn prefix(prefix: impl Into<Vec<u8>>) -> Self {
         let first = prefix.into();
         let mut end = first.clone();
@@ -36,7 +34,6 @@ impl KeyRange {
     }
 
     /// All keys from `first` up to, but not including, `end`; empty unless `first` < `end`.
-    #[must_use]
     pub fn between(first: impl Into<Vec<u8>>, end: impl Into<Vec<u8>>) -> Self {
         Self {
             first: non_empty(first.into()),
@@ -45,13 +42,11 @@ impl KeyRange {
     }
 
     /// The first key.
-    #[must_use]
     pub fn first(&self) -> &[u8] {
         &self.first
     }
 
     /// Whether a key is of this range.
-    #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         match self.end.as_slice() {
             [] => key == self.first,

@@ -68,7 +68,6 @@ pub enum Event {
 
 impl Event {
     /// The key.
-    #[must_use]
     pub fn key(&self) -> &[u8] {
         match self {
             Event::Put(kv) => &kv.key,
@@ -77,7 +76,6 @@ impl Event {
     }
 
     /// The revision that made the change.
-    #[must_use]
     pub fn mod_revision(&self) -> i64 {
         match self {
             Event::Put(kv) => kv.mod_revision,
@@ -195,7 +193,6 @@ impl Watch {
 
     /// The targets with the revisions from which another watch goes on. What came of a revision that
     /// was told in part is told again.
-    #[must_use]
     pub fn targets(&self) -> Vec<WatchTarget> {
         self.targets.clone()
     }

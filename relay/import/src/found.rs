@@ -52,7 +52,6 @@ pub struct Leg {
 
 impl Leg {
     /// Its senders, as an endpoint has them.
-    #[must_use]
     pub fn senders(&self) -> Vec<Prefix> {
         self.sources.iter().copied().map(Prefix::host).collect()
     }

@@ -35,7 +35,6 @@ impl To {
     }
 
     /// The output of a stream that arrives at `input`; none where the families differ.
-    #[must_use]
     pub fn output(&self, input: &Endpoint) -> Option<OutputSpec> {
         let template = match input.is_ipv4() {
             true => &self.ipv4,

@@ -13,7 +13,6 @@ pub const LIFETIME_NS: u64 = 10_000_000_000;
 pub const MDNS_PORT: u16 = 5353;
 
 /// Says whether it is one; `mac` is the link-layer address that it came from, where there are such.
-#[must_use]
 pub fn is_question(datagram: &Datagram, mac: [u8; 6]) -> bool {
     let (from, to) = (datagram.source_port, datagram.destination_port);
     let is_group_mac = mac[0] & 1 != 0;

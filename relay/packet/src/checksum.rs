@@ -8,7 +8,6 @@ const PROTOCOL_UDP: u32 = 17;
 
 /// Adds up `bytes` as big-endian 16-bit words, an odd last byte padded with zero, folded to 16 bit
 /// and not complemented.
-#[must_use]
 pub fn sum(bytes: &[u8]) -> u16 {
     let mut words = bytes.chunks_exact(2);
     // A u64 holds the sum of far more words than any packet has.
@@ -22,7 +21,6 @@ pub fn sum(bytes: &[u8]) -> u16 {
 
 /// Folds a sum of 16-bit words to 16 bit, carries added back in.
 #[inline]
-#[must_use]
 pub const fn fold(sum: u32) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -38,7 +36,6 @@ const fn fold64(sum: u64) -> u16 {
 /// Sums the UDP pseudo header, not complemented: what a partial checksum field holds.
 ///
 /// Addresses of different families give a sum that means nothing.
-#[must_use]
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, udp_length: u16) -> u16 {
     let total =
         address_sum(source) + address_sum(destination) + PROTOCOL_UDP + u32::from(udp_length);
@@ -47,7 +44,6 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, udp_length: u16) -> u1
 
 /// Computes the UDP checksum of `datagram` (header and payload) as transmitted: never 0. The
 /// field's present value is left out of the sum.
-#[must_use]
 pub fn udp(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> u16 {
     let length = u16::try_from(datagram.len()).unwrap_or(u16::MAX);
     let (ports, rest) = datagram.split_at(datagram.len().min(6));
@@ -60,7 +56,6 @@ pub fn udp(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> u16 {
 
 /// Says whether `datagram` (header and payload) carries a correct UDP checksum. Zero means "none":
 /// right on IPv4, wrong on IPv6.
-#[must_use]
 pub fn udp_is_valid(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> bool {
     match datagram.get(6..8) {
         None => false,
@@ -74,14 +69,12 @@ pub fn udp_is_valid(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> boo
 }
 
 /// Says whether an IPv4 header, options included, carries a correct checksum.
-#[must_use]
 pub fn ipv4_header_is_valid(header: &[u8]) -> bool {
     sum(header) == 0xffff
 }
 
 /// A computed UDP checksum as it goes on the wire: 0 would mean "none", so it becomes 0xffff.
 #[inline]
-#[must_use]
 pub const fn transmitted_udp(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
@@ -120,14 +113,12 @@ impl Delta {
 
     /// Updates a finished (complemented) checksum, equation 3 of RFC 1624.
     #[inline]
-    #[must_use]
     pub const fn apply(self, checksum: u16) -> u16 {
         !fold(!checksum as u32 + self.0)
     }
 
     /// Updates a partial checksum: the bare sum of the pseudo header, not complemented.
     #[inline]
-    #[must_use]
     pub const fn apply_partial(self, sum: u16) -> u16 {
         fold(sum as u32 + self.0)
     }

@@ -60,7 +60,6 @@ pub struct Program {
 
 impl Program {
     /// A program without instructions.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             instructions: Vec::new(),
@@ -152,7 +151,6 @@ impl Program {
     }
 
     /// The finished program.
-    #[must_use]
     pub fn finish(mut self) -> Vec<Instruction> {
         self.refuse();
         self.instructions

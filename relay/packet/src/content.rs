@@ -25,7 +25,6 @@ pub enum Content {
 
 impl Content {
     /// Its name.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rtp => "rtp",
@@ -76,7 +75,6 @@ impl Guess {
     }
 
     /// What the stream carries: what most of its payloads are.
-    #[must_use]
     pub const fn content(&self) -> Content {
         // The first packet of a source goes on from none.
         if self.ts > self.payloads / 2 {

@@ -52,7 +52,6 @@ pub enum CraftChecksum {
 
 impl Craft {
     /// A plain datagram: TTL 8, no options, right checksum, Ethernet header for the group.
-    #[must_use]
     pub fn new(source: SocketAddr, destination: SocketAddr, payload: Vec<u8>) -> Self {
         Self {
             source,
@@ -72,7 +71,6 @@ impl Craft {
     }
 
     /// Makes the frame.
-    #[must_use]
     pub fn frame(&self) -> Vec<u8> {
         let udp = self.udp();
         let mut frame = Vec::with_capacity(14 + 60 + udp.len() + self.padding);
@@ -151,7 +149,6 @@ impl Craft {
 }
 
 /// Maps a group to its Ethernet address: RFC 1112 section 6.4, RFC 2464 section 7.
-#[must_use]
 pub fn group_mac(group: IpAddr) -> [u8; 6] {
     match group {
         IpAddr::V4(group) => {

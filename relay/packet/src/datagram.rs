@@ -79,7 +79,6 @@ impl Datagram {
     /// Finds the first defect; `frame` is what the datagram was parsed from. A datagram without
     /// one can be rewritten and sent.
     #[inline]
-    #[must_use]
     pub fn defect(&self, frame: &[u8]) -> Option<Defect> {
         if let Some(defect) = self.length_defect() {
             return Some(defect);
@@ -129,7 +128,6 @@ impl Datagram {
     /// UDP payload bytes: what the UDP header claims, of a fragment what the IP header does, or,
     /// where the lengths contradict each other, everything that is there.
     #[inline]
-    #[must_use]
     pub fn payload_bytes(&self) -> usize {
         if self.length_defect().is_some() {
             self.present - self.payload_offset()
@@ -142,7 +140,6 @@ impl Datagram {
 
     /// Datagrams in it: a super-packet's segments, else 1.
     #[inline]
-    #[must_use]
     pub fn packets(&self) -> u32 {
         match self.gso {
             Some(Gso { size }) if size > 0 => {
@@ -155,7 +152,6 @@ impl Datagram {
 
     /// Payload bytes of each datagram in it but the last, which may have fewer.
     #[inline]
-    #[must_use]
     pub fn segment_bytes(&self) -> usize {
         match self.gso {
             Some(Gso { size }) if size > 0 => size.into(),
@@ -166,7 +162,6 @@ impl Datagram {
     /// Bytes of the largest IP packet that leaves for it: a super-packet's segment, else the
     /// packet itself. This is what an MTU bounds.
     #[inline]
-    #[must_use]
     pub fn largest_packet(&self) -> usize {
         match self.gso {
             Some(Gso { size }) if size > 0 => {
@@ -178,14 +173,12 @@ impl Datagram {
 
     /// Where the UDP payload starts, which is where the headers end.
     #[inline]
-    #[must_use]
     pub const fn payload_offset(&self) -> usize {
         self.udp_offset + self.udp_header()
     }
 
     /// Where the IP packet ends in the frame; what follows is padding. Never beyond the frame.
     #[inline]
-    #[must_use]
     pub fn end(&self) -> usize {
         (self.ip_offset + self.ip_length).min(self.present)
     }

@@ -19,14 +19,12 @@ pub const VLAN_ID: u16 = 0xfff;
 
 /// Reads the ethertype of `frame`; `None` if the header is not wholly there.
 #[inline]
-#[must_use]
 pub fn ethertype(frame: &[u8]) -> Option<u16> {
     read_u16(frame, 12)
 }
 
 /// Reads the destination address of `frame`.
 #[inline]
-#[must_use]
 pub fn destination(frame: &[u8]) -> Option<[u8; 6]> {
     read(frame, 0)
 }

@@ -124,7 +124,6 @@ impl Failover<'_> {
 
     /// Says whether a leg whose last packet came at `last_ns` is silent by now.
     #[inline]
-    #[must_use]
     pub const fn is_silent(&self, last_ns: u64, now_ns: u64) -> bool {
         ahead(now_ns, last_ns) > (self.silence_ns + GRAIN_NS) as i64
     }
@@ -137,20 +136,17 @@ const fn ahead(a: u64, b: u64) -> i64 {
 
 /// The leg that a word of [`Choice::active`] names.
 #[inline]
-#[must_use]
 pub const fn active_of(word: u64) -> Option<u32> {
     ((word & ((1 << NAME_BITS) - 1)) as u32).checked_sub(1)
 }
 
 /// When the leg that the word names took over, in nanoseconds, a good millisecond exact.
-#[must_use]
 pub const fn since_ns(word: u64) -> u64 {
     word >> NAME_BITS << TIME_SHIFT
 }
 
 /// The word that says that a leg took over.
 #[inline]
-#[must_use]
 pub const fn choice(name: u32, now_ns: u64) -> u64 {
     now_ns >> TIME_SHIFT << NAME_BITS | (name as u64 + 1)
 }

@@ -66,7 +66,6 @@ impl FragmentCache {
 
     /// What became of a datagram's first fragment; `None` if that was not seen, not judged, or too long
     /// ago.
-    #[must_use]
     pub fn fate(&self, ingress: u32, key: FragmentKey, now_ns: u64) -> Option<Verdict> {
         let entry = self.entries.get(&(ingress, key))?;
         let is_fresh = now_ns.saturating_sub(entry.seen_ns) < LIFETIME_NS;
@@ -75,7 +74,6 @@ impl FragmentCache {
 
     /// The ports of the datagram that a later fragment belongs to; `None` if its first fragment
     /// was not seen, or too long ago.
-    #[must_use]
     pub fn recall(&self, ingress: u32, key: FragmentKey, now_ns: u64) -> Option<(u16, u16)> {
         let entry = self.entries.get(&(ingress, key))?;
         (now_ns.saturating_sub(entry.seen_ns) < LIFETIME_NS).then_some(entry.ports)

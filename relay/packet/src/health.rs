@@ -61,7 +61,6 @@ pub struct Arrivals {
 impl Watch {
     /// Begins to follow a stream; `clock_hz` is the RTP clock's where the payload type does not
     /// tell.
-    #[must_use]
     pub fn new(content: Content, clock_hz: u32) -> Self {
         Self {
             content,

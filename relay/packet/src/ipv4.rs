@@ -52,67 +52,56 @@ impl<'a> Header<'a> {
     }
 
     /// The header's length in bytes, options included: 20 to 60.
-    #[must_use]
     pub const fn length(self) -> usize {
         self.whole.len()
     }
 
     /// The options, 0 to 40 bytes.
-    #[must_use]
     pub fn options(self) -> &'a [u8] {
         self.whole.get(HEADER..).unwrap_or_default()
     }
 
     /// DSCP (upper six bits) and ECN.
-    #[must_use]
     pub const fn traffic_class(self) -> u8 {
         self.fixed[1]
     }
 
     /// The packet's length as the header claims it, header included.
-    #[must_use]
     pub const fn total_length(self) -> u16 {
         u16::from_be_bytes([self.fixed[2], self.fixed[3]])
     }
 
     /// Identification, equal in all fragments of a datagram.
-    #[must_use]
     pub const fn id(self) -> u16 {
         u16::from_be_bytes([self.fixed[4], self.fixed[5]])
     }
 
     /// Says whether routers must not fragment the packet.
-    #[must_use]
     pub const fn dont_fragment(self) -> bool {
         self.fixed[6] & 0x40 != 0
     }
 
     /// Says whether more fragments follow.
-    #[must_use]
     pub const fn more_fragments(self) -> bool {
         self.fixed[6] & 0x20 != 0
     }
 
     /// Where the fragment lies in the datagram, in bytes.
-    #[must_use]
     pub const fn fragment_offset(self) -> u16 {
         (u16::from_be_bytes([self.fixed[6], self.fixed[7]]) & 0x1fff) << 3
     }
 
     /// Time to live.
-    #[must_use]
     pub const fn ttl(self) -> u8 {
         self.fixed[8]
     }
 
     /// Protocol number of the payload.
-    #[must_use]
     pub const fn protocol(self) -> u8 {
         self.fixed[9]
     }
 
     /// Sender.
-    #[must_use]
     pub const fn source(self) -> Ipv4Addr {
         Ipv4Addr::new(
             self.fixed[12],
@@ -123,7 +112,6 @@ impl<'a> Header<'a> {
     }
 
     /// Receiver or group.
-    #[must_use]
     pub const fn destination(self) -> Ipv4Addr {
         Ipv4Addr::new(
             self.fixed[16],
@@ -134,7 +122,6 @@ impl<'a> Header<'a> {
     }
 
     /// Says whether the header checksum is right.
-    #[must_use]
     pub fn checksum_is_valid(self) -> bool {
         checksum::ipv4_header_is_valid(self.whole)
     }

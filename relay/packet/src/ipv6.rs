@@ -49,37 +49,31 @@ impl<'a> Header<'a> {
     }
 
     /// DSCP (upper six bits) and ECN.
-    #[must_use]
     pub const fn traffic_class(self) -> u8 {
         self.fixed[0] << 4 | self.fixed[1] >> 4
     }
 
     /// Bytes after the fixed header, as the header claims.
-    #[must_use]
     pub const fn payload_length(self) -> u16 {
         u16::from_be_bytes([self.fixed[4], self.fixed[5]])
     }
 
     /// Protocol number of the first header after this one.
-    #[must_use]
     pub const fn next_header(self) -> u8 {
         self.fixed[6]
     }
 
     /// Hop limit.
-    #[must_use]
     pub const fn hop_limit(self) -> u8 {
         self.fixed[7]
     }
 
     /// Sender.
-    #[must_use]
     pub fn source(self) -> Ipv6Addr {
         self.address(field::SOURCE)
     }
 
     /// Receiver or group.
-    #[must_use]
     pub fn destination(self) -> Ipv6Addr {
         self.address(field::DESTINATION)
     }

@@ -22,7 +22,6 @@ pub struct Latency {
 
 /// The bucket of a time.
 #[inline]
-#[must_use]
 pub const fn bucket(ns: u64) -> usize {
     let bits = u64::BITS - (ns >> FIRST_SHIFT).leading_zeros();
     if bits as usize >= BUCKETS {
@@ -33,7 +32,6 @@ pub const fn bucket(ns: u64) -> usize {
 }
 
 /// Where a bucket ends, in nanoseconds: what it holds is shorter. `None` for the last.
-#[must_use]
 pub const fn bound_ns(bucket: usize) -> Option<u64> {
     if bucket + 1 < BUCKETS {
         Some(1 << (FIRST_SHIFT + bucket as u32))
@@ -44,7 +42,6 @@ pub const fn bound_ns(bucket: usize) -> Option<u64> {
 
 impl Latency {
     /// Packets looked at.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -57,7 +54,6 @@ impl Latency {
     }
 
     /// Takes off what was seen before, for a place that had another owner.
-    #[must_use]
     pub fn since(&self, base: &Self) -> Self {
         let mut since = *self;
         for (mine, theirs) in since.words_mut().zip(base.words()) {
@@ -67,7 +63,6 @@ impl Latency {
     }
 
     /// Everything counted: the buckets, then the sum, then the stamped.
-    #[must_use]
     pub fn words(&self) -> [u64; WORDS] {
         std::array::from_fn(|word| match word.checked_sub(BUCKETS) {
             None => self.buckets[word],

@@ -16,7 +16,6 @@ pub struct Limit {
 impl Limit {
     /// Makes a limit of `rate` tokens per second and `burst` tokens at once. A packet that costs
     /// more than `burst` never passes.
-    #[must_use]
     pub const fn new(rate: u64, burst: u64) -> Self {
         let rate = if rate == 0 { 1 } else { rate };
         let per_token = (1_000_000_000 << SCALE) / rate;

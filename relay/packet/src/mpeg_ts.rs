@@ -29,7 +29,6 @@ pub struct Header {
 impl Header {
     /// Reads the header of a whole packet; `None` if it does not begin with the sync byte.
     #[inline]
-    #[must_use]
     pub fn read(packet: &[u8]) -> Option<Self> {
         let [SYNC, high, low, control, length, flags, ..] = *packet else {
             return None;
@@ -47,7 +46,6 @@ impl Header {
 
 /// Makes a packet, for tests.
 #[cfg(any(test, feature = "test-support"))]
-#[must_use]
 pub fn packet(pid: u16, counter: u8, adaptation: u8) -> [u8; PACKET] {
     let mut packet = [0xff; PACKET];
     let [high, low] = pid.to_be_bytes();

@@ -29,7 +29,6 @@ pub enum Parsed {
 
 /// Says what `frame` is.
 #[inline]
-#[must_use]
 pub fn parse(frame: &[u8], link: Link, meta: Meta) -> Parsed {
     match try_parse(frame, link, meta) {
         Ok(parsed) => parsed,

@@ -37,7 +37,6 @@ pub struct Header {
 impl Header {
     /// Reads the header; `None` if there is none, or that of an RTCP packet.
     #[inline]
-    #[must_use]
     pub fn read(payload: &[u8]) -> Option<Self> {
         let header = payload.first_chunk::<HEADER>()?;
         let payload_type = header[1] & 0x7f;
@@ -56,7 +55,6 @@ impl Header {
 /// What stands between the header, its list of contributors and its extension, and the padding; `None` if
 /// they claim more than there is.
 #[inline]
-#[must_use]
 pub fn media(payload: &[u8]) -> Option<&[u8]> {
     let first = *payload.first()?;
     let mut at = HEADER + usize::from(first & 0x0f) * 4;
@@ -72,7 +70,6 @@ pub fn media(payload: &[u8]) -> Option<&[u8]> {
 }
 
 /// The clocks of static payload types (RFC 3551, table 4 and 5).
-#[must_use]
 pub const fn clock_hz(payload_type: u8) -> Option<u32> {
     match payload_type {
         0 | 3 | 4 | 5 | 7 | 8 | 9 | 12 | 13 | 15 | 18 => Some(8_000),

@@ -38,7 +38,6 @@ impl Header {
 
     /// Reads the header at `offset`; `None` if it is not wholly there.
     #[inline]
-    #[must_use]
     pub fn parse(packet: &[u8], offset: usize) -> Option<Self> {
         let header = packet.get(offset..)?.first_chunk::<HEADER>()?;
         Some(Self {

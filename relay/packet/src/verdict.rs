@@ -101,7 +101,6 @@ impl DropReason {
     pub const SLOTS: usize = 24;
 
     /// The reason's stable name in JSON, metrics and logs.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -130,7 +129,6 @@ impl DropReason {
     }
 
     /// What to do about it, for people.
-    #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Malformed => {
@@ -182,13 +180,11 @@ impl DropReason {
 
     /// Says whether nothing is lost where it is counted: another copy has passed, or will, or nobody is
     /// there for it.
-    #[must_use]
     pub const fn is_meant(self) -> bool {
         matches!(self, Self::Standby | Self::Duplicate | Self::NotWanted)
     }
 
     /// Says whether an input's packets are dropped for it because of what the rule's other inputs bring.
-    #[must_use]
     pub const fn is_of_an_input(self) -> bool {
         matches!(
             self,

@@ -40,7 +40,6 @@ pub struct Admission {
 
 impl Admission {
     /// Says whether the host may ask at all.
-    #[must_use]
     pub fn admits(&self, host: IpAddr) -> bool {
         let is_in = |ranges: &[Prefix]| ranges.iter().any(|range| range.contains(host));
         (self.allow.is_empty() || is_in(&self.allow)) && !is_in(&self.deny)
@@ -65,7 +64,6 @@ pub enum SourceFilter {
 
 impl SourceFilter {
     /// Says whether what comes from `source` is listened to.
-    #[must_use]
     pub fn passes(&self, source: IpAddr) -> bool {
         match self {
             Self::Include(sources) => sources.contains(&source),
@@ -74,13 +72,11 @@ impl SourceFilter {
     }
 
     /// Says whether what comes from a source that is not among those named is listened to.
-    #[must_use]
     pub const fn passes_others(&self) -> bool {
         matches!(self, Self::Exclude(_))
     }
 
     /// The sources that are named.
-    #[must_use]
     pub const fn sources(&self) -> &BTreeSet<IpAddr> {
         match self {
             Self::Include(sources) | Self::Exclude(sources) => sources,
@@ -90,7 +86,6 @@ impl SourceFilter {
 
 /// The groups of an input that an output sends to `group`: all, where it has but one, or the one with the
 /// same host bits.
-#[must_use]
 pub fn input_groups(input: Prefix, output: Prefix, group: IpAddr) -> Option<Prefix> {
     if !output.contains(group) {
         None

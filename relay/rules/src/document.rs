@@ -219,7 +219,6 @@ impl RuleDocument {
     }
 
     /// Its options that are not the default, each with its value as text.
-    #[must_use]
     pub fn options(&self) -> Vec<(&'static str, String)> {
         // That it does not forward comes first.
         let is_disabled = self.enabled == Some(false);
@@ -252,7 +251,6 @@ impl RuleDocument {
     }
 
     /// The rule in lines, each a part of it: `output 10.9.9.9:7000`, `limit 20Mbit`.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let inputs = self.input.iter().chain(&self.inputs);
         let inputs = inputs.map(|input| format!("input {input}"));

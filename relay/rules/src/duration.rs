@@ -7,7 +7,6 @@ pub(crate) const UNITS: [(&str, u64); 4] =
     [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
 /// Reads a time; `None` unless it is a whole number with a unit.
-#[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     let mut units = UNITS.into_iter();
     let (number, scale) =
@@ -18,7 +17,6 @@ pub fn parse(text: &str) -> Option<Duration> {
 }
 
 /// Writes a time in the largest unit that names it exactly.
-#[must_use]
 pub fn text(time: Duration) -> String {
     let milliseconds = time.as_millis();
     for (unit, scale) in UNITS.into_iter().skip(1) {

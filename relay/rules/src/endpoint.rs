@@ -83,7 +83,6 @@ impl Endpoint {
     }
 
     /// An input with its options, as it is read.
-    #[must_use]
     pub fn written(&self) -> String {
         let time = { self.rejoin }
             .map(|seconds| Duration::from_secs(seconds.get().into()))
@@ -92,7 +91,6 @@ impl Endpoint {
     }
 
     /// Says whether every address of the destination is a multicast group.
-    #[must_use]
     pub const fn is_multicast(&self) -> bool {
         let shortest = match self.destination.address {
             IpAddr::V4(_) => 4,
@@ -102,19 +100,16 @@ impl Endpoint {
     }
 
     /// Says whether the destination is every host of a network, whatever its addresses are.
-    #[must_use]
     pub const fn is_broadcast(&self) -> bool {
         matches!(self.destination.address, IpAddr::V4(to) if to.is_broadcast())
     }
 
     /// Says whether the destination is every address that the interface has.
-    #[must_use]
     pub const fn is_every_address(&self) -> bool {
         self.destination.is_host() && self.destination.address.is_unspecified()
     }
 
     /// The destination as it is written.
-    #[must_use]
     pub fn destination_text(&self) -> String {
         if self.is_every_address() {
             UNICAST.to_owned()
@@ -124,38 +119,32 @@ impl Endpoint {
     }
 
     /// Says whether packets of that sender are listened to.
-    #[must_use]
     pub fn listens_to(&self, sender: IpAddr) -> bool {
         self.sources.is_empty() || self.sources.iter().any(|source| source.contains(sender))
     }
 
     /// Says whether the destination is an IPv4 address or range.
-    #[must_use]
     pub const fn is_ipv4(&self) -> bool {
         self.destination.address.is_ipv4()
     }
 
     /// Says whether the interface holds a wildcard and may stand for several.
-    #[must_use]
     pub fn has_wildcard(&self) -> bool {
         self.interface.as_deref().is_some_and(is_wildcard)
     }
 
     /// Says whether the endpoint stands for one group and one port on one interface.
-    #[must_use]
     pub fn is_one_stream(&self) -> bool {
         self.is_single() && !self.has_wildcard()
     }
 
     /// Says whether the endpoint stands for one group and one port.
-    #[must_use]
     pub const fn is_single(&self) -> bool {
         self.destination.is_host() && self.ports.is_single()
     }
 }
 
 /// Says whether an interface name holds a wildcard.
-#[must_use]
 pub fn is_wildcard(interface: &str) -> bool {
     interface.contains(['*', '?'])
 }

@@ -126,7 +126,6 @@ options! {
 
 impl Failover {
     /// What keeps it from deciding between `inputs`.
-    #[must_use]
     pub fn problem_with(&self, inputs: &[Endpoint]) -> Option<FailoverProblem> {
         match inputs.len() {
             0 => None,

@@ -155,7 +155,6 @@ impl Setting for Rate {
 }
 
 /// Writes a rate with its unit.
-#[must_use]
 pub fn rate_text(rate: Rate) -> String {
     match rate.unit {
         RateUnit::Packets => format!("{}pps", rate.rate),

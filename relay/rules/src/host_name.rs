@@ -17,7 +17,6 @@ pub struct HostName(String);
 
 impl HostName {
     /// Takes a text that is such a name.
-    #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let is_label = |label: &str| {
@@ -35,7 +34,6 @@ impl HostName {
     }
 
     /// The name as it was written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

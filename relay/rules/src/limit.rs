@@ -78,7 +78,6 @@ pub enum LimitProblem {
 
 /// The burst a limit has unless it says otherwise: 100 ms of its rate, at least one GSO
 /// super-packet.
-#[must_use]
 pub fn default_burst(unit: RateUnit, rate: u64) -> u64 {
     let least = match unit {
         RateUnit::Packets => BURST_MIN_PACKETS,
@@ -111,7 +110,6 @@ pub fn parse(limit: Option<&str>, burst: Option<&str>) -> Result<Option<RateLimi
 }
 
 /// Writes the value of `limit=`.
-#[must_use]
 pub fn rate_text(limit: &RateLimit) -> String {
     match limit.unit {
         RateUnit::Packets => format!("{}pps", limit.rate),
@@ -120,7 +118,6 @@ pub fn rate_text(limit: &RateLimit) -> String {
 }
 
 /// Writes the value of `burst=`, or nothing where it is the default.
-#[must_use]
 pub fn burst_text(limit: &RateLimit) -> Option<String> {
     if limit.burst == default_burst(limit.unit, limit.rate) {
         return None;

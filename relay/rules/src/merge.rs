@@ -139,7 +139,6 @@ impl Default for Merge {
 
 impl Merge {
     /// What keeps it from making one stream of `inputs`.
-    #[must_use]
     pub fn problem_with(&self, inputs: &[Endpoint]) -> Option<MergeProblem> {
         match inputs.len() {
             0 => None,
@@ -156,7 +155,6 @@ impl Merge {
 
 impl By {
     /// Its word in rules.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Rtp => "rtp",

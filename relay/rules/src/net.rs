@@ -28,7 +28,6 @@ pub struct Mac(pub [u8; 6]);
 impl Mac {
     /// Maps an IPv4 group to its Ethernet address (RFC 1112 section 6.4), an IPv6 group to its
     /// own (RFC 2464 section 7).
-    #[must_use]
     pub fn of_group(group: IpAddr) -> Self {
         match group {
             IpAddr::V4(group) => {
@@ -63,7 +62,6 @@ pub struct Prefix {
 
 impl Prefix {
     /// Makes the prefix that holds exactly one address.
-    #[must_use]
     pub const fn host(address: IpAddr) -> Self {
         let length = match address {
             IpAddr::V4(_) => 32,
@@ -74,7 +72,6 @@ impl Prefix {
 
     /// Makes the range of that length which holds `address`: clears the host bits. A length
     /// beyond the family's counts as the full one.
-    #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Self {
         let length = length.min(Self::host(address).length);
         let address = match address {
@@ -89,13 +86,11 @@ impl Prefix {
     }
 
     /// Counts the bits that are free, 0 for a single address.
-    #[must_use]
     pub const fn host_bits(self) -> u8 {
         Self::host(self.address).length - self.length
     }
 
     /// The last address of the range.
-    #[must_use]
     pub fn last(self) -> IpAddr {
         match self.address {
             IpAddr::V4(base) => {
@@ -108,19 +103,16 @@ impl Prefix {
     }
 
     /// Says whether some address lies in both ranges.
-    #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.address) || other.contains(self.address)
     }
 
     /// Says whether the prefix holds exactly one address.
-    #[must_use]
     pub const fn is_host(self) -> bool {
         self.length == Self::host(self.address).length
     }
 
     /// Says whether `address` is of the same family and lies in the range.
-    #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(base), IpAddr::V4(other)) => {
@@ -134,7 +126,6 @@ impl Prefix {
     }
 
     /// The address so many behind the first.
-    #[must_use]
     pub fn nth(self, number: u16) -> IpAddr {
         match self.address {
             IpAddr::V4(base) => {
@@ -147,14 +138,12 @@ impl Prefix {
     }
 
     /// How far behind the first an address is, as far as there can be ports.
-    #[must_use]
     pub fn number_of(self, address: IpAddr) -> u16 {
         low_bits(address).wrapping_sub(low_bits(self.address)) as u16
     }
 
     /// Replaces the fixed bits of `address` by this prefix's and keeps its host bits; an address
     /// of the other family becomes the first address of the range.
-    #[must_use]
     pub fn carry(self, address: IpAddr) -> IpAddr {
         match (self.address, address) {
             (IpAddr::V4(base), IpAddr::V4(other)) => {
@@ -191,7 +180,6 @@ impl fmt::Display for Prefix {
 }
 
 /// The last 32 bits of an address.
-#[must_use]
 pub fn low_bits(address: IpAddr) -> u32 {
     match address {
         IpAddr::V4(address) => address.to_bits(),
@@ -228,7 +216,6 @@ impl Ports {
     };
 
     /// Makes the range that holds exactly one port.
-    #[must_use]
     pub const fn single(port: u16) -> Self {
         Self {
             first: port,
@@ -237,25 +224,21 @@ impl Ports {
     }
 
     /// Says whether the range holds exactly one port.
-    #[must_use]
     pub const fn is_single(self) -> bool {
         self.first == self.last
     }
 
     /// Says whether `port` lies in the range.
-    #[must_use]
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
 
     /// Counts the ports, at least 1.
-    #[must_use]
     pub const fn count(self) -> u32 {
         self.last as u32 - self.first as u32 + 1
     }
 
     /// Says whether some port lies in both ranges.
-    #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }

@@ -30,7 +30,6 @@ words! {
 
 impl PathChoice {
     /// The path that is forced, if one is.
-    #[must_use]
     pub const fn forced(self) -> Option<Path> {
         match self {
             Self::Auto => None,

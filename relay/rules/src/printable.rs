@@ -5,7 +5,6 @@ use std::borrow::Cow;
 
 /// Says whether a character does something to the text around it instead of being seen: a control
 /// character, or one of Unicode's that are invisible or set the direction of writing.
-#[must_use]
 pub fn is_misleading(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -15,7 +14,6 @@ pub fn is_misleading(c: char) -> bool {
 }
 
 /// The text with such characters written as in Rust, `\u{202e}`; ends of lines stay.
-#[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_escaped = |c| is_misleading(c) && c != '\n';
     if !text.contains(is_escaped) {
@@ -32,7 +30,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// The ending of a noun that counts `n` things: `1 packet`, `2 packets`.
-#[must_use]
 pub const fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }

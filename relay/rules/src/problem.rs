@@ -292,7 +292,6 @@ pub enum What {
 
 impl What {
     /// Says whether packets would go round.
-    #[must_use]
     pub const fn is_loop(&self) -> bool {
         matches!(self, Self::FeedsItself(_) | Self::Loop(_))
     }

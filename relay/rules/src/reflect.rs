@@ -103,7 +103,6 @@ impl Default for Reflect {
 
 impl Reflect {
     /// Says whether what comes by one of its interfaces leaves by another.
-    #[must_use]
     pub fn leads(&self, input: usize, output: usize) -> bool {
         let is_isolated = |interface| self.isolated.contains(&interface);
         input != output && !(is_isolated(input) && is_isolated(output))
@@ -128,7 +127,6 @@ impl Reflect {
     }
 
     /// The window as text, unless it is the default.
-    #[must_use]
     pub fn window_text(&self) -> Option<String> {
         (self.window != DEFAULT_WINDOW).then(|| duration::text(self.window))
     }

@@ -6,7 +6,6 @@ use crate::document::RuleDocument;
 use crate::rule::Rule;
 
 /// All roles that a rule uses: its inputs' and its outputs'. A rule that cannot be read uses none.
-#[must_use]
 pub fn roles(document: &RuleDocument) -> BTreeSet<String> {
     let Ok(mut rule) = document.to_rule(0) else {
         return BTreeSet::new();

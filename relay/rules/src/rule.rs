@@ -95,7 +95,6 @@ words! {
 }
 
 /// Says whether `key` can be a label's key: a letter, then letters, digits and `_`, as in metrics.
-#[must_use]
 pub fn is_label_key(key: &str) -> bool {
     key.len() <= NAME_MAX
         && key.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -104,7 +103,6 @@ pub fn is_label_key(key: &str) -> bool {
 
 /// Makes a name for a rule that was given none, from its first input:
 /// `239.1.1.1%eth0:5001` becomes `eth0-239.1.1.1-5001`. It may be taken already.
-#[must_use]
 pub fn name_for(input: &Endpoint) -> String {
     let interface = input.interface.as_deref().unwrap_or("any");
     let source = input.sources.first().map(|source| format!("{source}-"));
@@ -128,7 +126,6 @@ pub fn name_for(input: &Endpoint) -> String {
 }
 
 /// Says whether `name` can name a rule.
-#[must_use]
 pub fn is_name(name: &str) -> bool {
     name.len() <= NAME_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())

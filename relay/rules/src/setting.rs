@@ -63,7 +63,6 @@ impl Eq for Row {}
 
 impl Row {
     /// A key that says no more than its form.
-    #[must_use]
     pub const fn new(key: &'static str, help: &'static [&'static str], form: Form) -> Self {
         Self {
             key,
@@ -78,13 +77,11 @@ impl Row {
     }
 
     /// What it means, without what it may be and its default.
-    #[must_use]
     pub fn help(&self) -> String {
         joined(self.help)
     }
 
     /// What holds where it is not given.
-    #[must_use]
     pub const fn unsaid(&self) -> &'static str {
         match self.default.is_empty() {
             true => self.otherwise,
@@ -93,7 +90,6 @@ impl Row {
     }
 
     /// What it means, what it may be and what holds where it is not given.
-    #[must_use]
     pub fn description(&self) -> String {
         let choices = self.form.choices();
         let default = match (self.default, self.otherwise) {
@@ -124,7 +120,6 @@ impl Row {
     }
 
     /// Why a value is refused and what to write.
-    #[must_use]
     pub fn why(&self, refusal: Refusal) -> Cow<'static, str> {
         match (refusal, self.remedy) {
             (Refusal::Because(why), _) => why.into(),
@@ -134,7 +129,6 @@ impl Row {
     }
 
     /// Says as TOML writes it that a value is refused.
-    #[must_use]
     pub fn refused(&self, text: &str, refusal: Refusal) -> String {
         let (key, why) = (self.key, self.why(refusal));
         match self.form.is_quoted() {
@@ -144,7 +138,6 @@ impl Row {
     }
 
     /// Its schema; where it may be left out it may be null, too.
-    #[must_use]
     pub fn schema(&self) -> Schema {
         let default = Some(self.default).filter(|default| !default.is_empty());
         self.form

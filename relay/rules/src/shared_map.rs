@@ -51,13 +51,11 @@ impl<K, V> Default for SharedMap<K, V> {
 
 impl<K, V> SharedMap<K, V> {
     /// Counts the entries.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
     /// Says whether there is none.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -201,7 +199,6 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 impl<K: Ord, T> SharedMap<K, Arc<T>> {
     /// Compares two maps, in a time that depends on what differs more than on their size. Values
     /// are the same if they lie at the same place in memory.
-    #[must_use]
     pub fn difference<'a>(old: &'a Self, new: &'a Self) -> Difference<'a, K, Arc<T>> {
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         let (mut a, mut b) = (Cursor::new(&old.chunks), Cursor::new(&new.chunks));

@@ -2,7 +2,6 @@
 
 /// Says whether `name` is one that `pattern` stands for. A pattern without wildcards stands for
 /// itself.
-#[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     // reached[n]: the pattern so far matches the first n characters of the name.
@@ -24,7 +23,6 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Says whether some name exists that both patterns stand for.
-#[must_use]
 pub fn overlap(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     // meets[i][j]: the rest of a from i and the rest of b from j have a name in common.

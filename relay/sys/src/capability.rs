@@ -101,21 +101,18 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
 }
 
 /// How many descriptors this process may have open.
-#[must_use]
 pub fn descriptor_limit() -> usize {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(limit, _)| limit);
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 /// Names what the daemon needs of capabilities and this process does not have.
-#[must_use]
 pub fn missing() -> Vec<&'static str> {
     missing_of(NEEDED)
 }
 
 /// Names what starting and ending processes of another user needs of capabilities and this process
 /// does not have.
-#[must_use]
 pub fn missing_for_switching() -> Vec<&'static str> {
     missing_of(SWITCHING)
 }

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use nix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds since some fixed time before this boot's first process.
-#[must_use]
 pub fn monotonic_ns() -> u64 {
     // The clock exists on every Linux; a failure would only make limits stricter.
     nanoseconds(ClockId::CLOCK_MONOTONIC)
@@ -14,13 +13,11 @@ pub fn monotonic_ns() -> u64 {
 
 /// What this process's monotonic clock shows when the kernel's own, which its BPF programs go by, shows
 /// `ns`: a time namespace shifts it.
-#[must_use]
 pub fn from_kernel_ns(ns: u64) -> u64 {
     ns.wrapping_add_signed(shift_ns("monotonic", &MONOTONIC))
 }
 
 /// What the kernel's own monotonic clock shows, which its BPF programs go by.
-#[must_use]
 pub fn kernel_monotonic_ns() -> u64 {
     let shift = shift_ns("monotonic", &MONOTONIC);
     monotonic_ns().wrapping_add_signed(shift.wrapping_neg())
@@ -47,32 +44,27 @@ fn shift_ns(clock: &str, known: &OnceLock<i64>) -> i64 {
 }
 
 /// Nanoseconds since this boot's start, time asleep included.
-#[must_use]
 pub fn boottime_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_BOOTTIME)
 }
 
 /// What the kernel's own boot clock shows, which its BPF programs go by.
-#[must_use]
 #[inline]
 pub fn kernel_boottime_ns() -> u64 {
     to_kernel_boottime_ns(boottime_ns())
 }
 
 /// What the kernel's own boot clock shows when this process's shows `ns`: a time namespace shifts it.
-#[must_use]
 pub fn to_kernel_boottime_ns(ns: u64) -> u64 {
     ns.saturating_add_signed(shift_ns("boottime", &BOOTTIME).saturating_neg())
 }
 
 /// What this process's boot clock shows when the kernel's own shows `ns`.
-#[must_use]
 pub fn from_kernel_boottime_ns(ns: u64) -> u64 {
     ns.saturating_add_signed(shift_ns("boottime", &BOOTTIME))
 }
 
 /// Nanoseconds since the epoch, as the kernel's receive timestamps count them.
-#[must_use]
 pub fn realtime_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_REALTIME)
 }

@@ -10,7 +10,6 @@ use nix::net::if_::if_indextoname;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 /// The device type of an interface (`ARPHRD_ETHER` and such); none where it is gone.
-#[must_use]
 pub fn device_type(ifindex: u32) -> Option<u16> {
     let name = if_indextoname(ifindex).ok()?;
     // SAFETY: SIOCGIFHWADDR reads and writes the request itself and nothing else.

@@ -255,13 +255,11 @@ impl Memberships {
     }
 
     /// Says whether a membership is held.
-    #[must_use]
     pub fn holds(&self, membership: &Membership) -> bool {
         self.held.contains_key(membership)
     }
 
     /// The sources that a group is joined from, none for any; `None` where it is not joined.
-    #[must_use]
     pub fn sources(&self, interface: u32, group: IpAddr) -> Option<Vec<IpAddr>> {
         let any = Membership {
             interface,
@@ -282,20 +280,17 @@ impl Memberships {
     /// Lists what is held and not there: a socket goes on listing a group when its interface is gone
     /// or was without addresses of the family for a moment, also when another one comes with the
     /// number.
-    #[must_use]
     pub fn missing(&self, listed: &Listed) -> Vec<Membership> {
         let missing = self.held.keys().filter(|held| !listed.has(held));
         missing.copied().collect()
     }
 
     /// Counts the memberships.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
     /// Says whether nothing is joined.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -310,19 +305,16 @@ impl Memberships {
     }
 
     /// The socket of that number, if something is joined through it.
-    #[must_use]
     pub fn socket(&self, number: u32) -> Option<BorrowedFd<'_>> {
         self.sockets.get(&number).map(Socket::as_fd)
     }
 
     /// Grows with every membership that comes or goes.
-    #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
     }
 
     /// What came and went since `revision`, oldest first; `None` where that is too long ago.
-    #[must_use]
     pub fn changes_since(&self, revision: u64) -> Option<impl Iterator<Item = &Change>> {
         let missed = usize::try_from(self.revision.checked_sub(revision)?).ok()?;
         let known = self.recent.len().checked_sub(missed)?;

@@ -64,7 +64,6 @@ impl Memory {
     }
 
     /// The `length` entries that begin `at` bytes into it, a multiple of 8; none if there are not so many.
-    #[must_use]
     pub fn array<T: Plain>(&self, at: usize, length: u32) -> Array<T> {
         let first = at / WORD;
         let words = length as usize * Array::<T>::ENTRY;
@@ -123,7 +122,6 @@ macro_rules! field {
 
 impl<T> Field<T> {
     /// The word so many bytes into a `T`, a multiple of 8.
-    #[must_use]
     pub const fn at(at: usize) -> Self {
         assert!(at.is_multiple_of(WORD), "words lie 8 bytes apart");
         Self {
@@ -161,19 +159,16 @@ impl<T: Plain> Array<T> {
     };
 
     /// Number of entries.
-    #[must_use]
     pub const fn len(&self) -> u32 {
         (self.words / Self::ENTRY) as u32
     }
 
     /// Says whether there are none.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.words == 0
     }
 
     /// Where entries lie in the memory, in bytes.
-    #[must_use]
     pub fn bytes(&self, entries: Range<u32>) -> Range<usize> {
         let first = self.base.addr().get() - self.mapping.base.addr().get();
         let at = |entry: u32| first + entry as usize * size_of::<T>();
@@ -182,7 +177,6 @@ impl<T: Plain> Array<T> {
 
     /// The words of an entry; none if it is not there.
     #[inline]
-    #[must_use]
     pub fn words(&self, index: u32) -> &[AtomicU64] {
         let at = index as usize * Self::ENTRY;
         self.all().get(at..at + Self::ENTRY).unwrap_or_default()
@@ -190,7 +184,6 @@ impl<T: Plain> Array<T> {
 
     /// The words of all entries.
     #[inline]
-    #[must_use]
     pub fn all(&self) -> &[AtomicU64] {
         // SAFETY: `Memory::array` saw that the mapping holds so many words from there on; it stays as
         // long as `mapping` does.
@@ -199,14 +192,12 @@ impl<T: Plain> Array<T> {
 
     /// A word of an entry, if that is there.
     #[inline]
-    #[must_use]
     pub fn word(&self, index: u32, field: Field<T>) -> Option<&AtomicU64> {
         self.words(index).get(field.at / WORD)
     }
 
     /// Reads a word.
     #[inline]
-    #[must_use]
     pub fn load(&self, index: u32, field: Field<T>) -> u64 {
         let word = self.word(index, field);
         word.map_or(0, |word| word.load(Ordering::SeqCst))
@@ -228,7 +219,6 @@ impl<T: Plain> Array<T> {
 
     /// Copies an entry out, while others may write it.
     #[inline]
-    #[must_use]
     pub fn read(&self, index: u32) -> T {
         let mut entry = T::new_zeroed();
         let bytes = entry.as_mut_bytes().chunks_exact_mut(WORD);

@@ -35,7 +35,6 @@ pub struct Attribute {
 
 impl Request {
     /// Begins a request that has the protocol's own header behind that of netlink.
-    #[must_use]
     pub fn new(kind: u16, flags: u16, own_header: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
         let always = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
@@ -106,7 +105,6 @@ pub fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// The attributes in `bytes`.
-#[must_use]
 pub fn nested(mut bytes: &[u8]) -> Vec<Attribute> {
     let mut attributes = Vec::new();
     while let Some([a, b, c, d]) = bytes.first_chunk() {
@@ -124,7 +122,6 @@ pub fn nested(mut bytes: &[u8]) -> Vec<Attribute> {
 }
 
 /// What the first attribute of this type holds.
-#[must_use]
 pub fn find(attributes: &[Attribute], kind: u16) -> Option<&[u8]> {
     let found = attributes.iter().find(|attribute| attribute.kind == kind);
     found.map(|attribute| &attribute.value[..])

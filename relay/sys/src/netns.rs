@@ -141,13 +141,11 @@ impl Namespace {
     }
 
     /// The name, as `ip netns` shows it.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
     /// The file that stands for the namespace, for `nsenter --net=FILE`.
-    #[must_use]
     pub fn path(&self) -> PathBuf {
         path_of(&self.0.name)
     }
@@ -199,7 +197,6 @@ impl Namespace {
     }
 
     /// Prepares a command that will run inside. It may be spawned from any thread.
-    #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         self.enter_at_exec(&mut command);

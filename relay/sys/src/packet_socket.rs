@@ -55,7 +55,6 @@ impl PacketSocket {
 
     /// Takes over a descriptor that [`PacketSocket::tap`] or [`PacketSocket::egress`] opened in
     /// another process.
-    #[must_use]
     pub const fn adopt(fd: OwnedFd) -> Self {
         Self { fd }
     }

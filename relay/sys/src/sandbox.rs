@@ -97,7 +97,6 @@ fn close_at(landlock: Option<ABI>) -> io::Result<()> {
 }
 
 /// Says whether the kernel has Landlock and it is turned on.
-#[must_use]
 #[expect(unsafe_code, reason = "the library does not tell")]
 pub fn has_landlock() -> bool {
     const VERSION: u32 = 1;

@@ -62,7 +62,6 @@ pub trait Region: Sized {
     const WORDS: usize = Self::BYTES / size_of::<u64>();
 
     /// Finds the arrays.
-    #[must_use]
     fn of(memory: &Memory) -> Self;
 
     /// Makes a region of zeros. It is sparse: only what is written takes memory.

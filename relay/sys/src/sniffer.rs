@@ -114,7 +114,6 @@ impl Sniffer {
     }
 
     /// Says whether packets begin with an Ethernet header; otherwise with that of IP.
-    #[must_use]
     pub const fn is_ethernet(&self) -> bool {
         self.ethernet
     }

@@ -9,7 +9,6 @@ pub const INTERFACES: &str = "/sys/class/net";
 
 /// The directory of an interface below `root`, if it is the one with this index and Ethernet address;
 /// without an address the index decides.
-#[must_use]
 pub fn interface(root: &Path, name: &str, index: u32, mac: Option<[u8; 6]>) -> Option<PathBuf> {
     if name.contains('/') {
         return None;

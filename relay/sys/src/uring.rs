@@ -85,7 +85,6 @@ impl<'h> From<&'h [u8]> for Head<'h, '_> {
 impl Head<'_, '_> {
     /// Parts of a message that it takes.
     #[inline]
-    #[must_use]
     pub const fn parts(&self) -> usize {
         if self.gap.1.is_empty() { 1 } else { 3 }
     }
@@ -117,7 +116,6 @@ impl Uring {
     }
 
     /// Says whether io_uring is used, rather than one system call per message.
-    #[must_use]
     pub const fn is_ring(&self) -> bool {
         self.ring.is_some()
     }
@@ -301,7 +299,6 @@ impl<'p> Batch<'_, 'p> {
     /// Says whether a message of `parts` parts, its head included, no longer fits: submit the
     /// batch and start the next. An empty batch takes any message of up to 256 parts.
     #[inline]
-    #[must_use]
     pub fn is_full(&self, parts: usize) -> bool {
         let uring = &self.uring;
         let room = uring.parts.capacity() - uring.parts.len();
@@ -310,13 +307,11 @@ impl<'p> Batch<'_, 'p> {
 
     /// Number of messages collected.
     #[inline]
-    #[must_use]
     pub fn len(&self) -> usize {
         self.uring.slots.len()
     }
 
     /// Says whether no message was collected.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -46,7 +46,6 @@ impl User {
     }
 
     /// Says whether it is the user of this process.
-    #[must_use]
     pub fn is_own(&self) -> bool {
         self.uid == geteuid()
     }
@@ -69,7 +68,6 @@ impl User {
 }
 
 /// The name of the user of that number, where this host knows one.
-#[must_use]
 pub fn name_of(uid: u32) -> Option<String> {
     let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let number = uid.to_string();

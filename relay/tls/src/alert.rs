@@ -20,14 +20,12 @@ pub struct Alert(Arc<OnceLock<AlertDescription>>);
 
 impl Alert {
     /// What it said.
-    #[must_use]
     pub fn told(&self) -> Option<AlertDescription> {
         self.0.get().copied()
     }
 }
 
 /// The error of TLS that an error of a stream is of.
-#[must_use]
 pub fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }

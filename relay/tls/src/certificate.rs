@@ -17,7 +17,6 @@ pub struct Identity {
 
 impl Identity {
     /// Reads a certificate in DER.
-    #[must_use]
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let names = match certificate.subject_alternative_name().ok()? {
@@ -36,7 +35,6 @@ impl Identity {
 }
 
 /// When a certificate in DER ends, in seconds since the epoch.
-#[must_use]
 pub fn expires(der: &[u8]) -> Option<u64> {
     Identity::read(der).map(|identity| identity.expires)
 }

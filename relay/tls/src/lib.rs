@@ -68,7 +68,6 @@ pub struct Serving {
 }
 
 /// The cryptography.
-#[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -88,7 +87,6 @@ pub fn roots(path: &Path) -> Result<RootCertStore, Unusable> {
 }
 
 /// Those whom this host trusts.
-#[must_use]
 pub fn native_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

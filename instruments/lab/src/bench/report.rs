@@ -79,7 +79,6 @@ pub fn write(
 }
 
 /// A run's tables without the prose, for the terminal.
-#[must_use]
 pub fn summary(results: &Results) -> String {
     let mut text = String::new();
     for scenario in &SCENARIOS {

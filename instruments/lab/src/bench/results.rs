@@ -156,7 +156,6 @@ impl Outcome for Trial {
 
 impl Trial {
     /// The trial that a search found, with the rest of what it found.
-    #[must_use]
     pub fn found(found: Found<Self>) -> Self {
         Self {
             zero_loss_pps: Some(found.zero_loss_pps),
@@ -167,28 +166,24 @@ impl Trial {
     }
 
     /// Missing copies that nobody counted; negative when more drops were counted than are missing.
-    #[must_use]
     pub fn unexplained(&self) -> i64 {
         let counted: u64 = self.drops.iter().map(|drops| drops.copies).sum();
         self.missing() - counted as i64
     }
 
     /// Copies delivered per second.
-    #[must_use]
     pub fn delivered_pps(&self) -> f64 {
         self.delivered as f64 / self.seconds.max(1e-9)
     }
 
     /// Busy time of the core that belongs to the relay, microseconds per delivered copy, as far as
     /// a core does: `core` is its number.
-    #[must_use]
     pub fn core_us_per_copy(&self, core: usize) -> f64 {
         let busy = self.cost.busy_seconds.get(core).copied().unwrap_or(0.0);
         1e6 * busy / self.delivered.max(1) as f64
     }
 
     /// Busy time of all cores, microseconds per delivered copy.
-    #[must_use]
     pub fn cpu_us_per_copy(&self) -> f64 {
         let busy: f64 = self.cost.busy_seconds.iter().sum();
         1e6 * busy / self.delivered.max(1) as f64
@@ -197,20 +192,17 @@ impl Trial {
 
 impl CaseResult {
     /// Summarises a figure over the trials; `None` without trials.
-    #[must_use]
     pub fn spread(&self, figure: impl Fn(&Trial) -> f64) -> Option<Spread> {
         Spread::of(self.trials.iter().map(figure))
     }
 
     /// Says whether another run measured the same case of the same relay.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         (self.scenario, &self.parameters, &self.relay)
             == (other.scenario, &other.parameters, &other.relay)
     }
 
     /// The parameters as text, in a fixed order.
-    #[must_use]
     pub fn parameters_text(&self) -> String {
         let shown = self.parameters.iter();
         let shown: Vec<String> = shown

@@ -66,13 +66,11 @@ impl Daemon {
     }
 
     /// The directory of its pins.
-    #[must_use]
     pub fn pins(&self) -> PathBuf {
         Path::new(PINS).join(&self.instance)
     }
 
     /// The daemon's instance name.
-    #[must_use]
     pub fn instance(&self) -> &str {
         &self.instance
     }

@@ -60,7 +60,6 @@ impl Delivery {
 
 impl Report {
     /// Says whether every packet was delivered once and every counter adds up.
-    #[must_use]
     pub fn is_success(&self) -> bool {
         let whole = self.deliveries.iter().all(Delivery::is_whole);
         whole && self.broken_law.is_none() && self.send_errors == 0

@@ -164,7 +164,6 @@ impl Bed {
     }
 
     /// What relays and etcd wrote.
-    #[must_use]
     pub fn log(&self) -> String {
         let relays: String = self.relays.iter().map(Relay::log).collect();
         relays + &self.etcd.log()
@@ -172,7 +171,6 @@ impl Bed {
 }
 
 /// The fleet's rules, TOML, with roles in the place of interfaces.
-#[must_use]
 pub fn rules() -> String {
     format!(
         "version = 1\n[[rule]]\nname = \"{RULE}\"\ninput = \"{}%red:{}\"\n\

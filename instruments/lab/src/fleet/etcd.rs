@@ -33,7 +33,6 @@ const LAST_LINES: usize = 20;
 pub type Place = (Namespace, Ipv4Addr);
 
 /// Says what is missing if etcd is not installed.
-#[must_use]
 pub fn missing() -> Option<&'static str> {
     let found = Command::new("etcd").arg("--version").output();
     let is_there = found.is_ok_and(|output| output.status.success());
@@ -105,13 +104,11 @@ impl Cluster {
     }
 
     /// Members, whether they run or not.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
     /// What clients connect to, as in `http://10.73.0.11:2379`.
-    #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         let members = self.members.iter();
         members
@@ -120,7 +117,6 @@ impl Cluster {
     }
 
     /// The member that leads, if there is one and it answers.
-    #[must_use]
     pub fn leader(&self) -> Option<usize> {
         self.members.iter().position(|member| {
             let leads = member.metric("etcd_server_is_leader");
@@ -146,7 +142,6 @@ impl Cluster {
     }
 
     /// The process ids of those that run.
-    #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         let running = self
             .members
@@ -171,7 +166,6 @@ impl Cluster {
     }
 
     /// The last lines of what each of them wrote.
-    #[must_use]
     pub fn log(&self) -> String {
         let logs = self.members.iter().map(|member| {
             let now = member.process.as_ref().map(Process::stderr);

@@ -36,13 +36,11 @@ pub struct Tenure {
 }
 
 /// Counts the numbers that came more than once, each time but the first.
-#[must_use]
 pub fn twice(packets: &[Packet]) -> u64 {
     (packets.len() - distinct(packets)) as u64
 }
 
 /// Counts the numbers below `sent` that never came, of those after the first that did.
-#[must_use]
 pub fn lost(packets: &[Packet], sent: u64) -> u64 {
     let first = packets.iter().map(|packet| packet.number).min();
     let due = first.map_or(0, |first| sent.saturating_sub(first));
@@ -56,7 +54,6 @@ fn distinct(packets: &[Packet]) -> usize {
 
 /// The longest time in which nothing arrived, in nanoseconds, of those that ended between `from_ns` and
 /// `until_ns`; what is silent at the end counts too. Packets are in the order of their arrival.
-#[must_use]
 pub fn longest_silence_ns(packets: &[Packet], from_ns: u64, until_ns: u64) -> u64 {
     let before = packets
         .iter()
@@ -87,7 +84,6 @@ pub struct Hole {
 
 /// Where numbers are missing, the greatest hole first.
 #[cfg(feature = "test-support")]
-#[must_use]
 pub fn holes(packets: &[Packet]) -> Vec<Hole> {
     let mut by_number: Vec<&Packet> = packets.iter().collect();
     by_number.sort_by_key(|packet| packet.number);
@@ -104,7 +100,6 @@ pub fn holes(packets: &[Packet]) -> Vec<Hole> {
 }
 
 /// When the first packet after `after_ns` arrived that came through another relay than this.
-#[must_use]
 pub fn first_of_another(packets: &[Packet], relay: Ipv4Addr, after_ns: u64) -> Option<u64> {
     let others = packets.iter().filter(|packet| packet.relay != relay);
     others
@@ -113,7 +108,6 @@ pub fn first_of_another(packets: &[Packet], relay: Ipv4Addr, after_ns: u64) -> O
 }
 
 /// The shortest row of owners, one at a time, that explains every packet: what each of them did.
-#[must_use]
 pub fn tenures(packets: &[Packet]) -> Vec<Tenure> {
     let relays: BTreeSet<Ipv4Addr> = packets.iter().map(|packet| packet.relay).collect();
     let operations: Vec<Operations> = relays
@@ -132,7 +126,6 @@ pub fn tenures(packets: &[Packet]) -> Vec<Tenure> {
 /// Counts the changes of owner that none of the causes explains: each cause explains one change, which
 /// comes after it and within `within_ns`.
 #[cfg(feature = "test-support")]
-#[must_use]
 pub fn without_cause(tenures: &[Tenure], causes_ns: &[u64], within_ns: u64) -> usize {
     let mut causes: BTreeSet<u64> = causes_ns.iter().copied().collect();
     let changes = tenures.iter().skip(1).map(|tenure| tenure.from_ns);

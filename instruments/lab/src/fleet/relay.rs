@@ -82,13 +82,11 @@ impl Relay {
     }
 
     /// What the others know it by.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Its address at the output, which its packets bear.
-    #[must_use]
     pub const fn output(&self) -> Ipv4Addr {
         address(72, self.place)
     }
@@ -171,7 +169,6 @@ impl Relay {
     }
 
     /// What the relay wrote, former lives first.
-    #[must_use]
     pub fn log(&self) -> String {
         let now = self.daemon.as_ref().map(Daemon::log);
         let all: Vec<String> = self.logs.iter().cloned().chain(now).collect();
@@ -185,7 +182,6 @@ impl Relay {
 
 /// An address of the network between sender and relays (71), relays and sink (72), or of management
 /// (73).
-#[must_use]
 pub(super) const fn address(network: u8, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, network, 0, host)
 }

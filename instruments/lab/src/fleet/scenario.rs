@@ -124,7 +124,6 @@ impl Fault {
     ];
 
     /// What it is called in tables.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::HostDeath => "host death",
@@ -147,7 +146,6 @@ impl Fault {
 
     /// Whether another relay may forward in consequence. Where etcd alone is away it may with the
     /// policy `stop` only.
-    #[must_use]
     pub fn may_move(self, on_isolation: &str) -> bool {
         match self {
             Self::StandbyDeath => false,
@@ -161,7 +159,6 @@ impl Fault {
     }
 
     /// Whether another relay must forward in the end.
-    #[must_use]
     pub const fn must_move(self) -> bool {
         matches!(
             self,

@@ -10,7 +10,6 @@ pub const HEAD: &str = "| fault | rounds | gap, ms | lost | fault to the other's
                         |---|---|---|---|---|---|---|\n";
 
 /// A row for each kind of fault. Rounds that are void count for what came twice and nothing else.
-#[must_use]
 pub fn rows(rounds: &[Round]) -> String {
     let mut by_fault: BTreeMap<(Fault, bool), Vec<&Round>> = BTreeMap::new();
     for round in rounds {
@@ -48,7 +47,6 @@ fn row((fault, has_second): (Fault, bool), rounds: &[&Round]) -> String {
 }
 
 /// Least, median and most.
-#[must_use]
 pub fn spread(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (values.first(), values.last()) else {

@@ -100,7 +100,6 @@ impl Traffic {
     }
 
     /// The relay that the last packet came through, if that was less than `age` ago.
-    #[must_use]
     pub fn forwarder(&self, age: Duration) -> Option<Ipv4Addr> {
         let packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
         let last = packets.last()?;

@@ -25,7 +25,6 @@ pub struct Datagram {
 }
 
 /// Makes a payload of `size` bytes (at least 12) that says which one it is and shows damage.
-#[must_use]
 pub fn payload(number: u64, size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size);
     bytes.extend_from_slice(MAGIC);

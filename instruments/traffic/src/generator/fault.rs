@@ -19,7 +19,6 @@ pub struct Faults {
 
 impl Faults {
     /// Says whether there are any.
-    #[must_use]
     pub fn any(&self) -> bool {
         *self != Self::default()
     }

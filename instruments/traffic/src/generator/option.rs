@@ -103,7 +103,6 @@ pub struct Options {
 impl Options {
     /// Makes options with the defaults of the command line: 1,000 packets a second of 1,024 bytes
     /// with TTL 16.
-    #[must_use]
     pub fn to(destinations: Vec<Destination>) -> Self {
         Self {
             destinations,
@@ -133,7 +132,6 @@ impl Options {
     }
 
     /// The same for packets that go on several legs.
-    #[must_use]
     pub fn on(lines: Vec<Line>) -> Self {
         let (destinations, lines) = lines
             .into_iter()

@@ -24,13 +24,11 @@ pub struct ParseError(String);
 
 impl Sizes {
     /// The simple IMIX (7 : 4 : 1 packets of 60, 576 and 1500 bytes with IPv4 and UDP headers).
-    #[must_use]
     pub fn imix() -> Self {
         Self::Mix(vec![(32, 7), (548, 4), (1472, 1)])
     }
 
     /// The size of the `number`-th packet.
-    #[must_use]
     pub(crate) fn pick(&self, seed: u64, number: u64) -> usize {
         let bits = || random::bits(seed, Choice::Size, number);
         match self {
@@ -53,7 +51,6 @@ impl Sizes {
     }
 
     /// The smallest size that can occur.
-    #[must_use]
     pub fn smallest(&self) -> usize {
         match self {
             Self::Fixed(size) | Self::Range(size, _) => *size,
@@ -62,7 +59,6 @@ impl Sizes {
     }
 
     /// The largest size that can occur.
-    #[must_use]
     pub fn largest(&self) -> usize {
         match self {
             Self::Fixed(size) | Self::Range(_, size) => *size,
@@ -71,7 +67,6 @@ impl Sizes {
     }
 
     /// The size to expect on average.
-    #[must_use]
     pub fn mean(&self) -> f64 {
         match self {
             Self::Fixed(size) => *size as f64,

@@ -36,7 +36,6 @@ named! {
 
 /// What the hosts counted in a trial. `copies` is how many the relay makes of each packet;
 /// `one_host` that both counters are of the same one, so that its queues count once.
-#[must_use]
 pub fn of_hosts(
     generator: &Counters,
     verifier: &Counters,

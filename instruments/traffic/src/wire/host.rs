@@ -83,7 +83,6 @@ pub struct Counters {
 
 impl Host {
     /// Describes this host with the interfaces named.
-    #[must_use]
     pub fn describe(interfaces: &BTreeSet<String>) -> Self {
         let setting = |name: &str| {
             let value = read(format!("/proc/sys/net/core/{name}"))?;
@@ -103,7 +102,6 @@ impl Host {
     }
 
     /// Says whether both run on the same kernel, and so by the same clock.
-    #[must_use]
     pub fn has_clock_of(&self, other: &Self) -> bool {
         !self.boot_id.is_empty() && self.boot_id == other.boot_id
     }
@@ -136,7 +134,6 @@ impl Interface {
 
 impl Counters {
     /// Reads them.
-    #[must_use]
     pub fn read(interfaces: &BTreeSet<String>) -> Self {
         let softnet = read("/proc/net/softnet_stat").unwrap_or_default();
         let devices = read("/proc/thread-self/net/dev").unwrap_or_default();
@@ -149,7 +146,6 @@ impl Counters {
     }
 
     /// What was counted since `before`; counters that did not move are left out.
-    #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let interfaces = self.interfaces.iter().map(|(name, counters)| {
             let before = before.interfaces.get(name);

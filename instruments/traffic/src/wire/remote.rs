@@ -110,19 +110,16 @@ impl Remote {
     }
 
     /// What it runs on.
-    #[must_use]
     pub const fn host(&self) -> &Host {
         &self.host
     }
 
     /// Where it counts: groups and ports.
-    #[must_use]
     pub const fn places(&self) -> u32 {
         self.places
     }
 
     /// Whether its clock is another one than the generator's.
-    #[must_use]
     pub const fn has_own_clock(&self) -> bool {
         self.has_own_clock
     }

@@ -131,13 +131,11 @@ impl Outcome for Trial {
 
 impl Trial {
     /// Whether the generator offered as much as it was asked to.
-    #[must_use]
     pub fn kept_up(&self) -> bool {
         self.offered_pps() >= KEPT_UP * self.asked_pps
     }
 
     /// Missing copies that nobody counted.
-    #[must_use]
     pub fn unexplained(&self) -> u64 {
         let counted: u64 = self.drops.iter().map(|drop| drop.copies).sum();
         u64::try_from(self.missing()).map_or(0, |missing| missing.saturating_sub(counted))
@@ -187,31 +185,26 @@ impl Tester {
     }
 
     /// The host that sends.
-    #[must_use]
     pub const fn generator(&self) -> &Host {
         &self.own
     }
 
     /// The host that counts.
-    #[must_use]
     pub const fn verifier(&self) -> &Host {
         self.remote.host()
     }
 
     /// Streams that can be sent.
-    #[must_use]
     pub fn streams(&self) -> usize {
         self.options.destinations.len()
     }
 
     /// Whether all streams are of IPv4.
-    #[must_use]
     pub fn is_ipv4(&self) -> bool {
         { self.options.destinations.iter() }.all(|to| to.address.is_ipv4())
     }
 
     /// Copies of each packet that arrive.
-    #[must_use]
     pub const fn copies(&self) -> u64 {
         self.copies
     }
@@ -314,7 +307,6 @@ impl Tester {
 }
 
 /// The interfaces that streams leave by, as far as they are named.
-#[must_use]
 pub fn interfaces(destinations: &[Destination]) -> BTreeSet<String> {
     let names = destinations.iter().filter_map(|to| to.interface.clone());
     names.collect()

@@ -55,7 +55,6 @@ pub struct By {
 
 impl By {
     /// An author that is no process.
-    #[must_use]
     pub fn of(via: Via, name: Option<String>) -> Self {
         Self {
             via,
@@ -122,7 +121,6 @@ pub struct PendingChange {
 
 impl PendingChange {
     /// How long it waits, as it is shown.
-    #[must_use]
     pub fn countdown(&self) -> String {
         format!("{} s to confirm", self.seconds)
     }
@@ -183,13 +181,11 @@ impl ChangeRecord {
 
 impl Change {
     /// Whether anything is not what it was.
-    #[must_use]
     pub fn differs(&self) -> bool {
         self.lines().next().is_some()
     }
 
     /// How many rules and settings are not what they were.
-    #[must_use]
     pub const fn count(&self) -> usize {
         self.added.len() + self.removed.len() + self.changed.len() + self.settings.len()
     }

@@ -21,7 +21,6 @@ pub struct EgressStats {
 
 impl EgressStats {
     /// Whether anything was not sent.
-    #[must_use]
     pub const fn any(&self) -> bool {
         self.device_dropped + self.device_errors + self.queue_dropped > 0
     }

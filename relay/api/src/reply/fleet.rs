@@ -98,7 +98,6 @@ pub struct FleetRelay {
 
 impl FleetRelay {
     /// That it does not answer, where it does not, and what to do.
-    #[must_use]
     pub fn unanswered(&self) -> Option<String> {
         let (name, peer, seconds) = (&self.name, &self.peer, self.unanswered_ms? / 1000);
         Some(format!(

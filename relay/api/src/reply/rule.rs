@@ -77,13 +77,11 @@ pub struct RuleStats {
 
 impl RuleStats {
     /// How it does in one word, the same wherever people look.
-    #[must_use]
     pub fn word(&self) -> &'static str {
         self.condition().as_str()
     }
 
     /// How it does: what it says itself, or else what follows from the rest of it.
-    #[must_use]
     pub fn condition(&self) -> Condition {
         if let Some(condition) = self.condition {
             return condition;
@@ -101,7 +99,6 @@ impl RuleStats {
     }
 
     /// Says whether somebody should see to it: a new rule is given a minute for its stream to come.
-    #[must_use]
     pub fn is_troubled(&self) -> bool {
         match self.condition() {
             Condition::Down | Condition::Silent | Condition::Degraded => true,
@@ -112,7 +109,6 @@ impl RuleStats {
 
     /// Says whether its name, an endpoint, its path, its state or a label as `key=value` contains a
     /// text, which is given in lower case.
-    #[must_use]
     pub fn contains(&self, text: &str) -> bool {
         let contains = |part: &str| part.to_lowercase().contains(text);
         text.is_empty()
@@ -125,13 +121,11 @@ impl RuleStats {
     }
 
     /// Says whether all outputs are on demand, and nobody listens.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         !self.outputs.is_empty() && self.outputs.iter().all(OutputStats::is_idle)
     }
 
     /// The worse of the rule's state and its stream's, and why it is not `up`.
-    #[must_use]
     pub fn worst(&self) -> (State, Option<&str>) {
         let own = (self.state, self.state_reason.as_deref());
         match &self.health {
@@ -307,13 +301,11 @@ pub struct AddressStats {
 
 impl OutputStats {
     /// Says whether it is on demand, and nobody listens.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         self.wanted == Some(0)
     }
 
     /// What is to be known of it beside its state: why it does not send, or that its name fails.
-    #[must_use]
     pub fn remark(&self) -> Option<String> {
         let failed = |why: &String| {
             let address = match self.addresses.is_empty() {

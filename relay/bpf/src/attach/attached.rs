@@ -20,13 +20,11 @@ pub struct Attached {
 
 impl Attached {
     /// Says whether it is the kernel path's own program, by its name.
-    #[must_use]
     pub fn is_relay(&self) -> bool {
         NAMES.contains(&self.name.as_str())
     }
 
     /// Says whether it takes packets at XDP.
-    #[must_use]
     pub fn relays_at_xdp(&self) -> bool {
         self.name == RELAY
     }

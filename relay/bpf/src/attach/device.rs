@@ -37,7 +37,6 @@ pub enum Framing {
 
 /// Says so for a device of that type and header length, if that is known. `is_open` says that it has no
 /// single peer.
-#[must_use]
 pub fn framing(device: u16, header: Option<u32>, is_open: bool) -> Framing {
     match header {
         _ if ETHERNET.contains(&device) => Framing::Ethernet,
@@ -57,7 +56,6 @@ pub(crate) fn is_ethernet(ifindex: u32) -> bool {
 /// The length of the link header that packet sockets have to bring for an interface of the calling
 /// thread's network namespace (`hard_header_len`); `None` where that cannot be found out: before Linux
 /// 5.12 and without BPF.
-#[must_use]
 pub fn header_length(ifindex: u32) -> Option<u32> {
     static PROGRAM: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let program =

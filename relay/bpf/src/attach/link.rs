@@ -89,7 +89,6 @@ impl Link {
     }
 
     /// The interface it is attached to, 0 once that is gone.
-    #[must_use]
     pub fn ifindex(&self) -> u32 {
         match &self.place {
             Place::Tcx(link) => syscall::tcx_link(link.as_fd()).map_or(0, |(_, ifindex)| ifindex),
@@ -102,7 +101,6 @@ impl Link {
 
     /// Says whether it is attached to this interface of the calling thread's network namespace: a
     /// link that an earlier process left may be at one of the same number in another namespace.
-    #[must_use]
     pub fn is_at(&self, ifindex: u32) -> bool {
         let Place::Tcx(link) = &self.place else {
             return self.ifindex() == ifindex;

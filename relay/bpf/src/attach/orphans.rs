@@ -42,7 +42,6 @@ struct Settings {
 
 /// Lists those at these interfaces of the calling thread's network namespace that are pinned nowhere
 /// below `bpffs`. Without CAP_SYS_ADMIN no program can be inspected, and the list is empty.
-#[must_use]
 pub fn strays(bpffs: &Path, interfaces: &[u32]) -> Vec<Stray> {
     let attached = interfaces.iter().flat_map(|ifindex| {
         let there = syscall::tcx_ingress(*ifindex).unwrap_or_default();
@@ -59,7 +58,6 @@ pub fn strays(bpffs: &Path, interfaces: &[u32]) -> Vec<Stray> {
 
 /// Parts them into those that nobody looks after any more and those whose daemon runs. To be called in
 /// the network namespace of their interfaces.
-#[must_use]
 pub fn abandoned(strays: Vec<Stray>) -> (Vec<Stray>, Vec<Stray>) {
     let (mut running, mut strays): (Vec<_>, Vec<_>) =
         { strays.into_iter() }.partition(|stray| sign::is_shown(stray.settings.id));

@@ -31,7 +31,6 @@ pub struct Neighbour {
 
 /// Lists the instances other than `instance` that have pins below `bpffs` and programs at interfaces
 /// of the calling thread's network namespace. What may not be read is left out.
-#[must_use]
 pub fn neighbours(bpffs: &Path, instance: &str) -> Vec<Neighbour> {
     let Ok(directories) = fs::read_dir(bpffs.join("mcr")) else {
         return Vec::new();

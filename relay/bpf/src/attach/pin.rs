@@ -53,13 +53,11 @@ impl Pins {
     }
 
     /// Directory of the maps with this build's layout.
-    #[must_use]
     pub fn maps(&self) -> PathBuf {
         self.directory.join(format!("{MAPS}{}", layout::HASH))
     }
 
     /// Pin of the link on an interface.
-    #[must_use]
     pub fn link(&self, ifindex: u32) -> PathBuf {
         self.directory.join(format!("link-{ifindex}"))
     }

@@ -128,7 +128,6 @@ impl Xdp {
     }
 
     /// Says whether a program is at the interface.
-    #[must_use]
     pub fn is_at(&self, ifindex: u32) -> bool {
         let attached = self.attached.get(&ifindex);
         attached.is_some_and(|attached| is_at(&attached.link, ifindex))
@@ -167,7 +166,6 @@ impl Xdp {
     }
 
     /// Says whether the program at an interface relays.
-    #[must_use]
     pub fn relays(&self, ifindex: u32) -> bool {
         let attached = self.attached.get(&ifindex);
         attached.is_some_and(|attached| attached.relays)
@@ -219,13 +217,11 @@ impl Xdp {
     }
 
     /// Says whether copies may leave by a device.
-    #[must_use]
     pub fn is_open(&self, ifindex: u32) -> bool {
         self.open.contains(&ifindex)
     }
 
     /// How many packets of an interface were handed to devices; nothing of one that never had the program.
-    #[must_use]
     pub fn taken(&self, ifindex: u32) -> Option<u64> {
         let of_cpus = syscall::value(self.taken.as_fd(), ifindex, 8 * self.cpus).ok()?;
         let of_cpus = of_cpus.as_chunks::<8>().0.iter();
@@ -267,7 +263,6 @@ fn is_at(link: &OwnedFd, ifindex: u32) -> bool {
 }
 
 /// Says whether an error of attaching is that another program is there.
-#[must_use]
 pub fn is_taken(error: &Error) -> bool {
     matches!(error, Error::Attach { error, .. } if error.kind() == io::ErrorKind::ResourceBusy)
 }

@@ -166,7 +166,6 @@ impl Word {
     pub const COUNTER_LIMIT: u32 = 1 << 21;
 
     /// Packs the fields as the program reads them.
-    #[must_use]
     pub const fn pack(self) -> u64 {
         self.first as u64
             | (self.count as u64) << 22
@@ -175,7 +174,6 @@ impl Word {
     }
 
     /// Unpacks what [`Word::pack`] made.
-    #[must_use]
     pub const fn unpack(word: u64) -> Self {
         Self {
             first: word as u32 & (Self::SLOT_LIMIT - 1),
@@ -304,7 +302,6 @@ impl Default for Settings {
 
 impl Settings {
     /// The bit an address has, as `own_source` in `lookup.h` computes it.
-    #[must_use]
     pub fn own_bit(address: IpAddr) -> u32 {
         let word = |at: &[u8]| u32::from_ne_bytes([at[0], at[1], at[2], at[3]]);
         let mixed = match address {
@@ -339,7 +336,6 @@ pub struct Address {
 
 impl Address {
     /// The key of an interface that is in a VRF, `OWN_INTERFACES` in `lookup.h`.
-    #[must_use]
     pub fn of_interface(index: u32) -> Self {
         let mut words = [[0; 4]; 4];
         (words[0], words[3]) = ([1, 0, 0, 0], index.to_ne_bytes());
@@ -347,7 +343,6 @@ impl Address {
     }
 
     /// The key of an address within a VRF; 0: outside of any.
-    #[must_use]
     pub fn within(vrf: u32, address: IpAddr) -> Self {
         let octets = match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

@@ -46,7 +46,6 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
     }
 
     /// The most entries it can hold.
-    #[must_use]
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -234,13 +233,11 @@ impl Counters {
     }
 
     /// Number of counters.
-    #[must_use]
     pub fn len(&self) -> u32 {
         self.length
     }
 
     /// Says whether there are no counters, which the kernel does not allow.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

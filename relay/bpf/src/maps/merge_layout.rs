@@ -65,7 +65,6 @@ pub struct MergeFormat {
 
 impl MergeFormat {
     /// What a rule says, as the program reads it.
-    #[must_use]
     pub fn of(merge: &Model) -> Self {
         match merge.by {
             By::Rtp => Self {
@@ -91,13 +90,11 @@ impl MergeFormat {
     }
 
     /// Says whether it matters which leg brings a packet.
-    #[must_use]
     pub const fn has_lines(&self) -> bool {
         !matches!(self.by, BY_ONCE | BY_ONCE_FROM_EACH)
     }
 
     /// Says whether something in packets tells streams apart.
-    #[must_use]
     pub const fn has_keys(&self) -> bool {
         self.by == BY_RTP || self.session_bytes != 0
     }
@@ -239,7 +236,6 @@ pub struct Merge {
 impl Merge {
     /// A merge in which nothing came yet and that has no legs; its blocks are to follow
     /// `first_block`.
-    #[must_use]
     pub fn of(merge: &Model, first_block: u32) -> Self {
         Self {
             format: MergeFormat::of(merge),
@@ -252,7 +248,6 @@ impl Merge {
     }
 
     /// Bytes of a merge that has all the streams it may have, none of which begins anew.
-    #[must_use]
     pub fn memory(merge: &Model) -> u64 {
         let format = MergeFormat::of(merge);
         let log = Self::blocks_log(merge);
@@ -266,7 +261,6 @@ impl Merge {
     }
 
     /// Blocks of all its streams.
-    #[must_use]
     pub const fn blocks(blocks_log: u32) -> u32 {
         (STREAMS as u32) << blocks_log
     }
@@ -274,7 +268,6 @@ impl Merge {
     /// `blocks_log` of a merge that remembers as many packets as it says. A payload takes up a word, and
     /// has a place in one bucket of eight alone: with one word taken of eight none overflows. Where
     /// packets take up several numbers, each may take up so many.
-    #[must_use]
     pub fn blocks_log(merge: &Model) -> u32 {
         let block = (WORDS * WORD_NUMBERS) as u32;
         let log = merge

@@ -53,7 +53,6 @@ pub struct Rtp {
 }
 
 /// Nanoseconds per tick, times 2^16.
-#[must_use]
 pub fn per_tick(clock_hz: u32) -> u64 {
     (1_000_000_000 << TICK_SHIFT) / u64::from(clock_hz.max(1))
 }

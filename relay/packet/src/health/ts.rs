@@ -31,7 +31,6 @@ pub struct Ts {
 
 impl Ts {
     /// Makes room for every PID.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             table: vec![0; PIDS].into_boxed_slice(),

@@ -20,7 +20,6 @@ type Reflected = (Reflect, (Vec<Endpoint>, Vec<OutputSpec>));
 
 impl RuleDocument {
     /// Says whether the rule is written as one that reflects.
-    #[must_use]
     pub fn reflects(&self) -> bool {
         self.mode.as_deref() == Some(MODE)
     }

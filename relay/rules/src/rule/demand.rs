@@ -7,25 +7,21 @@ use crate::net::LOOPBACK;
 
 impl Rule {
     /// Says whether some output follows what is listened to.
-    #[must_use]
     pub fn has_demand(&self) -> bool {
         self.outputs.iter().any(|output| output.demand.is_some())
     }
 
     /// Says whether some output goes to all addresses of a name.
-    #[must_use]
     pub fn has_all(&self) -> bool {
         self.outputs.iter().any(|output| output.all.is_some())
     }
 
     /// Says whether nothing is relayed that is not listened to.
-    #[must_use]
     pub fn is_on_demand(&self) -> bool {
         !self.outputs.is_empty() && self.outputs.iter().all(|output| output.demand.is_some())
     }
 
     /// Says whether what is listened to divides the rule's inputs by group or by source.
-    #[must_use]
     pub fn is_divided(&self) -> bool {
         let mut demanded = self.outputs.iter().filter(|output| output.demand.is_some());
         demanded

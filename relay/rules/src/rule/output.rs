@@ -51,7 +51,6 @@ pub struct OutputSpec {
 
 impl OutputSpec {
     /// Makes an output without options.
-    #[must_use]
     pub const fn new(to: Endpoint) -> Self {
         Self {
             to,
@@ -69,7 +68,6 @@ impl OutputSpec {
     }
 
     /// Where the copy goes, as it was written, without options.
-    #[must_use]
     pub fn target(&self) -> String {
         let Some(name) = &self.name else {
             return self.to.to_string();
@@ -85,7 +83,6 @@ impl OutputSpec {
     }
 
     /// What a route leads to, if it is unicast.
-    #[must_use]
     pub fn destination(&self) -> Destination {
         let ipv4 = self.to.is_ipv4();
         match (self.name.clone(), self.all) {
@@ -96,7 +93,6 @@ impl OutputSpec {
     }
 
     /// The copy that goes to one of the addresses of its name, and to that port of a service.
-    #[must_use]
     pub fn copy(&self, (address, port): (IpAddr, Option<u16>)) -> Self {
         let mut copy = self.resolved(address);
         (copy.name, copy.all) = (None, None);
@@ -105,7 +101,6 @@ impl OutputSpec {
     }
 
     /// The same output with the address that its name stands for.
-    #[must_use]
     pub fn resolved(&self, address: IpAddr) -> Self {
         let mut resolved = self.clone();
         resolved.to.destination = Prefix::host(address);

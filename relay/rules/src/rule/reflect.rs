@@ -6,7 +6,6 @@ use crate::merge::{By, Merge};
 impl Rule {
     /// What of its packets passes once: of a rule that reflects, each payload. Where copies keep their
     /// sender, another sender's is another packet.
-    #[must_use]
     pub fn passes_once(&self) -> Option<Merge> {
         let reflect = self.reflect.as_ref()?;
         let keeps = |output: &OutputSpec| output.source == SourceChoice::Keep;
@@ -21,7 +20,6 @@ impl Rule {
     }
 
     /// Says whether packets of that input leave by that output.
-    #[must_use]
     pub fn leads(&self, input: usize, output: usize) -> bool {
         let reflect = self.reflect.as_ref();
         reflect.is_none_or(|reflect| reflect.leads(input, output))

@@ -24,7 +24,6 @@ pub struct RuleChanges {
 impl RuleChanges {
     /// Compares two sets by where their rules lie in memory, in a time that depends on what differs
     /// more than on their size. A rule that was read again differs, however it reads.
-    #[must_use]
     pub fn between(old: &RuleSet, new: &RuleSet) -> Self {
         let own = |(place, rule): (&Place, &Arc<Rule>)| (*place, Arc::clone(rule));
         let difference = SharedMap::difference(old.rules(), new.rules());
@@ -35,7 +34,6 @@ impl RuleChanges {
     }
 
     /// All rules of the old set make way for all of the new one.
-    #[must_use]
     pub fn of_all(old: &RuleSet, new: &RuleSet) -> Self {
         let all = |set: &RuleSet| set.rules().iter().cloned().collect();
         Self {
@@ -48,7 +46,6 @@ impl RuleChanges {
 impl RuleSet {
     /// How this set differs from `old`: the position from which on, how many rules of `old` are not
     /// there any more, and which are there instead. Rules in between that stay may be among both.
-    #[must_use]
     pub fn difference_to(&self, old: &Self) -> (usize, usize, Vec<&Rule>) {
         let difference = SharedMap::difference(old.rules(), self.rules());
         let places = difference.removed.iter().chain(&difference.added);
@@ -78,14 +75,12 @@ pub struct RuleSetDiff {
 
 impl RuleSetDiff {
     /// Says whether no rule differs. The order of the rules does not count.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 }
 
 /// Compares two sets, rule by rule.
-#[must_use]
 pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
     let mut diff = RuleSetDiff::default();
     let changes = RuleChanges::between(old, new);
@@ -113,7 +108,6 @@ pub struct RuleDifference {
 
 impl RuleDifference {
     /// Compares two rules.
-    #[must_use]
     pub fn between(before: &Rule, after: &Rule) -> Self {
         let [before, after] = [before, after].map(|rule| RuleDocument::from(rule).lines());
         let only = |these: &[String], others: &[String]| -> Vec<String> {
@@ -179,7 +173,6 @@ fn already_there(names: &[String]) -> String {
 }
 
 /// The first of some names, and how many more there are.
-#[must_use]
 pub fn listed(names: &[String]) -> String {
     let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>();
     let more = names.len().saturating_sub(NAMES_SHOWN);

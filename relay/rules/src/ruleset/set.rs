@@ -131,26 +131,22 @@ impl RuleSet {
     }
 
     /// Counts the rules before a place.
-    #[must_use]
     pub fn position(&self, place: Place) -> usize {
         self.rules.rank(&place)
     }
 
     /// The rule of that name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&Rule> {
         let place = self.places.get(name)?;
         self.rules.get(place).map(AsRef::as_ref)
     }
 
     /// Counts the rules.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.rules.len()
     }
 
     /// Counts the inputs and outputs of all rules.
-    #[must_use]
     pub const fn endpoints(&self) -> usize {
         self.endpoints
     }
@@ -159,7 +155,6 @@ impl RuleSet {
     /// named and not there included. A number up to `enough` may be too large: no more is counted
     /// than it takes
     /// to know that there are not more.
-    #[must_use]
     pub fn memberships<'a>(
         &self,
         names: impl Iterator<Item = &'a str> + Clone,
@@ -200,19 +195,16 @@ impl RuleSet {
     }
 
     /// Says whether there are no rules.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
     /// Says whether some input names its interface by a wildcard.
-    #[must_use]
     pub fn has_wildcards(&self) -> bool {
         self.index.has_wildcards()
     }
 
     /// Writes the rules as documents.
-    #[must_use]
     pub fn to_documents(&self) -> Vec<RuleDocument> {
         self.iter().map(RuleDocument::from).collect()
     }

@@ -93,7 +93,6 @@ impl Word {
     }
 
     /// What it means.
-    #[must_use]
     pub fn help(&self) -> String {
         joined(self.help).trim_end_matches('.').to_owned()
     }
@@ -106,21 +105,18 @@ impl Word {
 
 impl Form {
     /// A number between these bounds.
-    #[must_use]
     pub const fn number(least: u64, most: u64) -> Self {
         let or = &[];
         Self::Number { least, most, or }
     }
 
     /// A time between these bounds.
-    #[must_use]
     pub const fn time(least: Duration, most: Duration) -> Self {
         let or = &[];
         Self::Time { least, most, or }
     }
 
     /// Says whether a value may be written so.
-    #[must_use]
     pub fn accepts(&self, text: &str) -> bool {
         match self {
             Self::Flag => matches!(text, "true" | "false"),
@@ -158,7 +154,6 @@ impl Form {
     }
 
     /// What stands for a value where a form is shown.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Flag => "BOOL",
@@ -171,7 +166,6 @@ impl Form {
     }
 
     /// What there is to choose from, for people; nothing of a text, which its help explains.
-    #[must_use]
     pub fn choices(&self) -> String {
         let bounds = match self {
             Self::Number { least, most, .. } if *most >= u32::MAX.into() => {
@@ -203,7 +197,6 @@ impl Form {
     }
 
     /// The texts that it accepts as a regular expression, as far as one can say it.
-    #[must_use]
     pub fn pattern(&self) -> String {
         match self {
             Self::Number { least, most, or } => pattern::number(*least, *most, or),

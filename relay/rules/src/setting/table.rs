@@ -11,11 +11,9 @@ pub trait Table: Sized {
     fn values(&self) -> Vec<(&'static Row, Option<String>)>;
 
     /// This one where it says something, and `below` where it does not.
-    #[must_use]
     fn over(&self, below: &Self) -> Self;
 
     /// The row of a key, which there is.
-    #[must_use]
     fn row(key: &str) -> &'static Row {
         let row = Self::ROWS.iter().find(|row| row.key == key);
         row.expect("keys are asked for by their rows")
@@ -35,7 +33,6 @@ pub struct Difference {
 
 impl Difference {
     /// Says that a daemon follows only when it is started again; the key is of that table.
-    #[must_use]
     pub fn awaiting_restart(&self, table: &str) -> String {
         let Self { key, asked, other } = self;
         let space = if key.is_empty() { "" } else { " " };
@@ -46,7 +43,6 @@ impl Difference {
 }
 
 /// The keys of which two tables say different things, defaults included.
-#[must_use]
 pub fn differences<T: Table>(asked: &T, other: &T) -> Vec<Difference> {
     let said = |text: Option<String>, row: &Row| text.unwrap_or_else(|| row.unsaid().to_owned());
     let both = asked.values().into_iter().zip(other.values());

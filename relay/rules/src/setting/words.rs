@@ -38,7 +38,6 @@ macro_rules! words {
             }),+];
 
             /// Its word.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)+

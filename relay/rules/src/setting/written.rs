@@ -42,7 +42,6 @@ impl<T: Options> Written<T> {
     }
 
     /// The keys that are given, in their order.
-    #[must_use]
     pub fn texts(&self) -> Vec<(&'static str, String)> {
         let options = self.given.iter().filter(|(row, _)| !is_subject::<T>(row));
         options
@@ -51,7 +50,6 @@ impl<T: Options> Written<T> {
     }
 
     /// What they are options of.
-    #[must_use]
     pub fn subject(&self) -> String {
         let subject = self.given.iter().find(|(row, _)| is_subject::<T>(row));
         subject.map_or_else(String::new, |(_, value)| value.to_string())

@@ -47,7 +47,6 @@ fn text(file: &str) -> io::Result<String> {
 }
 
 /// Of each interface, by name, the version of IGMP that is spoken there: `V1`, `V2`, `V3`.
-#[must_use]
 pub fn igmp_versions() -> Vec<(String, String)> {
     versions(&text("igmp").unwrap_or_default())
 }

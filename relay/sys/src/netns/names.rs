@@ -20,7 +20,6 @@ pub fn sweep(prefix: &str) {
 }
 
 /// Lists the processes that no longer exist and of which names `PREFIX-PID-…` are left.
-#[must_use]
 pub fn abandoned_by(prefix: &str) -> BTreeSet<u32> {
     let names = names();
     let makers = names.iter().filter_map(|name| maker(prefix, name));
@@ -30,7 +29,6 @@ pub fn abandoned_by(prefix: &str) -> BTreeSet<u32> {
 }
 
 /// Lists the names `PREFIX-PID-…` of one process.
-#[must_use]
 pub fn made_by(prefix: &str, process: u32) -> Vec<String> {
     let mut names = names();
     names.retain(|name| maker(prefix, name) == Some(process));
@@ -38,7 +36,6 @@ pub fn made_by(prefix: &str, process: u32) -> Vec<String> {
 }
 
 /// Lists the processes whose main thread is in a namespace of one of these names.
-#[must_use]
 pub fn processes_in(names: &[String]) -> Vec<i32> {
     let identity = |path: &Path| {
         let file = fs::metadata(path).ok()?;

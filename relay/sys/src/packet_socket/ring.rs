@@ -84,7 +84,6 @@ pub struct Frame<'a> {
 impl Ring {
     /// The `index`-th packet not yet released, `None` if it has not arrived.
     #[inline]
-    #[must_use]
     pub fn frame(&self, index: usize) -> Option<Frame<'_>> {
         let (frame, status) = self.bytes(index)?;
         Some(decode_frame(frame, status))
@@ -113,7 +112,6 @@ impl Ring {
     /// When the kernel received the `index`-th packet not yet released, in nanoseconds of
     /// `CLOCK_REALTIME`; 0 if it has not arrived.
     #[inline]
-    #[must_use]
     pub fn received_ns(&self, index: usize) -> u64 {
         self.bytes(index).map_or(0, |(frame, _)| {
             // struct tpacket2_hdr: tp_sec and tp_nsec stand behind what `decode_frame` reads.

@@ -31,7 +31,6 @@ impl VnetHeader {
 
     /// Reads the header.
     #[inline]
-    #[must_use]
     pub fn decode(bytes: [u8; VNET_HEADER]) -> Self {
         let [flags, gso_type, a, b, c, d, e, f, g, h] = bytes;
         Self {
@@ -46,7 +45,6 @@ impl VnetHeader {
 
     /// Writes the header.
     #[inline]
-    #[must_use]
     pub const fn encode(self) -> [u8; VNET_HEADER] {
         let [a, b] = self.header_bytes.to_ne_bytes();
         let [c, d] = self.gso_size.to_ne_bytes();

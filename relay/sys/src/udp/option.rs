@@ -36,7 +36,6 @@ pub fn set_multicast_interface(
 }
 
 /// Says whether UDP sockets cut one send into datagrams (UDP_SEGMENT, Linux 4.18).
-#[must_use]
 pub fn has_segmentation() -> bool {
     let size: libc::c_int = 1000;
     std::net::UdpSocket::bind("0.0.0.0:0")
@@ -102,7 +101,6 @@ pub fn enable_receive_offload(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// The cookie of the network namespace that the socket belongs to (SO_NETNS_COOKIE, Linux 5.14).
-#[must_use]
 pub fn namespace(socket: BorrowedFd<'_>) -> Option<u64> {
     // asm-generic/socket.h.
     const SO_NETNS_COOKIE: libc::c_int = 71;

@@ -43,7 +43,6 @@ impl<'a> Received<'a> {
     }
 
     /// The sender's address and port; `None` if the kernel named none.
-    #[must_use]
     pub fn source(&self) -> Option<SocketAddr> {
         // sockaddr_in { family, port, address }, sockaddr_in6 { family, port, flow, address, .. }.
         let (family, rest) = self.name.split_first_chunk::<2>()?;
@@ -80,7 +79,6 @@ unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
     /// Makes room for `capacity` receives of `size` bytes.
-    #[must_use]
     pub fn new(capacity: usize, size: usize) -> Self {
         // SAFETY: mmsghdr and iovec are plain C structs for which all zeroes (null pointers, zero
         // lengths) is a value.
@@ -139,7 +137,6 @@ impl ReceiveBatch {
     ///
     /// # Panics
     /// If the last call received fewer.
-    #[must_use]
     pub fn received(&self, index: usize) -> Received<'_> {
         assert!(index < self.used, "receive {index} of {}", self.used);
         let header = &self.headers[index];
@@ -158,7 +155,6 @@ impl ReceiveBatch {
     }
 
     /// How many receives one call can take.
-    #[must_use]
     pub fn capacity(&self) -> usize {
         self.headers.len()
     }

@@ -36,7 +36,6 @@ unsafe impl Send for SendBatch {}
 
 impl SendBatch {
     /// Makes room for `capacity` messages a call.
-    #[must_use]
     pub fn new(capacity: usize) -> Self {
         // SAFETY: mmsghdr and iovec are plain C structs for which all zeroes (null pointers, zero
         // lengths) is a value.

@@ -18,7 +18,6 @@ pub(super) struct Measured {
 
 impl<'a> Cases<'a> {
     /// The first case of a relay that has these parameters, among others.
-    #[must_use]
     pub(super) fn find(
         self,
         scenario: u8,
@@ -37,7 +36,6 @@ impl<'a> Cases<'a> {
     }
 
     /// The median of a figure in one case.
-    #[must_use]
     pub(super) fn figure(
         self,
         scenario: u8,
@@ -54,7 +52,6 @@ impl<'a> Cases<'a> {
 
     /// A relay's best: what it delivers under overload, or its zero-loss rate if that is higher, as
     /// it is for relays that collapse.
-    #[must_use]
     pub(super) fn best_rate(self, parameters: &[(&str, &str)], relay: &str) -> Option<Measured> {
         let overload = self.figure(7, parameters, relay, Figure::Delivered);
         let search = self.figure(7, &[("pps", "zero loss")], relay, Figure::ZeroLoss);

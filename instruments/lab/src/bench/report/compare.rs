@@ -31,7 +31,6 @@ pub struct Line {
 }
 
 /// Compares every case that both runs have.
-#[must_use]
 pub fn compare(a: &Results, b: &Results) -> Vec<Line> {
     let lines = a.cases.iter().flat_map(|one| {
         let other = b.cases.iter().find(|other| one.is_same(other));
@@ -72,7 +71,6 @@ fn are_apart(a: Spread, b: Spread) -> bool {
 }
 
 /// Draws the comparison as a table; a star marks spreads that do not overlap.
-#[must_use]
 pub fn table(a: &Results, b: &Results, lines: &[Line]) -> String {
     if lines.is_empty() {
         return "the two runs have no case in common".to_owned();

@@ -42,7 +42,6 @@ pub(super) enum Figure {
 
 impl Figure {
     /// Name with unit, as a heading.
-    #[must_use]
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Delivered => "delivered, copies/s",
@@ -105,7 +104,6 @@ impl Figure {
 }
 
 /// Summarises a figure over a case's trials; `None` where no trial has it.
-#[must_use]
 pub(super) fn figure_of(case: &CaseResult, figure: Figure) -> Option<Spread> {
     Spread::of(case.trials.iter().filter_map(|trial| figure.of(trial)))
 }

@@ -138,7 +138,6 @@ pub(super) fn measured_under(cases: &[Shown<'_>]) -> String {
 }
 
 /// Letters as a reader sees them.
-#[must_use]
 pub(super) fn joined(letters: &Letters) -> String {
     let letters: Vec<String> = letters.iter().map(char::to_string).collect();
     letters.join(", ")

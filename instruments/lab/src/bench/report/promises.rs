@@ -50,7 +50,6 @@ of the load.
 ";
 
 /// Draws the table of all promises. Where there are several conditions it tells those of each figure.
-#[must_use]
 pub(super) fn table(promises: &[Promise<'_>], are_several: bool) -> String {
     let (head, rule) = if are_several {
         (" measured under |", "---|")
@@ -82,7 +81,6 @@ pub(super) fn table(promises: &[Promise<'_>], are_several: bool) -> String {
 }
 
 /// Judges every promise by what was measured.
-#[must_use]
 pub(super) fn all<'a>(cases: Cases<'a>, reliability: &Reliability) -> Vec<Promise<'a>> {
     let mut all = capacity(cases);
     all.extend(no_loss(cases));

@@ -52,7 +52,6 @@ const PUBLISHED: [(u8, &str, &str, &str); 19] = [
 ];
 
 /// Finds the quoted figure for a case; one without parameters is of its whole scenario.
-#[must_use]
 pub(super) fn find(scenario: u8, parameters: &BTreeMap<String, String>) -> Option<Published> {
     let has = |pair: &str| {
         let pair = pair.split_once('=');

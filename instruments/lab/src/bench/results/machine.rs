@@ -45,7 +45,6 @@ pub struct Machine {
 impl Machine {
     /// Names what differs between two machines so that figures of the one cannot stand beside those
     /// of the other: hardware, kernel, revision.
-    #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         let pairs = [
             ("processor", self.cpu == other.cpu),
@@ -62,7 +61,6 @@ impl Machine {
     }
 
     /// Looks at this machine.
-    #[must_use]
     pub fn describe() -> Self {
         let cpus = read("/proc/cpuinfo");
         Self {
@@ -123,7 +121,6 @@ fn version() -> String {
 }
 
 /// Reads the revision of the source tree that this process was started in, if it was in one.
-#[must_use]
 pub fn revision() -> Option<String> {
     let revision = output("git", &["rev-parse", "--short=12", "HEAD"])?;
     // A report of an earlier part of the run changes nothing that is measured.

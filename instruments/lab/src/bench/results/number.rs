@@ -1,7 +1,6 @@
 //! How the bench writes numbers, for people.
 
 /// Writes a number as people read it: thousands apart, few digits behind the point.
-#[must_use]
 pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".into();

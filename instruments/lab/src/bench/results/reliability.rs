@@ -56,7 +56,6 @@ impl Reliability {
     }
 
     /// Writes the table, Markdown; nothing where there are no rows.
-    #[must_use]
     pub fn table(&self) -> String {
         if self.reliability.is_empty() {
             return String::new();

@@ -122,7 +122,6 @@ impl Bed {
     }
 
     /// The generator's address.
-    #[must_use]
     pub fn source(&self, family: Family) -> IpAddr {
         match family {
             Family::V4 => self.source.into(),
@@ -132,7 +131,6 @@ impl Bed {
 
     /// The cores that the relay is bound to: all but the generator's, which stands for another
     /// machine; one on the one-core bed. Empty for all.
-    #[must_use]
     pub fn relay_cores(&self) -> Vec<usize> {
         match self.kind {
             BedKind::OneCore { .. } | BedKind::Driver { .. } => vec![RELAY_CORE],
@@ -143,7 +141,6 @@ impl Bed {
     }
 
     /// The wires a stream passes, in order.
-    #[must_use]
     pub fn wires(&self) -> Vec<Wire<'_>> {
         let mut ends: Vec<(End<'_>, bool)> = vec![((&self.sender, "veth0"), false)];
         for (relay, number) in self.relays.iter().zip(0..) {

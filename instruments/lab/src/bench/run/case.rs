@@ -61,7 +61,6 @@ pub struct Case {
 
 impl Case {
     /// How many trials a relay gets.
-    #[must_use]
     pub fn trials(&self, relay: &Relay, options: &Options) -> u32 {
         let (own, peers) = self.promised.unwrap_or(self.trials);
         let planned = if relay.is_own() { own } else { peers };

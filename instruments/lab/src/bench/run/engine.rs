@@ -52,7 +52,6 @@ pub trait Watch {
 
 /// Lists the cases that a run has, in the order they run: those that a promise stands on first, so
 /// that a run which has to end early has them.
-#[must_use]
 pub fn cases(options: &Options) -> Vec<Case> {
     let chosen = { SCENARIOS.iter() }.filter(|it| options.scenarios.contains(&it.number));
     let mut cases: Vec<Case> = chosen

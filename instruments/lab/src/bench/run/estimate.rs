@@ -27,7 +27,6 @@ pub struct Estimate {
 
 impl Estimate {
     /// Estimates a run.
-    #[must_use]
     pub fn of(cases: &[Case], options: &Options) -> Self {
         let mut estimate = Self::default();
         let mut last = None;
@@ -62,26 +61,22 @@ impl Estimate {
     }
 
     /// Each scenario's number, trials and seconds.
-    #[must_use]
     pub fn scenarios(&self) -> &[(u8, usize, f64)] {
         &self.scenarios
     }
 
     /// Trials in all.
-    #[must_use]
     pub fn trials(&self) -> usize {
         self.scenarios.iter().map(|(_, trials, _)| trials).sum()
     }
 
     /// Seconds in all.
-    #[must_use]
     pub fn seconds(&self) -> f64 {
         self.scenarios.iter().map(|(_, _, seconds)| seconds).sum()
     }
 }
 
 /// Estimates the seconds of one trial.
-#[must_use]
 pub fn seconds_of_trial(case: &Case) -> f64 {
     let receiver = match case.shape.measure {
         Measure::Count => 0.0,

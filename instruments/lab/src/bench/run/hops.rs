@@ -47,7 +47,6 @@ impl Hops {
     }
 
     /// Lists what was dropped since `before`, every drop once, in copies.
-    #[must_use]
     pub fn drops_since(&self, before: &Self, relayed: Relayed) -> Vec<Drops> {
         let mut drops = Vec::new();
         let mut known = relayed.refused;

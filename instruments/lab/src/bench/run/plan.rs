@@ -40,7 +40,6 @@ pub struct Address {
 
 impl Address {
     /// Writes it as an endpoint on a link.
-    #[must_use]
     pub fn on(self, link: &str) -> String {
         let Self { group, port } = self;
         match group {
@@ -74,7 +73,6 @@ impl Plan {
     }
 
     /// Where a stream comes in.
-    #[must_use]
     pub fn input(self, stream: u16) -> Address {
         self.address(1, stream, 5000)
     }

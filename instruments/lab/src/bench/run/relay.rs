@@ -74,7 +74,6 @@ impl Relay {
     }
 
     /// Says why this relay cannot carry a plan, if it cannot.
-    #[must_use]
     pub fn cannot(&self, bed: BedKind, plan: Plan) -> Option<String> {
         match self {
             Self::KernelRouting if plan.outputs > 31 => {
@@ -101,7 +100,6 @@ impl Relay {
     }
 
     /// The bed this relay needs instead of `bed` for a plan with fan-out.
-    #[must_use]
     pub fn bed_for(&self, bed: BedKind, plan: Plan) -> BedKind {
         match (self, bed, u8::try_from(plan.outputs)) {
             (Self::KernelRouting, BedKind::Chain, Ok(links @ 2..=31)) => {
@@ -133,19 +131,16 @@ impl Relay {
     }
 
     /// Says whether this is MCR.
-    #[must_use]
     pub const fn is_own(&self) -> bool {
         matches!(self, Self::Kernel | Self::Xdp | Self::Userspace)
     }
 
     /// Says whether what it sends comes to the sink without an skb.
-    #[must_use]
     pub const fn is_at_xdp(&self) -> bool {
         matches!(self, Self::Xdp | Self::Redirect)
     }
 
     /// Says whether streams leave under the number they came with.
-    #[must_use]
     pub const fn keeps_groups(&self) -> bool {
         matches!(self, Self::KernelRouting | Self::Floor | Self::Redirect)
     }

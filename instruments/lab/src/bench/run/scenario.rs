@@ -41,7 +41,6 @@ pub struct Scenario {
 
 impl Scenario {
     /// Lists its cases.
-    #[must_use]
     pub fn cases(&self, options: &Options) -> Vec<Case> {
         let mut cases = (self.cases)(options);
         cases.retain(|case| case.promised.is_some() || !options.promises);
@@ -49,7 +48,6 @@ impl Scenario {
     }
 
     /// Lists what is varied from case to case, in the order that a reader expects.
-    #[must_use]
     pub fn listed(&self) -> Vec<BTreeMap<String, String>> {
         let cases = (self.cases)(&Options::default());
         let parameters = cases.into_iter().map(|case| case.parameters);
@@ -57,7 +55,6 @@ impl Scenario {
     }
 
     /// Finds a scenario by number or name.
-    #[must_use]
     pub fn find(text: &str) -> Option<&'static Self> {
         let mut all = SCENARIOS.iter();
         all.find(|scenario| scenario.name == text || scenario.number.to_string() == text)
@@ -65,7 +62,6 @@ impl Scenario {
 }
 
 /// What is varied in a case, by name.
-#[must_use]
 pub fn named(parameters: Vec<(&'static str, String)>) -> BTreeMap<String, String> {
     let pairs = parameters.into_iter();
     pairs

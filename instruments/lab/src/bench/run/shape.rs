@@ -18,7 +18,6 @@ pub struct Load {
 
 impl Load {
     /// Seconds that it takes to offer.
-    #[must_use]
     pub fn length(&self) -> f64 {
         match (self.count, self.rate_pps) {
             (Some(count), Some(rate)) => count as f64 / rate,

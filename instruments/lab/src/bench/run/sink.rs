@@ -39,7 +39,6 @@ pub struct Arrived {
 impl Arrived {
     /// Counts the datagrams that came since `before`, all of `payload` bytes, each segment of a
     /// super-packet.
-    #[must_use]
     pub fn datagrams_since(self, before: Self, payload: usize) -> u64 {
         (self.bytes - before.bytes) / payload as u64
     }

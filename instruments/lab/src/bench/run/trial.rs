@@ -87,19 +87,16 @@ impl Stage {
     }
 
     /// The relay that stands here.
-    #[must_use]
     pub const fn relay(&self) -> &Relay {
         &self.relay
     }
 
     /// Says whether no load was counted here yet.
-    #[must_use]
     pub const fn is_cold(&self) -> bool {
         self.configured.is_some()
     }
 
     /// Says whether all processes of the relay are still there.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.running.processes().len() >= self.processes
     }

@@ -17,7 +17,6 @@ pub struct CoreSeconds {
 }
 
 /// Reads what each core has done.
-#[must_use]
 pub fn core_seconds() -> CoreSeconds {
     let cores = KernelStats::current().map_or_else(|_| Vec::new(), |kernel| kernel.cpu_time);
     let seconds = cores.iter().map(|core| {
@@ -35,21 +34,18 @@ fn in_seconds(ticks: u64) -> f64 {
 }
 
 /// Reads the load average over one minute.
-#[must_use]
 pub fn load_average() -> f64 {
     // Two digits are all that the kernel writes.
     LoadAverage::current().map_or(0.0, |load| f64::from((load.one * 100.0).round()) / 100.0)
 }
 
 /// The niceness of this process, -20 to 19.
-#[must_use]
 pub fn niceness() -> i64 {
     let own = Process::myself().and_then(|own| own.stat());
     own.map_or(0, |stat| stat.nice)
 }
 
 /// Lists processes and their descendants.
-#[must_use]
 pub fn family(roots: &[u32]) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (process, parent) in processes() {
@@ -75,14 +71,12 @@ fn processes() -> Vec<(u32, u32)> {
 }
 
 /// Adds the CPU seconds of processes, their dead children not included.
-#[must_use]
 pub fn process_seconds(processes: &[u32]) -> f64 {
     let stats = processes.iter().filter_map(|id| process(*id)?.stat().ok());
     in_seconds(stats.map(|stat| stat.utime + stat.stime).sum())
 }
 
 /// Adds the proportional memory of processes and the memory of the BPF maps they hold, KiB.
-#[must_use]
 pub fn memory_kib(processes: &[u32]) -> u64 {
     let own = processes.iter().filter_map(|id| {
         let memory = process(*id)?.smaps_rollup().ok()?.memory_map_rollup;

@@ -27,7 +27,6 @@ impl Bed {
     }
 
     /// What the relays do that etcd does not answer.
-    #[must_use]
     pub fn on_isolation(&self) -> &str {
         &self.on_isolation
     }
@@ -124,7 +123,6 @@ fn not_well(status: Result<FleetStatus>) -> Option<String> {
 }
 
 /// The port of a member of etcd at the management bridge.
-#[must_use]
 pub fn member_port(member: usize) -> String {
     format!("etcd{member}")
 }

@@ -9,7 +9,6 @@ use crate::process::Finished;
 
 impl Cluster {
     /// Says whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

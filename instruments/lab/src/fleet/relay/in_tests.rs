@@ -9,19 +9,16 @@ use crate::daemon::Daemon;
 
 impl Relay {
     /// Its port at the management bridge.
-    #[must_use]
     pub fn management_port(&self) -> String {
         self.port("mg0")
     }
 
     /// Says whether the host is alive.
-    #[must_use]
     pub const fn is_alive(&self) -> bool {
         self.host.is_some()
     }
 
     /// Says whether the daemon runs.
-    #[must_use]
     pub fn runs(&self) -> bool {
         self.daemon.as_ref().is_some_and(|daemon| daemon.id() != 0)
     }

@@ -50,7 +50,6 @@ pub struct Activity {
 }
 
 /// Entries of `activity` for so many counters.
-#[must_use]
 pub const fn activity_entries(counters: u32) -> u32 {
     counters.div_ceil(ACTIVITY_TICKS)
 }
@@ -133,13 +132,11 @@ pub const ARBITER_LINE_SHIFT: u32 = 4;
 pub const ARBITER_MERGE_SHIFT: u32 = 8;
 
 /// What decides about packets of a leg that has place `line` in merge `merge`.
-#[must_use]
 pub const fn merge_arbiter(merge: u32, line: u32) -> u32 {
     (merge + 1) << ARBITER_MERGE_SHIFT | line << ARBITER_LINE_SHIFT | ARBITER_MERGE
 }
 
 /// The merge that an arbiter leads to, if it is one.
-#[must_use]
 pub const fn merge_of(arbiter: u32) -> Option<u32> {
     match arbiter & ARBITER_KIND {
         ARBITER_MERGE => (arbiter >> ARBITER_MERGE_SHIFT).checked_sub(1),

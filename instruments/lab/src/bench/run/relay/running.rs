@@ -36,19 +36,16 @@ impl Running {
     }
 
     /// How long the relay took to start, before it had any rule, where the two are apart.
-    #[must_use]
     pub const fn start(&self) -> Option<Duration> {
         self.start
     }
 
     /// How long the relay took to accept its whole rule set, where that is one command.
-    #[must_use]
     pub const fn apply(&self) -> Option<Duration> {
         self.apply
     }
 
     /// The relay's processes at this moment.
-    #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         usage::family(&self.roots)
     }
