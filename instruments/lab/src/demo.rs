@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use traffic::report::{ReceiveReport, SendReport};
 
 pub use self::report::{Delivery, Report};
-use self::stream::{Copy, Receiver, STREAMS};
+use self::stream::{Receiver, STREAMS};
 use crate::daemon::{self, Daemon};
 use crate::guard::Guard;
 use crate::process::Process;

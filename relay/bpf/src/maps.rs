@@ -68,100 +68,109 @@ impl Capacity {
     }
 }
 
-/// Everything the program and user space share.
-#[derive(Debug)]
-pub struct Maps {
-    /// Key to index in `route_table`.
-    pub routes: HashMap<RouteKey, u32>,
-    /// The same for IPv6.
-    pub routes6: HashMap<RouteKey6, u32>,
-    /// What each route's packets obey.
-    pub route_table: Array<Route>,
-    /// Blocks of outputs.
-    pub outputs: Array<Output>,
-    /// Packets and bytes of rules and outputs.
-    pub counters: Counters,
-    /// When which of them were counted in, [`layout::ACTIVITY_TICKS`] counters in an entry.
-    pub activity: Array<Activity>,
-    /// Drops of rules and outputs, indexed alike.
-    pub drops: Array<Drops>,
-    /// Rate limits of rules and outputs, indexed alike.
-    pub limits: Array<Limit>,
-    /// What is known of the streams of routes, by index in `route_table`.
-    pub health: Array<Health>,
-    /// The continuity counters of those whose payload is inspected, by the same index.
-    pub pids: HashMap<u32, Pids>,
-    /// What was found in packets of rules' former routes, by the rule's counter.
-    pub past_health: HashMap<u32, PastHealth>,
-    /// How long packets of rules stay, by the rule's counter.
-    pub latency: HashMap<u32, Latency>,
-    /// When which of a rule's inputs passes, by the rule's counter.
-    pub failovers: HashMap<u32, Failover>,
-    /// When packets of those inputs came, by the input's counter.
-    pub lines: Array<Line>,
-    /// Which of a rule's inputs passes, by the rule's counter.
-    pub choices: Array<Choice>,
-    /// What is known of legs that are merged, by the number of the merge.
-    pub merges: Array<Merge>,
-    /// The numbers that they brought.
-    pub merge_blocks: HashMap<u32, MergeBlock>,
-    /// Until when packets of each share pass. Whoever opens and shuts them does so from any thread.
-    pub gates: Array<Gate>,
-    /// Whose each counter is, indexed alike.
-    pub identities: Array<Identity>,
-    /// What concerns all packets.
-    pub settings: Array<Settings>,
-    /// Group prefix to its block in `candidates`.
-    pub ranges: HashMap<RangeKey, Range>,
-    /// Blocks of routes for ranges.
-    pub candidates: Array<Candidate>,
-    /// Exact keys without ports to index in `route_table`, for fragments whose ports are not known.
-    pub group_routes: HashMap<GroupKey, u32>,
-    /// What was seen of ranges.
-    pub flows: Flows,
-    /// This host's addresses, and which VRF its interfaces are in.
-    pub own_sources: HashMap<Address, u32>,
+/// Declares the maps, each a row: what it is for user space, how it is taken from the object, and how
+/// many entries it has; of those that the program alone uses the number of entries.
+macro_rules! maps {
+    (
+        ($capacity:ident, $cpus:ident);
+        $(#[$about:meta])+
+        shared { $($(#[$what:meta])+ $name:ident: $type:ty = $take:ident, $entries:expr;)+ }
+        own { $($own:ident: $own_entries:expr;)+ }
+    ) => {
+        $(#[$about])+
+        #[derive(Debug)]
+        pub struct Maps {
+            $($(#[$what])+ pub $name: $type,)+
+        }
+
+        impl Maps {
+            /// How many maps the object has.
+            pub(crate) const COUNT: usize =
+                [$(stringify!($name),)+ $(stringify!($own)),+].len();
+
+            /// The number of entries of each, on a host with so many CPUs.
+            pub(crate) fn sizes(
+                $capacity: Capacity,
+                $cpus: usize,
+            ) -> [(&'static str, u32); Self::COUNT] {
+                [
+                    $((stringify!($name), $entries),)+
+                    $((stringify!($own), $own_entries),)+
+                ]
+            }
+
+            pub(crate) fn take(object: &mut Object) -> Result<Self, Error> {
+                Ok(Self {
+                    $($name: object.$take(stringify!($name))?,)+
+                })
+            }
+        }
+    };
+}
+
+maps! {
+    (capacity, cpus);
+    /// Everything the program and user space share.
+    shared {
+        /// Key to index in `route_table`.
+        routes: HashMap<RouteKey, u32> = hash_map, capacity.routes;
+        /// The same for IPv6.
+        routes6: HashMap<RouteKey6, u32> = hash_map, capacity.routes;
+        /// What each route's packets obey.
+        route_table: Array<Route> = array, capacity.routes * 2;
+        /// Blocks of outputs.
+        outputs: Array<Output> = array, capacity.outputs;
+        /// Packets and bytes of rules and outputs.
+        counters: Counters = counters, capacity.counters();
+        /// When which of them were counted in, [`layout::ACTIVITY_TICKS`] counters in an entry.
+        activity: Array<Activity> = array, layout::activity_entries(capacity.counters());
+        /// Drops of rules and outputs, indexed alike.
+        drops: Array<Drops> = array, capacity.counters();
+        /// Rate limits of rules and outputs, indexed alike.
+        limits: Array<Limit> = array, capacity.counters();
+        /// What is known of the streams of routes, by index in `route_table`.
+        health: Array<Health> = array, capacity.routes * 2;
+        /// The continuity counters of those whose payload is inspected, by the same index.
+        pids: HashMap<u32, Pids> = hash_map, capacity.routes * 2;
+        /// What was found in packets of rules' former routes, by the rule's counter.
+        past_health: HashMap<u32, PastHealth> = hash_map, capacity.routes;
+        /// How long packets of rules stay, by the rule's counter.
+        latency: HashMap<u32, Latency> = hash_map, capacity.routes;
+        /// When which of a rule's inputs passes, by the rule's counter.
+        failovers: HashMap<u32, Failover> = hash_map, capacity.routes;
+        /// When packets of those inputs came, by the input's counter.
+        lines: Array<Line> = array, capacity.counters();
+        /// Which of a rule's inputs passes, by the rule's counter.
+        choices: Array<Choice> = array, capacity.counters();
+        /// What is known of legs that are merged, by the number of the merge.
+        merges: Array<Merge> = array, capacity.merges();
+        /// The numbers that they brought.
+        merge_blocks: HashMap<u32, MergeBlock> = hash_map, merge::BLOCKS_MAX;
+        /// Until when packets of each share pass. Whoever opens and shuts them does so from any thread.
+        gates: Array<Gate> = array, layout::GATES;
+        /// Whose each counter is, indexed alike.
+        identities: Array<Identity> = array, capacity.counters();
+        /// What concerns all packets.
+        settings: Array<Settings> = array, 1;
+        /// Group prefix to its block in `candidates`.
+        ranges: HashMap<RangeKey, Range> = hash_map, capacity.routes;
+        /// Blocks of routes for ranges.
+        candidates: Array<Candidate> = array, capacity.candidates();
+        /// Exact keys without ports to index in `route_table`, for fragments whose ports are not known.
+        group_routes: HashMap<GroupKey, u32> = hash_map, capacity.routes;
+        /// What was seen of ranges.
+        flows: Flows = flows, FLOWS;
+        /// This host's addresses, and which VRF its interfaces are in.
+        own_sources: HashMap<Address, u32> = hash_map, 65_536;
+    }
+    own {
+        cuts: cpus as u32;
+        fragments: packet::fragment_cache::DATAGRAMS as u32;
+        askers: layout::ASKERS;
+    }
 }
 
 impl Maps {
-    /// How many maps the object has.
-    pub(crate) const COUNT: usize = 28;
-
-    /// The number of entries of each, on a host with so many CPUs.
-    pub(crate) fn sizes(capacity: Capacity, cpus: usize) -> [(&'static str, u32); Self::COUNT] {
-        let counters = capacity.counters();
-        [
-            ("routes", capacity.routes),
-            ("routes6", capacity.routes),
-            ("route_table", capacity.routes * 2),
-            ("outputs", capacity.outputs),
-            ("counters", counters),
-            ("activity", layout::activity_entries(counters)),
-            ("drops", counters),
-            ("limits", counters),
-            ("health", capacity.routes * 2),
-            ("pids", capacity.routes * 2),
-            ("past_health", capacity.routes),
-            ("latency", capacity.routes),
-            ("failovers", capacity.routes),
-            ("lines", counters),
-            ("choices", counters),
-            ("merges", capacity.merges()),
-            ("merge_blocks", merge::BLOCKS_MAX),
-            ("gates", layout::GATES),
-            ("cuts", cpus as u32),
-            ("identities", counters),
-            ("settings", 1),
-            ("ranges", capacity.routes),
-            ("candidates", capacity.candidates()),
-            ("group_routes", capacity.routes),
-            ("own_sources", 65_536),
-            ("flows", FLOWS),
-            ("fragments", packet::fragment_cache::DATAGRAMS as u32),
-            ("askers", layout::ASKERS),
-        ]
-    }
-
     /// Checks that maps that are indexed alike are as long as one another, and others as they have to
     /// be, which pinned ones may not be.
     ///
@@ -192,35 +201,5 @@ impl Maps {
             Some((name, ..)) => Err(Error::Map { name, problem }),
             None => Ok(()),
         }
-    }
-
-    pub(crate) fn take(object: &mut Object) -> Result<Self, Error> {
-        Ok(Self {
-            routes: object.hash_map("routes")?,
-            routes6: object.hash_map("routes6")?,
-            route_table: object.array("route_table")?,
-            outputs: object.array("outputs")?,
-            counters: object.counters("counters")?,
-            activity: object.array("activity")?,
-            drops: object.array("drops")?,
-            limits: object.array("limits")?,
-            health: object.array("health")?,
-            pids: object.hash_map("pids")?,
-            past_health: object.hash_map("past_health")?,
-            latency: object.hash_map("latency")?,
-            failovers: object.hash_map("failovers")?,
-            lines: object.array("lines")?,
-            choices: object.array("choices")?,
-            merges: object.array("merges")?,
-            merge_blocks: object.hash_map("merge_blocks")?,
-            gates: object.array("gates")?,
-            identities: object.array("identities")?,
-            settings: object.array("settings")?,
-            ranges: object.hash_map("ranges")?,
-            candidates: object.array("candidates")?,
-            group_routes: object.hash_map("group_routes")?,
-            own_sources: object.hash_map("own_sources")?,
-            flows: object.flows("flows")?,
-        })
     }
 }

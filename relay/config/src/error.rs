@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {message}")]
 pub struct ConfigError {
     /// Name of the file.
     pub file: String,
@@ -20,12 +21,6 @@ impl ConfigError {
             line,
             message,
         }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.message)
     }
 }
 

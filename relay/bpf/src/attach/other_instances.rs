@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -127,10 +126,7 @@ fn ranges(maps: &Path) -> Vec<RouteKey> {
 }
 
 fn of_range(key: &layout::RangeKey, length: u8, candidate: &Candidate) -> RouteKey {
-    let address = |bytes: [u8; 16]| match (key.ipv6, bytes) {
-        (0, [a, b, c, d, ..]) => IpAddr::from([a, b, c, d]),
-        _ => IpAddr::from(bytes),
-    };
+    let address = |bytes| layout::address_of(bytes, key.ipv6 != 0);
     RouteKey {
         ingress: Ifindex(key.ifindex),
         groups: Prefix::new(address(key.group), length),

@@ -13,6 +13,24 @@ pub use streams::*;
 pub use sys::memory::Plain;
 use zerocopy::{FromBytes, IntoBytes};
 
+/// An address as maps hold it: of IPv4 the first four bytes.
+pub fn address_bytes(address: IpAddr) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    match address {
+        IpAddr::V4(address) => bytes[..4].copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => bytes = address.octets(),
+    }
+    bytes
+}
+
+/// The address that such bytes hold.
+pub fn address_of(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
+    match bytes {
+        [a, b, c, d, ..] if !is_ipv6 => IpAddr::from([a, b, c, d]),
+        _ => IpAddr::from(bytes),
+    }
+}
+
 /// Hash of `layout.h` without its comments, part of the pin directory's name: pins of another layout are
 /// never adopted.
 pub const HASH: &str = env!("MCR_LAYOUT_HASH");

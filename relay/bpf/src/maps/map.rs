@@ -82,11 +82,8 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
             attr.__bindgen_anon_2.map_fd = self.map.as_raw_fd() as u32;
             attr.__bindgen_anon_2.key = std::ptr::from_ref(key) as u64;
             // SAFETY: `key` is a whole K, whose size is the map's key size.
-            match unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attr) } {
-                Ok(_) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-                Err(error) => return Err(self.failed("delete", error)),
-            }
+            let removed = unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attr) };
+            if_there(removed).map_err(|error| self.failed("delete", error))?;
         }
         Ok(())
     }
@@ -114,11 +111,9 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
         attr.__bindgen_anon_2.key = &raw const key as u64;
         attr.__bindgen_anon_2.__bindgen_anon_1.value = &raw mut value as u64;
         // SAFETY: `key` and `value` are a whole K and V, whose sizes are the map's.
-        match unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) } {
-            Ok(_) => Ok(Some(value)),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(error) => Err(self.failed("lookup", error)),
-        }
+        let found = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) };
+        let found = if_there(found).map_err(|error| self.failed("lookup", error))?;
+        Ok(found.map(|_| value))
     }
 
     /// Reads all keys, where values are large.
@@ -137,10 +132,10 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
             attr.__bindgen_anon_2.__bindgen_anon_1.next_key = &raw mut next as u64;
             // SAFETY: `key` is null or a whole K, and `next` has room for one, whose size is the map's
             // key size.
-            match unsafe { bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr) } {
-                Ok(_) => keys.push(next),
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
-                Err(error) => return Err(self.failed("iterate", error)),
+            let found = unsafe { bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr) };
+            match if_there(found).map_err(|error| self.failed("iterate", error))? {
+                Some(_) => keys.push(next),
+                None => break,
             }
         }
         Ok(keys)
@@ -173,11 +168,8 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
             let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
             // SAFETY: reads the union member that was passed.
             let count = unsafe { attr.batch.count } as usize;
-            let more = match result {
-                Ok(_) => count > 0,
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => false,
-                Err(error) => return Err(self.failed("lookup", error)),
-            };
+            let found = if_there(result).map_err(|error| self.failed("lookup", error))?;
+            let more = found.is_some() && count > 0;
             entries.extend(
                 keys[..count]
                     .iter()
@@ -287,11 +279,7 @@ impl Counters {
         let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
         // SAFETY: reads the union member that was passed.
         let got = unsafe { attr.batch.count } as usize;
-        if let Err(error) = result
-            && error.raw_os_error() != Some(libc::ENOENT)
-        {
-            return Err(self.failed(error));
-        }
+        if_there(result).map_err(|error| self.failed(error))?;
         if got == 0 {
             return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -327,4 +315,12 @@ impl Counters {
 
 fn sum(per_cpu: &[Tally]) -> Tally {
     per_cpu.iter().fold(Tally::default(), Tally::with)
+}
+
+/// What is not there is no error: none.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        other => other.map(Some),
+    }
 }

@@ -1,8 +1,6 @@
 //! Encodes the table's types as entries of the maps.
 
-use std::net::IpAddr;
-
-use bpf::layout;
+use bpf::layout::{self, address_bytes};
 use compile::table::{
     Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Ttl,
 };
@@ -145,7 +143,7 @@ fn up(key: &RouteKey, egress: &Egress, counter: u32) -> layout::Output {
     }
     if let Some(source) = egress.source {
         slot.flags |= layout::OUTPUT_SOURCE;
-        put_address(&mut slot.source, source);
+        slot.source = address_bytes(source);
     }
     if let Some(port) = egress.source_port {
         slot.flags |= layout::OUTPUT_SPORT;
@@ -181,7 +179,7 @@ fn link(slot: &mut layout::Output, egress: &Egress) {
 }
 
 fn destination(slot: &mut layout::Output, key: &RouteKey, egress: &Egress) {
-    put_address(&mut slot.destination, egress.destination.address);
+    slot.destination = address_bytes(egress.destination.address);
     if egress.destination.is_host() {
         return;
     }
@@ -201,12 +199,5 @@ fn destination(slot: &mut layout::Output, key: &RouteKey, egress: &Egress) {
             .checked_shr(u32::from(egress.destination.length))
             .unwrap_or(0);
         slot.destination[4..8].copy_from_slice(&host_bits.to_be_bytes());
-    }
-}
-
-fn put_address(field: &mut [u8; 16], address: IpAddr) {
-    match address {
-        IpAddr::V4(address) => field[..4].copy_from_slice(&address.octets()),
-        IpAddr::V6(address) => *field = address.octets(),
     }
 }

@@ -3,10 +3,9 @@
 //! prefixes too, so that one trie lookup and one walk decide.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 
 use bpf::Maps;
-use bpf::layout::{Candidate, Range, RangeKey, Settings};
+use bpf::layout::{Candidate, Range, RangeKey, Settings, address_bytes, address_of};
 use bpf::map;
 use rules::net::Prefix;
 use sys::field;
@@ -163,7 +162,7 @@ fn lists(routes: impl Iterator<Item = (Key, u32)>) -> BTreeMap<Node, Vec<Candida
     let mut lists = BTreeMap::new();
     for (ifindex, groups) in own.keys() {
         let mut list: Vec<(RangeRoute, u32)> = (0..=groups.length)
-            .filter_map(|length| own.get(&(*ifindex, shorten(*groups, length))))
+            .filter_map(|length| own.get(&(*ifindex, Prefix::new(groups.address, length))))
             .flatten()
             .copied()
             .collect();
@@ -178,25 +177,11 @@ fn lists(routes: impl Iterator<Item = (Key, u32)>) -> BTreeMap<Node, Vec<Candida
     lists
 }
 
-fn shorten(groups: Prefix, length: u8) -> Prefix {
-    let address = match groups.address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            IpAddr::V4((address.to_bits() & mask).into())
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            IpAddr::V6((address.to_bits() & mask).into())
-        }
-    };
-    Prefix { address, length }
-}
-
 fn candidate((range, index): &(RangeRoute, u32)) -> Candidate {
     Candidate {
         source: range
             .source
-            .map_or([0; 16], |source| bytes_of(source.address)),
+            .map_or([0; 16], |source| address_bytes(source.address)),
         first_port: range.ports.first,
         last_port: range.ports.last,
         route: *index,
@@ -224,7 +209,7 @@ fn key_of((ifindex, groups): Node) -> RangeKey {
         prefix: 64 + u32::from(groups.length),
         ifindex,
         ipv6: u32::from(groups.address.is_ipv6()),
-        group: bytes_of(groups.address),
+        group: address_bytes(groups.address),
     }
 }
 
@@ -233,21 +218,4 @@ fn prefix_of(key: &RangeKey) -> Prefix {
         address: address_of(key.group, key.ipv6 != 0),
         length: key.prefix.saturating_sub(64) as u8,
     }
-}
-
-fn bytes_of(address: IpAddr) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    match address {
-        IpAddr::V4(address) => bytes[..4].copy_from_slice(&address.octets()),
-        IpAddr::V6(address) => bytes = address.octets(),
-    }
-    bytes
-}
-
-fn address_of(bytes: [u8; 16], ipv6: bool) -> IpAddr {
-    if ipv6 {
-        return IpAddr::from(bytes);
-    }
-    let [a, b, c, d, ..] = bytes;
-    IpAddr::from([a, b, c, d])
 }

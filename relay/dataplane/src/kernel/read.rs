@@ -1,10 +1,9 @@
 //! Reads what the program counted out of the maps, a part at a time.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use bpf::layout::{self, FlowKey};
+use bpf::layout::{self, FlowKey, address_of};
 use packet::latency::Latency;
 
 use crate::counters::{Arrived, Counters, FlowStats, Traffic, latency};
@@ -103,18 +102,9 @@ pub(crate) fn flows(kernel: &Kernel, rule: &str) -> Result<Vec<FlowStats>, Error
     let flows = kernel.control.memory.flows.read()?.into_iter();
     let own = flows.filter(|(key, _)| key.counter == counter);
     let flow = |(key, counted): (FlowKey, layout::Flow)| FlowStats {
-        group: group_of(&key),
+        group: address_of(key.group, key.ipv6 != 0),
         port: u16::from_be_bytes(key.port),
         received: Traffic::new(counted.packets, counted.bytes),
     };
     Ok(own.map(flow).collect())
-}
-
-fn group_of(key: &FlowKey) -> IpAddr {
-    let [a, b, c, d, ..] = key.group;
-    if key.ipv6 != 0 {
-        IpAddr::from(key.group)
-    } else {
-        IpAddr::from([a, b, c, d])
-    }
 }

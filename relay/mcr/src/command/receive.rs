@@ -16,7 +16,7 @@ use traffic::receiver::{self, Control, Options};
 use traffic::report::{ReceiveReport, Tally};
 
 use super::traffic_run::{packets, refusal, stop_on_signals, usage, watch_packets};
-use crate::failure::{Failure, Status, verdict};
+use crate::failure::{Failure, verdict};
 use crate::render;
 
 /// Receive streams and check them: loss, duplicates, order, corruption, latency.

@@ -1,27 +1,18 @@
 //! What can be wrong with an endpoint's text. Each message says what to write instead.
 
-use std::fmt;
-
 use thiserror::Error;
 
 use super::INTERFACE_NAME_MAX;
 
 /// A text that is not an endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}: {problem}", shown(.text))]
 pub struct EndpointError {
     /// The whole text.
     pub text: String,
     /// What is wrong with it and what to write instead.
     pub problem: EndpointProblem,
 }
-
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", shown(&self.text), self.problem)
-    }
-}
-
-impl std::error::Error for EndpointError {}
 
 /// Shows a text as it is, or quoted where its ends could not be seen otherwise.
 pub(crate) fn shown(text: &str) -> String {

@@ -125,21 +125,14 @@ impl OutputSpec {
 }
 
 /// A text or table that is not an output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}: {problem}", shown(.text))]
 pub struct OutputError {
     /// The whole text, options included.
     pub text: String,
     /// What is wrong with it.
     pub problem: OutputProblem,
 }
-
-impl fmt::Display for OutputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", shown(&self.text), self.problem)
-    }
-}
-
-impl std::error::Error for OutputError {}
 
 /// What is wrong with an output.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
