@@ -204,7 +204,10 @@ fn focus_survives_and_changes_of_state_are_spoken() {
     assert!(facts.starts_with("rulesilent · no packet for "), "{facts}");
     let coloured = "return document.querySelector('#counts .down') !== null \
                     && document.querySelector('#counts .silent') !== null";
-    assert_eq!(browser.run(coloured), true);
+    wait::until("both states are counted in colour", || {
+        browser.run(coloured) == true
+    })
+    .unwrap();
 
     // What is chosen stays so over a reload.
     browser.run("document.querySelector('#counts [data-state=down]').click()");
