@@ -269,7 +269,8 @@ mod tests {
         let options = options(directory.path());
         make_directory(&options.run_directory, 0o755).unwrap();
         let lock = options.run_directory.join("default.lock");
-        for _ in 0..5 {
+        let mut rounds = 0;
+        while rounds < 5 {
             let mut holder = std::process::Command::new("sh")
                 .args([
                     "-c",
@@ -282,17 +283,22 @@ mod tests {
             while !is_held() {
                 thread::sleep(PAUSE);
             }
-            let claimed = thread::scope(|scope| {
-                let claimed = scope.spawn(|| {
+            let begun = Instant::now();
+            let (claimed, killed) = thread::scope(|scope| {
+                let killer = scope.spawn(|| {
                     thread::sleep(JUST_NOW / 2);
                     holder.kill().unwrap();
-                    holder
+                    begun.elapsed()
                 });
-                let instance = Instance::claim(&options);
-                claimed.join().unwrap().wait().unwrap();
-                instance
+                let claimed = Instance::claim(&options);
+                (claimed, killer.join().unwrap())
             });
-            drop(claimed.unwrap());
+            holder.wait().unwrap();
+            // Who is killed late on a busy machine was alive when it was looked for.
+            if killed < JUST_NOW {
+                drop(claimed.unwrap());
+                rounds += 1;
+            }
         }
     }
 
