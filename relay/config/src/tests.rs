@@ -305,9 +305,9 @@ fn loads_ten_thousand_rules_without_counting_lines_from_the_start_each_time() {
         format!("[[rule]]\nname = \"r{n}\"\ninput = \"{input}\"\noutputs = [\"10.9.9.9:{n}\"]\n")
     });
     let text = format!("version = 1\n{}", rules.collect::<String>());
-    let start = std::time::Instant::now();
+    let start = rules::samples::time_on_processor();
     assert_eq!(load(&text).unwrap().rules.len(), 10_000);
-    assert!(start.elapsed().as_secs() < 10);
+    assert!((rules::samples::time_on_processor() - start).as_secs() < 10);
 }
 
 proptest! {

@@ -18,6 +18,17 @@ use crate::path::Path;
 use crate::reflect::Reflect;
 use crate::rule::{LocalDelivery, OutputSpec, Rule, SourceChoice, Ttl};
 
+/// How long a thread has had a processor since it began, whatever else the machine has to do.
+///
+/// # Panics
+/// Where `/proc` is not mounted.
+#[must_use]
+pub fn time_on_processor() -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("/proc is mounted");
+    let nanoseconds = told.split(' ').next().and_then(|text| text.parse().ok());
+    Duration::from_nanos(nanoseconds.expect("a number of nanoseconds"))
+}
+
 /// The name of an interface, perhaps a wildcard.
 pub fn interface() -> impl Strategy<Value = String> {
     prop_oneof![Just("eth0".to_owned()), "[a-z][a-z0-9._=*-]{0,14}"]

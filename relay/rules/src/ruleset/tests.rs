@@ -417,10 +417,10 @@ fn checks_ten_thousand_rules_in_well_under_a_second() {
         )
     });
     let rules: Vec<Rule> = rules.collect();
-    let start = std::time::Instant::now();
+    let start = crate::samples::time_on_processor();
     RuleSet::new(rules, Policy::default()).unwrap();
     // Comparing each with each would take minutes.
-    assert!(start.elapsed().as_secs() < 5);
+    assert!((crate::samples::time_on_processor() - start).as_secs() < 5);
 }
 
 proptest! {
