@@ -29,7 +29,7 @@ pub use io::{
     Adopted, Answer, Change, Command, Compare, Fitness, Input, KeyValue, Operator, Outcome,
     Question, Session, Target, Txn, TxnId,
 };
-pub use status::{PhaseName, RelayStatus, ShareStatus, Status};
+pub use status::{PhaseName, RelayStatus, Status};
 
 use crate::keys::{Key, Keys, ShareEntry};
 

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use api::reply::FleetRelayState;
 use config::{FleetSettings, Hold};
 use fleet::relay::{Config, Relay};
 use futures::executor::block_on;
@@ -149,10 +150,8 @@ impl Fleet {
         let joined_s = self.until(self.begun, "every relay is alive", |first| {
             let status = first.status();
             let relays = status.member.relays.values();
-            relays
-                .filter(|relay| relay.session != 0 && !relay.fenced)
-                .count()
-                == all
+            let alive = relays.filter(|relay| relay.told.state > FleetRelayState::Silent);
+            alive.count() == all
         })?;
         say(&format!("{all} relays are alive after {joined_s:.1} s"));
         let asked = Instant::now();
@@ -165,7 +164,7 @@ impl Fleet {
         let live_s = self.until(asked, "every relay has the rules", |first| {
             let status = first.status();
             let relays = &status.member.relays;
-            let generations = relays.values().map(|relay| relay.generation);
+            let generations = relays.values().map(|relay| relay.told.generation);
             relays.len() == all && { generations }.all(|has| has == applied.generation)
         })?;
         say(&format!(

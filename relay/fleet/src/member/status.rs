@@ -1,9 +1,8 @@
 //! The fleet as one relay sees it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 
-use api::reply::FleetShareState;
+use api::reply::{FleetRelay, FleetRelayState, FleetShare, FleetShareState};
 use config::OnIsolation;
 use rules::named::named;
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,7 @@ use crate::member::Member;
 use crate::member::plan::Planned;
 
 /// The fleet as one relay sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Status {
     /// The fleet.
     pub fleet: String,
@@ -35,8 +34,8 @@ pub struct Status {
     pub generation: u64,
     /// All relays, by name.
     pub relays: BTreeMap<String, RelayStatus>,
-    /// All shares, by name.
-    pub shares: BTreeMap<String, ShareStatus>,
+    /// All shares, by name, in the API's words, without their rules and counters.
+    pub shares: BTreeMap<String, FleetShare>,
     /// Keys of etcd that are not believed, and why.
     pub refused: BTreeMap<String, String>,
     /// What else is wrong.
@@ -66,53 +65,12 @@ named! {
 }
 
 /// A relay as another sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct RelayStatus {
     /// Its session.
     pub session: SessionNumber,
-    /// Whether that was ended by another relay.
-    pub fenced: bool,
-    /// Since when it is so, in ms since 1970.
-    pub since: u64,
-    /// Its roles.
-    pub roles: BTreeSet<String>,
-    /// Its weight.
-    pub weight: u32,
-    /// Whether it takes nothing.
-    pub drained: bool,
-    /// Version of its program.
-    pub version: String,
-    /// Generation of the rules that it has applied.
-    pub generation: u64,
-    /// Shares that it cannot forward, and why.
-    pub unfit: BTreeMap<String, String>,
-    /// Where others ask it.
-    pub peer: SocketAddr,
-    /// For how long it has not answered this relay's questions, in milliseconds, if it does not.
-    pub unanswered_ms: Option<u64>,
-    /// Number of shares that it holds.
-    pub holds: usize,
-    /// Time since its last beat, in milliseconds, where this relay watches it.
-    pub last_beat_ms: Option<u64>,
-}
-
-/// A share as one relay sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShareStatus {
-    /// Who holds it.
-    pub holder: Option<String>,
-    /// Since when, in ms since 1970.
-    pub since: Option<u64>,
-    /// Why it changed hands last.
-    pub why: String,
-    /// Who is next.
-    pub standby: Option<String>,
-    /// How it stands at the relay that tells.
-    pub state: FleetShareState,
-    /// Whether only one relay has the roles that it needs.
-    pub sole: bool,
-    /// What is wrong with it.
-    pub wrong: Option<String>,
+    /// The same in the API's words, without what of its rules and counters others know.
+    pub told: FleetRelay,
 }
 
 impl Member {
@@ -194,20 +152,32 @@ impl Member {
 
     fn relay_status(&self, name: &str, entry: &RelayEntry, holds: usize, now: u64) -> RelayStatus {
         let seen = self.fencing.watched(name).map(|watched| watched.seen);
-        RelayStatus {
-            session: entry.session,
-            fenced: entry.fenced,
-            since: entry.since,
-            roles: entry.roles.clone(),
+        let unfit = self.unfit_for(name, entry);
+        let state = match entry {
+            RelayEntry { fenced: true, .. } => FleetRelayState::Fenced,
+            RelayEntry { session: 0, .. } => FleetRelayState::Silent,
+            _ if self.book.is_drained(name) => FleetRelayState::Drained,
+            _ if unfit.is_empty() => FleetRelayState::Up,
+            _ => FleetRelayState::Unfit,
+        };
+        let told = FleetRelay {
+            name: name.to_owned(),
+            state,
+            since_ms: entry.since,
+            last_beat_ms: seen.map(|seen| now.saturating_sub(seen) / 1_000_000),
+            shares: holds,
             weight: entry.weight,
-            drained: self.book.is_drained(name),
+            roles: entry.roles.iter().cloned().collect(),
             version: entry.version.clone(),
             generation: entry.generation,
-            unfit: self.unfit_for(name, entry),
-            peer: entry.peer,
+            unfit,
+            peer: entry.peer.to_string(),
             unanswered_ms: self.unanswered_ms(name, now),
-            holds,
-            last_beat_ms: seen.map(|seen| now.saturating_sub(seen) / 1_000_000),
+            ..FleetRelay::default()
+        };
+        RelayStatus {
+            session: entry.session,
+            told,
         }
     }
 
@@ -221,19 +191,18 @@ impl Member {
         unfit
     }
 
-    fn share_status(&self, name: &str, planned: &Planned, now: u64) -> ShareStatus {
-        let known = self.book.shares.get(name);
+    fn share_status(&self, name: &str, planned: &Planned, now: u64) -> FleetShare {
+        let known = self.book.shares.get(name).map(|known| &known.value);
         let state = self.share_state(name, planned, now);
-        ShareStatus {
-            holder: planned.holder.as_deref().map(str::to_owned),
-            since: known.map(|known| known.value.at),
-            why: known
-                .map(|known| known.value.why.clone())
-                .unwrap_or_default(),
-            standby: planned.standby.as_deref().map(str::to_owned),
+        FleetShare {
+            name: name.to_owned(),
             state,
-            sole: planned.sole,
-            wrong: self.share_trouble(name, planned, state),
+            relay: planned.holder.as_deref().map(str::to_owned),
+            since_ms: known.map(|known| known.at),
+            why: known.map_or_else(String::new, |known| known.why.clone()),
+            standby: planned.standby.as_deref().map(str::to_owned),
+            problem: self.share_trouble(name, planned, state),
+            ..FleetShare::default()
         }
     }
 
@@ -265,16 +234,11 @@ impl Member {
         let own = own.or_else(|| self.rules.fitness.silent.get(name));
         let lacks =
             { planned.holder.as_ref() }.and_then(|holder| planned.lacking.get_key_value(holder));
-        let wish = self
-            .book
-            .moved_to(name)
-            .map(|known| known.value.relay.as_str());
         let holder = planned.holder.as_deref();
         let held = self.book.shares.get(name).map_or(0, |known| known.modified);
-        let waits = self
-            .book
-            .moved_to(name)
-            .is_some_and(|known| known.modified > held);
+        let wish = self.book.moved_to(name).filter(|wish| wish.modified > held);
+        let wish =
+            { wish.map(|wish| wish.value.relay.as_str()) }.filter(|wish| Some(*wish) != holder);
         match state {
             _ if self.session.phase == PhaseName::Starting => {
                 Some("who holds it is not known before etcd answers".to_owned())
@@ -288,9 +252,9 @@ impl Member {
                 Some(format!("no relay can take it (roles {})", roles.join(", ")))
             }
             FleetShareState::Vacant => Some("nobody holds it".to_owned()),
-            _ if waits && wish != holder => {
-                wish.map(|wish| format!("waits until {wish} can take it"))
-            }
+            _ if wish.is_some() => wish.map(|wish| format!("waits until {wish} can take it")),
+            _ if planned.sole => Some("one relay alone can serve it".to_owned()),
+            _ if planned.standby.is_none() => Some("nobody stands by".to_owned()),
             _ => None,
         }
     }

@@ -145,7 +145,8 @@ impl Operator {
         let entry = ShareEntry::read(key, value).ok()?;
         let holder = self.status.member.relays.get(&entry.relay);
         let knows = |generation| generation >= self.rules.generation;
-        if holder.is_some_and(|holder| holder.session >= entry.session && knows(holder.generation))
+        if holder
+            .is_some_and(|holder| holder.session >= entry.session && knows(holder.told.generation))
         {
             return Some(Txn::new());
         }

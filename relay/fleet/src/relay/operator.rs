@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::reply::{FleetChange, FleetCounters, FleetRules};
+use api::reply::{FleetChange, FleetCounters, FleetRelay, FleetRelayState, FleetRules};
 use etcd::{Client, Compare, Is, KeyRange, Op, RangeOptions, Txn};
 use rules::document::RuleDocument;
 use tokio::sync::oneshot;
@@ -15,7 +15,6 @@ use super::tasks::beside;
 use super::{Config, Status};
 use crate::error::Error;
 use crate::keys::{Beat, Current, Drained, HOLD_MAX_MS, Key, Keys, Move, RelayEntry, Value};
-use crate::member::RelayStatus;
 use crate::placement::{Candidate, Loads, order};
 use crate::rules::{Rules, Text};
 use crate::store::Store;
@@ -146,10 +145,10 @@ impl Operator {
 
     /// Relays that have these roles.
     pub(super) fn able<'a>(&'a self, roles: &'a BTreeSet<String>) -> impl Iterator<Item = &'a str> {
-        let has = |relay: &RelayStatus| roles.is_subset(&relay.roles);
+        let has = |relay: &FleetRelay| roles.iter().all(|role| relay.roles.contains(role));
         let relays = self.status.member.relays.iter();
         relays
-            .filter(move |(_, relay)| is_alive(relay) && has(relay))
+            .filter(move |(_, relay)| is_alive(&relay.told) && has(&relay.told))
             .map(|(name, _)| name.as_str())
     }
 
@@ -222,11 +221,11 @@ impl Operator {
     /// Asks for each share that does not lie where placement would put all of them now.
     async fn rebalance(&self) -> Result<Vec<String>, Error> {
         let shares = self.rules.shares();
-        let all = self.status.member.relays.iter();
-        let takers = all.filter(|(_, relay)| is_alive(relay) && !relay.drained);
+        let all = self.status.member.relays.values().map(|relay| &relay.told);
+        let takers = all.filter(|relay| is_alive(relay) && relay.state != FleetRelayState::Drained);
         let takers: Vec<_> = takers
-            .map(|(name, relay)| Candidate {
-                name,
+            .map(|relay| Candidate {
+                name: &relay.name,
                 weight: relay.weight,
             })
             .collect();
@@ -237,7 +236,7 @@ impl Operator {
             let order = order(share, &takers).into_iter();
             let order = order.filter(|place| able.contains(takers[*place].name));
             let holder = self.status.member.shares.get(share);
-            let holder = holder.and_then(|share| share.holder.as_deref());
+            let holder = holder.and_then(|share| share.relay.as_deref());
             match loads.take(order).map(|taker| takers[taker].name) {
                 Some(to) if Some(to) != holder => moves.push((share.as_str(), to)),
                 _ => {}
@@ -300,8 +299,8 @@ impl Operator {
     }
 }
 
-fn is_alive(relay: &RelayStatus) -> bool {
-    relay.session != 0 && !relay.fenced
+fn is_alive(relay: &FleetRelay) -> bool {
+    relay.state > FleetRelayState::Silent
 }
 
 pub(super) fn now_ms() -> u64 {

@@ -8,16 +8,14 @@ use api::reply::{
 };
 
 use super::Status;
-use crate::member::{RelayStatus, ShareStatus};
 
 /// A deadline from here on stands for none.
 const NEVER_MS: u64 = u64::MAX / 2_000_000;
 
 pub(super) fn status(told: &Status, hold: Duration) -> FleetStatus {
     let member = &told.member;
-    let mut relays: Vec<FleetRelay> = { member.relays.iter() }
-        .map(|(name, known)| relay(name, known, told))
-        .collect();
+    let relays = member.relays.values();
+    let mut relays: Vec<FleetRelay> = relays.map(|known| relay(&known.told, told)).collect();
     relays.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
     let names: BTreeSet<&String> = member.shares.keys().chain(told.rules.keys()).collect();
     let mut shares: Vec<FleetShare> = names.into_iter().map(|name| share(name, told)).collect();
@@ -46,67 +44,26 @@ fn order(share: &FleetShare) -> (bool, bool, bool, &str) {
     (!is_vacant, !is_shut, share.problem.is_none(), &share.name)
 }
 
-fn relay(name: &str, known: &RelayStatus, told: &Status) -> FleetRelay {
-    let held = told.member.shares.iter();
-    let held = held.filter(|(_, share)| share.holder.as_deref() == Some(name));
-    let rules = held.map(|(share, _)| told.rules.get(share).map_or(0, Vec::len));
-    let counters = told.counters.get(name);
+fn relay(known: &FleetRelay, told: &Status) -> FleetRelay {
+    let held = told.member.shares.values();
+    let held = held.filter(|share| share.relay.as_ref() == Some(&known.name));
+    let rules = held.map(|share| told.rules.get(&share.name).map_or(0, Vec::len));
+    let counters = told.counters.get(&known.name);
     FleetRelay {
-        name: name.to_owned(),
-        state: relay_state(known),
-        since_ms: known.since,
-        last_beat_ms: known.last_beat_ms,
-        shares: known.holds,
         rules: rules.sum(),
-        weight: known.weight,
-        roles: known.roles.iter().cloned().collect(),
-        version: known.version.clone(),
-        generation: known.generation,
-        unfit: known.unfit.clone(),
-        peer: known.peer.to_string(),
-        unanswered_ms: known.unanswered_ms,
         counters: counters.map(|shares| sum(shares.values())),
-    }
-}
-
-fn relay_state(known: &RelayStatus) -> FleetRelayState {
-    if known.fenced {
-        FleetRelayState::Fenced
-    } else if known.session == 0 {
-        FleetRelayState::Silent
-    } else if known.drained {
-        FleetRelayState::Drained
-    } else if !known.unfit.is_empty() {
-        FleetRelayState::Unfit
-    } else {
-        FleetRelayState::Up
+        ..known.clone()
     }
 }
 
 fn share(name: &str, told: &Status) -> FleetShare {
-    let known = told.member.shares.get(name);
+    let known = told.member.shares.get(name).cloned().unwrap_or_default();
     let counted = told.counters.values().filter_map(|of| of.get(name));
-    let state = known.map_or(FleetShareState::Vacant, |known| known.state);
     FleetShare {
         name: name.to_owned(),
         rules: told.rules.get(name).cloned().unwrap_or_default(),
-        state,
-        relay: known.and_then(|known| known.holder.clone()),
-        since_ms: known.and_then(|known| known.since),
-        why: known.map_or_else(String::new, |known| known.why.clone()),
-        standby: known.and_then(|known| known.standby.clone()),
-        problem: known.and_then(|known| share_problem(known, state)),
         counters: counted.clone().next().map(|_| sum(counted)),
-    }
-}
-
-fn share_problem(known: &ShareStatus, state: FleetShareState) -> Option<String> {
-    match &known.wrong {
-        Some(wrong) => Some(wrong.clone()),
-        None if state == FleetShareState::Vacant => Some("nobody forwards it".to_owned()),
-        None if known.sole => Some("one relay alone can serve it".to_owned()),
-        None if known.standby.is_none() => Some("nobody stands by".to_owned()),
-        None => None,
+        ..known
     }
 }
 
@@ -177,31 +134,27 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::member::RelayStatus;
 
     fn told() -> Status {
-        let relay = |session, fenced, holds| RelayStatus {
-            session,
-            fenced,
-            since: 1,
-            roles: BTreeSet::from(["red".to_owned()]),
-            weight: 100,
-            drained: false,
-            version: "0.1.0".to_owned(),
-            generation: 4,
-            unfit: BTreeMap::new(),
-            peer: ([10, 0, 0, 2], 9470).into(),
-            unanswered_ms: None,
-            holds,
-            last_beat_ms: None,
+        let relay = |session, name: &str, state| {
+            let told = FleetRelay {
+                name: name.to_owned(),
+                state,
+                generation: 4,
+                ..FleetRelay::default()
+            };
+            (name.to_owned(), RelayStatus { session, told })
         };
-        let share = |holder: Option<&str>, state| ShareStatus {
-            holder: holder.map(str::to_owned),
-            since: holder.map(|_| 7),
-            why: "claimed".to_owned(),
-            standby: Some("relay-c".to_owned()),
-            state,
-            sole: false,
-            wrong: None,
+        let share = |name: &str, holder: Option<&str>, state, problem: Option<&str>| {
+            let share = FleetShare {
+                name: name.to_owned(),
+                relay: holder.map(str::to_owned),
+                state,
+                problem: problem.map(str::to_owned),
+                ..FleetShare::default()
+            };
+            (name.to_owned(), share)
         };
         let text = str::to_owned;
         Status {
@@ -216,12 +169,17 @@ mod tests {
                 deadline_ms: 1000,
                 generation: 4,
                 relays: BTreeMap::from([
-                    (text("relay-a"), relay(5, false, 1)),
-                    (text("relay-b"), relay(6, true, 0)),
+                    relay(5, "relay-a", FleetRelayState::Up),
+                    relay(6, "relay-b", FleetRelayState::Fenced),
                 ]),
                 shares: BTreeMap::from([
-                    (text("cam"), share(Some("relay-a"), FleetShareState::Open)),
-                    (text("news"), share(None, FleetShareState::Vacant)),
+                    share("cam", Some("relay-a"), FleetShareState::Open, None),
+                    share(
+                        "news",
+                        None,
+                        FleetShareState::Vacant,
+                        Some("nobody holds it"),
+                    ),
                 ]),
                 refused: BTreeMap::new(),
                 wrong: Vec::new(),
@@ -255,7 +213,7 @@ mod tests {
         assert_eq!(
             status.problems,
             [
-                "share \"news\": nobody forwards it",
+                "share \"news\": nobody holds it",
                 "relay relay-b: was silent and is fenced; look at its host",
             ]
         );

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::reply::FleetRelayState;
 use config::OnIsolation;
 use fleet::error::Error;
 
@@ -19,7 +20,7 @@ async fn shares_go_where_operators_want_them() {
     eventually("drained", || b.host.open() == shares(20)).await;
     drain(false).await.unwrap();
     eventually("in service", || {
-        !b.relay().status().member.relays["relay-a"].drained
+        b.relay().status().member.relays["relay-a"].told.state != FleetRelayState::Drained
     })
     .await;
     let move_to = |name: &str, relay: &str| {

@@ -334,10 +334,10 @@ fn status_tells_who_holds_what() {
     assert_eq!(status.relays.len(), 3);
     for (share, holder) in sim.shares().iter().zip(holders) {
         let told = &status.shares[share];
-        assert_eq!(told.holder, Some(format!("relay-{holder}")));
-        assert_ne!(told.standby, told.holder);
-        assert_eq!((told.sole, &told.wrong), (false, &None));
+        assert_eq!(told.relay, Some(format!("relay-{holder}")));
+        assert_ne!(told.standby, told.relay);
+        assert_eq!(told.problem, None);
     }
-    let held: usize = status.relays.values().map(|relay| relay.holds).sum();
+    let held: usize = status.relays.values().map(|relay| relay.told.shares).sum();
     assert_eq!(held, sim.settings.shares);
 }

@@ -71,7 +71,7 @@ fn a_holder_that_never_heard_what_another_hears_gives_it_away_and_is_named() {
                 .as_ref()
                 .unwrap()
                 .status(sim.local(host));
-            let wrong = status.shares["cam0"].wrong.clone().unwrap_or_default();
+            let wrong = status.shares["cam0"].problem.clone().unwrap_or_default();
             let named = format!("relay-{deaf} receives nothing of it, and relay-{next} does");
             assert_eq!(wrong, named, "at relay-{host}");
         }
@@ -149,7 +149,7 @@ fn a_relay_that_does_not_answer_is_named_before_it_is_needed() {
             .unwrap()
             .status(sim.local(host));
         let relays = status.relays.into_iter();
-        let silent = relays.filter_map(|(name, relay)| relay.unanswered_ms.map(|_| name));
+        let silent = relays.filter_map(|(name, relay)| relay.told.unanswered_ms.map(|_| name));
         silent.collect::<Vec<_>>()
     };
     stays(&mut sim, 12_000);
@@ -208,7 +208,7 @@ fn an_empty_etcd_that_has_overtaken_the_old_one_is_joined_anew() {
                     .unwrap()
                     .status(sim.local(host));
                 let shares = status.shares.into_iter();
-                let holders = shares.map(|(name, share)| (name, share.holder, share.since));
+                let holders = shares.map(|(name, share)| (name, share.relay, share.since_ms));
                 (
                     holders.collect::<Vec<_>>(),
                     status
