@@ -6,8 +6,7 @@
 mod driver;
 mod faults;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use config::OnIsolation;
 
@@ -80,6 +79,8 @@ pub(super) struct Host {
     /// When its watch last was there.
     watched_at: u64,
     watch_at: u64,
+    /// What its watches have told all of: a revision, and when that etcd began.
+    polled: Option<(u64, u64)>,
     beats: BTreeMap<String, Option<u64>>,
     /// Until when nothing comes by its input.
     input_dead_until: u64,
@@ -136,10 +137,12 @@ pub(super) struct Sim {
     source_off_until: u64,
     /// Whether relays tell what they hear.
     listens: bool,
+    /// Whether what members are told is recorded.
+    pub(super) records: bool,
     pub(super) hosts: Vec<Host>,
     keys: Keys,
-    events: BinaryHeap<Reverse<(u64, u64)>>,
-    bodies: BTreeMap<u64, Event>,
+    /// By their times, and in the order in which they were made.
+    events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     /// Whether transactions may lose their answers or be late.
     pub(super) lossy: bool,
@@ -173,6 +176,7 @@ impl Sim {
             down_until: random.range(0, 300) * MS,
             listed: false,
             watch_at: 0,
+            polled: None,
             beats: BTreeMap::new(),
             watched_at: 0,
             input_dead_until: 0,
@@ -197,10 +201,10 @@ impl Sim {
             backup: None,
             source_off_until: 0,
             listens: false,
+            records: true,
             hosts,
             keys: Keys::new("plant").unwrap(),
-            events: BinaryHeap::new(),
-            bodies: BTreeMap::new(),
+            events: BTreeMap::new(),
             sequence: 0,
             lossy: false,
             steps: 0,
@@ -225,8 +229,7 @@ impl Sim {
     fn at(&mut self, time: u64, event: Event) {
         self.sequence += 1;
         self.events
-            .push(Reverse((time.max(self.now), self.sequence)));
-        self.bodies.insert(self.sequence, event);
+            .insert((time.max(self.now), self.sequence), event);
     }
 
     fn delay(&mut self) -> u64 {
@@ -245,13 +248,12 @@ impl Sim {
     }
 
     pub(super) fn run_until(&mut self, time: u64) {
-        while let Some(Reverse((at, sequence))) = self.events.peek().copied() {
-            if at > time || self.violation.is_some() {
+        while let Some(next) = self.events.first_entry() {
+            if next.key().0 > time || self.violation.is_some() {
                 break;
             }
-            self.events.pop();
+            let ((at, _), event) = next.remove_entry();
             self.now = at;
-            let event = self.bodies.remove(&sequence).unwrap();
             self.event(event);
         }
         self.now = self.now.max(time);
@@ -393,7 +395,9 @@ impl Sim {
             self.hosts[host].gates.clear();
         }
         let adopted = saved.map(|session| Adopted { session, gates });
-        self.hosts[host].recorder = Some(Recorder::new(config.clone(), adopted.clone()));
+        if self.records {
+            self.hosts[host].recorder = Some(Recorder::new(config.clone(), adopted.clone()));
+        }
         let mut member = Member::new(config, adopted);
         member.fault = self.settings.fault;
         self.hosts[host].member = Some(member);

@@ -18,6 +18,10 @@ impl Sim {
         self.hosts[host].watched_at = self.now;
         let at = self.hosts[host].watch_at;
         let revision = self.etcd.revision;
+        let polled = Some((revision, self.etcd_changed));
+        if self.hosts[host].listed && at == revision && self.hosts[host].polled == polled {
+            return;
+        }
         if !self.hosts[host].listed || revision < at {
             return self.list(host);
         }
@@ -40,6 +44,7 @@ impl Sim {
         if !changes.is_empty() {
             self.input(host, Input::Changed { revision, changes });
         }
+        self.hosts[host].polled = polled;
         self.poll_beats(host, revision);
     }
 
@@ -92,17 +97,21 @@ impl Sim {
         self.steps += 1;
         let local = self.local(host);
         let it = &mut self.hosts[host];
-        let (Some(member), Some(recorder)) = (&mut it.member, &mut it.recorder) else {
+        let Some(member) = &mut it.member else {
             return;
         };
-        recorder.took(local, &input);
+        if let Some(recorder) = &mut it.recorder {
+            recorder.took(local, &input);
+        }
         member.take(local, input);
         // A driver may take several before it asks what is to be done.
         if self.lossy && self.random.chance(8) {
             return;
         }
         let commands = member.decide(local);
-        recorder.decided(local, &commands);
+        if let Some(recorder) = &mut it.recorder {
+            recorder.decided(local, &commands);
+        }
         for command in commands {
             let caught = self.lossy && self.random.range(0, 4000) == 0;
             if caught {
@@ -125,6 +134,7 @@ impl Sim {
             } => self.send(host, id, txn, give_up_ns),
             Command::WatchBeat { relay } => {
                 self.hosts[host].beats.insert(relay, None);
+                self.hosts[host].polled = None;
             }
             Command::UnwatchBeat { relay } => {
                 self.hosts[host].beats.remove(&relay);
