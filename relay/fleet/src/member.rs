@@ -290,7 +290,13 @@ impl Member {
                 self.news += u64::from(self.etcd_reachable != reachable);
                 self.etcd_reachable = reachable;
             }
-            Input::WatchLost => self.book.doubt(),
+            Input::WatchLost => {
+                self.book.doubt();
+                // No beat of its own tells that etcd is another one.
+                if !self.session.has_begun() {
+                    self.out.push(Command::ListAgain);
+                }
+            }
             Input::Tick => {}
         }
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use config::OnIsolation;
 
-use crate::keys::{Beat, BeatMonitor, Key, Value};
+use crate::keys::{Beat, BeatMonitor, Key, RelayEntry, Value};
 use crate::member::{
     Command, FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Txn, TxnId, faulty,
     modified,
@@ -161,7 +161,7 @@ impl Member {
                 modified(key.clone(), self.beat.modified),
             ],
             puts: vec![(key.clone(), beat.write())],
-            reads: vec![key],
+            reads: vec![key, self.key(Key::Relay(self.config.relay.clone()))],
             ..Txn::default()
         };
         let entry = self.entry_to_write();
@@ -259,7 +259,11 @@ impl Member {
             .iter()
             .find(|kv| kv.key == key && kv.created == self.session.number);
         let Some(stands) = stands else {
-            return self.lost_session();
+            return match self.is_fenced(found) {
+                true => self.lost_session(),
+                // Nobody who ends a session says nothing of it: it may be another etcd.
+                false => self.went_back(),
+            };
         };
         if stands.modified < self.beat.modified {
             return self.went_back();
@@ -289,6 +293,14 @@ impl Member {
                 .beat
                 .settle(stands.modified, ours.then_some(beat.monitors)),
         }
+    }
+
+    /// Whether it was noted that this session was ended.
+    fn is_fenced(&self, found: &[KeyValue]) -> bool {
+        let key = self.key(Key::Relay(self.config.relay.clone()));
+        let entry = found.iter().find(|kv| kv.key == key);
+        let entry = entry.and_then(|kv| RelayEntry::read(&key, &kv.value).ok());
+        entry.is_some_and(|entry| entry.fenced && entry.session == self.session.number)
     }
 
     pub(super) fn went_back(&mut self) {

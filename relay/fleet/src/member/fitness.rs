@@ -9,6 +9,8 @@ use crate::member::{Fitness, Member};
 /// How long a relay stays out of line for a share that it was not fit for and has no more, in ns. What
 /// it has not installed it cannot judge; then it is tried again.
 const MARKED_FOR: u64 = 60_000_000_000;
+/// The same of what it heard nothing of, which may be because nobody sends.
+const UNHEARD_FOR: u64 = 10 * MARKED_FOR;
 /// Longest reason that is sent to others, in characters.
 const REASON_MAX: usize = 60;
 
@@ -34,17 +36,18 @@ impl Member {
         let unfit = before.silent.into_iter().chain(before.down);
         let mut marks: BTreeMap<String, Option<String>> =
             unfit.map(|(share, why)| (share, Some(why))).collect();
-        let lacks = |share: &&String| {
+        let lacks = |(share, heard): &(&String, &u32)| {
             let planned = self.plan.shares.get(*share);
-            planned.is_some_and(|planned| planned.lacking.contains_key(me))
+            **heard == 0 || planned.is_some_and(|planned| planned.lacking.contains_key(me))
         };
-        for share in before.heard.keys().filter(lacks) {
+        for (share, _) in before.heard.iter().filter(lacks) {
             marks.entry(share.clone()).or_default();
         }
         for (share, unfit) in marks {
             if self.plan.shares.contains_key(&share) && !self.plan.install.contains(&share) {
                 let heard = before.heard.get(&share).copied();
-                let until = self.now + MARKED_FOR;
+                let is_unheard = unfit.is_none() && heard == Some(0);
+                let until = self.now + if is_unheard { UNHEARD_FOR } else { MARKED_FOR };
                 self.rules.marks.insert(
                     share,
                     Mark {

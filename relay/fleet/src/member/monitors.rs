@@ -41,7 +41,7 @@ pub(super) struct Monitors {
     /// Until when this relay has promised others not to fence them, by [`Member::waited`].
     pub(super) promises: BTreeMap<String, u64>,
     /// The session and the number of the newest question that each was promised something for.
-    heeded: BTreeMap<String, (SessionNumber, u64)>,
+    pub(super) heeded: BTreeMap<String, (SessionNumber, u64)>,
 }
 
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]

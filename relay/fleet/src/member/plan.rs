@@ -210,6 +210,12 @@ impl Member {
         let wish = wish.and_then(|wish| self.place(&wish.value.relay));
         // An operator's wish counts whatever the load.
         let first = loads.take(fit.clone().filter(|place| Some(*place) == wish));
+        // Where the holder hears nothing either, one that has not tried may.
+        let has_tried = |place: &usize| {
+            let heard = relays.entries[*place].and_then(|entry| entry.heard.get(share));
+            heard == Some(&0)
+        };
+        let first = first.or_else(|| loads.take(fit.clone().filter(|place| !has_tried(place))));
         let first = first.or_else(|| loads.take(fit.clone()));
         // One that is not fit comes later, one that hears less than another last, but before nobody.
         let unfit = able

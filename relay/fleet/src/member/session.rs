@@ -214,6 +214,8 @@ impl Member {
         self.session.adopted = None;
         self.session.rests_until = self.waited + self.config.hold_ns;
         self.book = self.book.emptied();
+        // Sessions are counted anew, and a relay that has booted counts its questions anew.
+        self.monitors.heeded.clear();
         self.newest = 0;
         for (_, known) in self.pending.values_mut() {
             *known = None;
