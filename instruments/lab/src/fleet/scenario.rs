@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
-use super::bed::{Bed, RULE, member_port};
+use super::bed::{Bed, RULE, member_port, rules};
 use super::history::{self, Packet};
 use super::traffic::{FRESH, Record, now_ns};
 use crate::wait;
@@ -54,6 +54,22 @@ pub enum Fault {
     Moved,
     /// The daemon is started anew as at an upgrade, SIGUSR1.
     Upgraded,
+    /// Nothing comes by its input any more, whose port is up.
+    InputSilent,
+    /// Its output is down.
+    OutputDown,
+    /// Nothing reaches it by the management network; what it sends arrives.
+    NothingArrives,
+    /// The others' questions do not reach it, nor its own them: UDP is blocked.
+    PeersBlocked,
+    /// etcd is killed and comes back empty.
+    EtcdEmptied,
+    /// Its beat's key is overwritten with what makes no sense.
+    BeatGarbled,
+    /// The share's key is overwritten with what makes no sense.
+    ShareGarbled,
+    /// The same, and its host dies.
+    ShareGarbledAndDeath,
 }
 
 /// How long the parts of a round take.
@@ -91,6 +107,8 @@ pub struct Round {
     /// The greatest holes in the stream: where, in milliseconds from the fault, how many packets, and
     /// the relays before and after.
     pub holes: Vec<(f64, u64, Ipv4Addr, Ipv4Addr)>,
+    /// How long after the fault a relay said so in its status, in milliseconds, and what it said.
+    pub told: Option<(f64, String)>,
     /// Says why the round shows nothing of lost packets and gaps; what came twice counts all the same.
     pub void: Option<&'static str>,
 }
@@ -105,7 +123,7 @@ impl Fault {
     ];
 
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 23] = [
         Self::HostDeath,
         Self::Kill,
         Self::Stop,
@@ -121,6 +139,14 @@ impl Fault {
         Self::Drained,
         Self::Moved,
         Self::Upgraded,
+        Self::InputSilent,
+        Self::OutputDown,
+        Self::NothingArrives,
+        Self::PeersBlocked,
+        Self::EtcdEmptied,
+        Self::BeatGarbled,
+        Self::ShareGarbled,
+        Self::ShareGarbledAndDeath,
     ];
 
     /// What it is called in tables.
@@ -141,6 +167,14 @@ impl Fault {
             Self::Drained => "drain",
             Self::Moved => "move",
             Self::Upgraded => "upgrade (SIGUSR1)",
+            Self::InputSilent => "input silent, its port up",
+            Self::OutputDown => "output down",
+            Self::NothingArrives => "nothing reaches the relay, what it sends arrives",
+            Self::PeersBlocked => "UDP between relays blocked, 12 s",
+            Self::EtcdEmptied => "etcd comes back empty",
+            Self::BeatGarbled => "garbage in its beat's key",
+            Self::ShareGarbled => "garbage in the share's key",
+            Self::ShareGarbledAndDeath => "garbage in the share's key and host death",
         }
     }
 
@@ -148,7 +182,9 @@ impl Fault {
     /// policy `stop` only.
     pub fn may_move(self, on_isolation: &str) -> bool {
         match self {
-            Self::StandbyDeath => false,
+            Self::StandbyDeath | Self::PeersBlocked | Self::BeatGarbled | Self::ShareGarbled => {
+                false
+            }
             Self::CutFromEtcd
             | Self::LeaderKilled
             | Self::LeaderCut
@@ -169,7 +205,32 @@ impl Fault {
                 | Self::Terminated
                 | Self::Drained
                 | Self::Moved
+                | Self::InputSilent
+                | Self::OutputDown
+                | Self::NothingArrives
+                | Self::ShareGarbledAndDeath
         )
+    }
+
+    /// What a relay's problems say of it while it lasts, if it lasts for long enough to be told: all of
+    /// these words, in one of them.
+    #[must_use]
+    pub const fn told(self) -> Option<&'static [&'static str]> {
+        Some(match self {
+            Self::HostDeath
+            | Self::Kill
+            | Self::Stop
+            | Self::HostAndLeader
+            | Self::NothingArrives
+            | Self::ShareGarbledAndDeath => &["was silent and is fenced"],
+            Self::StandbyDeath => &["was silent and is fenced"],
+            Self::CutFromEtcd | Self::EtcdAway => &["etcd: "],
+            Self::InputSilent => &["receives nothing of it, and"],
+            Self::OutputDown => &["serves", "badly"],
+            Self::PeersBlocked => &["has not answered at 10.73.0."],
+            Self::EtcdEmptied => &["rules/current has gone"],
+            _ => return None,
+        })
     }
 }
 
@@ -232,6 +293,12 @@ fn play_round(
         .context("nothing is relayed")?;
     let place = bed.relay_at(holder)?;
     let struck = strike(bed, fault, place)?;
+    // Who is deaf asks once in 3 s, and is named after 8.
+    let patience = match fault {
+        Fault::PeersBlocked => Duration::from_secs(12),
+        _ => pace.fault,
+    };
+    let mut told = None;
     if let Some((second, after)) = second {
         thread::sleep(after);
         let second = strike(bed, second, place)?;
@@ -239,7 +306,14 @@ fn play_round(
         relieve(bed, &second)?;
         bed.etcd.wait_for_leader()?;
     } else {
-        thread::sleep(pace.fault);
+        let end = struck.at_ns + patience.as_nanos() as u64;
+        while now_ns() < end {
+            thread::sleep(Duration::from_millis(20));
+            if let Some(words) = fault.told().filter(|_| told.is_none()) {
+                told = problem(bed, words).map(|what| (ms(now_ns() - struck.at_ns), what));
+            }
+        }
+        tell_witnesses(bed, fault);
     }
     if fault.must_move() {
         let moved = || {
@@ -260,8 +334,30 @@ fn play_round(
     let round = account(&record, &struck, holder, may_move, end_ns);
     Ok(Round {
         second: second.map(|(second, _)| second),
+        told,
         ..round
     })
+}
+
+/// What one of the relays says is wrong, if it has these words.
+fn problem(bed: &Bed, words: &[&str]) -> Option<String> {
+    let statuses = bed.relays.iter().filter_map(|relay| relay.status().ok());
+    let mut problems = statuses.flat_map(|status| status.problems);
+    problems.find(|problem| words.iter().all(|word| problem.contains(word)))
+}
+
+/// With `MCR_TEST_WITNESSES`, prints what each relay's status, metrics, events and doctor say.
+fn tell_witnesses(bed: &Bed, fault: Fault) {
+    if std::env::var_os("MCR_TEST_WITNESSES").is_none() {
+        return;
+    }
+    for relay in &bed.relays {
+        let problems = relay.status().map(|status| status.problems);
+        println!("{fault:?} at {}: {problems:?}", relay.name());
+        for text in relay.witnesses().into_iter().flatten() {
+            println!("{text}\n");
+        }
+    }
 }
 
 /// What a round came to.
@@ -295,6 +391,7 @@ fn account(
         takeover_ms: first.map(|at| ms(at - struck.at_ns)),
         stalled_ms: record.stalled_ms,
         holes: greatest_holes(packets, struck.at_ns),
+        told: None,
         void,
     }
 }
@@ -358,8 +455,22 @@ fn strike_relay(bed: &mut Bed, fault: Fault, place: usize) -> Result<()> {
             let port = relay.management_port();
             bed.cut_port(&port)
         }
-        Fault::CutFromEtcd => relay.cut_from_etcd(),
+        Fault::CutFromEtcd => relay.filter(&["in tcp sport 2379", "out tcp dport 2379"]),
+        Fault::NothingArrives => relay.filter(&["in iifname mg0"]),
+        Fault::PeersBlocked => relay.filter(&["in udp dport 9470", "out udp dport 9470"]),
         Fault::EtcdAway => (0..bed.etcd.len()).try_for_each(|member| bed.etcd.kill(member)),
+        Fault::EtcdEmptied => empty_etcd(bed),
+        Fault::InputSilent => {
+            let port = relay.input_port();
+            bed.cut_port(&port)
+        }
+        Fault::OutputDown => relay.set_output("down"),
+        Fault::BeatGarbled => bed.etcd.garble(&format!("/mcr/lab/beats/{name}")),
+        Fault::ShareGarbled => bed.etcd.garble(&format!("/mcr/lab/shares/{RULE}")),
+        Fault::ShareGarbledAndDeath => {
+            relay.die()?;
+            bed.etcd.garble(&format!("/mcr/lab/shares/{RULE}"))
+        }
         Fault::Terminated => relay.end(Signal::SIGTERM),
         Fault::Drained => relay.mcr(&["fleet", "drain", &name]).map(drop),
         Fault::Moved => relay.mcr(&["fleet", "move", RULE, &other]).map(drop),
@@ -369,6 +480,20 @@ fn strike_relay(bed: &mut Bed, fault: Fault, place: usize) -> Result<()> {
         }
         Fault::LeaderKilled | Fault::LeaderCut | Fault::LeaderStopped => Ok(()),
     }
+}
+
+/// Kills all members, and starts them with nothing.
+fn empty_etcd(bed: &mut Bed) -> Result<()> {
+    let members = 0..bed.etcd.len();
+    members
+        .clone()
+        .try_for_each(|member| bed.etcd.kill(member))?;
+    members
+        .clone()
+        .try_for_each(|member| bed.etcd.wipe(member))?;
+    members
+        .into_iter()
+        .try_for_each(|member| bed.etcd.start_member(member))
 }
 
 /// Ends a fault.
@@ -386,14 +511,29 @@ pub fn relieve(bed: &mut Bed, struck: &Struck) -> Result<()> {
     let relay = &mut bed.relays[struck.relay];
     let name = relay.name().to_owned();
     match struck.fault {
-        Fault::HostDeath | Fault::HostAndLeader | Fault::StandbyDeath => relay.boot(),
+        Fault::HostDeath
+        | Fault::HostAndLeader
+        | Fault::StandbyDeath
+        | Fault::ShareGarbledAndDeath => relay.boot(),
         Fault::Kill | Fault::Terminated => relay.start_again(),
         Fault::Stop => relay.signal(Signal::SIGCONT),
         Fault::Cut => {
             let port = relay.management_port();
             bed.heal_port(&port)
         }
-        Fault::CutFromEtcd => relay.heal_to_etcd(),
+        Fault::CutFromEtcd | Fault::NothingArrives | Fault::PeersBlocked => relay.unfilter(),
+        Fault::InputSilent => {
+            let port = relay.input_port();
+            bed.heal_port(&port)
+        }
+        Fault::OutputDown => relay.set_output("up"),
+        // What the relays cannot know is given back to them.
+        Fault::EtcdEmptied => {
+            bed.etcd.wait_for_leader()?;
+            wait::until("the rules are taken again", || {
+                bed.relays.iter().any(|relay| relay.apply(&rules()).is_ok())
+            })
+        }
         Fault::EtcdAway => (0..bed.etcd.len()).try_for_each(|member| bed.etcd.start_member(member)),
         Fault::Drained => relay.mcr(&["fleet", "undrain", &name]).map(drop),
         _ => Ok(()),

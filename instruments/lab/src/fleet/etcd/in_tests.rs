@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
-use super::Cluster;
+use super::{CLIENT_PORT, Cluster};
 use crate::namespace::Namespace;
 use crate::process::Finished;
 
@@ -39,6 +39,28 @@ impl Cluster {
         Ok(())
     }
 
+    /// Takes what a member that does not run has written, so that it begins anew.
+    ///
+    /// # Errors
+    /// When there is none of that number.
+    pub fn wipe(&mut self, member: usize) -> Result<()> {
+        let data = &self.member(member)?.data;
+        std::fs::remove_dir_all(data).with_context(|| data.display().to_string())
+    }
+
+    /// Writes what makes no sense into a key.
+    ///
+    /// # Errors
+    /// When the first member does not take it.
+    pub fn garble(&self, key: &str) -> Result<()> {
+        let member = self.member(0)?;
+        let url = format!("http://{}:{CLIENT_PORT}/v3/kv/put", member.place.1);
+        // Both in the base of 64: `{}` is e30=.
+        let body = format!("{{\"key\":\"{}\",\"value\":\"e30=\"}}", base64(key));
+        let arguments = format!("-sS -f -X POST -d {body} {url}");
+        self.namespace(0)?.tool("curl", &arguments).map(drop)
+    }
+
     /// Sends a member a signal: SIGSTOP, SIGCONT.
     ///
     /// # Errors
@@ -52,5 +74,36 @@ impl Cluster {
         process
             .context("this member of etcd does not run")?
             .signal(signal)
+    }
+}
+
+fn base64(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::new();
+    for bytes in text.as_bytes().chunks(3) {
+        let word = bytes
+            .iter()
+            .fold(0, |word, byte| word << 8 | usize::from(*byte));
+        let word = word << (8 * (3 - bytes.len()));
+        for place in 0..4 {
+            let digit = DIGITS[word >> (18 - 6 * place) & 63];
+            encoded.push(if place > bytes.len() {
+                '='
+            } else {
+                digit.into()
+            });
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn the_base_of_64_is_filled_up() {
+        let all = ["", "M", "Ma", "Man", "Many"].map(base64);
+        assert_eq!(all, ["", "TQ==", "TWE=", "TWFu", "TWFueQ=="]);
     }
 }

@@ -5,12 +5,28 @@ use api::reply::FleetStatus;
 use nix::sys::signal::Signal;
 
 use super::Relay;
+use crate::control;
 use crate::daemon::Daemon;
 
 impl Relay {
     /// Its port at the management bridge.
     pub fn management_port(&self) -> String {
         self.port("mg0")
+    }
+
+    /// Its port at the input's bridge.
+    #[must_use]
+    pub fn input_port(&self) -> String {
+        self.port("in0")
+    }
+
+    /// Takes its output away, or gives it back.
+    ///
+    /// # Errors
+    /// When the host is dead.
+    pub fn set_output(&self, state: &str) -> Result<()> {
+        let host = self.host.as_ref().context("the host is dead")?;
+        host.ip(&format!("link set out0 {state}")).map(drop)
     }
 
     /// Says whether the host is alive.
@@ -55,29 +71,31 @@ impl Relay {
         self.daemon_mut()?.signal(signal)
     }
 
-    /// Cuts the daemon off from etcd and from nothing else.
+    /// Has the host drop what these rules name, each after `in` or `out`.
     ///
     /// # Errors
     /// When nft fails.
-    pub fn cut_from_etcd(&self) -> Result<()> {
+    pub fn filter(&self, rules: &[&str]) -> Result<()> {
         let host = self.host.as_ref().context("the host is dead")?;
-        for command in [
+        let chains = [
             "add table inet cut",
             "add chain inet cut in { type filter hook input priority 0 ; }",
             "add chain inet cut out { type filter hook output priority 0 ; }",
-            "add rule inet cut in tcp sport 2379 drop",
-            "add rule inet cut out tcp dport 2379 drop",
-        ] {
-            host.tool("nft", command)?;
+        ];
+        let rules = rules
+            .iter()
+            .map(|rule| format!("add rule inet cut {rule} drop"));
+        for command in chains.into_iter().map(str::to_owned).chain(rules) {
+            host.tool("nft", &command)?;
         }
         Ok(())
     }
 
-    /// Takes [`Relay::cut_from_etcd`] back.
+    /// Takes [`Relay::filter`] back.
     ///
     /// # Errors
     /// When nft fails.
-    pub fn heal_to_etcd(&self) -> Result<()> {
+    pub fn unfilter(&self) -> Result<()> {
         let host = self.host.as_ref().context("the host is dead")?;
         host.tool("nft", "delete table inet cut").map(drop)
     }
@@ -95,8 +113,25 @@ impl Relay {
     /// # Errors
     /// When the daemon does not answer, or not in the documented form.
     pub fn status(&self) -> Result<FleetStatus> {
-        let text = self.mcr(&["fleet", "status", "--json"])?;
-        serde_json::from_str(&text).with_context(|| format!("mcr fleet status --json: {text}"))
+        let text = control::read(&self.daemon()?.socket(), "/v1/fleet")?;
+        serde_json::from_str(&text).with_context(|| format!("/v1/fleet: {text}"))
+    }
+
+    /// What its metrics, its events and its doctor say of the fleet.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn witnesses(&self) -> Result<[String; 3]> {
+        let daemon = self.daemon()?;
+        let metrics = control::read(&daemon.socket(), "/metrics")?;
+        let metrics = metrics
+            .lines()
+            .filter(|line| line.starts_with("mcr_fleet_"));
+        let events = daemon.mcr(&["fleet", "events"])?;
+        let doctor = daemon.client(&["doctor"])?.stdout;
+        let doctor = doctor.lines().filter(|line| !line.starts_with("ok"));
+        let lines = |lines: Vec<&str>| lines.join("\n");
+        Ok([lines(metrics.collect()), events, lines(doctor.collect())])
     }
 
     fn daemon_mut(&mut self) -> Result<&mut Daemon> {
