@@ -3,6 +3,7 @@
 
 mod events;
 mod host;
+mod pieces;
 mod requests;
 
 use std::io;
@@ -10,7 +11,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+pub use hyper::body::Bytes;
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -23,6 +25,7 @@ use tokio::time::{sleep, timeout};
 pub use self::events::{Events, StreamItem};
 use self::host::Stream;
 pub use self::host::{Host, HostError};
+pub use self::pieces::{OUTCOME_HEADER, Pieces};
 use crate::query::escaped;
 use crate::reply::{ErrorReply, History};
 use crate::request::{ChangeTerms, MESSAGE_HEADER};
@@ -223,6 +226,8 @@ impl Client {
         if let Some(generation) = self.terms.generation {
             request = request.header(header::IF_MATCH, format!("\"{generation}\""));
         }
+        // Said behind what takes its time.
+        request = request.header(header::TE, "trailers");
         if let Some(token) = self.host.as_ref().and_then(Host::authorization) {
             request = request.header(header::AUTHORIZATION, token);
         }
@@ -243,11 +248,14 @@ impl Client {
         let bytes = reply.into_body().collect().await;
         connection.abort();
         let bytes = bytes.map_err(|error| self.broken(error))?.to_bytes();
-        let mut refused = refusal(status, &bytes);
+        Err(self.refused(refusal(status, &bytes)))
+    }
+
+    fn refused(&self, mut refused: ErrorReply) -> Error {
         if let Some(host) = &self.host {
             refused.message = format!("{}: {}", host.name(), refused.message);
         }
-        Err(Error::Refused(refused))
+        Error::Refused(refused)
     }
 
     /// Connects; where so many do at once that the kernel keeps no more of them waiting, a moment later.

@@ -162,6 +162,81 @@ impl RulesQuery {
     }
 }
 
+/// What of a rule is captured.
+#[derive(Clone, Debug, PartialEq, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct TapQuery {
+    /// For so many seconds.
+    #[serde(default = "some_seconds")]
+    #[param(required = false, minimum = 0.001, maximum = 60, default = 5)]
+    pub seconds: f64,
+    /// So many packets at most.
+    #[param(nullable = false)]
+    pub count: Option<u64>,
+    /// Bytes to keep of each packet.
+    #[param(nullable = false, minimum = 1, maximum = 262_144)]
+    pub snaplen: Option<u32>,
+    /// Only this output, counted from 1.
+    #[param(nullable = false, minimum = 1)]
+    pub output: Option<usize>,
+    /// Only packets that it takes, as `mcr tap` has it.
+    #[serde(default)]
+    #[param(required = false)]
+    pub filter: String,
+}
+
+impl TapQuery {
+    /// The address that has so much of a rule captured.
+    #[must_use]
+    pub fn path(&self, rule: &str) -> String {
+        let mut query = Written::default();
+        let number = |number: Option<u64>| number.map_or_else(String::new, |n| n.to_string());
+        query.add("seconds", &self.seconds.to_string());
+        query.add("count", &number(self.count));
+        query.add("snaplen", &number(self.snaplen.map(u64::from)));
+        query.add("output", &number(self.output.map(|output| output as u64)));
+        query.add("filter", &self.filter);
+        format!("/v1/rules/{}/tap?{}", escaped(rule), query.0)
+    }
+}
+
+/// Where it is listened to what arrives.
+#[derive(Clone, Debug, PartialEq, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct DiscoverQuery {
+    /// For so many seconds.
+    #[serde(default = "some_seconds")]
+    #[param(required = false, minimum = 0.001, maximum = 60, default = 5)]
+    pub seconds: f64,
+    /// Names of interfaces with commas between them, `*` and `?` stand for any text and character; those
+    /// that are up if it is left out.
+    #[serde(default)]
+    #[param(required = false)]
+    pub interfaces: String,
+    /// Groups to ask for meanwhile, with commas between them.
+    #[serde(default)]
+    #[param(required = false)]
+    pub join: String,
+}
+
+impl DiscoverQuery {
+    /// The address that asks so.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let mut query = Written::default();
+        query.add("seconds", &self.seconds.to_string());
+        query.add("interfaces", &self.interfaces);
+        query.add("join", &self.join);
+        format!("/v1/discover?{}", query.0)
+    }
+}
+
+const fn some_seconds() -> f64 {
+    5.0
+}
+
 /// A query as it stands in an address; what is empty is left out.
 #[derive(Default)]
 struct Written(String);

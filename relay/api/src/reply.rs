@@ -3,6 +3,7 @@
 mod changes;
 mod client;
 mod demand;
+mod discovery;
 mod egress;
 mod explanation;
 mod fleet;
@@ -15,6 +16,7 @@ mod tunnel;
 
 use std::collections::BTreeMap;
 
+use rules::document::RuleDocument;
 use rules::named::named;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -25,6 +27,7 @@ pub use changes::{
 pub use client::{ApiClientStatus, ApiStatus, SignedIn};
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
+pub use discovery::{DiscoveredInterface, DiscoveredStream, Discovery};
 pub use egress::EgressStats;
 pub use explanation::{ExplainedCopy, ExplainedOutput, Explanation, Nearest, Stage};
 pub use fleet::{
@@ -111,6 +114,15 @@ pub struct RuleChange {
     pub removed: Vec<String>,
     /// Parts that came.
     pub added: Vec<String>,
+}
+
+/// A rule as it was before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EarlierRule {
+    /// The rule.
+    pub rule: RuleDocument,
+    /// What has changed in it since.
+    pub since: RuleChange,
 }
 
 /// The daemon in a few words.

@@ -3,6 +3,7 @@
 
 mod body;
 mod body_quota;
+pub(crate) mod capture;
 mod changing;
 mod connections;
 mod document;

@@ -7,6 +7,7 @@
 mod abort_on_panic;
 mod api;
 mod author;
+pub mod capture;
 pub mod config_files;
 pub mod config_save;
 mod config_watch;

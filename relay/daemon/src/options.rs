@@ -26,6 +26,8 @@ pub struct Options {
     /// Program and arguments that run a process that holds membership sockets, which is given the
     /// path of its socket as last argument; empty: memberships end with this process.
     pub fd_holder_command: Vec<OsString>,
+    /// Program that captures for clients of the API; `None`: none does.
+    pub capture_program: Option<OsString>,
     /// How the level of the log is read and changed; `None`: it is not.
     pub log: Option<LogControl>,
     /// Directory of locks and, one directory per instance, of running rules.
@@ -68,6 +70,7 @@ impl Default for Options {
             without: Vec::new(),
             worker_command: Vec::new(),
             fd_holder_command: Vec::new(),
+            capture_program: None,
             log: None,
             run_directory: PathBuf::from("/run/mcr"),
             state_directory: PathBuf::from("/var/lib/mcr"),

@@ -22,6 +22,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
+use crate::api::capture::CaptureCommand;
 use crate::api::server::Public;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
@@ -328,6 +329,10 @@ impl Supervisor {
                 Err(why) => Err(Arc::clone(why)),
             },
             log: self.options.log,
+            capture: CaptureCommand {
+                program: self.options.capture_program.clone(),
+                socket: self.options.socket.clone(),
+            },
             unsaved: Arc::default(),
             answers: Arc::default(),
             remote: Arc::clone(&self.remote),

@@ -1,10 +1,74 @@
-//! What captures wait for: packet sockets see nothing of what XDP takes, so the daemon leaves it to tc where
-//! a capture shows its sign.
+//! What captures are made with, and what they wait for: packet sockets see nothing of what XDP takes, so
+//! the daemon leaves it to tc where a capture shows its sign.
 
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use daemon::capture::Lender;
+use rules::printable::printable;
+use sys::packet_socket::PacketSocket;
+
+use crate::failure::{Failure, Status};
+
+/// Where a capture has its sockets from.
+#[derive(Debug)]
+pub(crate) enum Sockets {
+    /// It opens them itself.
+    Own,
+    /// The daemon that started it lends them.
+    Lent(Lender),
+}
+
+impl Sockets {
+    /// What this process captures with; the daemon says so where it is one that it started.
+    pub(crate) fn of_this_process(is_lent: bool) -> Result<Self, Failure> {
+        if !is_lent {
+            return Ok(Self::Own);
+        }
+        daemon::unblock_signals();
+        // Whoever looks from elsewhere must not keep packets waiting.
+        sys::capability::stand_back();
+        Lender::inherited().map(Self::Lent).map_err(unfenced)
+    }
+
+    pub(crate) const fn are_lent(&self) -> bool {
+        matches!(self, Self::Lent(_))
+    }
+
+    /// A socket that may hold so many bytes, if it is not the daemon that decides that.
+    pub(crate) fn open(&self, bytes: usize) -> io::Result<PacketSocket> {
+        match self {
+            Self::Own => PacketSocket::capture(bytes),
+            Self::Lent(lender) => lender.socket(),
+        }
+    }
+
+    /// Enters the sandbox, where the sockets are lent: no further one is had.
+    pub(crate) fn close_doors(&self) -> Result<(), Failure> {
+        match self {
+            Self::Own => Ok(()),
+            Self::Lent(lender) => lender.close_doors().map_err(unfenced),
+        }
+    }
+
+    /// Says whether the daemon that lends them wants an end, or is gone.
+    pub(crate) fn have_ended(&self) -> bool {
+        matches!(self, Self::Lent(lender) if lender.has_ended())
+    }
+}
+
+/// Says what was said of a capture elsewhere.
+pub(crate) fn pass_on(command: &str, said: &str) {
+    for line in said.lines() {
+        eprintln!("mcr {command}: {}", printable(line));
+    }
+}
+
+fn unfenced(error: io::Error) -> Failure {
+    let message = format!("cannot capture behind a fence: {error}");
+    Failure::new(Status::Unavailable, message)
+}
 
 /// A daemon looks for signs every second; a busy one later.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-use api::client::{Client, Error, Events, StreamItem};
+use api::client::{Bytes, Client, Error, Events, Pieces, StreamItem};
 use api::reply::{Change, History};
 use api::request::{ChangeTerms, RuleList, Transaction};
 use config::Config;
@@ -138,6 +138,27 @@ impl Control {
     /// Reads the running rules as a configuration file.
     pub(crate) fn export(&self) -> Result<String, Failure> {
         self.wait(self.client.export())
+    }
+
+    /// Asks for what comes piece by piece.
+    pub(crate) fn pieces(&self, path: &str) -> Result<Pieces, Failure> {
+        self.wait(self.client.pieces(path))
+    }
+
+    /// Waits for the next piece; `None` at the end.
+    pub(crate) fn next_piece(&self, pieces: &mut Pieces) -> Result<Option<Bytes>, Failure> {
+        self.wait(pieces.next())
+    }
+
+    /// Waits for the next piece for so long; `None` when none came.
+    pub(crate) fn next_piece_within(
+        &self,
+        pieces: &mut Pieces,
+        limit: Duration,
+    ) -> Result<Option<Option<Bytes>>, Failure> {
+        let next = async { timeout(limit, pieces.next()).await };
+        let next = self.runtime.block_on(next).ok().transpose();
+        next.map_err(Failure::from)
     }
 
     /// Whether the daemon is on another host.

@@ -21,9 +21,7 @@ use crate::failure::{Failure, Status};
 const PORT: u16 = 9471;
 
 /// What concerns the host that it runs on alone.
-const OWN: [&str; 9] = [
-    "run", "stop", "doctor", "demo", "send", "receive", "bench", "tap", "discover",
-];
+const OWN: [&str; 7] = ["run", "stop", "doctor", "demo", "send", "receive", "bench"];
 /// What asks no daemon.
 const ASKS_NONE: [&str; 5] = ["check", "config", "completions", "man", "complete"];
 /// What goes on for as long as nobody ends it.
@@ -170,8 +168,8 @@ pub(crate) fn run_at_each(
     let is_watched = arguments
         .iter()
         .any(|word| word == "--watch" || word == "-w");
-    if command == "top" {
-        let message = "shows one host at a time: name one by --host";
+    if ["top", "tap"].contains(&command) {
+        let message = "is of one host at a time: name one by --host";
         return Err(Failure::new(Status::Usage, message));
     }
     let goes_on = is_watched || GOES_ON.contains(&command);

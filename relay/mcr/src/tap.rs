@@ -12,4 +12,4 @@ pub(crate) use capture_point::{CapturePoints, query_points};
 pub(crate) use capture_socket::CaptureSocket;
 pub(crate) use filter::Filter;
 pub(crate) use follow::{Follower, RuleState};
-pub(crate) use pcapng::{Captured, Pcapng};
+pub(crate) use pcapng::{Captured, Pcapng, whole_blocks};

@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod capture;
 mod keys;
 mod page;
 mod page_attacks;
+mod page_tasks;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -275,8 +277,6 @@ fn a_relay_is_steered_from_another_host() {
         bed.refuses("ci", arguments, 2, command);
     }
     bed.refuses("ci", &["send", INPUT], 2, "send");
-    bed.refuses("ci", &["tap", "cam1"], 2, "tap");
-    bed.refuses("ci", &["discover"], 2, "discover");
     bed.refuses("gone", &["stats"], 4, "gone");
     bed.refuses("mistaken", &["stats"], 4, "mistaken");
     bed.refuses("unknown", &["stats"], 2, "unknown");

@@ -53,6 +53,17 @@ impl PacketSocket {
         Ok(socket)
     }
 
+    /// Opens a socket for a [`Sniffer`](crate::sniffer::Sniffer): it receives nothing yet, and whoever has
+    /// it needs no capability to bind it. Needs `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn capture(buffer_bytes: usize) -> io::Result<Self> {
+        let socket = Self::open()?;
+        option::force_receive_buffer(socket.as_fd(), buffer_bytes)?;
+        Ok(socket)
+    }
+
     /// Takes over a descriptor that [`PacketSocket::tap`] or [`PacketSocket::egress`] opened in
     /// another process.
     pub const fn adopt(fd: OwnedFd) -> Self {

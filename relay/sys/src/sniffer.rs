@@ -16,7 +16,6 @@ use packet::classic_bpf::{Instruction, NETWORK, OUTGOING, PACKET_TYPE, Program};
 use packet::{ipv4, ipv6, udp};
 
 use crate::packet_socket::{PacketSocket, TapStatistics, VNET_HEADER, VnetHeader, bind, reception};
-use crate::udp::option;
 
 const ETH_P_ALL: u16 = 0x0003;
 /// The IP protocol of PGM (RFC 3208).
@@ -63,23 +62,19 @@ pub struct Sniffed {
 struct Control([u8; 256]);
 
 impl Sniffer {
-    /// Captures at one interface: UDP to `destination`, of which the first `bits` count, at most
-    /// `snap_length` bytes of each packet. Needs `CAP_NET_RAW`.
+    /// Captures at one interface, by a socket of [`PacketSocket::capture`]: UDP to `destination`, of which
+    /// the first `bits` count, at most `snap_length` bytes of each packet.
     ///
     /// # Errors
     /// The system call's.
     pub fn open(
+        socket: PacketSocket,
         interface: u32,
         direction: Direction,
-        destination: IpAddr,
-        bits: u8,
+        (destination, bits): (IpAddr, u8),
         snap_length: u32,
-        buffer_bytes: usize,
     ) -> io::Result<Self> {
         // Not bound yet: nothing arrives before the filter stands.
-        let socket = PacketSocket::open()?;
-        let size = libc::c_int::try_from(buffer_bytes).unwrap_or(libc::c_int::MAX);
-        socket.set_at(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &size)?;
         socket.set_at(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
         socket.set(libc::PACKET_AUXDATA, &1i32)?;
         socket.attach_filter(&filter(direction, destination, bits, snap_length))?;
@@ -87,14 +82,12 @@ impl Sniffer {
     }
 
     /// Captures all multicast UDP, and PGM, that arrives at one interface or leaves by it, also for groups that nobody on this
-    /// host joined and for VLANs without an interface: while the socket is open the interface is in
-    /// promiscuous mode. At most `snap_length` bytes of each packet. Needs `CAP_NET_RAW`.
+    /// host joined and for VLANs without an interface: while the socket, of [`PacketSocket::capture`], is
+    /// open the interface is in promiscuous mode. At most `snap_length` bytes of each packet.
     ///
     /// # Errors
     /// The system call's.
-    pub fn multicast(interface: u32, snap_length: u32, buffer_bytes: usize) -> io::Result<Self> {
-        let socket = PacketSocket::open()?;
-        option::force_receive_buffer(socket.as_fd(), buffer_bytes)?;
+    pub fn multicast(socket: PacketSocket, interface: u32, snap_length: u32) -> io::Result<Self> {
         socket.set(libc::PACKET_VNET_HDR, &1i32)?;
         socket.set(libc::PACKET_AUXDATA, &1i32)?;
         socket.attach_filter(&multicast_filter(snap_length))?;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use api::reply::{Change, ChangeRecord, ErrorReply};
+use api::reply::{Change, ChangeRecord, EarlierRule, ErrorReply, RuleChange};
 use api::request::{Rollback, RuleList};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -12,10 +12,12 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use config::Config;
 use observe::view::View;
+use rules::document::RuleDocument;
+use rules::ruleset::RuleDifference;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::body::{Body, IfMatch, Tagged};
+use super::body::{Body, IfMatch, Name, Tagged};
 use super::changing::{
     Changing, ConfirmOptions, IfMatchHeader, MessageHeader, ReplaceOptions, change,
 };
@@ -103,6 +105,49 @@ pub(super) async fn rollback(
     Ok(Tagged(generation, changed))
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EarlierOptions {
+    /// Which of those that `GET /v1/generations` tells.
+    generation: u64,
+}
+
+/// A rule as it was in a generation that is kept, and what has changed in it since.
+#[utoipa::path(get, path = "/v1/rules/{name}/earlier", tag = "rules",
+    params(("name" = String, Path, description = "Name of the rule"), EarlierOptions),
+    responses((status = 200, body = EarlierRule), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 422, body = ErrorReply)))]
+pub(super) async fn rule_of_before(
+    State(service): State<Arc<Service>>,
+    Name(name): Name,
+    options: Result<Query<EarlierOptions>, QueryRejection>,
+) -> Answer<Json<EarlierRule>> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    let (generations, number) = (service.generations.clone(), options.generation);
+    let read = tokio::task::spawn_blocking(move || load(&generations, number)).await;
+    let then = read.map_err(|error| Refusal::new(Code::Internal, error))??;
+    let then = then.rules.get(&name).ok_or_else(|| {
+        let message = format!("generation {number} had no rule {name:?}");
+        Refusal::new(Code::NotFound, message)
+    })?;
+    let rule = RuleDocument::from(then);
+    let view = service.view();
+    let RuleDifference { removed, added } = match view.rules.get(&name) {
+        Some(now) => RuleDifference::between(then, now),
+        None => RuleDifference {
+            removed: rule.lines(),
+            added: Vec::new(),
+        },
+    };
+    let since = RuleChange {
+        rule: name,
+        removed,
+        added,
+    };
+    Ok(Json(EarlierRule { rule, since }))
+}
+
 /// What runs and the configuration does not say, as what it would take there.
 #[utoipa::path(get, path = "/v1/unsaved", tag = "rules",
     responses((status = 200, body = Change), (status = 422, body = ErrorReply)))]
@@ -157,6 +202,27 @@ impl Service {
     }
 }
 
+/// The generations that are kept, the newest first.
+fn kept(generations: &Generations) -> impl Iterator<Item = u64> {
+    let kept = generations.list().into_iter().rev();
+    kept.map(|record| record.generation)
+}
+
+fn load(generations: &Generations, number: u64) -> Answer<Config> {
+    generations
+        .load(number)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let kept: Vec<String> = kept(generations).map(|one| one.to_string()).collect();
+                let kept = kept.join(", ");
+                let message =
+                    format!("the rules of generation {number} are not kept (have: {kept})");
+                Refusal::new(Code::NotFound, message)
+            }
+            _ => Refusal::new(Code::Invalid, format!("generation {number}: {error}")),
+        })
+}
+
 /// Rules and settings of before, for rules that run.
 fn earlier(
     view: &View,
@@ -164,28 +230,11 @@ fn earlier(
     asked: &Rollback,
 ) -> Answer<(RuleList, Vec<String>)> {
     let running = local(&view.rules);
-    let kept = || {
-        let kept = generations.list().into_iter().rev();
-        kept.map(|record| record.generation)
-    };
     let (number, config) = match asked.generation {
-        Some(number) => {
-            let loaded = generations.load(number);
-            let loaded = loaded.map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => {
-                    let kept: Vec<String> = kept().map(|number| number.to_string()).collect();
-                    let message = format!(
-                        "the rules of generation {number} are not kept (have: {})",
-                        kept.join(", ")
-                    );
-                    Refusal::new(Code::NotFound, message)
-                }
-                _ => Refusal::new(Code::Invalid, format!("generation {number}: {error}")),
-            });
-            (number, loaded?)
-        }
+        Some(number) => (number, load(generations, number)?),
         None => {
-            let loaded = kept().filter_map(|number| Some((number, generations.load(number).ok()?)));
+            let loaded = { kept(generations) }
+                .filter_map(|number| Some((number, generations.load(number).ok()?)));
             let differs = |(_, then): &(u64, Config)| {
                 let then = (&then.rules, &then.settings);
                 compare((&running, &view.settings), then).differs()

@@ -71,6 +71,7 @@ impl Default for Rehearsal {
             generations: Default::default(),
             changes: Err("".into()),
             log: None,
+            capture: Default::default(),
             unsaved: Arc::default(),
             answers: Arc::default(),
             remote: Arc::default(),

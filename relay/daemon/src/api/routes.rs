@@ -29,6 +29,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, IfMatch, Name, Tagged, etag};
+use super::capture;
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
     transact,
@@ -108,6 +109,7 @@ fn reading() -> Routes {
         .routes(routes!(earlier::changes))
         .routes(routes!(earlier::unsaved))
         .routes(routes!(earlier::generations))
+        .routes(routes!(earlier::rule_of_before))
         .routes(routes!(event_stream::events))
         .routes(routes!(fleet::status))
         .routes(routes!(metrics_text));
@@ -125,6 +127,7 @@ fn changing() -> Routes {
     let operating = OpenApiRouter::new()
         .routes(routes!(switch))
         .routes(routes!(set_enabled))
+        .merge(capture::routes())
         .routes(routes!(earlier::confirm))
         .routes(routes!(fleet::drain))
         .routes(routes!(fleet::undrain));

@@ -34,6 +34,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::capture::CaptureCommand;
 use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
 use super::remote::state::Remote;
@@ -73,6 +74,8 @@ pub(crate) struct Service {
     /// What runs and the configuration does not say.
     pub(crate) unsaved: Arc<Unsaved>,
     pub(crate) log: Option<LogControl>,
+    /// Who captures for clients.
+    pub(crate) capture: CaptureCommand,
     pub(crate) answers: Arc<ResponseCache>,
     /// Clients of other hosts.
     pub(crate) remote: Arc<Remote>,

@@ -10,15 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use api::query::DiscoverQuery;
+use api::reply::Discovery;
+use rules::endpoint::Endpoint;
 use rules::ruleset::{Policy, RuleSet};
 use sys::membership::{Membership, Memberships};
 
+use crate::capture::{self, Sockets};
 use crate::control::Control;
-use crate::discover::{Interface, Joined, Listener, interfaces};
+use crate::discover::{self, Interface, Joined, Listener, interfaces, is_on};
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::{completion, render};
-use report::Report;
 
 /// Time between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(500);
@@ -46,9 +49,16 @@ pub(crate) struct Args {
     /// Ask for these groups meanwhile, on each of the interfaces
     #[arg(long, value_name = "GROUP", num_args = 1.., value_parser = group)]
     join: Vec<IpAddr>,
+    /// Listen by sockets that the daemon lends, which started this for somebody else
+    #[arg(long, hide = true)]
+    lent: bool,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    if global.host.is_some() {
+        return run_elsewhere(args, global);
+    }
+    let sockets = Sockets::of_this_process(args.lent)?;
     let interfaces = interfaces(&args.interfaces)?;
     if interfaces.is_empty() {
         let message = "no interface is up; name one to listen on it all the same";
@@ -69,28 +79,32 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     // Before it is seen to listen: who interrupts it then wants the report.
     let ended = Arc::new(AtomicBool::new(false));
     super::traffic_run::stop_on_signals(&ended)?;
-    let mut listener = Listener::open(interfaces)?;
+    let at_xdp = |interfaces: &[Interface]| match sockets.are_lent() {
+        true => at_xdp_as_told(global, interfaces).unwrap_or_default(),
+        false => discover::at_xdp(interfaces),
+    };
+    let mut listener = Listener::open(interfaces, &sockets, at_xdp)?;
     let _memberships = join(&args.join, &listener.interfaces)?;
+    sockets.close_doors()?;
     let until = Instant::now() + args.duration;
     let is_live = !global.json && io::stdout().is_terminal();
-    while !ended.load(Ordering::Relaxed) && Instant::now() < until {
-        let next = match is_live {
+    while !ended.load(Ordering::Relaxed) && !sockets.have_ended() && Instant::now() < until {
+        let next = match is_live || sockets.are_lent() {
             true => until.min(Instant::now() + REDRAW),
             false => until,
         };
         listener.listen(next, &ended)?;
         if is_live {
-            let text = Report::new(&listener, &joined, rules.as_ref()).picture(until);
+            let text = report::picture(&report::of(&listener, &joined, rules.as_ref()), until);
             render::text(&format!("{CLEAR}{text}"))?;
         }
     }
-    let report = Report::new(&listener, &joined, rules.as_ref());
-    if global.json {
-        render::json(&report)?;
-    } else {
-        let clear = if is_live { CLEAR } else { "" };
-        render::text(&format!("{clear}{}", report.text()))?;
-    }
+    let clear = if is_live { CLEAR } else { "" };
+    show(
+        &report::of(&listener, &joined, rules.as_ref()),
+        clear,
+        global,
+    )?;
     for name in &listener.at_xdp {
         eprintln!(
             "mcr discover: {name}: what the kernel path takes at XDP is not heard; a daemon that runs leaves it to tc"
@@ -101,6 +115,50 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         eprintln!("mcr discover: {name}: {missed} came too fast; its rates are too low");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn show(report: &Discovery, clear: &str, global: &Global) -> io::Result<()> {
+    match global.json {
+        true => render::json(report),
+        false => render::text(&format!("{clear}{}", report::text(report))),
+    }
+}
+
+/// Has the daemon on another host listen there.
+fn run_elsewhere(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let groups: Vec<String> = args.join.iter().map(ToString::to_string).collect();
+    let query = DiscoverQuery {
+        seconds: args.duration.as_secs_f64(),
+        interfaces: args.interfaces.join(","),
+        join: groups.join(","),
+    };
+    let control = Control::open(global)?;
+    let mut pieces = control.pieces(&query.path())?;
+    let mut told = Vec::new();
+    while let Some(piece) = control.next_piece(&mut pieces)? {
+        told.extend_from_slice(&piece);
+    }
+    let report = serde_json::from_slice(&told).map_err(|error| {
+        let message = format!("what the daemon tells is no report: {error}");
+        Failure::new(Status::Unreachable, message)
+    })?;
+    show(&report, "", global)?;
+    capture::pass_on("discover", &pieces.said);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Those of the interfaces where a rule's packets are taken at XDP, as the daemon says: whoever captures
+/// for it may not see programs.
+fn at_xdp_as_told(global: &Global, interfaces: &[Interface]) -> Option<Vec<String>> {
+    let stats = Control::open(global)
+        .and_then(|control| control.stats())
+        .ok()?;
+    let inputs = stats.rules.iter().flat_map(|rule| &rule.inputs);
+    let at_xdp = inputs.filter(|input| input.hook.as_deref() == Some("xdp"));
+    let inputs: Vec<Endpoint> = at_xdp.filter_map(|input| input.at.parse().ok()).collect();
+    let is_taken = |link: &&Interface| inputs.iter().any(|input| is_on(input, link));
+    let names = interfaces.iter().filter(is_taken);
+    Some(names.map(|link| link.name.clone()).collect())
 }
 
 const CLEAR: &str = "\x1b[H\x1b[2J";

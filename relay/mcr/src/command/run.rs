@@ -55,6 +55,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         without: args.without.features,
         worker_command: subcommand("worker"),
         fd_holder_command: subcommand("keeper"),
+        capture_program: Some(program.clone().into_os_string()),
         log: Some(logging::control()),
         ..Options::default()
     };

@@ -12,17 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use api::query::StatsQuery;
+use api::query::{StatsQuery, TapQuery};
+use daemon::capture::BYTES_MAX;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sys::sniffer::Direction;
 
-use crate::capture;
+use crate::capture::{self, Sockets};
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
 use crate::tap::{
     CapturePoints, CaptureSocket, Captured, Filter, Follower, Pcapng, RuleState, query_points,
+    whole_blocks,
 };
 
 /// Longest packet: a whole GSO super-packet and its link header.
@@ -38,7 +40,8 @@ const TURN_MS: u16 = 100;
 /// captured.
 ///
 /// It follows the rule: interfaces and outputs that come later are captured from then on. Where the
-/// rule is removed, the capture ends with status 3.
+/// rule is removed, the capture ends with status 3. With --host the relay over there captures where the
+/// rule is when it begins, for 60 s and 64 MiB at most.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr tap cam1 | tshark -r -
@@ -66,12 +69,16 @@ pub(crate) struct Args {
     /// End after this many seconds
     #[arg(long, value_name = "S", value_parser = super::traffic_run::seconds)]
     duration: Option<Duration>,
+    /// Capture by sockets that the daemon lends, which started this for somebody else
+    #[arg(long, hide = true)]
+    lent: bool,
 }
 
 /// A capture that goes on.
 struct Capture<'a> {
     args: &'a Args,
     filter: Option<Filter>,
+    source: Sockets,
     /// In the order of their interface blocks.
     sockets: Vec<CaptureSocket>,
     /// Where nothing could be captured when it was last tried.
@@ -90,6 +97,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let wrong = |what| Failure::new(Status::Usage, format!("filter: {what}"));
     let (text, filter) = filter.map_err(wrong)?;
     let control = Control::open(global)?;
+    if control.is_elsewhere() {
+        return run_elsewhere(args, text, &control);
+    }
+    let source = Sockets::of_this_process(args.lent)?;
     let rule = control.rule(&args.name)?;
     let first = query_points(&control, &rule, args.output)?;
     if first.present.is_empty() {
@@ -101,6 +112,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         file: file.map_err(|error| cannot_write(args, error))?,
         args,
         filter,
+        source,
         sockets: Vec::new(),
         missing: Vec::new(),
         buffer: vec![0; LONGEST],
@@ -110,9 +122,47 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let ended = Arc::new(AtomicBool::new(false));
     super::traffic_run::stop_on_signals(&ended)?;
     capture.capture_at(first, Some(&control))?;
-    let follower = Follower::start(control, args.name.clone(), args.output);
-    let outcome = capture.go_on(&follower, &ended);
+    capture.source.close_doors()?;
+    // Behind the fence nothing new can be captured.
+    let follower = (!args.lent).then(|| Follower::start(control, args.name.clone(), args.output));
+    let outcome = capture.go_on(follower.as_ref(), &ended);
     capture.finish()?;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// Has the daemon on another host capture, and writes what comes.
+fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<ExitCode, Failure> {
+    let query = TapQuery {
+        seconds: args.duration.map_or(60.0, |time| time.as_secs_f64()),
+        count: args.count,
+        snaplen: (args.snaplen < LONGEST as u32).then_some(args.snaplen),
+        output: args.output,
+        filter,
+    };
+    let ended = Arc::new(AtomicBool::new(false));
+    super::traffic_run::stop_on_signals(&ended)?;
+    let mut pieces = control.pieces(&query.path(&args.name))?;
+    let mut out = open(args)?;
+    let mut blocks = Vec::new();
+    let turn = Duration::from_millis(TURN_MS.into());
+    let outcome = loop {
+        // Whoever interrupts it wants a whole file, so blocks are written whole.
+        match control.next_piece_within(&mut pieces, turn) {
+            _ if ended.load(Ordering::Relaxed) => break Ok(()),
+            Ok(None) => {}
+            Ok(Some(None)) => break Ok(()),
+            Err(failure) => break Err(failure),
+            Ok(Some(Some(piece))) => {
+                blocks.extend_from_slice(&piece);
+                let whole: Vec<u8> = blocks.drain(..whole_blocks(&blocks)).collect();
+                let written = out.write_all(&whole).and_then(|()| out.flush());
+                written.map_err(|error| cannot_write(args, error))?;
+            }
+        }
+    };
+    if outcome.is_ok() {
+        capture::pass_on("tap", &pieces.said);
+    }
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
@@ -141,14 +191,14 @@ fn cannot_write(args: &Args, error: io::Error) -> Failure {
 
 impl Capture<'_> {
     /// Captures until there is enough, until a signal comes or the rule is removed.
-    fn go_on(&mut self, follower: &Follower, ended: &AtomicBool) -> Result<(), Failure> {
+    fn go_on(&mut self, follower: Option<&Follower>, ended: &AtomicBool) -> Result<(), Failure> {
         let start = Instant::now();
-        while self.left > 0 && !ended.load(Ordering::Relaxed) {
+        while self.left > 0 && !ended.load(Ordering::Relaxed) && !self.source.have_ended() {
             let limit = self.args.duration;
             if limit.is_some_and(|limit| start.elapsed() >= limit) {
                 break;
             }
-            match follower.next() {
+            match follower.and_then(Follower::next) {
                 Some(RuleState::Present(points)) => self.capture_at(points, None)?,
                 Some(RuleState::Removed) => {
                     self.take_all()?;
@@ -197,6 +247,13 @@ impl Capture<'_> {
                 outbound: socket.point.direction == Direction::Out,
             });
             written.map_err(|error| cannot_write(self.args, error))?;
+            if self.args.lent && self.file.written >= BYTES_MAX {
+                eprintln!(
+                    "mcr tap: {} MiB are written; the capture ends",
+                    BYTES_MAX >> 20
+                );
+                self.left = 0;
+            }
         }
         Ok(true)
     }
@@ -225,7 +282,7 @@ impl Capture<'_> {
                 continue;
             }
             let snaplen = self.args.snaplen;
-            let socket = match CaptureSocket::open(point, snaplen) {
+            let socket = match CaptureSocket::open(point, snaplen, &self.source) {
                 Err(failure) if daemon.is_none() => {
                     points.missing.push(failure.to_string());
                     continue;
@@ -241,7 +298,12 @@ impl Capture<'_> {
         }
         for missing in &points.missing {
             if !self.missing.contains(missing) {
-                eprintln!("mcr tap: {missing}; captured when that changes");
+                let later = if self.args.lent {
+                    ""
+                } else {
+                    "; captured when that changes"
+                };
+                eprintln!("mcr tap: {missing}{later}");
             }
         }
         self.missing = points.missing;

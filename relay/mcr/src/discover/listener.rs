@@ -19,7 +19,7 @@ use sys::sniffer::Sniffer;
 
 use super::interface::Interface;
 use super::stream::Streams;
-use crate::capture;
+use crate::capture::{self, Sockets};
 use crate::failure::{Failure, Status};
 
 /// Bytes of each packet: its headers, and of its payload what tells what it carries.
@@ -46,8 +46,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Begins to listen, once what XDP takes is left to tc.
-    pub(crate) fn open(interfaces: Vec<Interface>) -> Result<Self, Failure> {
+    /// Begins to listen, once what XDP takes, of which `taken` says where it does, is left to tc.
+    pub(crate) fn open(
+        interfaces: Vec<Interface>,
+        sockets: &Sockets,
+        taken: impl Fn(&[Interface]) -> Vec<String>,
+    ) -> Result<Self, Failure> {
         let show = |interface: &Interface| {
             let sign = CaptureSign::show(interface.index);
             sign.map_err(|error| cannot_listen(interface, &error))
@@ -55,11 +59,13 @@ impl Listener {
         let signs = interfaces.iter().map(show).collect::<Result<_, _>>()?;
         let mut at_xdp = Vec::new();
         capture::wait_for_tc(|| {
-            at_xdp = super::at_xdp(&interfaces);
+            at_xdp = taken(&interfaces);
             Ok(at_xdp.is_empty())
         })?;
         let open = |interface: &Interface| {
-            let socket = Sniffer::multicast(interface.index, SNAP_LENGTH as u32, BUFFER);
+            let socket = sockets
+                .open(BUFFER)
+                .and_then(|socket| Sniffer::multicast(socket, interface.index, SNAP_LENGTH as u32));
             socket.map_err(|error| cannot_listen(interface, &error))
         };
         Ok(Self {

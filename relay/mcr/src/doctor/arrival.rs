@@ -11,6 +11,7 @@ use rules::rule::Rule;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Rules, Snapshot};
+use crate::capture::Sockets;
 use crate::discover::{self, Interface, Key, Listener};
 use crate::failure::Failure;
 
@@ -47,7 +48,7 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>,
     // A sender on this host may send by lo.
     let mut interfaces = discover::interfaces(&["*".to_owned()])?;
     interfaces.retain(|link| link.up);
-    let mut listener = Listener::open(interfaces)?;
+    let mut listener = Listener::open(interfaces, &Sockets::Own, discover::at_xdp)?;
     listener.listen(Instant::now() + duration, &AtomicBool::new(false))?;
     let streams = listener.streams.known.iter().filter_map(|(key, stream)| {
         let interface = &listener.interfaces[key.interface];

@@ -12,6 +12,7 @@ use sys::sniffer::{Direction, Sniffed, Sniffer};
 use super::capture_point::CapturePoint;
 use super::filter::{Filter, Packet};
 use super::headers::Headers;
+use crate::capture::Sockets;
 use crate::failure::{Failure, Status};
 
 /// Bytes that wait in each socket while the capture is written.
@@ -29,7 +30,11 @@ pub(crate) struct CaptureSocket {
 
 impl CaptureSocket {
     /// Begins to capture.
-    pub(crate) fn open(point: CapturePoint, snap_length: u32) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        point: CapturePoint,
+        snap_length: u32,
+        sockets: &Sockets,
+    ) -> Result<Self, Failure> {
         let here = if_nametoindex(point.interface.as_str());
         if here != Ok(point.index) {
             let (what, name) = (&point.what, &point.interface);
@@ -40,15 +45,16 @@ impl CaptureSocket {
             return Err(Failure::new(Status::Unavailable, message));
         }
         let destination = point.endpoint.destination;
-        let sniffer = Sniffer::open(
-            point.index,
-            point.direction,
-            destination.address,
-            destination.length,
-            // Headers are read, however short what is kept of them.
-            snap_length.max(Headers::LONGEST),
-            BUFFER,
-        );
+        let sniffer = sockets.open(BUFFER).and_then(|socket| {
+            Sniffer::open(
+                socket,
+                point.index,
+                point.direction,
+                (destination.address, destination.length),
+                // Headers are read, however short what is kept of them.
+                snap_length.max(Headers::LONGEST),
+            )
+        });
         let sniffer = sniffer.map_err(|error| cannot_capture(&point, &error))?;
         let sign = CaptureSign::show(point.index);
         let sign = sign.map_err(|error| cannot_capture(&point, &error))?;

@@ -15,6 +15,8 @@ const RAW_IP: u16 = 101;
 pub(crate) struct Pcapng<W> {
     out: W,
     block: Vec<u8>,
+    /// Bytes so far.
+    pub(crate) written: u64,
 }
 
 /// One packet.
@@ -36,6 +38,7 @@ impl<W: Write> Pcapng<W> {
         let mut file = Self {
             out,
             block: Vec::new(),
+            written: 0,
         };
         file.put(&0x1a2b_3c4d_u32.to_le_bytes());
         file.put(&1u16.to_le_bytes());
@@ -132,9 +135,24 @@ impl<W: Write> Pcapng<W> {
         self.out.write_all(&length)?;
         self.out.write_all(&self.block)?;
         self.out.write_all(&length)?;
+        self.written += 12 + self.block.len() as u64;
         self.block.clear();
         Ok(())
     }
+}
+
+/// How many bytes of those that came so far are whole blocks.
+pub(crate) fn whole_blocks(bytes: &[u8]) -> usize {
+    let mut whole = 0;
+    while let Some(&[.., a, b, c, d]) = bytes.get(whole..).and_then(|rest| rest.first_chunk::<8>())
+    {
+        let end = whole + (u32::from_le_bytes([a, b, c, d]) as usize).max(12);
+        if end > bytes.len() {
+            break;
+        }
+        whole = end;
+    }
+    whole
 }
 
 #[cfg(test)]
@@ -166,5 +184,9 @@ mod tests {
             rest = &rest[length..];
         }
         assert_eq!(kinds, [SECTION, INTERFACE, PACKET, STATISTICS]);
+        let cut = &bytes[..bytes.len() - 1];
+        assert_eq!(whole_blocks(&bytes), bytes.len());
+        assert!(cut.starts_with(&bytes[..whole_blocks(cut)]) && whole_blocks(cut) > 0);
+        assert_eq!(whole_blocks(&bytes[..7]), 0);
     }
 }

@@ -84,7 +84,7 @@ fn a_cookie_alone_changes_nothing() {
     let by_certificate = "--cert ci.pem --key ci.key";
     for (more, code) in [
         ("-H Origin:https://evil.example", 403),
-        ("-H Sec-Fetch-Site:cross-site", 401),
+        ("-H Sec-Fetch-Site:cross-site", 403),
         ("-H Cookie:a=b", 401),
     ] {
         let asked = format!("{by_certificate} {more} -d @rules.json https://{RELAY}/v1/rules");

@@ -56,7 +56,10 @@ pub(in crate::api) async fn admit(
     let least = path
         .clone()
         .map(|path| gate.roles.get(&(path, method)).copied());
-    if let Some(refused) = gate.refused_site(&request) {
+    // What captures is as much as a change, whatever its method.
+    let acts = !only_reads(request.method())
+        || matches!(least, Some(Some(Some(Role::Operate | Role::Change))));
+    if let Some(refused) = gate.refused_site(&request, acts) {
         return refused;
     }
     if let Some(Some(None)) = least {
@@ -65,7 +68,7 @@ pub(in crate::api) async fn admit(
     let Some(peer) = connection.visitor() else {
         return Refusal::new(Code::Unauthorized, "nobody is known here").into_response();
     };
-    let client = match gate.client(peer, &request) {
+    let client = match gate.client(peer, &request, acts) {
         Ok(client) => client,
         Err(Denied::At(refusal)) => return refusal.into_response(),
         Err(Denied::Unknown(why)) => {
@@ -104,7 +107,7 @@ fn guarded(mut response: Response) -> Response {
 impl Gate {
     /// What a browser is answered whom another site's page has ask: under a name that is not this host's,
     /// or to change something.
-    fn refused_site(&self, request: &Request) -> Option<Response> {
+    fn refused_site(&self, request: &Request, acts: bool) -> Option<Response> {
         let headers = request.headers();
         let path = request.uri().path();
         let is_page = path == "/" || path == SESSION || path.starts_with("/web/");
@@ -112,9 +115,7 @@ impl Gate {
             return Some(host_name::misdirected());
         }
         match own_origin(headers) {
-            Some(false) if !only_reads(request.method()) => {
-                Some(Refusal::new(Code::Forbidden, FOREIGN).into_response())
-            }
+            Some(false) if acts => Some(Refusal::new(Code::Forbidden, FOREIGN).into_response()),
             _ => None,
         }
     }
@@ -132,20 +133,20 @@ impl Gate {
     }
 
     /// Which client it is, by its session, token or certificate.
-    fn client(&self, peer: &Peer, request: &Request) -> Result<ApiClient, Denied> {
+    fn client(&self, peer: &Peer, request: &Request, acts: bool) -> Result<ApiClient, Denied> {
         let (headers, method) = (request.headers(), request.method());
         let refused = |code, why: &str| Err(Denied::At(Refusal::new(code, why)));
         let begins = method == Method::POST && request.uri().path() == SESSION;
         let shows_token = headers.contains_key(header::AUTHORIZATION);
         if is_browsers(headers) && !shows_token && !begins {
-            if let Some(session) = self.remote.session(peer, headers, !only_reads(method)) {
+            if let Some(session) = self.remote.session(peer, headers, acts) {
                 return match session.check(headers) {
-                    Err(why) if !only_reads(method) => refused(Code::Forbidden, why),
+                    Err(why) if acts => refused(Code::Forbidden, why),
                     _ => Ok(session.client),
                 };
             }
             // A browser shows a certificate whoever's page has it ask.
-            if !only_reads(method) || !peer.has_certificate() {
+            if acts || !peer.has_certificate() {
                 let why = "nobody is signed in here; sign in, and try again";
                 return refused(Code::Unauthorized, why);
             }

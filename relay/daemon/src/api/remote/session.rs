@@ -126,7 +126,11 @@ pub(super) fn is_browsers(headers: &HeaderMap) -> bool {
 
 /// Whether the page that asks is this listener's own, where the browser says.
 pub(super) fn own_origin(headers: &HeaderMap) -> Option<bool> {
-    let origin = headers.get(header::ORIGIN)?;
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        // Browsers name no origin where a page only reads from its own site.
+        let site = headers.get("sec-fetch-site")?.as_bytes();
+        return (site != b"none").then_some(site == b"same-origin");
+    };
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());

@@ -82,6 +82,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         generations: Default::default(),
         changes: Err("".into()),
         log: None,
+        capture: Default::default(),
         unsaved: Arc::default(),
         answers: Arc::default(),
         remote: Arc::default(),
@@ -307,6 +308,8 @@ async fn every_route_and_reply_is_in_the_document() {
         "/v1/rules/{name}",
         "/v1/transaction",
         "/v1/export",
+        "/v1/discover",
+        "/v1/rules/{name}/tap",
         "/v1/interfaces",
         "/v1/events",
         "/v1/reload",
@@ -382,7 +385,8 @@ fn every_route_states_its_least_role() {
             );
             // What is asked of a packet or a text changes nothing.
             let asked = ["/v1/explain", "/v1/check", "/v1/import"];
-            let changes = method != "get" && !asked.contains(&path.as_str());
+            let captures = ["/v1/discover", "/v1/rules/{name}/tap"].contains(&path.as_str());
+            let changes = captures || method != "get" && !asked.contains(&path.as_str());
             let is_least = matches!(role, Some("none" | "view"));
             assert!(
                 !changes || !is_least,

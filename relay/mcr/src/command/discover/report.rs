@@ -1,219 +1,170 @@
 //! What `mcr discover` shows of what it received: JSON, a table, and the commands that relay it.
 
-use std::net::IpAddr;
 use std::time::Instant;
 
+use api::reply::{DiscoveredInterface, DiscoveredStream, Discovery};
 use comfy_table::CellAlignment;
 use ratatui::crossterm::terminal;
 use rules::net::Prefix;
 use rules::printable::printable;
 use rules::ruleset::{RuleSet, is_link_local};
-use serde::Serialize;
 
 use crate::discover::{
     Interface, Joined, Key, LIMIT, Listener, Stream, by_loopback, input, is_copy, taker,
 };
 use crate::render;
 
-/// Everything that was received.
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
-    /// How long it was listened.
-    seconds: f64,
-    interfaces: Vec<Heard>,
-    /// Whether `rule` is known: whether a daemon was asked.
-    rules_known: bool,
-    streams: Vec<Line>,
-    /// Packets of further streams, of which too many came.
-    not_listed: u64,
+/// What a listener received.
+pub(super) fn of(listener: &Listener, joined: &Joined, rules: Option<&RuleSet>) -> Discovery {
+    let seconds = listener.elapsed().as_secs_f64();
+    let line = |(key, stream): (&Key, &Stream)| {
+        let interface = &listener.interfaces[key.interface];
+        let rule = rules.and_then(|rules| taker(rules, interface, key));
+        let joined = joined.hears(interface.index, key.group, key.source);
+        told(interface, (key, stream), seconds, (joined, rule))
+    };
+    let heard = |(name, missed): (&str, u64)| DiscoveredInterface {
+        name: name.to_owned(),
+        missed,
+    };
+    let streams = listener.streams.known.iter().filter(|(key, _)| {
+        let interface = &listener.interfaces[key.interface];
+        !rules.is_some_and(|rules| is_copy(rules, interface, key))
+    });
+    Discovery {
+        seconds,
+        interfaces: listener.missed().map(heard).collect(),
+        rules_known: rules.is_some(),
+        streams: streams.map(line).collect(),
+        not_listed: listener.streams.not_listed,
+    }
 }
 
-/// An interface.
-#[derive(Debug, Serialize)]
-struct Heard {
-    name: String,
-    /// Packets that came too fast.
-    missed: u64,
+/// For a terminal that shows it again and again: as much as fits.
+pub(super) fn picture(report: &Discovery, until: Instant) -> String {
+    let left = until.saturating_duration_since(Instant::now());
+    let rows = terminal::size().map_or(24, |(_, rows)| rows);
+    let table = table(report);
+    let mut text = format!("listening, {} s left\n\n", left.as_secs());
+    let room = usize::from(rows).saturating_sub(4).max(2);
+    for line in table.lines().take(room) {
+        text += line;
+        text.push('\n');
+    }
+    let more = table.lines().count().saturating_sub(room);
+    if more > 0 {
+        text += &format!("and {more} more\n");
+    }
+    text
 }
 
-/// A stream.
-#[derive(Debug, Serialize)]
-struct Line {
-    interface: String,
-    vlan: Option<u16>,
-    source: IpAddr,
-    group: IpAddr,
-    port: u16,
-    packets: u64,
-    bytes: u64,
-    packets_per_second: f64,
-    bits_per_second: f64,
-    ttl: u8,
-    content: &'static str,
-    joined: bool,
-    /// A program of this host sends it by the interface, where it does not come in.
-    sent_here: bool,
-    rule: Option<String>,
-    add: String,
+/// The table, and how to relay what no rule takes.
+pub(super) fn text(report: &Discovery) -> String {
+    let names = report.interfaces.iter().map(|link| link.name.as_str());
+    let names: Vec<&str> = names.collect();
+    if report.streams.is_empty() {
+        return format!(
+            "no multicast arrived on {} within {:.1} s; where a switch sends only what was \
+             asked for, --join GROUP asks",
+            names.join(", "),
+            report.seconds
+        );
+    }
+    let mut text = table(report);
+    if report.not_listed > 0 {
+        text += &format!(
+            "\n\nmore than {LIMIT} streams: {} of others not listed",
+            render::number::things(report.not_listed, "packet")
+        );
+    }
+    let free = report.streams.iter().filter(|line| line.rule.is_none());
+    let add: Vec<&str> = free.map(|line| line.add.as_str()).collect();
+    if !add.is_empty() {
+        text += "\n\nto relay what no rule takes:\n  ";
+        text += &add.join("\n  ");
+    }
+    text
 }
 
-impl Report {
-    pub(super) fn new(listener: &Listener, joined: &Joined, rules: Option<&RuleSet>) -> Self {
-        let seconds = listener.elapsed().as_secs_f64();
-        let line = |(key, stream): (&Key, &Stream)| {
-            let interface = &listener.interfaces[key.interface];
-            let rule = rules.and_then(|rules| taker(rules, interface, key));
-            Line::new(interface, key, stream, seconds)
-                .known(joined.hears(interface.index, key.group, key.source), rule)
-        };
-        let heard = |(name, missed): (&str, u64)| Heard {
-            name: name.to_owned(),
-            missed,
-        };
-        let streams = listener.streams.known.iter().filter(|(key, _)| {
-            let interface = &listener.interfaces[key.interface];
-            !rules.is_some_and(|rules| is_copy(rules, interface, key))
-        });
-        Self {
-            seconds,
-            interfaces: listener.missed().map(heard).collect(),
-            rules_known: rules.is_some(),
-            streams: streams.map(line).collect(),
-            not_listed: listener.streams.not_listed,
-        }
+fn table(report: &Discovery) -> String {
+    let mut header = vec![
+        "IFACE",
+        "SOURCE",
+        "GROUP",
+        "PORT",
+        "PACKETS/S",
+        "RATE",
+        "TTL",
+        "CONTENT",
+        "JOINED",
+    ];
+    if report.rules_known {
+        header.push("RULE");
     }
-
-    /// For a terminal that shows it again and again: as much as fits.
-    pub(super) fn picture(&self, until: Instant) -> String {
-        let left = until.saturating_duration_since(Instant::now());
-        let rows = terminal::size().map_or(24, |(_, rows)| rows);
-        let table = self.table();
-        let mut text = format!("listening, {} s left\n\n", left.as_secs());
-        let room = usize::from(rows).saturating_sub(4).max(2);
-        for line in table.lines().take(room) {
-            text += line;
-            text.push('\n');
-        }
-        let more = table.lines().count().saturating_sub(room);
-        if more > 0 {
-            text += &format!("and {more} more\n");
-        }
-        text
-    }
-
-    /// The table, and how to relay what no rule takes.
-    pub(super) fn text(&self) -> String {
-        let names: Vec<&str> = self
-            .interfaces
-            .iter()
-            .map(|link| link.name.as_str())
-            .collect();
-        if self.streams.is_empty() {
-            return format!(
-                "no multicast arrived on {} within {:.1} s; where a switch sends only what was \
-                 asked for, --join GROUP asks",
-                names.join(", "),
-                self.seconds
-            );
-        }
-        let mut text = self.table();
-        if self.not_listed > 0 {
-            text += &format!(
-                "\n\nmore than {LIMIT} streams: {} of others not listed",
-                render::number::things(self.not_listed, "packet")
-            );
-        }
-        let free = self.streams.iter().filter(|line| line.rule.is_none());
-        let add: Vec<&str> = free.map(|line| line.add.as_str()).collect();
-        if !add.is_empty() {
-            text += "\n\nto relay what no rule takes:\n  ";
-            text += &add.join("\n  ");
-        }
-        text
-    }
-
-    fn table(&self) -> String {
-        let mut header = vec![
-            "IFACE",
-            "SOURCE",
-            "GROUP",
-            "PORT",
-            "PACKETS/S",
-            "RATE",
-            "TTL",
-            "CONTENT",
-            "JOINED",
+    let mut table = render::wide_table(&header);
+    for line in &report.streams {
+        let tag = line
+            .vlan
+            .map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
+        let leaves = if line.sent_here { " (sent)" } else { "" };
+        let mut row = vec![
+            format!("{}{tag}{leaves}", line.interface),
+            line.source.to_string(),
+            line.group.to_string(),
+            line.port.to_string(),
+            rate(line.packets_per_second),
+            render::bits_per_second(line.bits_per_second),
+            line.ttl.to_string(),
+            line.content.to_owned(),
+            if line.joined { "yes" } else { "no" }.to_owned(),
         ];
-        if self.rules_known {
-            header.push("RULE");
+        if report.rules_known {
+            row.push(line.rule.clone().unwrap_or_else(|| "-".to_owned()));
         }
-        let mut table = render::wide_table(&header);
-        for line in &self.streams {
-            let tag = line
-                .vlan
-                .map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
-            let leaves = if line.sent_here { " (sent)" } else { "" };
-            let mut row = vec![
-                format!("{}{tag}{leaves}", line.interface),
-                line.source.to_string(),
-                line.group.to_string(),
-                line.port.to_string(),
-                rate(line.packets_per_second),
-                render::bits_per_second(line.bits_per_second),
-                line.ttl.to_string(),
-                line.content.to_owned(),
-                if line.joined { "yes" } else { "no" }.to_owned(),
-            ];
-            if self.rules_known {
-                row.push(line.rule.clone().unwrap_or_else(|| "-".to_owned()));
-            }
-            table.add_row(row);
-        }
-        for column in [3, 4, 5, 6] {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        render::table_text(&table)
+        table.add_row(row);
     }
+    for column in [3, 4, 5, 6] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    render::table_text(&table)
 }
 
-impl Line {
-    fn new(interface: &Interface, key: &Key, stream: &Stream, seconds: f64) -> Self {
-        let per_second = |count: u64| count as f64 / seconds.max(1e-3);
-        Self {
-            interface: interface.name.clone(),
-            vlan: key.vlan,
-            source: key.source,
-            group: key.group,
-            port: key.port,
-            packets: stream.packets,
-            bytes: stream.bytes,
-            packets_per_second: per_second(stream.packets),
-            bits_per_second: per_second(stream.bytes * 8),
-            ttl: stream.ttl,
-            content: stream.content().as_str(),
-            joined: false,
-            sent_here: key.sent,
-            rule: None,
-            add: add(interface, key),
-        }
-    }
-
-    fn known(mut self, joined: bool, rule: Option<&str>) -> Self {
-        self.joined = joined;
-        self.rule = rule.map(str::to_owned);
-        self
+fn told(
+    interface: &Interface,
+    (key, stream): (&Key, &Stream),
+    seconds: f64,
+    (joined, rule): (bool, Option<&str>),
+) -> DiscoveredStream {
+    let per_second = |count: u64| count as f64 / seconds.max(1e-3);
+    let input = input(interface, key).to_string();
+    DiscoveredStream {
+        interface: interface.name.clone(),
+        vlan: key.vlan,
+        source: key.source,
+        group: key.group,
+        port: key.port,
+        packets: stream.packets,
+        bytes: stream.bytes,
+        packets_per_second: per_second(stream.packets),
+        bits_per_second: per_second(stream.bytes * 8),
+        ttl: stream.ttl,
+        content: stream.content().as_str().to_owned(),
+        joined,
+        sent_here: key.sent,
+        rule: rule.map(str::to_owned),
+        add: add(interface, key, &input),
+        input,
     }
 }
 
 /// The command that relays a stream, but for where to.
-fn add(interface: &Interface, key: &Key) -> String {
-    let input = input(interface, key).to_string();
+fn add(interface: &Interface, key: &Key, input: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@%:._-,".contains(c);
     let input = match input.chars().all(is_plain) {
-        true => input,
-        false => format!("'{}'", printable(&input)),
+        true => input.to_owned(),
+        false => format!("'{}'", printable(input)),
     };
     let mut add = format!("mcr add {input} OUTPUT");
     match key.vlan {
