@@ -36,12 +36,15 @@ macro_rules! script {
 }
 
 /// Path, content type and content of each file.
-const FILES: [(&str, &str, &str); 22] = [
+const FILES: [(&str, &str, &str); 25] = [
     ("/", HTML, include_str!("web/index.html")),
     script!("main.js"),
     script!("actions.js"),
     script!("ask.js"),
+    script!("capture.js"),
+    script!("complete.js"),
     script!("dialog.js"),
+    script!("earlier.js"),
     script!("editor.js"),
     script!("events.js"),
     script!("fleet.js"),

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use lab::daemon::{Daemon, Options};
 use lab::process::Process;
 use lab::wait;
 use nix::sys::signal::Signal;
@@ -17,7 +18,7 @@ use crate::observe::pictures;
 pub(super) const PAGE: &str = "https://10.0.1.1:9471/";
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
-const ESCAPE: &str = "\u{e00c}";
+pub(super) const ESCAPE: &str = "\u{e00c}";
 const CONTROL: char = '\u{e009}';
 
 /// What is found by name is found where somebody can act: in the topmost dialog.
@@ -145,7 +146,7 @@ impl Operator {
     }
 
     #[track_caller]
-    fn keep(&self) {
+    pub(super) fn keep(&self) {
         self.sees("is taken back in");
         self.press("Keep it");
         self.waits_for(
@@ -388,13 +389,13 @@ fn what_a_role_may_not_do_is_not_offered() {
     let offered = "return [...document.querySelectorAll('#actions button')].filter((one) => !one.hidden) \
                    .map((one) => one.textContent).join()";
     operator.sign_in("view");
-    assert_eq!(operator.browser.run(offered), "Log …");
+    assert_eq!(operator.browser.run(offered), "As it was …,Log …");
     operator.press("Sign out");
     operator.sees("Sign in");
     operator.sign_in("operate");
     assert_eq!(
         operator.browser.run(offered),
-        "Enable …,Disable …,Switch leg …,Pick shown,Log …"
+        "Discover …,Enable …,Disable …,Switch leg …,Capture …,As it was …,Pick shown,Log …"
     );
     operator.press("cam1");
     operator.press("Switch leg …");
@@ -501,6 +502,26 @@ fn a_fleet_is_operated_at_the_page_of_a_relay() {
     operator.press("Review …");
     operator.apply(&["+ rule cam1"]);
     operator.sees("this relay forwards it");
+    // A second relay, which the share is moved to.
+    let second = FLEET.replace("relay-a", "relay-b").replace("9470", "9472");
+    let options = Options {
+        config: Some(format!("version = 1\n{second}\n")),
+        ..Options::default()
+    };
+    let _second = Daemon::start(&bed.chain.relay, options).unwrap();
+    operator.sees("relay-b");
+    operator.press("Relays …");
+    operator.fill("Relay", "relay-b");
+    operator.press("Move …");
+    operator.sees("s1 goes to relay-b.");
+    operator.press("Move");
+    let holder =
+        "return document.querySelector('#fleet table:last-of-type td:nth-child(2)').textContent";
+    operator.waits_for("it is moved", &format!("{holder} === 'relay-b'"));
+    operator.waits_for(
+        "the dialogs are gone",
+        "return document.querySelector('dialog') === null",
+    );
     operator.press("Relays …");
     operator.press("Drain …");
     operator.sees("gives away what it forwards");

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -147,6 +148,18 @@ impl Browser {
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
         self.tell("POST", "goog/cdp/execute", &command);
+    }
+
+    /// Chooses a file for the field that `find` is.
+    pub(crate) fn attach(&self, find: &str, file: &Path) {
+        let field = self.run(&format!("return {find}"));
+        let field = field.as_object().unwrap().values().next().unwrap();
+        let field = field.as_str().unwrap();
+        self.tell(
+            "POST",
+            &format!("element/{field}/value"),
+            &json!({"text": file}),
+        );
     }
 
     /// What can be seen of the page, a PNG in base64.

@@ -2,7 +2,9 @@
 // with the change that waits to be confirmed.
 
 import { ask } from "./ask.js";
+import { capture, discover } from "./capture.js";
 import { button, labelled, open } from "./dialog.js";
+import { showEarlier } from "./earlier.js";
 import { edit } from "./editor.js";
 import { importRules } from "./import.js";
 import { showLog } from "./log.js";
@@ -34,12 +36,15 @@ export class Actions {
     };
     add("Add rule …", "change", "", () => this.#write("Add a rule", [], () => [EMPTY]));
     add("Import …", "change", "", importRules);
+    add("Discover …", "operate", "", discover);
     add("Change …", "change", "some", () => this.#write("Change", this.#names(), (rules) => rules));
     add("Copy …", "change", "one", () => this.#write("Copy", this.#names(), (rules) => [{ ...rules[0], name: `${rules[0].name}-copy` }], true));
     add("Enable …", "operate", "some", () => this.#enable(true));
     add("Disable …", "operate", "some", () => this.#enable(false));
     add("Remove …", "change", "some", () => this.#remove());
     add("Switch leg …", "operate", "legs", () => this.#switch());
+    add("Capture …", "operate", "one", async () => capture((await this.#read(this.#names())).rules[0]));
+    add("As it was …", "view", "one", () => showEarlier(this.#names()[0]));
     add("Pick shown", "operate", "", () => table.pickShown());
     add("Log …", "view", "", showLog);
     add("Undo …", "change", "", async () => review("Undo: back to the rules before", rollback((await ask("/v1/status")).generation)));

@@ -2,6 +2,7 @@
 // stays while the daemon is away, somebody else is faster or the session ends.
 
 import { ask } from "./ask.js";
+import { complete } from "./complete.js";
 import { button, open } from "./dialog.js";
 import { Form } from "./form.js";
 import { review, transaction } from "./review.js";
@@ -23,6 +24,7 @@ export async function edit(title, { rules, remove = [], generation, text, plan, 
   const shown = open(title, { kind: "editor", isDirty });
   const area = element("textarea", "toml");
   Object.assign(area, { value: began, rows: 18, spellcheck: false, ariaLabel: "Rules as TOML" });
+  const offers = complete(area, schema);
   const wrong = element("ul", "wrong down");
   wrong.setAttribute("aria-live", "polite");
   const place = element("div");
@@ -30,7 +32,7 @@ export async function edit(title, { rules, remove = [], generation, text, plan, 
   let [form, valid, timer, asked, done] = [null, null, 0, 0, false];
   const turn = (rule) => {
     form = rule === undefined ? null : new Form(schema, rule, { isFleets });
-    place.replaceChildren(form?.element ?? area);
+    place.replaceChildren(...(form ? [form.element] : [area, offers]));
     other.textContent = form ? "As text" : "As a form";
     place.querySelector("input, textarea").focus();
   };

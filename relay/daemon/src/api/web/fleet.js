@@ -5,7 +5,7 @@ import { button, labelled, open } from "./dialog.js";
 import { edit } from "./editor.js";
 import { review } from "./review.js";
 import { acts, may, send } from "./session.js";
-import { duration, element, plural, whole } from "./words.js";
+import { duration, element, plural, tableOf, whole } from "./words.js";
 
 const SHOWN = 100;
 const RELAYS = { up: "up", drained: "degraded", unfit: "degraded", silent: "down", fenced: "down" };
@@ -102,21 +102,4 @@ async function fleetRules() {
     latest: async () => (await ask("/v1/fleet/rules")).generation,
   });
   await edit("Rules of the fleet", { rules: told.rules, plan, isFleets: true });
-}
-
-function tableOf(titles, rows) {
-  const table = element("table");
-  const head = element("tr");
-  head.append(...titles.map((title) => element("th", "", title)));
-  const lines = rows.map((cells) => {
-    const line = element("tr");
-    line.append(...cells.map((cell) => {
-      const made = element("td", Array.isArray(cell) ? cell[1] : "");
-      made.append(Array.isArray(cell) ? cell[0] : cell);
-      return made;
-    }));
-    return line;
-  });
-  table.append(head, ...lines);
-  return table;
 }

@@ -11,15 +11,21 @@ export function importRules() {
   const shown = open("Import rules", { isDirty: () => area.value !== "" });
   Object.assign(area, { rows: 12, spellcheck: false });
   const [interfaces, to] = [input("text"), input("text")];
-  area.addEventListener("dragover", (event) => event.preventDefault());
-  area.addEventListener("drop", async (event) => {
-    const [file] = event.dataTransfer.files;
-    if (file === undefined) return;
+  const file = input("file");
+  const take = async ([dropped]) => {
+    if (dropped !== undefined) area.value = await dropped.text();
+  };
+  file.addEventListener("change", () => take(file.files));
+  // A file may fall anywhere: beside the text, the browser would leave the page for it.
+  shown.dialog.addEventListener("dragover", (event) => event.preventDefault());
+  shown.dialog.addEventListener("drop", (event) => {
+    if (event.dataTransfer.files.length === 0) return;
     event.preventDefault();
-    area.value = await file.text();
+    take(event.dataTransfer.files);
   });
   shown.body.append(
     labelled("Text", area, "paste or drop an SDP, a playlist, smcroute.conf or a document of IS-05"),
+    labelled("File", file, "read into the text; its name is told to nobody"),
     labelled("Interfaces", interfaces, "where streams arrive that the text names none for; the second is of the second leg"),
     labelled("To", to, "where streams go that the text sends nowhere, as %eth1 or 10.9.9.9; several with spaces between"),
   );

@@ -50,7 +50,8 @@ export async function signOut() {
 
 // Asks for a change, once: nothing is sent again by itself, for a change whose answer was lost may have
 // been made. `query` is what stands behind the path; `generation` what the rules have to be of.
-export async function send(method, path, { body, query = {}, message = "", generation } = {}) {
+// `read` makes something else of the answer than JSON, `limit` is how long it may take, `stop` gives it up.
+export async function send(method, path, { body, query = {}, message = "", generation, ...how } = {}) {
   const headers = { "X-MCR-CSRF": me.csrf ?? "", "Content-Type": "application/json" };
   // A header is bytes: those of UTF-8.
   const bytes = new TextEncoder().encode(message);
@@ -58,18 +59,19 @@ export async function send(method, path, { body, query = {}, message = "", gener
   if (generation !== undefined) headers["If-Match"] = `"${generation}"`;
   const asked = new URLSearchParams(query).toString();
   const text = body === undefined ? undefined : JSON.stringify(body);
-  return request(method, asked ? `${path}?${asked}` : path, { headers, body: text });
+  return request(method, asked ? `${path}?${asked}` : path, { headers, body: text, ...how });
 }
 
-async function request(method, path, options) {
-  let answer;
+async function request(method, path, { read, limit = CHANGE_MS, stop, ...options }) {
+  let [answer, told] = [null, null];
   try {
-    answer = await fetch(path, { ...options, method, cache: "no-store", signal: AbortSignal.timeout(CHANGE_MS) });
+    const signal = AbortSignal.any([AbortSignal.timeout(limit), ...(stop ? [stop] : [])]);
+    answer = await fetch(path, { ...options, method, cache: "no-store", signal });
+    told = await (answer.ok && read ? read(answer) : answer.json().catch(() => null));
   } catch {
     const lost = "the daemon did not answer, and nothing is sent again by itself; what runs shows whether it was done";
     throw new Refused(0, "unreachable", lost);
   }
-  const told = await answer.json().catch(() => null);
   if (answer.status === 401 && path !== "/v1/session") hasLost();
   if (!answer.ok) throw new Refused(answer.status, told?.code, told?.message ?? `${answer.status} ${answer.statusText}`);
   return told;

@@ -137,7 +137,7 @@ function fill({ line, cells, link }, rule, isChosen) {
 function ends(rule, history) {
   const table = element("table");
   const head = table.createTHead().insertRow();
-  for (const [title, kind] of [["", ""], ["State", ""], ["Packets/s", "number"], ["Bit/s", "number"],
+  for (const [title, kind] of [["At", ""], ["State", ""], ["Packets/s", "number"], ["Bit/s", "number"],
     ["Packets", "number"], ["Last", "number age"], ["Dropped", "why"]]) head.append(element("th", kind, title));
   const body = table.createTBody();
   const add = (at, state, rate, counted, age, note, more = "") => {

@@ -61,3 +61,21 @@ export function element(name, className, text) {
   if (text !== undefined) made.textContent = text;
   return made;
 }
+
+// A table; a cell is a text, something made, or a text and its class.
+export function tableOf(titles, rows) {
+  const table = element("table");
+  const head = element("tr");
+  head.append(...titles.map((title) => element("th", "", title)));
+  const lines = rows.map((cells) => {
+    const line = element("tr");
+    line.append(...cells.map((cell) => {
+      const made = element("td", Array.isArray(cell) ? cell[1] : "");
+      made.append(Array.isArray(cell) ? cell[0] : cell);
+      return made;
+    }));
+    return line;
+  });
+  table.append(head, ...lines);
+  return table;
+}
