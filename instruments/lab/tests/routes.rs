@@ -13,6 +13,7 @@ use lab::link;
 use lab::namespace::Namespace;
 use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
+use lab::wait;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
