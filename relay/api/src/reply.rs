@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 pub use changes::{
     By, ChangeRecord, Outcome, PendingChange, RulePlacement, RulesRead, TextProblem, Via,
 };
-pub use client::{ApiClientStatus, ApiStatus, SignedIn};
+pub use client::{ApiClientStatus, ApiStatus, NotifyStatus, NotifyTested, SignedIn};
 pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
 pub use discovery::{DiscoveredInterface, DiscoveredStream, Discovery};
@@ -153,7 +153,8 @@ pub struct Status {
     /// The last time the configuration was read again; none since the start.
     pub last_reload: Option<Reload>,
     /// `degraded` while the running rules are not written down, so that a crash would bring back those
-    /// of before, or while clients of other hosts are not served as the configuration says.
+    /// of before, while clients of other hosts are not served as the configuration says, or while somebody
+    /// who is to be told of events takes none.
     #[serde(default = "up")]
     pub state: State,
     /// Why the state is not `up`.
@@ -165,6 +166,9 @@ pub struct Status {
     pub unsaved: Option<usize>,
     /// How clients of other hosts are served, where they are to be.
     pub api: Option<ApiStatus>,
+    /// How it goes with those who are told of events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notify: Vec<NotifyStatus>,
     /// What is joined whatever the rules say.
     #[serde(default)]
     pub joins: Vec<JoinStatus>,
@@ -280,11 +284,14 @@ pub struct Event {
     /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`, `name_truncated`, `address_came`, `address_gone`,
     /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`, `backlog_raised`, `backlog_short`,
     /// `next_hop_changed`, `reloaded`, `reload_failed`, `change_confirmed`,
-    /// `change_undone`, `not_saved`, `saved`, `api_up`, `api_degraded`, `api_refused`, `expires_soon`.
+    /// `change_undone`, `not_saved`, `saved`, `api_up`, `api_degraded`, `api_refused`, `expires_soon`,
+    /// `notify_failed`, `notify_works`, `notify_test`.
     pub kind: String,
     /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many
     /// of its kind.
     pub subject: String,
+    /// Which of its inputs, outputs or reasons, where it is about one.
+    pub part: Option<String>,
     /// What happened, for people.
     pub message: String,
     /// Who did it, where somebody did.

@@ -11,7 +11,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::{
-    ApiSettings, ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Settings, VERSION, join,
+    ApiSettings, ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Notify, NotifyTable,
+    NotifyTarget, Settings, VERSION, join,
 };
 
 /// Keys a file may have.
@@ -54,6 +55,7 @@ pub(super) struct Parsed {
     /// What it says beyond rules.
     pub(super) settings: Settings,
     pub(super) api: Option<ApiSettings>,
+    pub(super) targets: Vec<NotifyTarget>,
     /// What of that may stand in one file alone, and the line: `daemon`, `interface eth0`.
     pub(super) set: Vec<(String, usize)>,
     pub(super) rules: Vec<LocatedRule>,
@@ -155,8 +157,10 @@ impl<'a> Reader<'a> {
                     self.parsed.settings.join = join.unwrap_or_default();
                 }
                 "notify" => {
-                    let notify = self.table("notify", value);
-                    self.parsed.settings.notify = notify.unwrap_or_default();
+                    let notify = self.checked("notify", value, NotifyTable::check);
+                    let NotifyTable { webhook, target } = notify.unwrap_or_default();
+                    self.parsed.settings.notify = Notify { webhook };
+                    self.parsed.targets = target.0;
                 }
                 "rule" => self.rules(value),
                 unknown => {

@@ -6,6 +6,7 @@
 mod api;
 mod daemon;
 mod error;
+pub mod event_kind;
 mod file;
 mod fleet;
 mod join;
@@ -29,7 +30,7 @@ pub use error::{ConfigError, ConfigErrors};
 pub use file::FILE;
 pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
 pub use join::StaticJoin;
-pub use notify::{Notify, Webhook};
+pub use notify::{Notify, NotifyFormat, NotifyTable, NotifyTarget, Url, Webhook};
 pub use rewrite::{rewrite, rewrite_all, rewrite_joins};
 pub use schema::schema;
 pub use settings::{
@@ -59,6 +60,8 @@ pub struct Config {
     pub settings: Settings,
     /// Who steers from elsewhere, which the files of the host alone say.
     pub api: ApiSettings,
+    /// Who is told of events besides, of which the same is true.
+    pub targets: Vec<NotifyTarget>,
 }
 
 impl Config {
@@ -94,6 +97,7 @@ impl Config {
             }
             config.settings.add(parsed.settings);
             config.api = parsed.api.unwrap_or(std::mem::take(&mut config.api));
+            config.targets.append(&mut parsed.targets);
             rules.append(&mut parsed.rules);
         }
         let settings = &config.settings;

@@ -7,7 +7,7 @@ use rules::setting::Schemas;
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::{ApiSettings, FILE, Settings, VERSION};
+use super::{ApiSettings, FILE, NotifyTable, Settings, VERSION};
 
 /// The schema of a file.
 #[must_use]
@@ -16,8 +16,8 @@ pub fn schema() -> Value {
     schemas.push((RuleDocument::name().into(), RuleDocument::schema()));
     RuleDocument::schemas(&mut schemas);
     Settings::schemas(&mut schemas);
-    schemas.push((ApiSettings::name().into(), ApiSettings::schema()));
-    ApiSettings::schemas(&mut schemas);
+    of_files::<ApiSettings>(&mut schemas);
+    of_files::<NotifyTable>(&mut schemas);
     let definitions = schemas
         .iter()
         .map(|(name, schema)| (name.clone(), json!(schema)));
@@ -33,6 +33,7 @@ pub fn schema() -> Value {
     properties["version"] =
         json!({ "const": VERSION, "description": properties["version"]["description"] });
     properties["api"] = json!({ "$ref": "#/components/schemas/ApiSettings" });
+    properties["notify"] = json!({ "$ref": "#/components/schemas/NotifyTable" });
     properties["rule"] = json!({
         "type": "array",
         "items": { "$ref": "#/components/schemas/RuleDocument" },
@@ -41,6 +42,12 @@ pub fn schema() -> Value {
     properties["interface"]["propertyNames"] = json!({ "pattern": r"^[^\s/%,@:]{1,15}$" });
     without_null(&mut root);
     root
+}
+
+/// Adds the schema of a table that files alone have.
+fn of_files<T: ToSchema>(schemas: &mut Schemas) {
+    schemas.push((T::name().into(), T::schema()));
+    T::schemas(schemas);
 }
 
 /// Makes of OpenAPI's form what TOML needs: it has no null, and definitions stand beside the root.

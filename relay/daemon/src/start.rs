@@ -15,7 +15,8 @@ use dataplane::features::{Feature, Features};
 use host::backlog::{self, Backlog};
 use host::offload::Offload;
 use host::tunnels::Tunnels;
-use observe::events::{self, Events, webhook};
+use observe::events::{self, Events};
+use observe::notify;
 use observe::stats::{Identity, Sampler};
 use observe::view::View;
 use tokio::net::UnixListener;
@@ -90,7 +91,7 @@ async fn start(
         supervisor.events.publish(events::not_used(&error));
     }
     let service = supervisor.serve_readers(instance, handles)?;
-    service.remote.set(supervisor.configured.api.clone());
+    supervisor.follow_own_files();
     let names = host_name::known(supervisor.started_with.listen_names.as_deref());
     remote::serve(&service, Arc::clone(&names));
     if let Some(public) = public {
@@ -263,7 +264,7 @@ async fn listen(address: Option<SocketAddr>) -> Result<Option<Public>, DaemonErr
 }
 
 impl Supervisor {
-    /// Begins to sample, to tell the webhook, and to take part in the fleet; hands back what the API
+    /// Begins to sample, to tell others of events, and to take part in the fleet; hands back what the API
     /// answers from.
     fn serve_readers(
         &mut self,
@@ -284,11 +285,12 @@ impl Supervisor {
             view.clone(),
             events.clone(),
         ));
-        abort_on_panic::spawn(webhook::run(
-            events.clone(),
-            view.clone(),
-            instance.name().to_owned(),
-        ));
+        abort_on_panic::spawn(notify::run(notify::Source {
+            events: events.clone(),
+            view: view.clone(),
+            sampler: sampler.clone(),
+            identity: self.identity.clone(),
+        }));
         if let Some(settings) = self.fleet_settings.clone() {
             let host = DaemonHost::new(
                 commands.clone(),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use api::reply::{By, Change, ChangeRecord, Via};
 use compile::hook::Hooks;
-use config::{Config, DaemonSettings, FleetSettings, Settings};
+use config::{Config, DaemonSettings, FleetSettings, NotifyTarget, Settings};
 use dataplane::Close;
 use dataplane::counters::WorkerStats;
 use host::backlog::Backlog;
@@ -36,7 +36,7 @@ use tokio::task::block_in_place;
 use tokio::time::{sleep, sleep_until};
 
 use crate::api::refusal::{Code, Refusal};
-use crate::api::remote::state::Remote;
+use crate::api::remote::{self, state::Remote};
 use crate::author::Author;
 use crate::config_files;
 use crate::config_watch::ConfigWatch;
@@ -224,6 +224,18 @@ impl Supervisor {
         self.reload_after_waiting().await;
     }
 
+    /// Goes by what files of this host alone say, and nobody is told of.
+    pub(crate) fn follow_own_files(&self) {
+        let Config { api, targets, .. } = &self.configured;
+        let is_secret =
+            |target: &NotifyTarget| target.secret_file.is_some() || target.headers_file.is_some();
+        if targets.iter().any(is_secret) {
+            remote::keep_secrets();
+        }
+        self.remote.set(api.clone());
+        self.events.notified().set(targets.clone());
+    }
+
     /// Makes the running rules those of the configuration, as it is now.
     async fn reload(&mut self, author: &Author) -> Result<Change, Refusal> {
         service_manager::reloading();
@@ -235,7 +247,6 @@ impl Supervisor {
         let outcome = match config {
             Ok(config) => {
                 self.configured = config.clone();
-                let api = config.api.clone();
                 let awaiting = self.awaiting_restart(&config.settings);
                 for awaiting in &awaiting {
                     tracing::warn!("{awaiting}");
@@ -245,7 +256,7 @@ impl Supervisor {
                     Err(refused) => Err(refused),
                 };
                 if outcome.is_ok() {
-                    self.remote.set(api);
+                    self.follow_own_files();
                 }
                 outcome
                     .map(|change| with_warnings(change, awaiting))

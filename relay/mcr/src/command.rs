@@ -25,6 +25,7 @@ pub(crate) mod keeper;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod man;
+pub(crate) mod notify;
 pub(crate) mod receive;
 pub(crate) mod reload;
 pub(crate) mod remove;

@@ -8,6 +8,7 @@ mod keys;
 mod page;
 mod page_attacks;
 mod page_tasks;
+mod telling;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -186,6 +187,29 @@ impl Bed {
     fn wait_for(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
         wait::until(what, || is_so(&self.status()["api"])).unwrap();
     }
+}
+
+/// All that a daemon has written below its own directories.
+fn left_behind(instance: &str) -> String {
+    let mut text = String::new();
+    let mut folders = vec![
+        format!("/run/mcr/{instance}").into(),
+        format!("/var/lib/mcr/{instance}").into(),
+    ];
+    while let Some(folder) = folders.pop() {
+        let folder: std::path::PathBuf = folder;
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() => {
+                    text += &String::from_utf8_lossy(&fs::read(entry.path()).unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+    }
+    text
 }
 
 fn config(keys: &Keys, more: &str) -> String {
@@ -455,9 +479,7 @@ fn each_role_is_answered_as_far_as_it_goes() {
             .curl(&format!("-H @change.header https://{RELAY}/v1/{path}"))
             .1;
     }
-    for entry in fs::read_dir(format!("/run/mcr/{}", bed.daemon.instance())).unwrap() {
-        told += &String::from_utf8_lossy(&fs::read(entry.unwrap().path()).unwrap_or_default());
-    }
+    told += &left_behind(bed.daemon.instance());
     for (_, token) in TOKENS {
         for secret in [token.to_owned(), tls::token::hash(token)] {
             assert!(!told.contains(&secret), "{secret}");

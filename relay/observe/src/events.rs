@@ -5,10 +5,8 @@ mod coalesce;
 mod compare;
 mod event;
 mod event_log;
-pub mod kind;
 mod subscriber;
 mod throttle;
-pub mod webhook;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -19,6 +17,7 @@ use tracing::Level;
 pub use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
 pub use compare::{between, of_change, of_host};
+pub use config::event_kind as kind;
 pub(crate) use event::pause;
 pub use event::{done_by, event, not_saved, not_used, saved, stream, worker_restarted};
 use event_log::EventLog;
@@ -26,7 +25,8 @@ pub use event_log::{Begin, KEPT};
 use kind::{RELOAD_FAILED, RELOADED, Weight, weight};
 pub use subscriber::{Delivery, Subscriber};
 use throttle::{HeldBack, Line, Throttle};
-use webhook::Posted;
+
+use crate::notify::Notified;
 
 /// Where events go: to every subscriber, and into the log.
 #[derive(Clone, Debug, Default)]
@@ -34,13 +34,13 @@ pub struct Events {
     event_log: EventLog,
     last_reload: Arc<Mutex<Option<Reload>>>,
     throttle: Arc<Mutex<Throttle>>,
-    posted: Arc<Posted>,
+    notified: Arc<Notified>,
 }
 
 impl Events {
-    /// What became of events that were posted.
-    pub const fn posted(&self) -> &Arc<Posted> {
-        &self.posted
+    /// Those who are told of events elsewhere.
+    pub const fn notified(&self) -> &Arc<Notified> {
+        &self.notified
     }
 
     /// What became of the last reload.

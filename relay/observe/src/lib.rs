@@ -7,6 +7,7 @@
 mod alarms;
 pub mod compressed_body;
 pub mod events;
+pub mod notify;
 pub mod stats;
 pub mod view;
 

@@ -142,8 +142,11 @@ pub fn server(of: Server<'_>) -> Result<Serving, Unusable> {
     })
 }
 
-/// Clients may have a token instead of a certificate, but none that is wrong.
-fn verifier(ca: &Path, crl: Option<&Path>) -> Result<Arc<dyn ClientCertVerifier>, Unusable> {
+/// What judges certificates of clients, who may have a token instead, but no certificate that is wrong.
+///
+/// # Errors
+/// Which file cannot be used, and why.
+pub fn verifier(ca: &Path, crl: Option<&Path>) -> Result<Arc<dyn ClientCertVerifier>, Unusable> {
     let remedy = "give lists of revoked certificates in PEM that the CA signed";
     let revoked = match crl {
         None => Vec::new(),

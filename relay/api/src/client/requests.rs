@@ -199,6 +199,12 @@ macro_rules! for_each_request {
             /// As every request: see [`Error`].
             clients() -> Vec<$crate::reply::ApiClientStatus> = GET "/v1/clients";
 
+            /// Has those who are told of events told once, for a test.
+            ///
+            /// # Errors
+            /// As every request: see [`Error`].
+            notify_test() -> Vec<$crate::reply::NotifyTested> = POST "/v1/notify/test";
+
             /// Reads how much the daemon logs.
             ///
             /// # Errors

@@ -26,6 +26,36 @@ pub struct ApiStatus {
     pub refused: u64,
 }
 
+/// How it goes with somebody who is told of events.
+#[serde_with::skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NotifyStatus {
+    /// `webhook`, or which target of the configuration it is: `target 1`.
+    pub name: String,
+    /// Where it is, without the path, which may be a secret.
+    pub to: String,
+    /// `mcr`, `cloudevents` or `alertmanager`.
+    pub format: String,
+    /// `degraded` while it takes no events.
+    pub state: State,
+    /// Why.
+    pub reason: Option<String>,
+    /// Posts that it took.
+    pub sent: u64,
+    /// Events that it refused, or that it did not take in time.
+    pub dropped: u64,
+}
+
+/// What became of telling somebody for a test.
+#[serde_with::skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NotifyTested {
+    /// Where it is, without the path, which may be a secret.
+    pub to: String,
+    /// Why it did not take it.
+    pub error: Option<String>,
+}
+
 /// A client of other hosts, without what it shows.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

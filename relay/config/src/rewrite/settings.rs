@@ -17,7 +17,7 @@ pub(super) fn update(documents: &mut [DocumentMut], before: &Settings, wanted: &
 }
 
 /// Sets the keys that differ, of the root or of a table below it. Interfaces have a table each, and
-/// those may stand in several files.
+/// those may stand in several files; `[notify]` has targets too, which stay.
 fn set_all(documents: &mut [DocumentMut], below: Option<&str>, then: &Keys, now: &Keys) {
     let keys: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
     for key in keys {
@@ -25,7 +25,7 @@ fn set_all(documents: &mut [DocumentMut], below: Option<&str>, then: &Keys, now:
         if before == wanted {
             continue;
         }
-        if below.is_none() && key == "interface" {
+        if below.is_none() && ["interface", "notify"].contains(&key.as_str()) {
             let keys = |value: Option<&Wanted>| value.and_then(Wanted::as_table).cloned();
             let [before, wanted] = [before, wanted].map(|value| keys(value).unwrap_or_default());
             set_all(documents, Some(key), &before, &wanted);
@@ -70,7 +70,9 @@ fn table<'a>(document: &'a mut DocumentMut, below: Option<&str>) -> Option<&'a m
 }
 
 fn insert(documents: &mut [DocumentMut], below: Option<&str>, key: &str, wanted: &Wanted) {
-    let Some(main) = documents.first_mut() else {
+    let has = |document: &DocumentMut| below.is_some_and(|below| document.contains_key(below));
+    let place = documents.iter().position(has).unwrap_or_default();
+    let Some(main) = documents.get_mut(place) else {
         return;
     };
     let item = match wanted {

@@ -147,6 +147,29 @@ fn settings_change_in_the_file_that_has_them() {
 }
 
 #[test]
+fn targets_of_events_stay_whatever_becomes_of_the_webhook() {
+    let target = "[[notify.target]]\nurl = \"https://a.example/\" # ours\n";
+    let webhook = "version = 1\n[notify]\nwebhook = \"http://10.0.0.9/\"\n";
+    let main = "version = 1\n".to_owned();
+    for (files, wanted) in [
+        (
+            [format!("{webhook}{target}"), String::new()],
+            "version = 1\n",
+        ),
+        ([main.clone() + target, String::new()], webhook),
+        ([main.clone(), target.to_owned()], webhook),
+    ] {
+        let texts = made_to_say(&[&files[0], &files[1]], wanted).concat();
+        assert!(texts.contains(target), "{texts}");
+        assert_eq!(
+            texts.contains("webhook"),
+            wanted.contains("webhook"),
+            "{texts}"
+        );
+    }
+}
+
+#[test]
 fn a_key_changes_and_everything_else_stays() {
     let same = changed(FILE, "cam1", |_| {});
     assert_eq!(same, FILE);

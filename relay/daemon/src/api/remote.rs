@@ -54,15 +54,20 @@ pub(crate) fn serve(service: &Service, names: Names) {
             return;
         }
         drop(settings);
-        // Keys are in this memory from now on. An ordinary user's daemon needs its own /proc.
-        if nix::unistd::geteuid().is_root() {
-            let _ = nix::sys::prctl::set_dumpable(false);
-        }
+        keep_secrets();
         let events = service.events.clone();
         if let Err(error) = begin(service, names) {
             remote.tell(Some(format!("cannot begin to serve: {error}")), &events);
         }
     });
+}
+
+/// Has no core dump tell what is secret: keys and tokens are in this memory from now on. An ordinary
+/// user's daemon needs its own /proc.
+pub(crate) fn keep_secrets() {
+    if nix::unistd::geteuid().is_root() {
+        let _ = nix::sys::prctl::set_dumpable(false);
+    }
 }
 
 fn begin(service: Arc<Service>, names: Names) -> io::Result<()> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
-    ApiClientStatus, Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, RulePart,
-    Stats, Status, Via,
+    ApiClientStatus, Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log,
+    NotifyTested, RulePart, Stats, Status, Via,
 };
 use api::request::{ActiveInput, Enabled, RuleList, Transaction};
 use axum::body::Bytes;
@@ -133,6 +133,7 @@ fn changing() -> Routes {
         .routes(routes!(fleet::undrain));
     let changing = OpenApiRouter::new()
         .routes(routes!(clients))
+        .routes(routes!(notify_test))
         .routes(routes!(add, replace))
         .routes(routes!(remove))
         .routes(routes!(transaction))
@@ -233,6 +234,13 @@ async fn stats(
     responses((status = 200, body = Vec<ApiClientStatus>)))]
 async fn clients(State(service): State<Arc<Service>>) -> Json<Vec<ApiClientStatus>> {
     Json(service.remote.clients())
+}
+
+/// Tells those who are told of events that there is nothing to tell, and says who took it.
+#[utoipa::path(post, path = "/v1/notify/test", tag = "events",
+    responses((status = 200, body = Vec<NotifyTested>)))]
+async fn notify_test(State(service): State<Arc<Service>>) -> Json<Vec<NotifyTested>> {
+    Json(service.events.notified().test(&service.identity).await)
 }
 
 /// The interfaces of the daemon's network namespace.

@@ -184,7 +184,7 @@ impl Service {
             is_saved: view.unsaved.is_none(),
             stats: readings.without_rules(),
             lost_lines: self.log.map_or(0, |log| (log.lost)()),
-            posted: Arc::clone(self.events.posted()),
+            notified: Arc::clone(self.events.notified()),
             fleet: self.fleet.as_ref().map(Fleet::status),
         };
         metrics::text(

@@ -20,9 +20,15 @@ impl Service {
     pub(super) fn status_of(&self, view: &View) -> Status {
         let api = self.remote.status();
         let trouble = api.as_ref().and_then(|api| api.reason.clone());
-        let trouble = self::trouble(view).or(trouble);
+        let notify = self.events.notified().status();
+        let untold = notify.iter().find_map(|one| {
+            let why = one.reason.as_ref()?;
+            Some(format!("{} at {} {why}", one.name, one.to))
+        });
+        let trouble = self::trouble(view).or(trouble).or(untold);
         Status {
             api,
+            notify,
             instance: self.identity.instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

@@ -285,7 +285,16 @@ impl DropNews {
         let of_rule = of_rule.filter(|_| rule.state == State::Up);
         let of_rule =
             of_rule.map(|(kind, what)| event(kind, name, format!("rule {name:?} {what}")));
-        let of_end = event(kind, name, format!("rule {name:?}{at} {what}"));
+        let reason = self.read.reason;
+        let part = match output.map(|output| &output.to) {
+            None => reason.to_string(),
+            Some(to) if [DROPS_BEGAN, DROPS_ENDED].contains(&kind) => format!("{to} {reason}"),
+            Some(to) => to.clone(),
+        };
+        let of_end = Event {
+            part: Some(part),
+            ..event(kind, name, format!("rule {name:?}{at} {what}"))
+        };
         [of_end].into_iter().chain(of_rule).collect()
     }
 }

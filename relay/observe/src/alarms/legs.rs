@@ -73,9 +73,10 @@ impl Legs {
         counted: &Received,
         adopted: bool,
     ) -> Vec<Event> {
-        let mut told: Vec<Told> = Vec::new();
+        let mut told: Vec<(Option<String>, Told)> = Vec::new();
         if let (Some(failover), Some(seen)) = (&rule.failover, &counted.lines) {
-            told.extend(self.switched(seen).filter(|_| !adopted));
+            let switched = self.switched(seen).filter(|_| !adopted);
+            told.extend(switched.map(|switched| (None, switched)));
             let legs = seen.came.iter();
             let legs = legs.map(|(at, came)| (at, came.last_ns, LineStats::default()));
             let limits = Reading {
@@ -97,11 +98,14 @@ impl Legs {
                 ..Reading::default()
             };
             told.extend(self.judge(now_ns, legs.collect(), limits));
-            told.extend(self.restarted(seen.counters.together.streams));
+            let restarted = self.restarted(seen.counters.together.streams);
+            told.extend(restarted.map(|restarted| (None, restarted)));
         }
         let name = &rule.name;
-        let events = { told.into_iter() }
-            .map(|(kind, what)| event(kind, name, format!("rule {name:?}: {what}")));
+        let events = told.into_iter().map(|(part, (kind, what))| Event {
+            part,
+            ..event(kind, name, format!("rule {name:?}: {what}"))
+        });
         events.collect()
     }
 
@@ -172,7 +176,7 @@ impl Legs {
         now_ns: u64,
         read: Vec<(&String, u64, LineStats)>,
         limits: Reading,
-    ) -> Vec<Told> {
+    ) -> Vec<(Option<String>, Told)> {
         let mut told = Vec::new();
         // What each number came by first: all of them together.
         let numbers = read.iter().map(|(_, _, counts)| counts.first);
@@ -183,7 +187,8 @@ impl Legs {
             let (at, mut leg) = before.remove_entry(at).unwrap_or_else(new);
             leg.read(now_ns, last_ns, counts, (numbers, limits));
             let words = leg.judge(now_ns).into_iter();
-            told.extend(words.map(|(kind, what)| (kind, format!("input {at} {what}"))));
+            let words = words.map(|(kind, what)| (kind, format!("input {at} {what}")));
+            told.extend(words.map(|told| (Some(at.clone()), told)));
             self.legs.insert(at, leg);
         }
         told

@@ -54,6 +54,7 @@ fn together(first: &Event, last: &Event, count: usize) -> Event {
         at_ms: last.at_ms,
         kind: last.kind.clone(),
         subject: String::new(),
+        part: None,
         // The number in front: where there is little room the end is cut off.
         message: format!("first of {count} events: {}", first.message),
         by: last.by.clone(),

@@ -60,16 +60,20 @@ pub fn between(old: &View, new: &View) -> Vec<Event> {
 
 fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>) {
     let rule = now.name();
-    let mut add = |kind, message: String| {
-        events.push(event(kind, rule, format!("rule {rule:?}{message}")));
+    let mut add = |kind, part: Option<String>, message: String| {
+        let event = event(kind, rule, format!("rule {rule:?}{message}"));
+        events.push(Event { part, ..event });
     };
     for (index, (at, input)) in now.inputs().enumerate() {
         if before.and_then(|before| before.inputs().nth(index)) == Some((at, input)) {
             continue;
         }
+        let part = Some(at.to_owned());
         match &input.reason {
-            Some(reason) if !input.joined => add(JOIN_FAILED, format!(": input {at}: {reason}")),
-            _ if input.joined => add(JOINED, format!(": input {at}: joined")),
+            Some(reason) if !input.joined => {
+                add(JOIN_FAILED, part, format!(": input {at}: {reason}"));
+            }
+            _ if input.joined => add(JOINED, part, format!(": input {at}: joined")),
             _ => {}
         }
     }
@@ -77,9 +81,10 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         if before.and_then(|before| before.outputs().nth(index)) == Some((to, down)) {
             continue;
         }
+        let part = Some(to.to_owned());
         match down {
-            Some(reason) => add(OUTPUT_DOWN, format!(": output {to}: {reason}")),
-            None if now.rule.enabled => add(OUTPUT_UP, format!(": output {to}: up")),
+            Some(reason) => add(OUTPUT_DOWN, part, format!(": output {to}: {reason}")),
+            None if now.rule.enabled => add(OUTPUT_UP, part, format!(": output {to}: up")),
             None => {}
         }
     }
@@ -88,11 +93,13 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         .unwrap_or_default();
     for (index, output) in now.rule.outputs.iter().enumerate() {
         let to = &output.to;
+        let part = || Some(to.clone());
         let before = outputs_before.get(index);
         if let Some(copies) = &output.copies {
             let before = before.and_then(|before| before.copies.as_deref());
-            of_copies(before, copies, &mut |kind, what| {
-                add(kind, format!(": output {to}: {what}"))
+            of_copies(before, copies, &mut |kind, address: Option<&str>, what| {
+                let part = address.map(|address| format!("{to} {address}"));
+                add(kind, part, format!(": output {to}: {what}"));
             });
         }
         let before = before.and_then(|before| before.wanted);
@@ -101,12 +108,18 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
             (1.., Some(0)) if output.copies.is_some() => {
                 add(
                     OUTPUT_IDLE,
+                    part(),
                     format!(": output {to}: its name stands for nobody any more"),
                 );
             }
-            (0, Some(1..)) => add(OUTPUT_WANTED, format!(": output {to}: hosts listen")),
+            (0, Some(1..)) => add(
+                OUTPUT_WANTED,
+                part(),
+                format!(": output {to}: hosts listen"),
+            ),
             (1.., Some(0)) => add(
                 OUTPUT_IDLE,
+                part(),
                 format!(": output {to}: no host listens any more"),
             ),
             _ => {}
@@ -123,11 +136,15 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
     };
     let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
     let (state, reason) = (now.state.as_str(), reason.unwrap_or_default());
-    add(kind, format!(" is {state}{reason}"));
+    add(kind, None, format!(" is {state}{reason}"));
 }
 
 /// Which addresses of a name came, went, or get no copies any more.
-fn of_copies(before: Option<&Copies>, now: &Copies, add: &mut dyn FnMut(&'static str, String)) {
+fn of_copies(
+    before: Option<&Copies>,
+    now: &Copies,
+    add: &mut dyn FnMut(&'static str, Option<&str>, String),
+) {
     let none = Vec::new();
     let old = before.map_or(&none, |before| &before.all);
     let of = |copies: &[CopyView], index| copies.iter().find(|copy| copy.index == index).cloned();
@@ -135,19 +152,28 @@ fn of_copies(before: Option<&Copies>, now: &Copies, add: &mut dyn FnMut(&'static
         let address = &copy.address;
         let known = of(old, copy.index);
         if known.is_none() {
-            add(ADDRESS_CAME, format!("{address} gets copies from now on"));
+            add(
+                ADDRESS_CAME,
+                Some(address),
+                format!("{address} gets copies from now on"),
+            );
         }
         match (&copy.down, known.map(|known| known.down)) {
             (Some(down), Some(None) | None) => {
-                add(OUTPUT_DOWN, format!("{address}: {}", down.text));
+                add(
+                    OUTPUT_DOWN,
+                    Some(address),
+                    format!("{address}: {}", down.text),
+                );
             }
-            (None, Some(Some(_))) => add(OUTPUT_UP, format!("{address}: up")),
+            (None, Some(Some(_))) => add(OUTPUT_UP, Some(address), format!("{address}: up")),
             _ => {}
         }
     }
     for copy in old.iter().filter(|copy| of(&now.all, copy.index).is_none()) {
         add(
             ADDRESS_GONE,
+            Some(&copy.address),
             format!("{} gets copies no more", copy.address),
         );
     }
@@ -155,6 +181,7 @@ fn of_copies(before: Option<&Copies>, now: &Copies, add: &mut dyn FnMut(&'static
     if now.left_out > 0 && left_out == 0 {
         add(
             NAME_TRUNCATED,
+            None,
             format!(
                 "{} addresses of its name get no copies, for there are more than max; raise it",
                 now.left_out

@@ -173,7 +173,10 @@ impl Inner {
             let name = &host.interfaces.get(&link)?.name;
             let (kind, what) = DROPS.told(&read(&link, by), &turn)?;
             let what = what.replace("{}", name);
-            Some(event(kind, name, format!("interface {name}: {what}")))
+            Some(Event {
+                part: Some(BY[by].1.to_owned()),
+                ..event(kind, name, format!("interface {name}: {what}"))
+            })
         });
         let events = events.collect();
         self.counted = counted;

@@ -16,13 +16,14 @@ use std::sync::atomic::Ordering;
 
 use api::counter::{self, Counter, Unit, Value};
 use api::reply::{
-    EgressStats, FleetStatus, InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats,
+    EgressStats, FleetStatus, InputStats, NotifyStatus, OutputStats, RuleStats, State, Stats,
+    Status, WorkerStats,
 };
 
 use super::PossibleDrops;
 use super::process::Process;
 use crate::compressed_body::CompressedBody;
-use crate::events::webhook::Posted;
+use crate::notify::Notified;
 
 /// What the metrics are a view of beside the rules: the same replies that others get, of one moment.
 #[derive(Clone, Debug)]
@@ -35,8 +36,8 @@ pub struct Scrape {
     pub stats: Stats,
     /// Lines of the log that nobody took.
     pub lost_lines: u64,
-    /// What became of events that were posted.
-    pub posted: Arc<Posted>,
+    /// Those who are told of events elsewhere.
+    pub notified: Arc<Notified>,
     /// What the relay knows of its fleet, if it is in one.
     pub fleet: Option<FleetStatus>,
 }
@@ -82,7 +83,7 @@ pub fn text(
         is_saved,
         stats,
         lost_lines,
-        posted,
+        notified,
         fleet,
     } = scrape;
     let mut page = Page {
@@ -106,13 +107,14 @@ pub fn text(
     page.single(
         "mcr_webhook_sent_events_total",
         "Events posted to the webhook.",
-        posted.sent.load(Ordering::Relaxed),
+        notified.webhook().sent.load(Ordering::Relaxed),
     );
     page.single(
         "mcr_webhook_dropped_events_total",
         "Events that the webhook did not take in time, or refused.",
-        posted.dropped.load(Ordering::Relaxed),
+        notified.webhook().dropped.load(Ordering::Relaxed),
     );
+    told(&mut page, notified);
     if let Some(api) = &status.api {
         page.single(
             "mcr_api_up",
@@ -379,6 +381,35 @@ fn labelled<'a, T>(
 
 fn of<'a, const N: usize>(labels: &'a [Label<'_>; N]) -> [(&'a str, &'a str); N] {
     labels.each_ref().map(|(key, value)| (*key, value.as_ref()))
+}
+
+/// Those who are told of events.
+fn told(page: &mut Page, notified: &Notified) {
+    let receivers = notified.status();
+    let families: [(_, _, fn(&NotifyStatus) -> u64); 3] = [
+        (
+            "mcr_notify_up",
+            "1 if who is to be told of events takes them.",
+            |receiver| u64::from(receiver.state == State::Up),
+        ),
+        (
+            "mcr_notify_sent_total",
+            "Posts that were taken.",
+            |receiver| receiver.sent,
+        ),
+        (
+            "mcr_notify_dropped_events_total",
+            "Events that were not taken in time, or refused.",
+            |receiver| receiver.dropped,
+        ),
+    ];
+    for (name, help, of) in families.into_iter().filter(|_| !receivers.is_empty()) {
+        page.family(name, help);
+        for receiver in &receivers {
+            let labels = [("target", receiver.name.as_str()), ("to", &receiver.to)];
+            page.sample(name, &labels, of(receiver));
+        }
+    }
 }
 
 fn workers(page: &mut Page, workers: &[WorkerStats]) {

@@ -3,7 +3,7 @@
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use config::{
     self, ApiClient, ApiSettings, BudgetTable, DaemonSettings, FleetSettings, FleetTls,
-    InterfaceTable, Notify,
+    InterfaceTable, NotifyTable, NotifyTarget,
 };
 use rules::document::{FieldDocument, RuleDocument};
 use rules::failover::Failover;
@@ -120,7 +120,13 @@ const SECTIONS: &[Section] = &[
         "Settings of an interface.",
         &[InterfaceTable::ROWS],
     ),
-    Section("[notify]", "Where events are posted.", &[Notify::ROWS]),
+    Section("[notify]", "Who is told of events.", &[NotifyTable::ROWS]),
+    Section(
+        "[[notify.target]]",
+        "Somebody who is told of events, by http or https. What it says is read of files on the host alone, at the \
+         start and at a reload: `mcr apply` and the API neither change nor show it.",
+        &[NotifyTarget::ROWS],
+    ),
 ];
 
 /// The page.
@@ -246,6 +252,13 @@ mod tests {
             "backlog",
             "on_full",
             "webhook",
+            "target",
+            "url",
+            "headers_file",
+            "secret_file",
+            "format",
+            "kinds",
+            "severity",
             "endpoints",
             "relay",
             "interfaces",

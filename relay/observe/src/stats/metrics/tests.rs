@@ -71,7 +71,7 @@ fn all(stats: Stats) -> All {
             is_saved: true,
             stats,
             lost_lines: 0,
-            posted: Arc::default(),
+            notified: Arc::default(),
             fleet: None,
         },
     }

@@ -1,0 +1,450 @@
+//! Events told to others: by https, with what proves where they are from, to a real Alertmanager, and
+//! past those who do not take them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use lab::link;
+use lab::process::Process;
+use lab::wait;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{Bed, PATIENCE};
+use crate::bed::{INPUT, OUTPUT, can_run};
+
+/// Writes down what is posted, with its headers; what it answers the path says.
+const SERVER: &str = r#"
+import json, ssl, sys, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+lock = threading.Lock()
+
+class Hook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        with lock, open(sys.argv[1], "a") as file:
+            file.write(json.dumps({"path": self.path, "body": body, "headers": headers}) + "\n")
+        if self.path == "/hangs":
+            time.sleep(3600)
+        self.send_response({"/moved": 302, "/broken": 500}.get(self.path, 204))
+        self.send_header("Location", "/followed")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+ThreadingHTTPServer.daemon_threads = True
+server = ThreadingHTTPServer(("10.0.1.2", 8443), Hook)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("hook.pem", "hook.key")
+server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+server.serve_forever()
+"#;
+
+impl Bed {
+    /// What was posted to a path.
+    fn posted(&self, path: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.keys.path("told")).unwrap_or_default();
+        let lines = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
+        let told = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        told.filter(|one| one["path"] == path).collect()
+    }
+
+    /// The kinds of events that were.
+    fn kinds(&self, path: &str) -> Vec<String> {
+        let kind = |one: &Value| {
+            let body: Value = serde_json::from_str(one["body"].as_str().unwrap()).unwrap();
+            body["kind"].as_str().unwrap().to_owned()
+        };
+        self.posted(path).iter().map(kind).collect()
+    }
+
+    fn sign_hook(&self) {
+        let name = "subjectAltName=IP:10.0.1.2";
+        self.keys.sign("hook", "servers", name, "-days 30");
+    }
+
+    fn serve(&self) -> Process {
+        self.sign_hook();
+        let mut command = self.chain.sink.command("python3");
+        command
+            .args(["-c", SERVER, "told"])
+            .current_dir(self.keys.directory());
+        let server = Process::start(command).unwrap();
+        wait::until("the server listens", || {
+            self.curl("-X POST -d x https://10.0.1.2:8443/up").0 == 204
+        })
+        .unwrap();
+        server
+    }
+
+    fn target(&self, path: &str, ca: &str, more: &str) -> String {
+        let ca = self.keys.path(ca);
+        format!(
+            "[[notify.target]]\nurl = \"https://10.0.1.2:8443/{path}\"\nca = \"{}\"\n{more}\n",
+            ca.display()
+        )
+    }
+
+    fn notify(&self, name: &str) -> Value {
+        let status = self.status();
+        let mut all = status["notify"].as_array().into_iter().flatten();
+        let found = all.find(|one| one["name"] == name);
+        found
+            .unwrap_or_else(|| panic!("no {name}: {status}"))
+            .clone()
+    }
+}
+
+#[test]
+fn targets_are_told_by_https_and_can_tell_by_whom() {
+    let Some(bed) = Bed::new("") else { return };
+    let _server = bed.serve();
+    let secrets = ["a shared secret", "abc-of-the-header", "path-of-the-url"];
+    bed.secret("hook.secret", "a shared secret\n");
+    bed.secret(
+        "hook.headers",
+        "Authorization: Bearer abc-of-the-header\nX-Site: ber\n",
+    );
+    let signed = format!(
+        "secret_file = \"{}\"\nheaders_file = \"{}\"\nkinds = [\"rule_added\", \"notify_test\"]\nlabels = {{ site = \"ber\" }}",
+        bed.keys.path("hook.secret").display(),
+        bed.keys.path("hook.headers").display(),
+    );
+    let hook = "hook?path-of-the-url";
+    let signed = bed.target(hook, "servers.pem", &signed);
+    let cloud = bed.target("cloud", "servers.pem", "format = \"cloudevents\"");
+    let grave = bed.target("grave", "servers.pem", "severity = \"warning\"");
+    bed.configure(&(signed.clone() + &cloud + &grave));
+    // By the host's files alone: whoever changes the rest leaves them, and nobody is shown them.
+    bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
+    bed.mcr("change", &["remove", "cam1"]);
+    wait::until_within(PATIENCE, "all are told", || {
+        let removed = |one: &Value| one["body"].to_string().contains("rule_removed");
+        bed.posted("/cloud").iter().any(removed) && !bed.posted(&format!("/{hook}")).is_empty()
+    })
+    .unwrap();
+    let posted = bed.posted(&format!("/{hook}"));
+    assert_eq!(posted.len(), 1, "of one kind alone: {posted:?}");
+    let (headers, body) = (&posted[0]["headers"], posted[0]["body"].as_str().unwrap());
+    let time = headers["x-mcr-time"].as_str().unwrap();
+    // As whoever is told does it: by openssl.
+    fs::write(bed.keys.path("signed"), format!("{time}.{body}")).unwrap();
+    let mut openssl = bed.chain.sink.command("openssl");
+    openssl.args(["dgst", "-sha256", "-hmac", secrets[0], "-r", "signed"]);
+    let openssl = openssl.current_dir(bed.keys.directory()).output().unwrap();
+    let digest = String::from_utf8(openssl.stdout).unwrap();
+    let (digest, _) = digest.split_once(' ').unwrap();
+    assert_eq!(headers["x-mcr-signature"], format!("sha256={digest}"));
+    assert_eq!(
+        (&headers["authorization"], &headers["x-site"]),
+        (&json!("Bearer abc-of-the-header"), &json!("ber"))
+    );
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(
+        (
+            &body["kind"],
+            &body["subject"],
+            &body["labels"]["site"],
+            &body["by"]["name"]
+        ),
+        (
+            &json!("rule_added"),
+            &json!("cam1"),
+            &json!("ber"),
+            &json!("changer")
+        )
+    );
+    let cloud = &bed.posted("/cloud")[0];
+    assert_eq!(
+        cloud["headers"]["content-type"],
+        "application/cloudevents+json"
+    );
+    let event: Value = serde_json::from_str(cloud["body"].as_str().unwrap()).unwrap();
+    for key in ["specversion", "id", "source", "type", "time"] {
+        assert!(
+            event[key].as_str().is_some_and(|text| !text.is_empty()),
+            "{event}"
+        );
+    }
+    assert_eq!(bed.kinds("/grave"), [""; 0], "nothing is wrong");
+    // A test says who took it, and is not for everybody.
+    let told = bed.mcr("change", &["notify", "test"]);
+    assert_eq!(
+        told.matches("https://10.0.1.2:8443: told").count(),
+        3,
+        "{told}"
+    );
+    bed.refuses("operate", &["notify", "test"], 77, "change");
+    assert_eq!(bed.kinds("/grave"), ["notify_test"]);
+    // Nothing that is secret is told, whoever asks, and nothing is left of it.
+    let mut told = bed.daemon.log() + &bed.daemon.mcr(&["export"]).unwrap();
+    for command in [
+        &["export"][..],
+        &["status", "--json"],
+        &["events", "-n", "1", "--recent", "200"],
+    ] {
+        told += &bed.mcr("change", command);
+    }
+    bed.secret(
+        "change.header",
+        &format!("Authorization: Bearer {}\n", super::TOKENS[2].1),
+    );
+    for path in ["rules", "metrics", "generations", "changes", "unsaved"] {
+        let path = if path == "metrics" {
+            path.to_owned()
+        } else {
+            format!("v1/{path}")
+        };
+        told += &bed
+            .curl(&format!(
+                "-H @change.header https://{}/{path}",
+                super::RELAY
+            ))
+            .1;
+    }
+    told += &super::left_behind(bed.daemon.instance());
+    for secret in secrets {
+        assert!(!told.contains(secret), "{secret}");
+    }
+    // What changes the settings from elsewhere, or writes them, leaves the targets.
+    let exported = bed.keys.path("exported.toml");
+    fs::write(&exported, bed.mcr("ci", &["export"])).unwrap();
+    bed.mcr("ci", &["apply", exported.to_str().unwrap()]);
+    bed.mcr("ci", &["add", INPUT, OUTPUT, "--name", "cam2", "--save"]);
+    bed.mcr("ci", &["save"]);
+    let file = fs::read_to_string(bed.daemon.config_file()).unwrap();
+    assert!(
+        file.contains("cam2") && file.contains(signed.trim()),
+        "{file}"
+    );
+    assert_eq!(bed.status()["notify"].as_array().unwrap().len(), 3);
+    // A file that is of no use is told by its name.
+    fs::remove_file(bed.keys.path("hook.secret")).unwrap();
+    bed.refuses("change", &["notify", "test"], 69, "hook.secret");
+    bed.configure("");
+    bed.refuses("change", &["notify", "test"], 69, "nobody is told");
+}
+
+#[test]
+fn openssl_takes_events_by_both_versions_of_tls() {
+    let Some(bed) = Bed::new("") else { return };
+    bed.sign_hook();
+    bed.configure(&bed.target("hook", "servers.pem", ""));
+    for version in ["-tls1_2", "-tls1_3"] {
+        let mut command = bed.chain.sink.command("openssl");
+        let server =
+            format!("s_server -accept 10.0.1.2:8443 -quiet -cert hook.pem -key hook.key {version}");
+        command
+            .args(server.split(' '))
+            .current_dir(bed.keys.directory());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut server = command.spawn().unwrap();
+        wait::until("openssl listens", || {
+            !bed.chain
+                .sink
+                .tool("ss", "-ltnH sport = :8443")
+                .unwrap()
+                .is_empty()
+        })
+        .unwrap();
+        let (mut heard, mut answer) = (server.stdout.take().unwrap(), server.stdin.take().unwrap());
+        let answering = thread::spawn(move || {
+            let mut text = Vec::new();
+            let mut piece = [0; 4096];
+            while !String::from_utf8_lossy(&text).contains("notify_test") {
+                let read = heard.read(&mut piece).unwrap();
+                assert!(read > 0, "{}", String::from_utf8_lossy(&text));
+                text.extend_from_slice(&piece[..read]);
+            }
+            answer
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                .unwrap();
+            answer.flush().unwrap();
+            (String::from_utf8_lossy(&text).into_owned(), answer)
+        });
+        let told = bed.run("change", &["notify", "test"]);
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert!(told.status.success(), "{version}: {}", told.stderr);
+        let (heard, _) = answering.join().unwrap();
+        assert!(heard.starts_with("POST /hook HTTP/1.1\r\n"), "{heard}");
+    }
+}
+
+#[test]
+fn who_takes_no_events_is_told_of_counted_and_in_nobodys_way() {
+    let Some(bed) = Bed::new("") else { return };
+    let _server = bed.serve();
+    let wrong = [
+        ("hangs", "servers.pem", "no answer within 10 s"),
+        ("broken", "servers.pem", "500"),
+        ("moved", "servers.pem", "not followed"),
+        ("strange", "clients.pem", "not believed"),
+    ];
+    let mut targets = bed.target("well", "servers.pem", "");
+    for (path, ca, _) in wrong {
+        targets += &bed.target(path, ca, "");
+    }
+    // One that nobody answers.
+    targets += "[[notify.target]]\nurl = \"http://10.0.1.2:1/\"\n";
+    bed.configure(&targets);
+    let memory = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", bed.daemon.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
+        kilobytes.parse::<u64>().unwrap()
+    };
+    bed.daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    let before = memory();
+    let rounds = 150;
+    for _ in 0..rounds {
+        bed.daemon.mcr(&["disable", "cam1"]).unwrap();
+        bed.daemon.mcr(&["enable", "cam1"]).unwrap();
+    }
+    wait::until_within(
+        4 * PATIENCE,
+        "each is told of, and who is well has all",
+        || {
+            let reasons = wrong.iter().zip(2..).all(|((_, _, why), number)| {
+                let receiver = bed.notify(&format!("target {number}"));
+                receiver["reason"]
+                    .as_str()
+                    .is_some_and(|reason| reason.contains(why))
+            });
+            let events = bed.kinds("/well");
+            let failed = events
+                .iter()
+                .filter(|kind| *kind == "notify_failed")
+                .count();
+            let disabled = events
+                .iter()
+                .filter(|kind| *kind == "rule_disabled")
+                .count();
+            reasons && failed == 5 && disabled == rounds
+        },
+    )
+    .unwrap();
+    let well = bed.notify("target 1");
+    assert_eq!(
+        (&well["state"], &well["dropped"]),
+        (&json!("up"), &json!(0))
+    );
+    for number in [2, 3, 4, 6] {
+        let receiver = bed.notify(&format!("target {number}"));
+        assert!(
+            receiver["dropped"].as_u64().unwrap() > 0,
+            "256 wait: {receiver}"
+        );
+    }
+    let status = bed.status();
+    assert_eq!(status["state"], "degraded", "{status}");
+    assert!(bed.posted("/followed").is_empty(), "nobody follows");
+    let grown = memory().saturating_sub(before);
+    assert!(grown < 32 << 10, "{grown} KiB");
+    let page = lab::control::read(&bed.daemon.socket(), "/metrics").unwrap();
+    let up = "mcr_notify_up{target=\"target 1\",to=\"https://10.0.1.2:8443\"} 1";
+    let down = "mcr_notify_up{target=\"target 2\",to=\"https://10.0.1.2:8443\"} 0";
+    assert!(page.contains(up) && page.contains(down), "{page}");
+    // Whoever is taken out is told of no more.
+    bed.configure(&bed.target("well", "servers.pem", ""));
+    wait::until("all is well", || bed.status()["state"] == "up").unwrap();
+}
+
+#[test]
+fn an_alertmanager_has_what_goes_on_and_its_end() {
+    if let Err(reason) = can_run("prometheus-alertmanager") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let Some(bed) = Bed::new("") else { return };
+    link::up((&bed.chain.sink, "lo")).unwrap();
+    let file = bed.keys.path("alertmanager.yml");
+    fs::write(
+        &file,
+        "route: { receiver: none }\nreceivers: [{ name: none }]\n",
+    )
+    .unwrap();
+    let begin = |storage: &str| {
+        let mut command = bed.chain.sink.command("prometheus-alertmanager");
+        command.arg(format!("--config.file={}", file.display()));
+        command.arg(format!(
+            "--storage.path={}",
+            bed.keys.path(storage).display()
+        ));
+        command.args([
+            "--web.listen-address=10.0.1.2:9093",
+            "--cluster.listen-address=",
+        ]);
+        Process::start(command).unwrap()
+    };
+    let alerts = || {
+        let ask = "-s http://10.0.1.2:9093/api/v2/alerts";
+        bed.chain.sink.tool("curl", ask).unwrap_or_default()
+    };
+    let listens = || wait::until_within(PATIENCE, "it listens", || alerts().starts_with('['));
+    let alertmanager = begin("one");
+    listens().unwrap();
+    // What is wrong already is told, too.
+    let away = "[[rule]]\nname = \"away\"\ninput = \"239.1.1.2%veth9:5002\"\n\
+                outputs = [\"239.10.1.2%veth2:6002\"]\n";
+    bed.configure(away);
+    let target = "[[notify.target]]\nurl = \"http://10.0.1.2:9093\"\nformat = \"alertmanager\"\n\
+                  labels = { site = \"ber\" }\n";
+    bed.configure(&(away.to_owned() + target));
+    bed.daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    let named = |kind: &str, subject: &str| {
+        let all: Vec<Value> = serde_json::from_str(&alerts()).unwrap_or_default();
+        let is_it = |alert: &Value| {
+            let labels = &alert["labels"];
+            (&labels["alertname"], &labels["subject"]) == (&json!(kind), &json!(subject))
+        };
+        all.into_iter().find(is_it)
+    };
+    let goes_on = |subject: &str| {
+        named("rule_down", subject)
+            .or_else(|| named("rule_degraded", subject))
+            .is_some()
+    };
+    wait::until_within(PATIENCE, "what is wrong already is told", || {
+        goes_on("away")
+    })
+    .unwrap();
+    link::down((&bed.chain.relay, "veth2")).unwrap();
+    wait::until_within(PATIENCE, "an alert of each", || {
+        goes_on("cam1") && named("output_down", "cam1").is_some()
+    })
+    .unwrap();
+    let alert = named("output_down", "cam1").unwrap();
+    let (labels, summary) = (&alert["labels"], &alert["annotations"]["summary"]);
+    assert_eq!(
+        (&labels["site"], &labels["severity"]),
+        (&json!("ber"), &json!("warning"))
+    );
+    assert!(
+        labels["part"].as_str().unwrap().contains("veth2"),
+        "{alert}"
+    );
+    assert!(summary.as_str().unwrap().contains("cam1"), "{alert}");
+    // One that knows nothing is told again, within a minute and what the pauses are by then.
+    alertmanager.stop(Signal::SIGTERM).unwrap();
+    let _alertmanager = begin("two");
+    listens().unwrap();
+    wait::until_within(Duration::from_secs(180), "it is told again", || {
+        goes_on("away") && named("output_down", "cam1").is_some()
+    })
+    .unwrap();
+    link::up((&bed.chain.relay, "veth2")).unwrap();
+    bed.daemon.mcr(&["remove", "away"]).unwrap();
+    wait::until_within(Duration::from_secs(180), "all is over", || {
+        !goes_on("cam1") && !goes_on("away") && named("output_down", "cam1").is_none()
+    })
+    .unwrap();
+}

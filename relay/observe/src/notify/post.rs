@@ -1,0 +1,258 @@
+//! How something is posted: by http, or by https as this host or a CA of the operator's trusts it, with
+//! what proves that it is from here. Files are read each time; where an answer leads on to is not
+//! followed.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::header::{self, HeaderMap};
+use axum::http::{HeaderName, HeaderValue, Request, StatusCode};
+use config::{NotifyFormat, NotifyTarget};
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// How long the other end may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A longer file of headers, or with a secret, is none.
+const FILE_MAX: u64 = 64 << 10;
+/// Where an Alertmanager takes alerts.
+const ALERTS: &str = "/api/v2/alerts";
+/// What headers of a file may not say.
+const OWN: [HeaderName; 6] = [
+    header::HOST,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    HeaderName::from_static("x-mcr-signature"),
+    HeaderName::from_static("x-mcr-time"),
+];
+
+/// Why something was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unposted {
+    /// It will not be the next time, either.
+    #[error("{0}")]
+    Refused(String),
+    /// It may be the next time.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Where something is posted.
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub(super) target: NotifyTarget,
+    /// Whom the host trusts: a long list, kept while it is of use.
+    native: Mutex<Option<Arc<ClientConfig>>>,
+}
+
+impl Destination {
+    pub(super) fn new(target: NotifyTarget) -> Self {
+        Self {
+            target,
+            native: Mutex::default(),
+        }
+    }
+
+    /// Posts a body.
+    pub(super) async fn post(&self, body: Bytes) -> Result<(), Unposted> {
+        let posted = timeout(PATIENCE, self.exchange(body)).await;
+        let posted = posted.unwrap_or_else(|_| {
+            let seconds = PATIENCE.as_secs();
+            Err(format!("no answer within {seconds} s"))
+        });
+        match posted {
+            Ok(status) if status.is_success() => Ok(()),
+            // It will say the same the next time.
+            Ok(status) if status.is_redirection() => Err(Unposted::Refused(format!(
+                "it answers {status}, and where that leads is not followed: give the url that it leads to"
+            ))),
+            Ok(status) if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
+                Err(Unposted::Refused(format!("it answers {status}")))
+            }
+            Ok(status) => Err(Unposted::Failed(format!("it answers {status}"))),
+            Err(why) => {
+                *self.native() = None;
+                Err(Unposted::Failed(why))
+            }
+        }
+    }
+
+    async fn exchange(&self, body: Bytes) -> Result<StatusCode, String> {
+        let url = &self.target.url;
+        let (kind, path) = match self.target.format {
+            Some(NotifyFormat::Cloudevents) => ("application/cloudevents+json", url.path.clone()),
+            Some(NotifyFormat::Alertmanager) if !url.path.ends_with(ALERTS) => {
+                let below = url.path.trim_end_matches('/');
+                ("application/json", format!("{below}{ALERTS}"))
+            }
+            _ => ("application/json", url.path.clone()),
+        };
+        let mut headers = self.headers(&body).await?;
+        let host = url.authority();
+        headers.insert(header::HOST, host.parse().map_err(|_| "names no host")?);
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let kind = HeaderValue::from_static(kind);
+        headers.entry(header::CONTENT_TYPE).or_insert(kind);
+        let request = Request::post(path).body(Full::new(body));
+        let mut request = request.map_err(|_| "the url's path is none".to_owned())?;
+        *request.headers_mut() = headers;
+        let stream = TcpStream::connect((url.host.as_str(), url.port)).await;
+        let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+        if !url.is_secure {
+            return answer(stream, request).await;
+        }
+        let name = ServerName::try_from(url.host.clone());
+        let name = name.map_err(|_| format!("no certificate can name {:?}", url.host))?;
+        let connector = TlsConnector::from(self.tls().await?);
+        let stream = connector.connect(name, stream).await;
+        answer(stream.map_err(|error| self.untrusted(&error))?, request).await
+    }
+
+    /// What TLS is made of: the CA's file as it is now.
+    async fn tls(&self) -> Result<Arc<ClientConfig>, String> {
+        if let Some(kept) = &*self.native() {
+            return Ok(Arc::clone(kept));
+        }
+        let ca = self.target.ca.clone();
+        let is_native = ca.is_none();
+        let make = move || {
+            let roots = ca.map_or_else(|| Ok(tls::native_roots()), |ca| tls::roots(&ca))?;
+            let mut config = tls::client(roots, None)?;
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Ok::<_, tls::Unusable>(Arc::new(config))
+        };
+        let made = spawn_blocking(make).await;
+        let made = made.map_err(|error| error.to_string())?;
+        let made = made.map_err(|error| error.to_string())?;
+        if is_native {
+            *self.native() = Some(Arc::clone(&made));
+        }
+        Ok(made)
+    }
+
+    fn native(&self) -> MutexGuard<'_, Option<Arc<ClientConfig>>> {
+        self.native.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why a handshake failed, and what to do.
+    fn untrusted(&self, error: &io::Error) -> String {
+        let by = match &self.target.ca {
+            Some(ca) => format!("that a CA in {} signed", ca.display()),
+            None => "that the host trusts, or the file of its CA as ca".to_owned(),
+        };
+        match tls::of_tls(error) {
+            Some(rustls::Error::InvalidCertificate(wrong)) => format!(
+                "its certificate is not believed ({wrong:?}): it needs one for {}, of now, {by}",
+                self.target.url.host
+            ),
+            _ => format!("TLS failed: {error}"),
+        }
+    }
+
+    /// What a target's files have said besides.
+    async fn headers(&self, body: &[u8]) -> Result<HeaderMap, String> {
+        let mut headers = HeaderMap::new();
+        if let Some(file) = &self.target.headers_file {
+            for (line, number) in read(file).await?.lines().zip(1..) {
+                if line.trim().is_empty() {
+                    continue;
+                }
+                let (name, value) = header_of(line).ok_or_else(|| {
+                    // Not the line: it may be a secret.
+                    format!(
+                        "{} line {number}: give NAME: VALUE, and none that MCR says itself",
+                        file.display()
+                    )
+                })?;
+                headers.append(name, value);
+            }
+        }
+        if let Some(file) = &self.target.secret_file {
+            let time = (sys::clock::realtime_ns() / 1_000_000_000).to_string();
+            let secret = read(file).await?;
+            if secret.trim().is_empty() {
+                return Err(format!("{}: it is empty; give a secret", file.display()));
+            }
+            let signature = tls::token::sign(secret.trim(), &time, body);
+            for (name, value) in [("x-mcr-signature", signature), ("x-mcr-time", time)] {
+                let value = value.parse().map_err(|_| "it cannot be signed")?;
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        }
+        Ok(headers)
+    }
+}
+
+/// A header that a line says; none that would make another request of it.
+fn header_of(line: &str) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = line.split_once(':')?;
+    let name: HeaderName = name.trim().parse().ok()?;
+    let mut value: HeaderValue = value.trim().parse().ok()?;
+    value.set_sensitive(true);
+    (!OWN.contains(&name)).then_some((name, value))
+}
+
+async fn answer<S>(stream: S, request: Request<Full<Bytes>>) -> Result<StatusCode, String>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let broken = |error: hyper::Error| format!("the conversation broke off: {error}");
+    let made = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = made.map_err(broken)?;
+    let mut driver = JoinSet::new();
+    // Ends with this attempt, whatever becomes of it.
+    driver.spawn(connection);
+    let answer = sender.send_request(request).await.map_err(broken)?;
+    Ok(answer.status())
+}
+
+async fn read(file: &Path) -> Result<String, String> {
+    let unreadable = |error: io::Error| {
+        format!(
+            "{}: {error}: give a file that the daemon's user can read",
+            file.display()
+        )
+    };
+    let opened = tokio::fs::File::open(file).await.map_err(unreadable)?;
+    let mut text = String::new();
+    let mut opened = opened.take(FILE_MAX);
+    opened.read_to_string(&mut text).await.map_err(unreadable)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_headers_and_none_that_are_ours() {
+        let (name, value) = header_of("Authorization:  Bearer a:b ").unwrap();
+        assert_eq!(
+            (name.as_str(), value.to_str().unwrap()),
+            ("authorization", "Bearer a:b")
+        );
+        for line in [
+            "x",
+            ": x",
+            "a b: c",
+            "Host: a",
+            "content-length: 9",
+            "X-MCR-Time: 1",
+            "a: \u{1}",
+        ] {
+            assert!(header_of(line).is_none(), "{line}");
+        }
+    }
+}
