@@ -106,10 +106,13 @@ impl Cli {
 
 /// Runs the subcommand that the command line names.
 pub(crate) fn run(cli: Cli, name: &str) -> Result<ExitCode, Failure> {
-    let global = cli.global;
+    let mut global = cli.global;
     if let Some(asked) = &global.host {
         let names = hosts::meant(asked, name)?;
-        if names.len() > 1 || asked == "all" && !names.is_empty() {
+        if name == "top" {
+            // It shows them side by side itself.
+            global.host = Some(names.join(","));
+        } else if names.len() > 1 || asked == "all" && !names.is_empty() {
             return hosts::run_at_each(&names, name, global.json);
         }
     }

@@ -168,7 +168,7 @@ pub(crate) fn run_at_each(
     let is_watched = arguments
         .iter()
         .any(|word| word == "--watch" || word == "-w");
-    if ["top", "tap"].contains(&command) {
+    if command == "tap" {
         let message = "is of one host at a time: name one by --host";
         return Err(Failure::new(Status::Usage, message));
     }

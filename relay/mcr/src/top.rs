@@ -7,6 +7,7 @@ mod draw;
 mod feed;
 mod header;
 mod history;
+mod hosts;
 mod rules;
 mod screen;
 mod scroll;

@@ -399,6 +399,51 @@ fn several_hosts_are_asked_side_by_side() {
 }
 
 #[test]
+fn top_shows_the_rules_of_all_hosts_with_a_column_of_hosts() {
+    if let Err(reason) = can_run("tmux") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let Some(bed) = Bed::new("") else { return };
+    bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
+    let hosts = fs::read_to_string(bed.keys.path("mcr/hosts.toml")).unwrap();
+    let named = ["[view]", "[change]", "[gone]"].map(|name| {
+        let (_, rest) = hosts.split_once(name).unwrap();
+        name.to_owned() + rest.split("\n[").next().unwrap()
+    });
+    fs::write(bed.keys.path("mcr/hosts.toml"), named.join("\n")).unwrap();
+    let net = format!("--net=/run/netns/{}", bed.chain.sink.name());
+    let home = format!("XDG_CONFIG_HOME={}", bed.keys.directory().display());
+    let mcr = lab::binary::mcr().unwrap().display().to_string();
+    let words = ["nsenter", &net, "env", &home, &mcr, "--host", "all", "top"];
+    let screen = crate::observe::Screen::start(&words.map(str::to_owned));
+    let lines_of = |text: &str, host: &str| {
+        let is_it = |line: &&str| line.starts_with(host) && line.contains(" cam1 ");
+        text.lines().filter(is_it).count()
+    };
+    let shown = screen.until("each host has its line", |text| {
+        lines_of(text, "view ") == 1 && lines_of(text, "change ") == 1 && text.contains("3 hosts")
+    });
+    assert!(
+        shown.contains("HOST") && shown.contains("2 rules"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains(" gone ("),
+        "who does not answer is named: {shown}"
+    );
+    screen.press(&["Enter"]);
+    screen.until("the detail is there", |text| {
+        text.contains("rule change/cam1")
+    });
+    screen.press(&["q"]);
+    bed.mcr("change", &["remove", "cam1"]);
+    screen.until("the event says where", |text| {
+        text.contains("view: rule \"cam1\" removed") && lines_of(text, "view ") == 0
+    });
+}
+
+#[test]
 fn each_role_is_answered_as_far_as_it_goes() {
     let Some(bed) = Bed::new("") else { return };
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);

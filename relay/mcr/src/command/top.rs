@@ -18,7 +18,7 @@ const TURN: Duration = Duration::from_millis(100);
 /// Watch rules, rates, drops, workers and events on the terminal
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  mcr top\n  mcr top cam --interval 5                  rules whose names contain cam\n  mcr top --sort rate                       the busiest first, not the worst"
+    after_help = "Examples:\n  mcr top\n  mcr top cam --interval 5                  rules whose names contain cam\n  mcr top --sort rate                       the busiest first, not the worst\n  mcr --host all top                        of all hosts together"
 )]
 pub(crate) struct Args {
     /// Seconds between two looks
@@ -39,13 +39,22 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         let message = "needs a terminal; mcr stats --watch writes to a pipe";
         return Err(Failure::new(Status::Usage, message));
     }
-    // A daemon that is not there at all is reported as by every other subcommand.
-    Control::open(global)?.status()?;
+    let names = global.host.iter().flat_map(|names| names.split(','));
+    let asked = names.map(|name| Global {
+        host: Some(name.to_owned()),
+        ..global.clone()
+    });
+    let mut asked: Vec<Global> = asked.collect();
+    if asked.len() < 2 {
+        // A daemon that is not there at all is reported as by every other subcommand.
+        Control::open(global)?.status()?;
+        asked = vec![global.clone()];
+    }
     let mut screen = Screen::default();
     screen.sort = args.sort;
     screen.filter.clone_from(&args.filter);
     screen.selection.clone_from(&args.selection);
-    let feed = Feed::start(global, args.interval, screen.query());
+    let feed = Feed::start(&asked, args.interval, screen.query());
     let mut terminal = ratatui::try_init().map_err(on_terminal)?;
     let outcome = watch(&mut terminal, &feed, &mut screen);
     ratatui::restore();

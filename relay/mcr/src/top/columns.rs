@@ -4,6 +4,8 @@
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
+    /// Where there are several.
+    Host,
     Name,
     State,
     Path,
@@ -48,6 +50,7 @@ impl Column {
     pub(super) fn title(self, width: u16) -> String {
         let width = usize::from(width);
         match self {
+            Self::Host => "HOST".to_owned(),
             Self::Name => "RULE".to_owned(),
             Self::State => "STATE".to_owned(),
             Self::Path => "PATH".to_owned(),
@@ -62,7 +65,7 @@ impl Column {
     /// Its width, and the blank before it.
     const fn room(self) -> usize {
         1 + match self {
-            Self::Name => 0,
+            Self::Name | Self::Host => 0,
             Self::State | Self::Last => 8,
             Self::Path => 6,
             Self::Short | Self::Long | Self::Dropped => 9,
@@ -113,6 +116,14 @@ pub(super) fn layout(width: usize, longest: usize) -> Vec<(Column, u16)> {
     layout
 }
 
+/// The same with a column of hosts before, of which the longest name has so many letters.
+pub(super) fn of_hosts(width: usize, host: usize, longest: usize) -> Vec<(Column, u16)> {
+    let host = host.clamp(4, 4.max(width / 4));
+    let mut layout = layout(width.saturating_sub(host + 1), longest);
+    layout.insert(0, (Column::Host, host as u16));
+    layout
+}
+
 /// A name in so many letters: of one that is too long beginning and end, which tell it apart.
 pub(super) fn shortened(name: &str, width: usize) -> String {
     let letters = name.chars().count();
@@ -138,9 +149,17 @@ mod tests {
     fn columns_fill_the_width_exactly() {
         for width in 20..300 {
             for longest in [0, 4, 12, 19, 26, 63] {
-                let layout = layout(width, longest);
-                let widths: usize = layout.iter().map(|(_, width)| usize::from(*width)).sum();
-                assert_eq!(widths + layout.len() - 1, width, "{width} {longest}");
+                for layout in [
+                    layout(width, longest),
+                    of_hosts(width + 20, longest, longest),
+                ] {
+                    let widths: usize = layout.iter().map(|(_, width)| usize::from(*width)).sum();
+                    let width = match layout[0].0 {
+                        Column::Host => width + 20,
+                        _ => width,
+                    };
+                    assert_eq!(widths + layout.len() - 1, width, "{width} {longest}");
+                }
             }
         }
     }

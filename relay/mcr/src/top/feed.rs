@@ -12,6 +12,7 @@ use api::reply::{Event, History, Stats, Status};
 use api::request::HISTORY_RULES_MAX;
 
 use super::history;
+use super::hosts::{HostState, Hosts};
 use crate::control::Control;
 use crate::global::Global;
 
@@ -28,6 +29,8 @@ pub(crate) enum News {
     Stats(Box<StatsQuery>, Box<Stats>, Box<Status>),
     /// What was before the statistics told last, which are asked for at this interval.
     Past(Box<History>, Duration),
+    /// The same of several hosts, and which of them answer.
+    Hosts(Box<StatsQuery>, Box<Stats>, Box<Status>, Vec<HostState>),
     Event(Event),
     Missed(u64),
     /// The daemon does not answer, and why.
@@ -63,18 +66,28 @@ impl Wish {
 }
 
 impl Feed {
-    /// Starts to ask for what `query` selects.
-    pub(crate) fn start(global: &Global, interval: Duration, query: StatsQuery) -> Self {
+    /// Starts to ask these for what `query` selects.
+    pub(crate) fn start(asked: &[Global], interval: Duration, query: StatsQuery) -> Self {
         let (sender, news) = channel();
         let wish = Arc::new(Wish {
             query: Mutex::new((query, false)),
             changed: Condvar::new(),
         });
-        let (for_stats, for_events) = (global.clone(), global.clone());
-        let (asked, stats) = (Arc::clone(&wish), sender.clone());
-        thread::spawn(move || while query_stats(&for_stats, interval, &asked, &stats).is_some() {});
-        let mut seen_ms = 0;
-        thread::spawn(move || while follow_events(&for_events, &sender, &mut seen_ms).is_some() {});
+        if let [global] = asked {
+            follow(global, interval, &wish, &sender);
+            return Self { news, wish };
+        }
+        let names = asked
+            .iter()
+            .map(|global| global.host.clone().unwrap_or_default());
+        let names: Vec<String> = names.collect();
+        let hosts = Hosts::new(&names);
+        for (global, name) in asked.iter().zip(names) {
+            let (of_host, told) = channel();
+            follow(global, interval, &wish, &of_host);
+            let (hosts, all) = (Arc::clone(&hosts), sender.clone());
+            thread::spawn(move || hosts.pass_on(&name, &told, &all));
+        }
         Self { news, wish }
     }
 
@@ -93,6 +106,15 @@ impl Feed {
     pub(crate) fn take(&self) -> impl Iterator<Item = News> + '_ {
         self.news.try_iter()
     }
+}
+
+/// Has one daemon asked, and its events followed.
+fn follow(global: &Global, interval: Duration, wish: &Arc<Wish>, news: &Sender<News>) {
+    let (for_stats, for_events) = (global.clone(), global.clone());
+    let (asked, stats, events) = (Arc::clone(wish), news.clone(), news.clone());
+    thread::spawn(move || while query_stats(&for_stats, interval, &asked, &stats).is_some() {});
+    let mut seen_ms = 0;
+    thread::spawn(move || while follow_events(&for_events, &events, &mut seen_ms).is_some() {});
 }
 
 /// Asks once a turn; `None` when nobody wants to know any more.

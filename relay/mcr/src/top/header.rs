@@ -7,6 +7,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::hosts::HostState;
 use super::screen::Screen;
 use super::style::{bad, good, half_good, unless_zero};
 use crate::render;
@@ -22,7 +23,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
             vec![Line::styled(told, bad()), Line::raw(reason.as_str())]
         }
         (None, None) => vec![Line::raw("asking the daemon …")],
-        (None, Some(stats)) => vec![summary(screen, stats), workers(&stats.workers)],
+        (None, Some(stats)) => {
+            let second = match screen.hosts.as_slice() {
+                [] => workers(&stats.workers),
+                all => hosts(all),
+            };
+            vec![summary(screen, stats), second]
+        }
     };
     frame.render_widget(Paragraph::new(lines), area);
 }
@@ -42,16 +49,25 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
     let total = told.map_or(stats.rules.len() as u64, |selection| selection.part.total);
     let (degraded, silent, down) = (count("degraded"), count("silent"), count("down"));
     let pending = screen.status.as_ref();
+    let pending = pending.filter(|_| screen.hosts.is_empty());
     let pending = pending.and_then(|status| status.pending.as_ref());
     let pending = pending.map(|pending| format!("{}  ", pending.countdown()));
     let generation = screen.status.as_ref().map_or(0, |status| status.generation);
+    let (who, age) = match screen.hosts.len() {
+        0 => (
+            format!("{} {}", stats.instance, stats.version),
+            format!(
+                "  up {}  generation {generation}",
+                render::times::duration(stats.uptime_seconds)
+            ),
+        ),
+        many => (render::number::things(many as u64, "host"), String::new()),
+    };
     Line::from(vec![
         Span::styled("mcr ", Style::new().add_modifier(Modifier::BOLD)),
         Span::styled(pending.unwrap_or_default(), half_good()),
         Span::raw(format!(
-            "{} {}  {}: {} up, ",
-            stats.instance,
-            stats.version,
+            "{who}  {}: {} up, ",
             render::number::things(total, "rule"),
             count("up"),
         )),
@@ -79,11 +95,20 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
             0 => String::new(),
             disabled => format!(", {disabled} disabled"),
         }),
-        Span::raw(format!(
-            "  up {}  generation {generation}",
-            render::times::duration(stats.uptime_seconds)
-        )),
+        Span::raw(age),
     ])
+}
+
+/// Each host, and why it does not answer, if it does not.
+fn hosts(all: &[HostState]) -> Line<'static> {
+    let mut spans = vec![Span::raw("hosts:")];
+    for (host, why) in all {
+        spans.push(match why {
+            None => Span::styled(format!(" {host}"), good()),
+            Some(why) => Span::styled(format!(" {host} ({why})"), bad()),
+        });
+    }
+    Line::from(spans)
 }
 
 /// Each worker; of many only those that something is wrong with.

@@ -9,6 +9,7 @@ use ratatui::widgets::{Cell, Row, Table, TableState};
 
 use super::columns::{self, Column, LAST_MAX};
 use super::history::dropped;
+use super::hosts::parts;
 use super::screen::Screen;
 use super::style::{bad, of_word};
 use crate::render;
@@ -24,8 +25,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     let first = position.saturating_sub(visible - 1);
     let seen = rules.get(first..).unwrap_or_default();
     let seen = &seen[..seen.len().min(visible)];
-    let longest = seen.iter().map(|rule| rule.name.chars().count()).max();
-    let layout = columns::layout(usize::from(area.width), longest.unwrap_or(0));
+    let names = || seen.iter().map(|rule| parts(&rule.name));
+    let longest = names().map(|(_, rule)| rule.chars().count()).max();
+    let (width, longest) = (usize::from(area.width), longest.unwrap_or(0));
+    let host = names().filter_map(|(host, _)| Some(host?.chars().count()));
+    let layout = match host.max() {
+        Some(host) => columns::of_hosts(width, host, longest),
+        None => columns::layout(width, longest),
+    };
     let rows = seen.iter().map(|rule| row(screen, rule, &layout));
     let header = layout.iter().map(|(column, width)| column.title(*width));
     let header = Row::new(header).style(Style::new().add_modifier(Modifier::BOLD));
@@ -46,7 +53,14 @@ fn row(screen: &Screen, rule: &RuleStats, layout: &[(Column, u16)]) -> Row<'stat
         let width = usize::from(*width);
         let packets = |rate: f64| format!("{:>width$}", render::count(rate.round() as u64));
         let (text, style) = match column {
-            Column::Name => (columns::shortened(&rule.name, width), Style::new()),
+            Column::Host => {
+                let host = parts(&rule.name).0.unwrap_or_default();
+                (columns::shortened(host, width), Style::new())
+            }
+            Column::Name => {
+                let name = parts(&rule.name).1;
+                (columns::shortened(name, width), Style::new())
+            }
             Column::State => {
                 let word = rule.word();
                 (word.to_owned(), of_word(word))

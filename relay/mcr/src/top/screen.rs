@@ -10,6 +10,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::feed::News;
 use super::history::History;
+use super::hosts::{HostState, parts};
 use crate::render;
 use crate::selection::Selection;
 
@@ -77,6 +78,8 @@ pub(crate) enum View {
 /// The state of the screen.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
+    /// The hosts that are shown, where they are several, and why one does not answer.
+    pub(crate) hosts: Vec<HostState>,
     pub(crate) history: History,
     pub(crate) status: Option<Status>,
     pub(crate) events: VecDeque<Event>,
@@ -113,6 +116,10 @@ impl Screen {
                     self.status = Some(*status);
                     self.reach_goal();
                 }
+            }
+            News::Hosts(query, stats, status, hosts) => {
+                self.hosts = hosts;
+                self.take(News::Stats(query, stats, status));
             }
             News::Past(past, interval) => self.history.begin(&past, interval.as_secs_f64()),
             News::Event(event) => self.remember(event),
@@ -167,7 +174,7 @@ impl Screen {
         let mut rules: Vec<&RuleStats> = rules.collect();
         match self.sort {
             Sort::Configured => {}
-            Sort::Name => rules.sort_by(|a, b| a.name.cmp(&b.name)),
+            Sort::Name => rules.sort_by(|a, b| parts(&a.name).1.cmp(parts(&b.name).1)),
             Sort::State => rules.sort_by_key(|rule| rule.condition()),
             Sort::Drops => {
                 rules.sort_by_cached_key(|rule| Reverse(super::history::dropped(rule)));

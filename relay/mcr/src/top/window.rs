@@ -19,10 +19,11 @@ impl Screen {
             limit: Some(WINDOW as u64),
             ..StatsQuery::default()
         };
-        if self.window().is_none() {
+        if self.window().is_none() && self.hosts.is_empty() {
             return whole;
         }
-        let around = self.selected.clone().filter(|_| self.goal.is_none());
+        let is_alone = self.goal.is_none() && self.hosts.is_empty();
+        let around = self.selected.clone().filter(|_| is_alone);
         StatsQuery {
             filter: self.filter.clone(),
             labels: self.selection.labels().to_vec(),
