@@ -63,7 +63,7 @@ pub fn api(data: &[u8]) {
         conversation.extend(body);
         requests += 1;
     }
-    let answers = exchange(&conversation);
+    let answers = exchange(&conversation, None);
     assert!(requests == 0 || !answers.is_empty(), "no answer");
 }
 
@@ -72,10 +72,24 @@ pub fn api(data: &[u8]) {
 /// # Panics
 /// Where the daemon answers with an error of its own.
 pub fn http(data: &[u8]) {
-    exchange(&data[..data.len().min(BODY_MAX)]);
+    exchange(&data[..data.len().min(BODY_MAX)], None);
 }
 
-fn exchange(bytes: &[u8]) -> Vec<u8> {
+/// Bytes of another host, as they come out of TLS: of nobody, and of a client whose role is to look.
+///
+/// # Panics
+/// Where they change something, or the daemon answers with an error of its own.
+pub fn elsewhere(data: &[u8]) {
+    let data = &data[..data.len().min(BODY_MAX)];
+    for shows in [false, true] {
+        exchange(data, Some(shows));
+        let rules = BED.with_borrow(|bed| bed.rehearsal.export());
+        assert!(!rules.contains("[[rule]]"), "{rules}");
+    }
+}
+
+/// What is answered to these bytes; `shows`: they are of another host, and whether of a client.
+fn exchange(bytes: &[u8], shows: Option<bool>) -> Vec<u8> {
     BED.with_borrow_mut(|bed| {
         bed.rehearsal.reset();
         let (client, server) = duplex(1 << 16);
@@ -87,7 +101,10 @@ fn exchange(bytes: &[u8]) -> Vec<u8> {
                 answers
             };
             let served = async {
-                bed.rehearsal.converse(server).await;
+                match shows {
+                    None => bed.rehearsal.converse(server).await,
+                    Some(shows) => bed.rehearsal.converse_elsewhere(server, shows).await,
+                }
                 future::pending::<()>().await;
             };
             tokio::select! {

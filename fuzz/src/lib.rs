@@ -4,6 +4,7 @@
 mod api;
 mod bytes;
 mod capture;
+mod certificate;
 mod config;
 mod endpoint;
 mod fleet;
@@ -14,8 +15,9 @@ pub mod mutate;
 mod packet;
 mod pinned;
 
-pub use api::{api, http};
+pub use api::{api, elsewhere, http};
 pub use capture::capture;
+pub use certificate::certificate;
 pub use config::config;
 pub use endpoint::endpoint;
 pub use fleet::{fleet_keys, fleet_peers};
@@ -29,11 +31,13 @@ pub use pinned::pinned;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 15] = [
     ("endpoint", endpoint),
     ("config", config),
     ("api", api),
     ("http", http),
+    ("elsewhere", elsewhere),
+    ("certificate", certificate),
     ("packet", packet),
     ("capture", capture),
     ("journal", journal),

@@ -13,7 +13,7 @@ use axum::Router;
 use compile::hook::Hooks;
 use compile::host::{Host, Interface};
 use compile::placement::{PathChoice, Support};
-use config::{Config, Settings};
+use config::{ApiClient, ApiClients, ApiSettings, Config, Settings};
 use igmp::listeners::Listeners;
 use observe::events::Events;
 use observe::stats::{Identity, Sampler};
@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::connections::Connection;
 use super::refusal::{Answer, Refusal};
+use super::remote::peer::Peer;
 use super::routes;
 use super::server::serve_connection;
 use super::service::Service;
@@ -34,10 +35,15 @@ use crate::memberships::Joined;
 use crate::states;
 use crate::supervisor::command::{Command, Order};
 
+/// A client of another host.
+const VIEWER: &str = "viewer";
+
 /// A daemon of its own whose host has `eth0` and `eth1`.
 #[derive(Debug)]
 pub struct Rehearsal {
     router: Router,
+    /// What clients of other hosts are given.
+    remote: Router,
     commands: mpsc::Receiver<Command>,
     dataplane: Unthreaded,
     core: Core,
@@ -76,8 +82,19 @@ impl Default for Rehearsal {
             answers: Arc::default(),
             remote: Arc::default(),
         };
+        let viewer = ApiClient {
+            name: VIEWER.to_owned(),
+            certificate: Some(VIEWER.to_owned()),
+            ..ApiClient::default()
+        };
+        service.remote.set(ApiSettings {
+            client: ApiClients(vec![viewer]),
+            ..ApiSettings::default()
+        });
+        let service = Arc::new(service);
         Self {
-            router: routes::control(Arc::new(service)),
+            remote: routes::remote(Arc::clone(&service), Arc::from([VIEWER.to_owned()])),
+            router: routes::control(service),
             commands: incoming,
             dataplane: unthreaded,
             core: core(),
@@ -99,7 +116,25 @@ impl Rehearsal {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let conversation = serve_connection(stream, self.router.clone(), Connection::default());
+        let router = self.router.clone();
+        self.serve(serve_connection(stream, router, Connection::default()))
+            .await;
+    }
+
+    /// Serves one connection of another host; `shows`: its certificate is that of a client who may look
+    /// and no more.
+    pub async fn converse_elsewhere<S>(&mut self, stream: S, shows: bool)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = Connection::default();
+        connection.meet(Arc::new(Peer::named(shows.then_some(VIEWER))));
+        let router = self.remote.clone();
+        self.serve(serve_connection(stream, router, connection))
+            .await;
+    }
+
+    async fn serve(&mut self, conversation: impl Future<Output = ()>) {
         tokio::pin!(conversation);
         let turn = |context: &mut Context<'_>| loop {
             if conversation.as_mut().poll(context).is_ready() {

@@ -33,6 +33,19 @@ impl Peer {
         }
     }
 
+    /// Somebody whose certificate has that name, or who has none.
+    #[cfg(feature = "rehearsal")]
+    pub(in crate::api) fn named(name: Option<&str>) -> Self {
+        let identity = name.map(|name| Identity {
+            names: vec![name.to_owned()],
+            expires: u64::MAX,
+        });
+        Self {
+            identity,
+            ..Self::new(std::net::Ipv4Addr::LOCALHOST.into(), Vec::new())
+        }
+    }
+
     /// Which client it is, by the token of a request or by its certificate.
     ///
     /// # Errors
