@@ -23,7 +23,7 @@ outputs = ["239.10.1.1%veth2:6001"]
 
 /// What the document cannot say, a request may still get wrong: 422, and 400 for numbers, of which
 /// the generator takes some with a fraction for whole.
-const CHECKS: &str = r#"[checks.positive_data_acceptance]
+pub(crate) const CHECKS: &str = r#"[checks.positive_data_acceptance]
 expected-statuses = ["2xx", "400", "401", "403", "404", "409", "422", "429", "503"]
 "#;
 
