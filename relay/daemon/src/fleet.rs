@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::time::Duration;
 
 use api::reply::{
-    FleetChange, FleetDone, FleetRecord, FleetRelay, FleetRelayState, FleetRules, FleetStatus,
+    By, FleetChange, FleetDone, FleetRecord, FleetRelay, FleetRelayState, FleetRules, FleetStatus,
 };
 use api::request::{FleetMove, FleetRuleList};
 use config::FleetSettings;
@@ -110,9 +110,15 @@ impl Fleet {
     }
 
     /// Makes these the fleet's rules, or says what that would change.
-    pub(crate) async fn apply(&self, asked: FleetRuleList, dry_run: bool) -> Answer<FleetChange> {
+    pub(crate) async fn apply(
+        &self,
+        asked: FleetRuleList,
+        by: &By,
+        dry_run: bool,
+    ) -> Answer<FleetChange> {
         let FleetRuleList { generation, rules } = asked;
-        let applied = self.relay.apply(rules, generation, dry_run).await;
+        let relay = self.relay.by(by.to_string());
+        let applied = relay.apply(rules, generation, dry_run).await;
         applied.map_err(refusal)
     }
 

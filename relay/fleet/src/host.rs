@@ -15,7 +15,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Host: Send + Sync + 'static {
     /// Makes exactly these the fleet's rules on this host, with this host's interfaces: compiled and
     /// joined, shut until their gates open. Each has its `share` set. Returns for every share that
-    /// could not be, why; the others are installed all the same.
+    /// could not be, why; the others are installed all the same. They are another set that `by` applied,
+    /// where that is known.
     ///
     /// # Errors
     ///
@@ -23,6 +24,7 @@ pub trait Host: Send + Sync + 'static {
     fn install(
         &self,
         rules: Vec<RuleDocument>,
+        by: Option<String>,
     ) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>>;
 
     /// Lets a share forward until then, in nanoseconds of `CLOCK_BOOTTIME`; 0 shuts it. Counts at

@@ -79,6 +79,8 @@ pub struct Relay {
     orders: mpsc::UnboundedSender<Order>,
     published: watch::Receiver<Arc<Status>>,
     hold: Duration,
+    /// Who asks.
+    by: Option<String>,
 }
 
 impl Relay {
@@ -127,6 +129,15 @@ impl Relay {
         self.ask(Order::Rules).await
     }
 
+    /// The same for somebody, of whom the relays are told.
+    #[must_use]
+    pub fn by(&self, by: String) -> Self {
+        Self {
+            by: Some(by),
+            ..self.clone()
+        }
+    }
+
     /// Makes these the rules of the fleet, as one step; `expected`: only in the place of that
     /// generation.
     ///
@@ -140,6 +151,7 @@ impl Relay {
         dry_run: bool,
     ) -> Result<FleetChange, Error> {
         let order = |reply| Order::Apply {
+            by: self.by.clone(),
             rules,
             expected,
             dry_run,

@@ -96,6 +96,8 @@ fn hash(bytes: &[u8]) -> String {
 pub struct Rules {
     /// Counts the changes, from 1; 0: there never were rules.
     pub generation: u64,
+    /// Who applied them.
+    pub by: String,
     /// As they were applied: with roles for interfaces.
     pub documents: Vec<RuleDocument>,
     /// Which of them are of which share, by their places.
@@ -136,6 +138,7 @@ impl Rules {
         let names = Arc::new(names.collect());
         Ok(Self {
             generation,
+            by: String::new(),
             documents,
             places,
             shares,

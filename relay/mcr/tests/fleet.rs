@@ -135,6 +135,20 @@ fn a_relay_that_is_alone_forwards_the_rules_of_its_fleet() {
         (stats["rules"][0]["outputs"][0]["sent"]["packets"] == 100).then_some(())
     })
     .unwrap();
+    // The log of changes says who applied them, and where.
+    let changes = bed.json(&["log", "changes", "--json"]);
+    let by: Vec<&serde_json::Value> = { changes.as_array().unwrap().iter() }
+        .map(|change| &change["by"])
+        .filter(|by| by["via"] == "fleet")
+        .collect();
+    let user = by[0]["user"].as_str().unwrap();
+    assert!(
+        user.starts_with("root (uid 0, mcr") && user.ends_with(" at relay-a"),
+        "{changes}"
+    );
+    assert_eq!(by[0]["name"], "plant");
+    let told = bed.daemon.mcr(&["log", "changes"]).unwrap();
+    assert!(told.contains("fleet plant by root (uid 0"), "{told}");
     let list = bed.daemon.mcr(&["fleet", "list"]).unwrap();
     assert!(list.contains("cam1  cam1   relay-a"), "{list}");
     assert_eq!(

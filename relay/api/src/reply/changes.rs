@@ -41,7 +41,7 @@ named! {
 pub struct By {
     /// What kind of author.
     pub via: Via,
-    /// The user's name, where the host knows one.
+    /// The user's name, where the host knows one; who applied the fleet's rules, and at which relay.
     pub user: Option<String>,
     /// The user's number.
     pub uid: Option<u32>,
@@ -83,6 +83,10 @@ impl fmt::Display for By {
         match who.or_else(|| self.name.clone()) {
             who if self.via == Via::Client => f.write_str(who.as_deref().unwrap_or("somebody")),
             Some(who) if self.via == Via::Reload => write!(f, "{via} by {who}"),
+            Some(who) if self.via == Via::Fleet && self.user.is_some() => {
+                let fleet = self.name.as_deref().unwrap_or_default();
+                write!(f, "{via} {fleet} by {who}")
+            }
             Some(name) => write!(f, "{via} {name}"),
             None => f.write_str(via),
         }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::body::Body;
+use super::changing::Changing;
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
 
@@ -66,13 +67,18 @@ pub(super) struct ApplyOptions {
         (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
 pub(super) async fn apply(
-    State(service): State<Arc<Service>>,
     options: Result<Query<ApplyOptions>, QueryRejection>,
+    Changing {
+        service, author, ..
+    }: Changing,
     Body(rules): Body<FleetRuleList>,
 ) -> Answer<Json<FleetChange>> {
     let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let fleet = service.fleet()?;
-    fleet.apply(rules, options.dry_run).await.map(Json)
+    fleet
+        .apply(rules, &author.by, options.dry_run)
+        .await
+        .map(Json)
 }
 
 /// Has a relay give away what it forwards, and take nothing.

@@ -122,11 +122,13 @@ impl DaemonHost {
     async fn carry_out(
         &self,
         rules: Vec<RuleDocument>,
+        by: Option<String>,
     ) -> Result<BTreeMap<String, String>, String> {
         let ending = || "the daemon is ending".to_owned();
         let (refused, told) = oneshot::channel();
         let order = Order::Fleet(FleetRules { rules, refused });
-        let author = Author::of(Via::Fleet, Some(self.name.clone()));
+        let mut author = Author::of(Via::Fleet, Some(self.name.clone()));
+        author.by.user = by.filter(|by| !by.is_empty());
         let (command, _, answer) = Command::new(order, author);
         let sent = self.commands.send(command).await;
         sent.map_err(|_| ending())?;
@@ -154,8 +156,9 @@ impl Host for DaemonHost {
     fn install(
         &self,
         rules: Vec<RuleDocument>,
+        by: Option<String>,
     ) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>> {
-        Box::pin(self.carry_out(rules))
+        Box::pin(self.carry_out(rules, by))
     }
 
     fn set_gate(&self, share: &str, until_ns: u64) {

@@ -259,6 +259,21 @@ impl Value for Move {
     }
 }
 
+impl Current {
+    /// Who applies rules at a relay, as far as there is room.
+    pub(crate) fn author(who: Option<&str>, relay: &str) -> String {
+        let Some(who) = who else {
+            return relay.to_owned();
+        };
+        let end = format!(" at {relay}");
+        let mut who: String = who.chars().filter(|letter| !letter.is_control()).collect();
+        while who.len() + end.len() > TEXT_MAX {
+            who.pop();
+        }
+        who + &end
+    }
+}
+
 impl Value for Current {
     fn check(&self) -> Result<(), String> {
         if self.generation == 0 {

@@ -26,6 +26,7 @@ struct Prepared {
 impl Operator {
     pub(super) async fn apply(
         &self,
+        by: Option<String>,
         rules: Vec<RuleDocument>,
         expected: Option<u64>,
         dry_run: bool,
@@ -74,7 +75,7 @@ impl Operator {
             chunks: text.chunks().count() as u16,
             rules: new.documents.len() as u32,
             at: now_ms(),
-            by: self.config.relay.clone(),
+            by: Current::author(by.as_deref(), &self.config.relay),
         };
         let revision = self.store().replace(&before, &text, &current).await?;
         self.forget_others(&new, revision).await;

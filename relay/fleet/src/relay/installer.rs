@@ -36,12 +36,19 @@ pub(super) async fn run(
     if wanted.changed().await.is_err() {
         return;
     }
+    // Of which rules that is told whose they are: shares that change hands are nobody's doing.
+    let mut known = None;
     loop {
         let now = wanted.borrow_and_update().clone();
         let mut is_refused = false;
         if let Some(shares) = now.shares {
+            let rules = Some(now.rules.generation);
+            let by = (rules != known).then(|| now.rules.by.clone());
             let installed;
-            (installed, is_refused) = install(&*host, &interfaces, &now.rules, shares).await;
+            (installed, is_refused) = install(&*host, &interfaces, (&now.rules, by), shares).await;
+            if !is_refused {
+                known = rules;
+            }
             let heard = Heard::Installed(now.number, installed);
             if engine.send(heard).is_err() {
                 return;
@@ -60,11 +67,11 @@ pub(super) async fn run(
 async fn install(
     host: &dyn Host,
     interfaces: &BTreeMap<String, String>,
-    rules: &Rules,
+    (rules, by): (&Rules, Option<String>),
     mut shares: BTreeSet<String>,
 ) -> (Input, bool) {
     let (documents, mut failed) = rules.on_host(&shares, interfaces);
-    let installed = host.install(documents).await;
+    let installed = host.install(documents, by).await;
     let is_refused = installed.is_err();
     match installed {
         Ok(refused) => failed.extend(refused),

@@ -35,6 +35,7 @@ pub(super) enum Order {
     Counters(oneshot::Sender<Status>),
     Rules(Reply<FleetRules>),
     Apply {
+        by: Option<String>,
         rules: Vec<RuleDocument>,
         expected: Option<u64>,
         dry_run: bool,
@@ -66,11 +67,12 @@ impl Operator {
             Order::Counters(reply) => drop(reply.send(self.with_counters().await)),
             Order::Rules(reply) => drop(reply.send(self.stored().await)),
             Order::Apply {
+                by,
                 rules,
                 expected,
                 dry_run,
                 reply,
-            } => drop(reply.send(self.apply(rules, expected, dry_run).await)),
+            } => drop(reply.send(self.apply(by, rules, expected, dry_run).await)),
             Order::Drain(relay, drained, reply) => {
                 drop(reply.send(self.drain(&relay, drained).await));
             }

@@ -129,5 +129,7 @@ fn make_sense(current: &Current, text: &[u8], policy: Policy) -> Result<Rules, E
     let documents = Text::read(text, &current.hash);
     let documents = documents.map_err(|error| Error::invalid(error.to_string()))?;
     let rules = Rules::new(current.generation, documents, policy);
-    rules.map_err(|problems| Error::invalid(problems.to_string()))
+    let mut rules = rules.map_err(|problems| Error::invalid(problems.to_string()))?;
+    rules.by.clone_from(&current.by);
+    Ok(rules)
 }

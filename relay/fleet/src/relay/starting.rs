@@ -80,6 +80,7 @@ pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error>
         orders,
         published,
         hold,
+        by: None,
     })
 }
 

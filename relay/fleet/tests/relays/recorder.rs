@@ -123,6 +123,7 @@ impl Host for Recorder {
     fn install(
         &self,
         rules: Vec<RuleDocument>,
+        _by: Option<String>,
     ) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>> {
         if self.refuses_rules.swap(false, Ordering::Relaxed) {
             return Box::pin(async { Err("the table is full".to_owned()) });

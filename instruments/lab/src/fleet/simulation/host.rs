@@ -142,6 +142,7 @@ impl fleet::host::Host for Host {
     fn install(
         &self,
         _rules: Vec<RuleDocument>,
+        _by: Option<String>,
     ) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>> {
         Box::pin(async { Ok(BTreeMap::new()) })
     }
