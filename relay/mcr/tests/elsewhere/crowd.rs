@@ -169,7 +169,7 @@ fn whoever_asks_is_answered_as_the_document_says() {
             "--seed",
             "1",
             "--max-time",
-            "10",
+            "20",
         ]);
         // Events never end.
         command.args(["--exclude-path", "/v1/events", "--max-examples", "10"]);
