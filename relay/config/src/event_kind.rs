@@ -104,7 +104,6 @@ pub fn troubles() -> impl Iterator<Item = &'static str> {
 }
 
 /// The weight of events of a kind.
-#[must_use]
 pub fn weight(kind: &str) -> Weight {
     let known = KINDS.iter().find(|(name, ..)| *name == kind);
     known.map_or(Weight::News, |(_, weight, _)| *weight)
@@ -116,7 +115,6 @@ pub fn ended_by(end: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// Whether what an event of this kind tells lasts until another tells its end.
-#[must_use]
 pub fn lasts(kind: &str) -> bool {
     let known = KINDS.iter().find(|(name, ..)| *name == kind);
     known.is_some_and(|(.., ends)| !ends.is_empty())

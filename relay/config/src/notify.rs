@@ -156,14 +156,12 @@ impl NotifyTable {
 
 impl Url {
     /// Where it is, without what may be a secret.
-    #[must_use]
     pub fn place(&self) -> String {
         let scheme = if self.is_secure { "https" } else { "http" };
         format!("{scheme}://{}", self.authority())
     }
 
     /// Host and port, as a request names them.
-    #[must_use]
     pub fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),

@@ -33,13 +33,10 @@ struct TestArgs {}
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let Command::Test(TestArgs {}) = args.command;
     let tested = Control::open(global)?.notify_test()?;
-    if global.json {
-        render::json(&tested)?;
-    } else {
+    render::reply(global.json, &tested, || {
         let told = tested.iter().filter(|one| one.error.is_none());
-        let lines = told.map(|one| format!("{}: told\n", one.to));
-        render::text(lines.collect::<String>().trim_end())?;
-    }
+        told.map(|one| format!("{}: told\n", one.to)).collect()
+    })?;
     let failed = tested
         .iter()
         .filter_map(|one| Some(format!("{}: {}", one.to, one.error.as_ref()?)));
