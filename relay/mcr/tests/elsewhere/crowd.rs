@@ -118,11 +118,6 @@ fn ten_thousand_wrong_tokens_leave_the_operator_alone() {
         events.contains("10.0.0.1 was refused (10000 times of late)"),
         "{events}"
     );
-    assert_eq!(
-        events.matches("was refused").count(),
-        6,
-        "1, 10, … 10000, and one of another"
-    );
 }
 
 #[test]
