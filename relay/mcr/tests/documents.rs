@@ -165,7 +165,7 @@ fn every_fault_names_a_test_that_exists_and_who_tells() {
         let texts = files.map(|file| fs::read_to_string(file).unwrap());
         texts.collect::<String>()
     };
-    let events = sources("relay/observe/src/events");
+    let events = read("relay/config/src/event_kind.rs");
     let metrics = [
         "relay/api/src/reply",
         "relay/counters/src",
