@@ -365,7 +365,8 @@ fn an_alertmanager_has_what_goes_on_and_its_end() {
         return;
     }
     let Some(bed) = Bed::new("") else { return };
-    link::up((&bed.chain.sink, "lo")).unwrap();
+    // On the other side of what goes down.
+    link::up((&bed.chain.sender, "lo")).unwrap();
     let file = bed.keys.path("alertmanager.yml");
     fs::write(
         &file,
@@ -373,21 +374,21 @@ fn an_alertmanager_has_what_goes_on_and_its_end() {
     )
     .unwrap();
     let begin = |storage: &str| {
-        let mut command = bed.chain.sink.command("prometheus-alertmanager");
+        let mut command = bed.chain.sender.command("prometheus-alertmanager");
         command.arg(format!("--config.file={}", file.display()));
         command.arg(format!(
             "--storage.path={}",
             bed.keys.path(storage).display()
         ));
         command.args([
-            "--web.listen-address=10.0.1.2:9093",
+            "--web.listen-address=10.0.0.1:9093",
             "--cluster.listen-address=",
         ]);
         Process::start(command).unwrap()
     };
     let alerts = || {
-        let ask = "-s http://10.0.1.2:9093/api/v2/alerts";
-        bed.chain.sink.tool("curl", ask).unwrap_or_default()
+        let ask = "-s http://10.0.0.1:9093/api/v2/alerts";
+        bed.chain.sender.tool("curl", ask).unwrap_or_default()
     };
     let listens = || wait::until_within(PATIENCE, "it listens", || alerts().starts_with('['));
     let alertmanager = begin("one");
@@ -396,7 +397,7 @@ fn an_alertmanager_has_what_goes_on_and_its_end() {
     let away = "[[rule]]\nname = \"away\"\ninput = \"239.1.1.2%veth9:5002\"\n\
                 outputs = [\"239.10.1.2%veth2:6002\"]\n";
     bed.configure(away);
-    let target = "[[notify.target]]\nurl = \"http://10.0.1.2:9093\"\nformat = \"alertmanager\"\n\
+    let target = "[[notify.target]]\nurl = \"http://10.0.0.1:9093\"\nformat = \"alertmanager\"\n\
                   labels = { site = \"ber\" }\n";
     bed.configure(&(away.to_owned() + target));
     bed.daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
