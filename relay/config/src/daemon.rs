@@ -4,11 +4,10 @@
 //! A running daemon keeps what it was started with, except the permission of link-local inputs.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
+use rules::health::Silence;
 use rules::path::PathChoice;
-use rules::setting::{ANY, Form, Refusal, Setting, TextForm, differences, settings, words};
-use serde::{Serialize, Serializer};
+use rules::setting::{ANY, Form, TextForm, differences, settings, words};
 
 use crate::Xdp;
 
@@ -107,48 +106,6 @@ words! {
         Json = "json",
         /// systemd's journal, each field by itself.
         Journal = "journal",
-    }
-}
-
-/// How long a stream may pause before it is silent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Silence {
-    /// As its own pauses have it.
-    #[default]
-    Auto,
-    /// For so long.
-    After(Duration),
-    /// For ever.
-    Off,
-}
-
-impl Setting for Silence {
-    const FORM: Form = Form::Time {
-        least: Duration::from_secs(1),
-        most: Duration::from_secs(86_400),
-        or: &["auto", "off"],
-    };
-
-    fn parse(text: &str, form: &Form) -> Result<Self, Refusal> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            _ => Duration::parse(text, form).map(Self::After),
-        }
-    }
-
-    fn text(&self, form: &Form) -> String {
-        match self {
-            Self::Auto => "auto".to_owned(),
-            Self::After(time) => time.text(form),
-            Self::Off => "off".to_owned(),
-        }
-    }
-}
-
-impl Serialize for Silence {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text(&Self::FORM))
     }
 }
 

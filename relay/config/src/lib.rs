@@ -25,7 +25,7 @@ use rules::ruleset::{Policy, RuleSet, is_link_local};
 use serde::Serialize;
 
 pub use api::{ApiClient, ApiClients, ApiSettings, Role, TlsVersion, moment_text};
-pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull, Silence};
+pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
 pub use error::{ConfigError, ConfigErrors};
 pub use file::FILE;
 pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};

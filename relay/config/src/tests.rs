@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use rules::health::Silence;
 use rules::path::PathChoice;
 
 use super::*;
@@ -165,10 +166,48 @@ limit = "fast"
             "mcr.toml:16: rule \"cam1\": unknown field `inptu`, expected one of `name`, `input`, `inputs`, `outputs`, `mode`, `interfaces`, `isolated`, `group`, `source`, `ttl`, `window`, `path`, `local`, `limit`, `burst`, `failover`, `merge`, `health`, `share`, `enabled`, `comment`, `labels`; did you mean input?",
             "mcr.toml:21: rule \"cam3\": path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
             "mcr.toml:23: rule without a name: missing field `name`",
-            "mcr.toml:29: rule \"cam4\": invalid type: integer `7`, expected an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }",
+            "mcr.toml:29: rule \"cam4\": outputs = 7: give an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }",
             "mcr.toml:34: rule \"cam5\": limit=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
         ]
     );
+}
+
+#[test]
+fn a_value_of_another_type_is_told_in_words_with_its_key() {
+    for (lines, expected) in [
+        (
+            "outputs = \"10.9.9.9:7000\"",
+            "rule \"a\": outputs = \"10.9.9.9:7000\": give a list, as in [\"…\"]",
+        ),
+        (
+            "outputs = []\nenabled = \"no\"",
+            "rule \"a\": enabled = \"no\": give true or false",
+        ),
+        (
+            "outputs = []\nhealth = 5",
+            "rule \"a\": health = 5: give a table, as in { … }",
+        ),
+        (
+            "outputs = []\nlabels = [\"x\"]",
+            "rule \"a\": labels = […]: give a table, as in { … }",
+        ),
+        (
+            "outputs = []\n[daemon]\nwatch = 1.5",
+            "daemon: watch = 1.5: give true or false",
+        ),
+        (
+            "outputs = []\n[notify]\nwebhook = { a = 1 }",
+            "notify: webhook = {…}: give a text in quotes",
+        ),
+        (
+            "outputs = []\n[daemon]\nlisten_names = 5",
+            "daemon: listen_names = 5: give a list, as in [\"…\"]",
+        ),
+    ] {
+        let told = errors(&format!("version = 1\n[[rule]]\nname = \"a\"\n{lines}\n"));
+        let is_told = told.iter().any(|told| told.contains(expected));
+        assert!(is_told, "{told:?}");
+    }
 }
 
 #[test]
@@ -462,7 +501,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         ),
         (
             "keep_forwarding = 1",
-            "invalid type: integer `1`, expected a boolean",
+            "keep_forwarding = 1: give true or false",
         ),
         (
             "instance = \"a\"",

@@ -55,6 +55,14 @@ pub struct LineStats {
     pub skew_max_seconds: Seconds,
 }
 
+impl LineStats {
+    /// Packets that it brought.
+    #[must_use]
+    pub const fn brought(&self) -> u64 {
+        self.first + self.duplicate + self.repeated + self.late + self.stray + self.exceeded
+    }
+}
+
 counters! { MergeStats {
     lost: "mcr_merge_lost_packets_total",
         "Numbers that none of the rule's merged inputs brought.", "{} lost on all legs";

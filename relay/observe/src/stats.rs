@@ -25,6 +25,7 @@ use compile::host::{Host, Interface};
 use compile::table::{Output, Path};
 use dataplane::counters::{Counters, Drops, InputCounters, OutputCounters, RuleCounters};
 use igmp::listeners::Listeners;
+use rules::health::Silence;
 use rules::reflect::MODE;
 use rules::rule::Rule;
 
@@ -154,7 +155,7 @@ impl<'a> Readings<'a> {
             (made.silent_seconds, made.waiting_seconds) = (None, None);
         }
         let is_watched = match &written.health {
-            Some(health) => health.silence.is_some(),
+            Some(health) => health.silence != Silence::Off,
             None => !self.sampler.lets_be_silent(),
         };
         made.may_be_silent = (!expects || !is_watched).then_some(true);

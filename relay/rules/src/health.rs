@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::limit::{self, RateUnit};
@@ -22,8 +22,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(86_400);
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Longest time without a packet; `None`: the stream may be silent.
-    pub silence: Option<Duration>,
+    /// Longest time without a packet.
+    pub silence: Silence,
     /// Least rate of a stream that is well.
     pub rate_min: Option<Rate>,
     /// Most.
@@ -35,11 +35,53 @@ pub struct Health {
 impl Default for Health {
     fn default() -> Self {
         Self {
-            silence: Some(DEFAULT_SILENCE),
+            silence: Silence::After(DEFAULT_SILENCE),
             rate_min: None,
             rate_max: None,
             inspect: Inspect::default(),
         }
+    }
+}
+
+/// How long a stream may pause before it is silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Silence {
+    /// As its own pauses have it.
+    #[default]
+    Auto,
+    /// For so long.
+    After(Duration),
+    /// For ever.
+    Off,
+}
+
+impl Setting for Silence {
+    const FORM: Form = Form::Time {
+        least: SILENCE_MIN,
+        most: SILENCE_MAX,
+        or: &["auto", "off"],
+    };
+
+    fn parse(text: &str, form: &Form) -> Result<Self, Refusal> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => Duration::parse(text, form).map(Self::After),
+        }
+    }
+
+    fn text(&self, form: &Form) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::After(time) => time.text(form),
+            Self::Off => "off".to_owned(),
+        }
+    }
+}
+
+impl Serialize for Silence {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text(&Self::FORM))
     }
 }
 
@@ -105,12 +147,10 @@ options! {
         subject: &[],
         expecting: "struct HealthDocument",
     }
-    /// Longest time without a packet; `off`: the stream may be silent.
-    optional silence: Option<Duration> = silence, form: Form::Time {
-        least: SILENCE_MIN,
-        most: SILENCE_MAX,
-        or: &["off"],
-    }, default: "2s", remedy: "give a time from 1s to 24h, such as 2s, 1500ms or 5m, or off";
+    /// Longest time without a packet. `auto`: five times its longest pause of late, 2s at least; `off`: the
+    /// stream may be silent.
+    optional silence: Silence = silence, default: "2s",
+        remedy: "give a time from 1s to 24h, such as 2s, 1500ms or 5m, auto, or off";
     /// Least rate of a stream that is well, as in `900pps` or `8Mbit`.
     optional rate_min: Option<Rate> = rate_min;
     /// Most.
@@ -178,12 +218,14 @@ mod tests {
         let health =
             read("silence=1500ms,rate_min=900pps,rate_max=8.5Mbit,content=rtp,clock=48000");
         let health = health.unwrap();
-        assert_eq!(health.silence, Some(Duration::from_millis(1500)));
+        let silence = Silence::After(Duration::from_millis(1500));
+        assert_eq!(health.silence, silence);
         assert_eq!(health.rate_min.unwrap().rate, 900);
         assert_eq!(health.rate_max.unwrap().rate, 8_500_000);
         assert_eq!(health.inspect.content, Content::Rtp);
         assert_eq!(health.inspect.clock_hz, 48_000);
-        assert_eq!(read("silence=off").unwrap().silence, None);
+        assert_eq!(read("silence=off").unwrap().silence, Silence::Off);
+        assert_eq!(read("silence=auto").unwrap().silence, Silence::Auto);
         assert_eq!(parse::<Health>([]).unwrap(), Health::default());
     }
 
@@ -204,7 +246,7 @@ mod tests {
             ),
             (
                 "silence=100ms",
-                "health: silence=100ms: give a time from 1s to 24h, such as 2s, 1500ms or 5m, or off",
+                "health: silence=100ms: give a time from 1s to 24h, such as 2s, 1500ms or 5m, auto, or off",
             ),
             (
                 "rate_min=fast",

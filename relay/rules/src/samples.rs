@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::demand::Demand;
 use crate::endpoint::Endpoint;
 use crate::failover::{Failover, On};
-use crate::health::{Content, Health, Inspect, Rate};
+use crate::health::{Content, Health, Inspect, Rate, Silence};
 use crate::limit::{RateLimit, RateUnit};
 use crate::merge::{By, ByteOrder, Field, Merge, Sequence};
 use crate::net::{Ports, Prefix};
@@ -138,7 +138,12 @@ pub fn limit() -> impl Strategy<Value = RateLimit> {
 
 /// What is watched of a stream.
 pub fn health() -> impl Strategy<Value = Health> {
-    let silence = option::of((1_000_u64..86_400_000).prop_map(Duration::from_millis));
+    let after = (1_000_u64..86_400_000).prop_map(Duration::from_millis);
+    let silence = prop_oneof![
+        Just(Silence::Auto),
+        Just(Silence::Off),
+        after.prop_map(Silence::After)
+    ];
     let unit = || prop_oneof![Just(RateUnit::Packets), Just(RateUnit::Bits)];
     let least = option::of((unit(), 1_u64..1_000_000));
     let most = option::of((unit(), 1_000_000_u64..));

@@ -12,11 +12,11 @@ use std::time::Duration;
 use api::reply::Event;
 use dataplane::counters::{LineStats, LinesSeen, Received};
 use rules::failover::On;
-use rules::health::DEFAULT_SILENCE;
+use rules::health::{DEFAULT_SILENCE, Silence};
 use rules::rule::Rule;
 
 use super::quality::Quality;
-use super::{Alarms, SECOND_NS, Told, Turn, grown, nanoseconds, silence};
+use super::{Alarms, Pauses, SECOND_NS, Told, Turn, grown, nanoseconds, silence};
 use crate::events::event;
 use crate::events::kind::{INPUT_SWITCHED, STREAM_RESTARTED};
 pub(super) use rows::ROWS;
@@ -41,6 +41,10 @@ pub(crate) struct Legs {
 struct Leg {
     /// When its last packet came, or when it was first read.
     last_ns: u64,
+    /// When it was last read.
+    read_ns: u64,
+    /// Only of merged ones.
+    pauses: Pauses,
     counts: LineStats,
     epoch: Epoch,
     read: Reading,
@@ -80,7 +84,7 @@ impl Legs {
             let legs = seen.came.iter();
             let legs = legs.map(|(at, came)| (at, came.last_ns, LineStats::default()));
             let limits = Reading {
-                silence_ns: nanoseconds(failover.silence.max(SILENCE_MIN)),
+                silence: Silence::After(failover.silence.max(SILENCE_MIN)),
                 window_ns: u64::MAX,
                 ..Reading::default()
             };
@@ -91,9 +95,8 @@ impl Legs {
             let last_ns = |at| seen.last_ns.get(at).copied().unwrap_or_default();
             let legs = legs.map(|(at, counts)| (at, last_ns(at), *counts));
             let health = rule.health.as_ref();
-            let silence = health.map_or(Some(DEFAULT_SILENCE), |health| health.silence);
             let limits = Reading {
-                silence_ns: silence.map_or(u64::MAX, nanoseconds),
+                silence: health.map_or(Silence::After(DEFAULT_SILENCE), |health| health.silence),
                 window_ns: nanoseconds(merge.window),
                 ..Reading::default()
             };
@@ -199,6 +202,8 @@ impl Leg {
     fn new(now_ns: u64, counts: LineStats, numbers: u64) -> Self {
         Self {
             last_ns: now_ns,
+            read_ns: now_ns,
+            pauses: Pauses::default(),
             counts,
             epoch: Epoch::new(now_ns, counts.missed, numbers),
             read: Reading::default(),
@@ -213,11 +218,15 @@ impl Leg {
         counts: LineStats,
         (numbers, limits): (u64, Reading),
     ) {
-        self.last_ns = self.last_ns.max(last_ns);
         let before = mem::replace(&mut self.counts, counts);
+        let came = counts.brought().saturating_sub(before.brought());
+        let read_ns = mem::replace(&mut self.read_ns, now_ns);
+        self.pauses.note(came, last_ns, (read_ns, self.last_ns));
+        self.last_ns = self.last_ns.max(last_ns);
+        let longest_ns = self.pauses.longest_ns(limits.silence);
         let age_ns = now_ns.saturating_sub(self.epoch.since_ns);
         self.read = Reading {
-            silent_ns: silence(now_ns, self.last_ns, limits.silence_ns),
+            silent_ns: longest_ns.and_then(|most_ns| silence(now_ns, self.last_ns, most_ns)),
             late: grown(counts.late, before.late),
             stray: grown(counts.stray, before.stray),
             still: grown(counts.still, before.still),

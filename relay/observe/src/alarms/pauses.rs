@@ -1,8 +1,8 @@
-//! Decides when a stream that its rule does not watch is silent. How long it may pause is learnt from
-//! its last pauses: a stream of one packet every ten seconds is not silent in between, and one of a
+//! Decides when a stream is silent. How long it may pause is learnt, where nobody says it, from its last
+//! pauses: a stream of one packet every ten seconds is not silent in between, and one of a
 //! thousand a second soon is.
 
-use config::Silence;
+use rules::health::Silence;
 
 use super::{SECOND_NS, nanoseconds, silence};
 
@@ -36,9 +36,13 @@ pub(crate) enum Pause {
 }
 
 impl Pauses {
-    /// Takes in that so many packets came, the longest pause before one of which was that long.
-    pub(crate) fn note(&mut self, packets: u64, gap_ns: u64) {
-        if packets == 0 || gap_ns <= SHORT_NS && self.last.is_none() {
+    /// Takes in that so many packets came since a reading at `read_ns`, the last at `last_ns` and the one
+    /// before them at `before_ns`.
+    pub(crate) fn note(&mut self, packets: u64, last_ns: u64, (read_ns, before_ns): (u64, u64)) {
+        // Of several packets only that nothing had come until the reading before is known.
+        let until_ns = if packets == 1 { last_ns } else { read_ns };
+        let gap_ns = until_ns.saturating_sub(before_ns);
+        if packets == 0 || before_ns == 0 || gap_ns <= SHORT_NS && self.last.is_none() {
             return;
         }
         let last = self.last.get_or_insert_default();
@@ -90,7 +94,8 @@ impl Pauses {
         }
     }
 
-    fn longest_ns(&self, allowed: Silence) -> Option<u64> {
+    /// How long it may pause where so much is allowed; none: for ever.
+    pub(crate) fn longest_ns(&self, allowed: Silence) -> Option<u64> {
         match allowed {
             Silence::Off => None,
             Silence::After(time) => Some(nanoseconds(time)),
@@ -116,11 +121,8 @@ mod tests {
             let packets = (now_ns / 1_000_000).min(60_000) / every_ms;
             let last_ns = packets * every_ms * 1_000_000;
             if packets > before.0 && before.0 > 0 {
-                let until_ns = match packets - before.0 {
-                    1 => last_ns,
-                    _ => now_ns - SECOND_NS / 2,
-                };
-                pauses.note(packets - before.0, until_ns.saturating_sub(before.1));
+                let read = (now_ns - SECOND_NS / 2, before.1);
+                pauses.note(packets - before.0, last_ns, read);
             }
             before = (packets, last_ns);
             match pauses.look(now_ns, last_ns, (Some(allowed), false)) {
@@ -148,11 +150,11 @@ mod tests {
     fn an_outage_is_forgotten_with_twenty_packets() {
         let mut pauses = Pauses::default();
         let allowed = |pauses: &Pauses| pauses.longest_ns(Silence::Auto);
-        pauses.note(1, 100 * SECOND_NS);
+        pauses.note(1, 101 * SECOND_NS, (0, SECOND_NS));
         assert_eq!(allowed(&pauses), Some(500 * SECOND_NS));
-        pauses.note(19, 0);
+        pauses.note(19, 0, (1, 1));
         assert_eq!(allowed(&pauses), Some(500 * SECOND_NS));
-        pauses.note(1, 0);
+        pauses.note(1, 1, (1, 1));
         assert_eq!(allowed(&pauses), Some(LEAST_NS));
         assert!(pauses.last.is_none());
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
 use compile::host::Host;
-use config::Silence;
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
 use host::tick;
+use rules::health::Silence;
 use rules::rule::Rule;
 use rules::ruleset::RuleSet;
 

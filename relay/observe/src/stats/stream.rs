@@ -10,17 +10,14 @@ use std::collections::VecDeque;
 use std::mem;
 
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
-use config::Silence;
 use dataplane::counters::{HealthCounters, Received, Traffic};
-use rules::duration;
-use rules::health::Health;
+use rules::health::{Health, Silence};
 use rules::printable::plural;
 use rules::rule::Rule;
+use rules::setting::Setting;
 
 use super::history::Past;
-use crate::alarms::{
-    Alarm, Alarms, Legs, Losses, Pause, Pauses, beyond, nanoseconds, silence, unfit,
-};
+use crate::alarms::{Alarm, Alarms, Legs, Losses, Pause, Pauses, beyond, silence, unfit};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
@@ -48,7 +45,7 @@ pub(super) struct Stream {
     pub(super) past: Past,
     /// What is known of its rule's legs, if they stand by for each other or are merged.
     pub(super) legs: Option<Box<Legs>>,
-    /// What is known of its pauses, where it is not watched.
+    /// What is known of its pauses.
     pauses: Pauses,
     /// When it is to be read although no packet came, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) due_ns: Option<u64>,
@@ -120,16 +117,9 @@ impl Stream {
             };
         }
         if let Some(before) = self.samples.back() {
-            // Of several packets only that nothing had come until the sample before is known.
             let packets = sample.received.packets - before.received.packets;
-            let until_ns = match packets {
-                1 => sample.received.last_ns,
-                _ => before.at_ns,
-            };
-            let gap_ns = until_ns.saturating_sub(before.received.last_ns);
-            if before.received.last_ns > 0 {
-                self.pauses.note(packets, gap_ns);
-            }
+            let before = (before.at_ns, before.received.last_ns);
+            self.pauses.note(packets, sample.received.last_ns, before);
         }
         let came = last.unwrap_or(0) != sample.received.packets;
         let last_ns = counted.health.as_ref();
@@ -213,9 +203,9 @@ impl Stream {
             };
         };
         let is_down = { watched.alarms.standing() }.any(|(state, _)| state == State::Down);
-        let silence = watched.health.silence.filter(|_| !is_down);
-        let due = |silence| self.since_ns().saturating_add(nanoseconds(silence));
-        silence.map_or(Rest::Yes, |silence| Rest::Until(due(silence)))
+        let longest_ns = self.pauses.longest_ns(watched.health.silence);
+        let due = |longest_ns| Rest::Until(self.since_ns().saturating_add(longest_ns));
+        longest_ns.filter(|_| !is_down).map_or(Rest::Yes, due)
     }
 
     /// Whether all samples of the last ten seconds say the same.
@@ -377,10 +367,14 @@ impl Stream {
     }
 
     fn silence(&self, now_ns: u64, health: &Health) -> Option<String> {
-        let longest = health.silence?;
+        let longest_ns = self.pauses.longest_ns(health.silence)?;
         // One that is silent for just so long is down.
-        let silent_ns = silence(now_ns, self.since_ns(), nanoseconds(longest) - 1)?;
-        let (seconds, allowed) = (silent_ns as f64 / 1e9, duration::text(longest));
+        let silent_ns = silence(now_ns, self.since_ns(), longest_ns - 1)?;
+        let seconds = silent_ns as f64 / 1e9;
+        let allowed = match health.silence {
+            Silence::Auto => format!("auto, {:.1} s now", longest_ns as f64 / 1e9),
+            other => other.text(&Silence::FORM),
+        };
         let what = match self.last_packet_ns {
             Some(_) => "silent for",
             None => "nothing came within",

@@ -3,6 +3,7 @@
 use super::{OutputSpec, Rule, SourceChoice};
 use crate::demand::DemandProblem;
 use crate::endpoint::Endpoint;
+use crate::health::Silence;
 use crate::net::LOOPBACK;
 
 impl Rule {
@@ -61,7 +62,9 @@ impl Rule {
 
     /// What is wrong with a watch over what is not pulled while nobody listens.
     pub(crate) fn silence_problem(&self) -> Option<DemandProblem> {
-        let watches = self.health.is_some_and(|health| health.silence.is_some());
+        let watches = self
+            .health
+            .is_some_and(|health| health.silence != Silence::Off);
         (watches && self.is_on_demand()).then_some(DemandProblem::Silence)
     }
 }

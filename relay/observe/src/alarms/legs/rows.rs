@@ -1,5 +1,6 @@
 //! The alarms of a leg, each a row: a further one is a row here, and what it reads.
 
+use rules::health::Silence;
 use rules::printable::plural;
 
 use crate::alarms::{Alarm, LOSING, Row, SECOND_NS};
@@ -13,7 +14,7 @@ pub(super) const EPOCH_NS: u64 = 10 * SECOND_NS;
 pub(in crate::alarms) struct Reading {
     /// For how long no packet has come, where that is longer than this.
     pub(super) silent_ns: Option<u64>,
-    pub(super) silence_ns: u64,
+    pub(super) silence: Silence,
     /// How many came since the reading before.
     pub(super) late: u64,
     pub(super) stray: u64,

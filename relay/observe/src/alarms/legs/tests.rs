@@ -220,6 +220,26 @@ fn silence_is_as_long_as_the_health_of_the_rule_says() {
     assert_eq!(bed.goes_on(1, |bed| bed.stop(RED)).len(), 1);
     let mut bed = Bed::new(r#", "health": {"silence": "off"}"#);
     assert_eq!(bed.goes_on(100, |bed| bed.stop(RED)), []);
+    // One that is slow may pause for longer than one that is not.
+    let mut bed = Bed::new(r#", "health": {"silence": "auto"}"#);
+    for _ in 0..20 {
+        bed.goes_on(1, |bed| bed.leg(BLUE).duplicate -= 999);
+        bed.goes_on(2, |bed| {
+            bed.stop(BLUE);
+            bed.leg(BLUE).duplicate -= 1_000;
+        });
+    }
+    let stop = |bed: &mut Bed| {
+        for at in [RED, BLUE] {
+            bed.stop(at);
+        }
+        bed.leg(RED).first -= 1_000;
+        bed.leg(BLUE).duplicate -= 1_000;
+    };
+    let told = bed.goes_on(12, stop);
+    assert!(told[0].1.contains(RED) && told.len() == 1, "{told:?}");
+    let told = bed.goes_on(6, stop);
+    assert!(told[0].1.contains(BLUE) && told.len() == 1, "{told:?}");
 }
 
 #[test]

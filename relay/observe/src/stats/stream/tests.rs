@@ -31,8 +31,13 @@ impl Bench {
     fn run(&mut self, samples: u64, pps: u64) -> Vec<(State, Option<String>)> {
         let sample = |_| {
             self.now_ns += SECOND_NS / 2;
-            self.traffic.packets += pps / 2;
-            self.traffic.bytes += pps / 2 * 1000;
+            // Of one a second each second sample has it.
+            let came = (pps + self.now_ns / (SECOND_NS / 2) % 2) / 2;
+            self.traffic.packets += came;
+            self.traffic.bytes += came * 1000;
+            if came > 0 {
+                self.traffic.last_ns = self.now_ns;
+            }
             let mut counted = Received::default();
             counted.add(self.traffic, &self.inspected);
             self.stream
@@ -95,6 +100,21 @@ fn a_stream_that_never_came_is_down() {
     assert_eq!(changes, [(State::Down, Some(reason))]);
     let mut bench = Bench::new("silence=off");
     assert_eq!(bench.run(10, 0), []);
+}
+
+#[test]
+fn what_a_watched_stream_may_pause_is_learnt_where_its_rule_says_auto() {
+    let mut bench = Bench::new("silence=auto");
+    assert_eq!(bench.states(40, 1), []);
+    let changes = bench.run(12, 0);
+    let reason = "silent for 5.0 s (silence = auto, 5.0 s now)".to_owned();
+    assert_eq!(changes, [(State::Down, Some(reason))]);
+    assert_eq!(bench.states(1, 1000), [State::Up]);
+    // Twenty packets later what it paused is forgotten.
+    assert_eq!(bench.states(4, 1000), []);
+    let changes = bench.run(10, 0);
+    let reason = "silent for 2.0 s (silence = auto, 2.0 s now)".to_owned();
+    assert_eq!(changes, [(State::Down, Some(reason))]);
 }
 
 #[test]
