@@ -10,6 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
+use super::error::words;
 use super::{
     ApiSettings, ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Notify, NotifyTable,
     NotifyTarget, Settings, VERSION, join,
@@ -205,7 +206,7 @@ impl<'a> Reader<'a> {
     ) -> Option<T> {
         let span = value.span();
         let read = T::deserialize(ValueDeserializer::from(value))
-            .map_err(|error| (error.span(), error.message().to_owned()))
+            .map_err(|error| (error.span(), words(&error)))
             .and_then(|read| {
                 check(&read)
                     .map(|()| read)
@@ -245,7 +246,7 @@ impl<'a> Reader<'a> {
                 }
                 Err(error) => {
                     let span = error.span().unwrap_or(key.span());
-                    self.refuse(Some(span), format!("interface {name}: {}", error.message()));
+                    self.refuse(Some(span), format!("interface {name}: {}", words(&error)));
                 }
             }
         }
@@ -285,7 +286,7 @@ impl<'a> Reader<'a> {
             }
             Err(error) => {
                 let at = error.span().unwrap_or(span);
-                self.refuse(Some(at), format!("{name}{}", error.message()));
+                self.refuse(Some(at), format!("{name}{}", words(&error)));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use config::{self, Config, ConfigFile};
+use daemon::DaemonError;
 use rules::document::RuleDocument;
 use rules::ruleset::Policy;
 
@@ -12,19 +13,22 @@ use crate::failure::{Failure, Status};
 
 /// Reads a configuration file and the files that belong to it; `-` is standard input alone.
 pub(crate) fn read(file: &Path, policy: Policy) -> Result<Config, Failure> {
+    load(file, policy).map_err(|error| Failure::with_code(error.exit_code(), error))
+}
+
+/// The same, where what is wrong is wanted one by one.
+pub(crate) fn load(file: &Path, policy: Policy) -> Result<Config, DaemonError> {
     if file != Path::new("-") {
-        let config = daemon::config_files::read(Some(file), policy);
-        return config.map_err(|error| Failure::with_code(error.exit_code(), error));
+        return daemon::config_files::read(Some(file), policy);
     }
-    Config::load(&[standard_input()?], policy)
-        .map_err(|errors| Failure::new(Status::Configuration, errors))
+    Ok(Config::load(&[standard_input()?], policy)?)
 }
 
 /// Reads a file of rules for a fleet; `-` is standard input.
 pub(crate) fn read_fleet(path: &Path) -> Result<Vec<RuleDocument>, Failure> {
     let wrong = |what: String| Failure::new(Status::Configuration, what);
     let file = match path.to_str() {
-        Some("-") => standard_input()?,
+        Some("-") => standard_input().map_err(|error| wrong(error.to_string()))?,
         _ => ConfigFile {
             name: path.display().to_string(),
             text: fs::read_to_string(path)
@@ -34,9 +38,13 @@ pub(crate) fn read_fleet(path: &Path) -> Result<Vec<RuleDocument>, Failure> {
     config::fleet_rules(&file).map_err(|errors| wrong(errors.to_string()))
 }
 
-fn standard_input() -> Result<ConfigFile, Failure> {
+fn standard_input() -> Result<ConfigFile, DaemonError> {
     let name = "standard input".to_owned();
-    let text = io::read_to_string(io::stdin())
-        .map_err(|error| Failure::new(Status::Configuration, format!("{name}: {error}")))?;
-    Ok(ConfigFile { name, text })
+    match io::read_to_string(io::stdin()) {
+        Ok(text) => Ok(ConfigFile { name, text }),
+        Err(source) => Err(DaemonError::ConfigFile {
+            path: name.into(),
+            source,
+        }),
+    }
 }

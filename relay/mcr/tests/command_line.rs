@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
+use serde_json::json;
+
 fn mcr(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mcr"))
         .args(arguments)
@@ -229,6 +231,32 @@ fn check_says_what_merging_takes_of_memory() {
     let output = mcr(&["check", path(&config), "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["merge_memory_bytes"], 1_000 * (1_408 + 2 * 2_560));
+}
+
+#[test]
+fn check_tells_what_is_wrong_in_json_too() {
+    let config = write("version = 1\n[[rule]]\nname = \"cam1\"\ninput = 5\noutputs = []\n");
+    let output = mcr(&["check", path(&config), "--json"]);
+    assert_eq!(output.status.code(), Some(78));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let error = &report["errors"][0];
+    assert_eq!(
+        (&error["file"], &error["line"]),
+        (&json!(path(&config)), &json!(4))
+    );
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("cam1") && message.contains("input = 5: give"),
+        "{message}"
+    );
+    let output = mcr(&["check", "/nonexistent.toml", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(
+        report["errors"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("/nonexistent.toml")
+    );
 }
 
 #[test]

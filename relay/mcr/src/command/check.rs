@@ -9,13 +9,14 @@ use api::request::RULES_MAX;
 use bpf::merge_layout::Merge;
 use compile::table::Path;
 use config::{Config, MAX_RULES};
+use daemon::DaemonError;
 use dataplane::Capacity;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nameindex;
 use nix::sys::socket::SockaddrStorage;
 use rules::near::nearest;
 use rules::ruleset::{Policy, RuleSet};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::{Failure, Status};
 use crate::global::Global;
@@ -23,7 +24,8 @@ use crate::{configuration, render};
 
 /// Check a configuration file and the files that belong to it, without a daemon.
 ///
-/// Exits with status 78 if something is wrong, and says what and where.
+/// Exits with status 78 if something is wrong, and says what and where; with --json on standard output,
+/// too, as errors with file, line and message.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr check /etc/mcr/mcr.toml
@@ -40,10 +42,28 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let policy = Policy {
         allow_link_local: args.allow_link_local,
     };
+    let refuse = |failure: Failure, errors: Value| {
+        if global.json {
+            render::json(&json!({ "file": args.file, "errors": errors }))?;
+        }
+        Err(failure)
+    };
     let Config {
         rules, settings, ..
-    } = configuration::read(&args.file, policy)?;
-    require_room(&rules, settings.daemon.max_rules)?;
+    } = match configuration::load(&args.file, policy) {
+        Ok(config) => config,
+        Err(error) => {
+            let errors = match &error {
+                DaemonError::Config(errors) => json!(errors.0),
+                error => json!([{ "message": error.to_string() }]),
+            };
+            return refuse(Failure::with_code(error.exit_code(), error), errors);
+        }
+    };
+    if let Err(failure) = require_room(&rules, settings.daemon.max_rules) {
+        let errors = json!([{ "message": failure.to_string() }]);
+        return refuse(failure, errors);
+    }
     let mut warnings = rules::mixed::mixed(rules.iter(), rules.iter());
     warnings.extend(rules::payload::spoilt(rules.iter()));
     warnings.extend(unknown_interfaces(&rules));
