@@ -4,7 +4,7 @@
 mod array;
 mod settings;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use rules::document::RuleDocument;
 use rules::rule::Rule;
@@ -80,6 +80,9 @@ pub fn rewrite_joins(
 /// The files with what an empty one needs, and what they say.
 fn read(files: &[ConfigFile]) -> Result<(Vec<ConfigFile>, Config), ConfigErrors> {
     let mut texts = files.to_vec();
+    for file in &mut texts {
+        file.text = file.text.replace("\r\n", "\n");
+    }
     if let Some(main) = texts.first_mut().filter(|main| main.text.is_empty()) {
         main.text = format!("version = {VERSION}\n");
     }
@@ -107,21 +110,19 @@ fn written(
         });
         match (place, before.rules.get(name), wanted) {
             (Some((document, place)), Some(before), Some(wanted)) => {
-                if let Some(table) = rules(document).get_mut(place) {
-                    update(table, before, &wanted);
-                }
+                edit(document, place, |table| update(table, before, &wanted));
             }
             (Some((document, place)), _, None) => take_out(document, place),
             (None, _, Some(wanted)) => {
                 if let Some(main) = documents.first_mut() {
-                    rules(main).push(made(&wanted));
+                    add(main, made(&wanted));
                 }
             }
             _ => {}
         }
     }
-    for (file, document) in texts.iter_mut().zip(&documents) {
-        file.text = document.to_string();
+    for ((file, document), before) in texts.iter_mut().zip(&documents).zip(files) {
+        file.text = with_ends_of(&before.text, document.to_string());
     }
     check(&texts, changes, settings)?;
     let written = texts.into_iter().zip(files);
@@ -166,17 +167,76 @@ fn parse(file: &ConfigFile) -> Result<DocumentMut, ConfigErrors> {
     })
 }
 
+/// A text whose lines end as they did in `before`, new ones as its first does.
+fn with_ends_of(before: &str, text: String) -> String {
+    let line = |line: &str| line.ends_with("\r\n");
+    let (ends, ends_not): (HashSet<&str>, HashSet<&str>) =
+        before.split_inclusive('\n').partition(|text| line(text));
+    if ends.is_empty() {
+        return text;
+    }
+    let is_first = before.split_inclusive('\n').next().is_some_and(line);
+    let mut written = String::new();
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end_matches('\n');
+        let ended = format!("{content}\r\n");
+        let is_so = match (ends.contains(ended.as_str()), ends_not.contains(line)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => is_first,
+        };
+        written += if is_so && line != content {
+            &ended
+        } else {
+            line
+        };
+    }
+    written
+}
+
+/// The rules of a file that stand in one list, as in `rule = [{ name = "cam1" }]`.
+fn inline(document: &mut DocumentMut) -> Option<&mut Array> {
+    document.get_mut("rule")?.as_array_mut()
+}
+
 /// The rules of a file, each a table of its own.
 fn rules(document: &mut DocumentMut) -> &mut ArrayOfTables {
-    let item = document
+    document
         .entry("rule")
-        .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
-    if item.is_value() {
-        let list = std::mem::take(item).into_array_of_tables();
-        *item = Item::ArrayOfTables(list.unwrap_or_default());
-    }
-    item.as_array_of_tables_mut()
+        .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()))
+        .as_array_of_tables_mut()
         .expect("whatever else was there was refused when it was read")
+}
+
+/// Edits the rule that stands there, whose keys stay in their order.
+fn edit(document: &mut DocumentMut, place: usize, edit: impl FnOnce(&mut dyn TableLike)) {
+    let order = |table: &dyn TableLike| {
+        let order: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
+        move |key: &str| {
+            // In the place of the only one.
+            let is_it = |known: &String| known == key || known == "input" && key == "inputs";
+            order.iter().position(is_it).unwrap_or(usize::MAX)
+        }
+    };
+    if let Some(list) = inline(document) {
+        if let Some(rule) = list.get_mut(place).and_then(Value::as_inline_table_mut) {
+            let place = order(rule);
+            edit(rule);
+            rule.sort_values_by(|a, _, b, _| place(a.get()).cmp(&place(b.get())));
+        }
+    } else if let Some(rule) = rules(document).get_mut(place) {
+        let place = order(rule);
+        edit(rule);
+        rule.sort_values_by(|a, _, b, _| place(a.get()).cmp(&place(b.get())));
+    }
+}
+
+/// Adds a rule behind the others.
+fn add(document: &mut DocumentMut, rule: Table) {
+    match inline(document) {
+        Some(list) => array::add(list, rule.into_inline_table().into()),
+        None => rules(document).push(rule),
+    }
 }
 
 fn place(document: &DocumentMut, name: &str) -> Option<usize> {
@@ -193,6 +253,10 @@ fn place(document: &DocumentMut, name: &str) -> Option<usize> {
 
 /// Takes a rule out with the comment right above it; what stands above an empty line stays.
 fn take_out(document: &mut DocumentMut, place: usize) {
+    if let Some(list) = inline(document) {
+        array::take_out(list, place);
+        return;
+    }
     let list = rules(document);
     let prefix = list
         .get(place)
@@ -266,7 +330,7 @@ fn keys(rule: &RuleDocument) -> Keys {
 }
 
 /// Changes a rule's table from one rule to another.
-fn update(table: &mut Table, before: &Rule, wanted: &RuleDocument) {
+fn update(table: &mut dyn TableLike, before: &Rule, wanted: &RuleDocument) {
     let before = RuleDocument::from(before).with_short_input();
     // A rule that reflects has neither inputs nor outputs.
     let is_another = before.reflects() != wanted.reflects();
@@ -287,7 +351,7 @@ fn update(table: &mut Table, before: &Rule, wanted: &RuleDocument) {
 }
 
 /// Changes the inputs and the outputs.
-fn ends(table: &mut Table, before: &RuleDocument, wanted: &RuleDocument) {
+fn ends(table: &mut dyn TableLike, before: &RuleDocument, wanted: &RuleDocument) {
     if (&before.input, &before.inputs) != (&wanted.input, &wanted.inputs) {
         inputs(table, before, wanted);
     }
@@ -296,30 +360,23 @@ fn ends(table: &mut Table, before: &RuleDocument, wanted: &RuleDocument) {
     if then != now
         && let Some(array) = table.get_mut("outputs").and_then(Item::as_array_mut)
     {
-        array::exchange(array, &then, &now);
+        array::exchange(array, &then, &now, |text| text.as_str().into());
     }
 }
 
-fn inputs(table: &mut Table, before: &RuleDocument, wanted: &RuleDocument) {
+fn inputs(table: &mut dyn TableLike, before: &RuleDocument, wanted: &RuleDocument) {
     let [then, now] = [before, wanted].map(|rule| {
         let inputs = rule.input.iter().chain(&rule.inputs);
         inputs.cloned().collect::<Vec<String>>()
     });
     if let Some(array) = table.get_mut("inputs").and_then(Item::as_array_mut) {
-        return array::exchange(array, &then, &now);
+        return array::exchange(array, &then, &now, |text| text.as_str().into());
     }
     match wanted.input.as_deref() {
         Some(input) => put(table, "input", input.into()),
         None => {
-            // In the place of the only one.
-            let order: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
             table.remove("input");
             table.insert("inputs", toml_edit::value(now.iter().collect::<Array>()));
-            let place = |key: &str| {
-                let key = if key == "inputs" { "input" } else { key };
-                order.iter().position(|known| known == key)
-            };
-            table.sort_values_by(|a, _, b, _| place(a.get()).cmp(&place(b.get())));
         }
     }
 }
@@ -334,6 +391,15 @@ fn put_all(table: &mut dyn TableLike, then: &Keys, now: &Keys) {
         if before == Some(value) {
             continue;
         }
+        if let (Some(list), Wanted::Array(now)) =
+            (table.get_mut(key).and_then(Item::as_array_mut), value)
+        {
+            let then: Vec<Wanted> = { list.iter() }
+                .map(|value| value.as_str().map_or(Wanted::Boolean(false), Wanted::from))
+                .collect();
+            array::exchange(list, &then, now, edited);
+            continue;
+        }
         let inner = table.get_mut(key).and_then(Item::as_table_like_mut);
         match (inner, before, value) {
             (Some(inner), Some(Wanted::Table(then)), Wanted::Table(now)) => {
@@ -345,7 +411,7 @@ fn put_all(table: &mut dyn TableLike, then: &Keys, now: &Keys) {
 }
 
 /// Sets a key; what stands around its value stays.
-fn put(table: &mut dyn TableLike, key: &str, value: Value) {
+fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
     match table.get_mut(key).and_then(Item::as_value_mut) {
         Some(old) => {
             let decor = old.decor().clone();
@@ -353,6 +419,14 @@ fn put(table: &mut dyn TableLike, key: &str, value: Value) {
             *old.decor_mut() = decor;
         }
         None => {
+            // The blank before the brace of an inline table.
+            let last = { table.iter_mut().last() }.and_then(|(_, item)| item.as_value_mut());
+            if let Some(decor) = last.map(Value::decor_mut)
+                && let Some(" ") = decor.suffix().and_then(toml_edit::RawString::as_str)
+            {
+                decor.set_suffix("");
+                value.decor_mut().set_suffix(" ");
+            }
             table.insert(key, Item::Value(value));
         }
     }

@@ -11,28 +11,61 @@ struct Element {
     beside: String,
 }
 
-/// Makes a list that says `then` say `now`: elements that are in both stay as they are written.
-pub(super) fn exchange(array: &mut Array, then: &[String], now: &[String]) {
+/// Makes a list that says `then` say `now`: elements that are in both stay as they are written, and one
+/// that is another now keeps the comments of the one that stood in its place.
+pub(super) fn exchange<T: PartialEq>(
+    array: &mut Array,
+    then: &[T],
+    now: &[T],
+    value: impl Fn(&T) -> Value,
+) {
+    change(array, |elements, new| {
+        let known = then.iter().zip(elements.drain(..));
+        let mut known: Vec<Option<(&T, Element)>> = known.map(Some).collect();
+        for (at, wanted) in now.iter().enumerate() {
+            let is_it = |known: &Option<(&T, Element)>| {
+                known.as_ref().is_some_and(|(text, _)| *text == wanted)
+            };
+            let kept = known.iter().position(is_it);
+            let is_other = then.len() == now.len() && !now.contains(&then[at]);
+            let kept = match kept.or_else(|| is_other.then_some(at)) {
+                Some(place) => known[place]
+                    .take()
+                    .map(|(text, element)| match text == wanted {
+                        true => element,
+                        false => Element {
+                            value: value(wanted),
+                            ..element
+                        },
+                    }),
+                None => None,
+            };
+            elements.push(kept.unwrap_or_else(|| new(value(wanted))));
+        }
+    });
+}
+
+/// Adds an element at the end.
+pub(super) fn add(array: &mut Array, value: Value) {
+    change(array, |elements, new| elements.push(new(value)));
+}
+
+/// Takes an element out, with its comments.
+pub(super) fn take_out(array: &mut Array, place: usize) {
+    change(array, |elements, _| drop(elements.remove(place)));
+}
+
+/// Changes the elements; new ones stand as the last one does.
+fn change(array: &mut Array, by: impl FnOnce(&mut Vec<Element>, &dyn Fn(Value) -> Element)) {
     let (mut elements, end) = take_apart(array);
     let is_lined = elements.iter().any(|element| element.above.contains('\n'));
     let above = elements.last().map(|element| indentation(&element.above));
     let above = above.filter(|_| is_lined).unwrap_or_default();
-    let mut known: Vec<Option<(&String, Element)>> =
-        then.iter().zip(elements.drain(..)).map(Some).collect();
-    for wanted in now {
-        let place = known
-            .iter()
-            .position(|known| known.as_ref().is_some_and(|(text, _)| *text == wanted));
-        let kept = place.and_then(|place| known[place].take());
-        elements.push(kept.map_or_else(
-            || Element {
-                value: Value::from(wanted.as_str()),
-                above: above.clone(),
-                beside: String::new(),
-            },
-            |(_, element)| element,
-        ));
-    }
+    by(&mut elements, &|value| Element {
+        value,
+        above: above.clone(),
+        beside: String::new(),
+    });
     put_together(array, elements, &end, is_lined);
 }
 

@@ -270,6 +270,78 @@ fn lists_keep_the_elements_that_stay_and_their_comments() {
 }
 
 #[test]
+fn what_ends_its_lines_as_windows_does_goes_on_so() {
+    let file = FILE.replace('\n', "\r\n");
+    let limit = |rule: &mut RuleDocument| rule.limit = Some("5pps".to_owned());
+    assert_eq!(
+        changed(&file, "cam1", limit),
+        file.replace("20000kbit", "5pps")
+    );
+    let more = |rule: &mut RuleDocument| rule.outputs.push("10.9.9.8:1".into());
+    let added = file.replace("# cloud\r\n", "# cloud\r\n    \"10.9.9.8:1\",\r\n");
+    assert_eq!(changed(&file, "cam1", more), added);
+    let removed = written(&file, "cam1", None);
+    assert_eq!(removed, written(FILE, "cam1", None).replace('\n', "\r\n"));
+    // One line of many.
+    let one = FILE.replace("# main\n", "# main\r\n");
+    assert_eq!(
+        changed(&one, "cam1", limit),
+        one.replace("20000kbit", "5pps")
+    );
+    assert_eq!(
+        made_to_say(&[&file], &FILE.replace("1Gbit", "2Gbit"))[0],
+        file.replace("1Gbit", "2Gbit")
+    );
+}
+
+const INLINE: &str = r#"version = 1
+join = [
+    # the guide
+    "239.9.9.1%eth1",   # always
+    "239.9.9.2%eth1",
+]
+rule = [
+    # The first camera.
+    { name = "cam1", input = "239.1.1.1%eth0:5001", outputs = ["239.10.1.1%eth1:6001"] },   # on the roof
+    # The second.
+    { name = "cam2", input = "239.1.1.2%eth0:5001", outputs = ["239.10.1.2%eth1:6001"] },   # at the door
+]
+"#;
+
+#[test]
+fn rules_and_settings_in_lists_stay_there_with_their_comments() {
+    let limit = |rule: &mut RuleDocument| rule.limit = Some("5pps".to_owned());
+    let limited = INLINE.replace("6001\"] },   # on", "6001\"], limit = \"5pps\" },   # on");
+    assert_eq!(changed(INLINE, "cam1", limit), limited);
+    let first =
+        &INLINE[INLINE.find("    # The first").unwrap()..INLINE.find("    # The second").unwrap()];
+    assert_eq!(written(INLINE, "cam1", None), INLINE.replace(first, ""));
+    let third = r#"{"name": "cam3", "inputs": ["239.1.1.3%eth0:1"], "outputs": ["10.9.9.9:1"]}"#;
+    let added = written(INLINE, "cam3", Some(serde_json::from_str(third).unwrap()));
+    let line = r#"    { name = "cam3", input = "239.1.1.3%eth0:1", outputs = ["10.9.9.9:1"] },"#;
+    assert_eq!(
+        added,
+        INLINE.replace("# at the door\n", &format!("# at the door\n{line}\n"))
+    );
+    let joined = |groups: &[&str]| {
+        let join = groups.iter().map(|group| group.parse().unwrap()).collect();
+        rewrite_joins(&[file(INLINE)], join).unwrap().remove(0).text
+    };
+    let gone = "    \"239.9.9.2%eth1\",\n";
+    assert_eq!(joined(&["239.9.9.1%eth1"]), INLINE.replace(gone, ""));
+    let other = INLINE.replace("9.2%", "9.3%");
+    assert_eq!(joined(&["239.9.9.1%eth1", "239.9.9.3%eth1"]), other);
+}
+
+#[test]
+fn an_output_that_is_another_keeps_the_comment_of_the_one_before() {
+    let other = changed(FILE, "cam1", |rule| {
+        rule.outputs[0] = "239.10.1.7%eth1:6001".into()
+    });
+    assert_eq!(other, FILE.replace("239.10.1.1%eth1", "239.10.1.7%eth1"));
+}
+
+#[test]
 fn a_rule_comes_behind_the_others_and_goes_with_its_own_comment() {
     let third = r#"{"name": "cam3", "inputs": ["239.1.1.3%eth0:1"], "outputs": ["10.9.9.9:1"]}"#;
     let third: RuleDocument = serde_json::from_str(third).unwrap();
