@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use api::client::{Bytes, Client, Error, Events, Pieces, StreamItem};
@@ -21,10 +22,14 @@ use crate::hosts;
 /// How often a change is tried while somebody else changes the rules, too.
 const ATTEMPTS: u32 = 10;
 
+/// What a person waits for without a word.
+const NOTICE: Duration = Duration::from_secs(2);
+
 /// A conversation with the daemon that the global options name.
 pub(crate) struct Control {
     client: Client,
     runtime: Runtime,
+    is_quiet: bool,
 }
 
 impl Control {
@@ -41,7 +46,16 @@ impl Control {
                 None => Client::new(global.socket()),
             },
             runtime,
+            is_quiet: false,
         })
+    }
+
+    /// The same, that says nothing where the daemon takes long: somebody draws on the terminal.
+    pub(crate) fn quietly(self) -> Self {
+        Self {
+            is_quiet: true,
+            ..self
+        }
     }
 
     /// The same, that changes what it changes on these terms.
@@ -62,7 +76,7 @@ impl Control {
 
     /// Waits for the next event; `None` when the daemon ended.
     pub(crate) fn next_event(&self, events: &mut Events) -> Result<Option<StreamItem>, Failure> {
-        self.wait(events.next())
+        self.runtime.block_on(events.next()).map_err(Failure::from)
     }
 
     /// Waits for the next event for so long; `None` when none came.
@@ -107,7 +121,8 @@ impl Control {
         loop {
             let transaction = edited(self.rules()?, names, &change)?;
             attempts += 1;
-            match self.runtime.block_on(self.client.transaction(&transaction)) {
+            let asked = self.client.transaction(&transaction);
+            match self.block_on(self.noticed(asked)) {
                 Err(Error::Refused(reply)) if reply.code == "conflict" && attempts < ATTEMPTS => {}
                 outcome => return outcome.map_err(Failure::from),
             }
@@ -172,7 +187,21 @@ impl Control {
     }
 
     fn wait<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
-        self.runtime.block_on(request).map_err(Failure::from)
+        self.block_on(self.noticed(request)).map_err(Failure::from)
+    }
+
+    /// Waits for the daemon, and says so where that takes long.
+    async fn noticed<T>(&self, request: impl Future<Output = T>) -> T {
+        let mut request = pin!(request);
+        match timeout(NOTICE, request.as_mut()).await {
+            Ok(reply) => reply,
+            Err(_) => {
+                if !self.is_quiet {
+                    eprintln!("MCR: the daemon has not answered for 2 s; it is given 30 s");
+                }
+                request.await
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! On what terms something is changed: why, and whether it is written down.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -175,8 +175,23 @@ impl Terms {
     }
 }
 
+/// Asks whoever sits there; nothing is changed unless they say yes.
+pub(crate) fn ask(question: &str) -> Result<(), Failure> {
+    eprint!("{question} [y/N] ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::new(
+            failure::Status::Refused,
+            "nothing was changed",
+        )),
+    }
+}
+
 /// It becomes a header of a request.
-fn message(text: &str) -> Result<String, String> {
+pub(crate) fn message(text: &str) -> Result<String, String> {
     match text.len() {
         _ if text.chars().any(char::is_control) => Err("a message is one line".to_owned()),
         0..=MESSAGE_MAX => Ok(text.to_owned()),

@@ -3,13 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
 
 use lab::wait;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::{Bed, INPUT, OUTPUT, can_run};
 
 pub(crate) const FILE: &str = r#"version = 1
 # on the roof
@@ -311,4 +314,92 @@ fn who_was_slower_is_told_who_was_faster() {
     let generation = bed.json(&["status", "--json"])["generation"].to_string();
     let apply = ["apply", file.to_str().unwrap(), "--generation", &generation];
     assert_eq!(bed.daemon.mcr(&apply).unwrap(), "- cam2\n1 unchanged\n");
+}
+
+/// Runs `mcr apply` on a terminal where somebody types an answer.
+fn apply_and_say(bed: &Bed, options: &str, answer: &str) -> Output {
+    let (binary, socket) = (lab::binary::mcr().unwrap(), bed.daemon.socket());
+    let file = bed.daemon.config_file();
+    let apply = format!(
+        "{} --socket {} apply {} {options}",
+        binary.display(),
+        socket.display(),
+        file.display()
+    );
+    let mut command = bed.chain.relay.command("script");
+    command.args(["-qec", &apply, "/dev/null"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut typed = child.stdin.take().unwrap();
+    typed.write_all(answer.as_bytes()).unwrap();
+    // It is a terminal's end that would come, not the answer's.
+    let output = child.wait_with_output().unwrap();
+    drop(typed);
+    output
+}
+
+#[test]
+fn apply_asks_on_a_terminal_before_rules_go_that_no_file_has() {
+    let Some(bed) = bed() else { return };
+    if let Err(reason) = can_run("script") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let names = || bed.daemon.mcr(&["list", "-o", "name"]).unwrap();
+    bed.daemon.mcr(&CAM2).unwrap();
+    let refused = apply_and_say(&bed, "", "n\n");
+    let text = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(
+        text.contains("No file has cam2") && text.contains("nothing was changed"),
+        "{text}"
+    );
+    assert_eq!(
+        (refused.status.code(), names().as_str()),
+        (Some(1), "cam1\ncam2\n")
+    );
+    let done = apply_and_say(&bed, "", "y\n");
+    assert_eq!((done.status.code(), names().as_str()), (Some(0), "cam1\n"));
+    // Nothing is asked that nothing hangs on, or that was answered before.
+    let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let nothing = apply_and_say(&bed, "", "");
+    assert!(
+        nothing.status.success() && !text(&nothing).contains("[y/N]"),
+        "{}",
+        text(&nothing)
+    );
+    bed.daemon.mcr(&CAM2).unwrap();
+    let yes = apply_and_say(&bed, "--yes", "");
+    assert!(
+        yes.status.success() && !text(&yes).contains("[y/N]"),
+        "{}",
+        text(&yes)
+    );
+    // In a script it does as it is told.
+    bed.daemon.mcr(&CAM2).unwrap();
+    bed.daemon.apply(FILE).unwrap();
+    assert_eq!(names(), "cam1\n");
+}
+
+#[test]
+fn a_command_says_that_it_waits_for_a_daemon_that_hangs() {
+    let Some(bed) = bed() else { return };
+    let daemon = Pid::from_raw(bed.daemon.id() as i32);
+    kill(daemon, Signal::SIGSTOP).unwrap();
+    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+    command
+        .arg("--socket")
+        .arg(bed.daemon.socket())
+        .args(["list", "-o", "name"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = String::new();
+    let read = BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said);
+    kill(daemon, Signal::SIGCONT).unwrap();
+    read.unwrap();
+    assert!(
+        said.contains("the daemon has not answered for 2 s"),
+        "{said}"
+    );
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"cam1\n");
 }

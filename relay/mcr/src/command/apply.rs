@@ -1,6 +1,7 @@
 //! `mcr apply` and `mcr diff`: makes the running rules and settings those of a file, or says what
 //! that would change.
 
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,12 +15,13 @@ use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
-use crate::terms::Terms;
+use crate::terms::{self, Terms};
 
 /// Make the running rules and settings those of a configuration file: all of it or nothing.
 ///
 /// Rules that stay the same lose no packet. What the file does not say is not there any more, the
-/// budget and the settings of interfaces too, as when the daemon reads its own file again.
+/// budget and the settings of interfaces too, as when the daemon reads its own file again. On a terminal
+/// it asks before it removes rules that no file has.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mcr apply /etc/mcr/mcr.toml\n  mcr apply new.toml --dry-run\n  mcr apply new.toml --save\n  generate-rules | mcr apply -"
@@ -59,7 +61,11 @@ pub(crate) struct DiffArgs {
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let config = read(&args.file)?;
-    let (control, saving) = args.terms.open_at(global, args.generation)?;
+    let mut generation = args.generation;
+    if !args.dry_run && !args.terms.yes() && io::stdin().is_terminal() {
+        generation = asked(&config, global)?.or(generation);
+    }
+    let (control, saving) = args.terms.open_at(global, generation)?;
     let change = control.replace_by(config, args.dry_run)?;
     let command = if args.dry_run { "diff" } else { "apply" };
     show(command, &change, global)?;
@@ -70,6 +76,25 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         true => Ok(ExitCode::SUCCESS),
         false => args.terms.wait(&control, change.generation),
     }
+}
+
+/// Asks before rules go that no file has; gives the generation that was asked about.
+fn asked(config: &Config, global: &Global) -> Result<Option<u64>, Failure> {
+    let control = Control::open(global)?;
+    let mut change = control.replace_by(config.clone(), true)?;
+    // Where the daemon's own configuration cannot be read, none of them is in it.
+    if let Ok(unsaved) = control.unsaved() {
+        change.removed.retain(|name| unsaved.added.contains(name));
+    }
+    if change.removed.is_empty() {
+        return Ok(None);
+    }
+    let names = change.removed.join(", ");
+    terms::ask(&format!(
+        "No file has {names}: what the configuration does not say is removed (mcr save would keep it). \
+         Apply?"
+    ))?;
+    Ok(Some(change.generation))
 }
 
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure> {

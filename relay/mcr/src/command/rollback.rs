@@ -1,6 +1,6 @@
 //! `mcr rollback`, `mcr generations` and `mcr confirm`: rules of before, and back to them or not.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use api::request::Rollback;
@@ -11,7 +11,7 @@ use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
 use crate::save::Save;
-use crate::terms::Terms;
+use crate::terms::{self, Terms};
 
 /// Go back to rules and settings of before, in one step, after showing what that changes.
 ///
@@ -103,7 +103,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let change = Control::open(global)?.rollback(&asked, true)?;
     if !args.terms.yes() {
         apply::show("rollback", &change, global)?;
-        confirmed()?;
+        if !io::stdin().is_terminal() {
+            let message = "nobody can be asked here; mcr rollback --yes does it without";
+            return Err(Failure::new(Status::Usage, message));
+        }
+        terms::ask("Roll back?")?;
     }
     // What was shown is what is done, or nothing.
     let (control, saving) = args.terms.open_at(global, Some(change.generation))?;
@@ -115,22 +119,6 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         configuration.write_all(&control)?;
     }
     args.terms.wait(&control, change.generation)
-}
-
-/// Asks whoever sits there.
-fn confirmed() -> Result<(), Failure> {
-    if !io::stdin().is_terminal() {
-        let message = "nobody can be asked here; mcr rollback --yes does it without";
-        return Err(Failure::new(Status::Usage, message));
-    }
-    eprint!("Roll back? [y/N] ");
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::new(Status::Refused, "nothing was changed")),
-    }
 }
 
 pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<ExitCode, Failure> {

@@ -124,7 +124,7 @@ fn query_stats(
     wish: &Wish,
     news: &Sender<News>,
 ) -> Option<()> {
-    let control = Control::open(global).ok()?;
+    let control = Control::open(global).ok()?.quietly();
     let mut before = BTreeSet::new();
     loop {
         let began = Instant::now();
@@ -170,7 +170,7 @@ fn query_past(
 
 /// Follows events until the daemon ends; those up to `seen_ms` were sent before.
 fn follow_events(global: &Global, news: &Sender<News>, seen_ms: &mut u64) -> Option<()> {
-    let control = Control::open(global).ok()?;
+    let control = Control::open(global).ok()?.quietly();
     let told_before = *seen_ms;
     if let Ok(mut events) = control.events(RECENT, true) {
         while let Ok(Some(told)) = control.next_event(&mut events) {
