@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use api::reply::FleetShare;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use rules::document::RuleDocument;
 use rules::failover::Failover;
 use rules::health::Health;
 use rules::merge::{ByWord, MergeKeys};
@@ -27,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Which daemon the command line that is being completed means.
 static MEANT: OnceLock<Global> = OnceLock::new();
 
+/// The words typed so far.
+static TYPED: OnceLock<Vec<String>> = OnceLock::new();
+
 /// Remembers the daemon that the words typed so far name by `--socket` and `--instance`.
 pub(crate) fn remember_daemon(words: &[OsString]) {
     let after = |option: &str| {
@@ -34,6 +38,8 @@ pub(crate) fn remember_daemon(words: &[OsString]) {
         words.by_ref().find(|word| *word == option)?;
         words.next().map(str::to_owned)
     };
+    let typed = words.iter().filter_map(|word| word.to_str());
+    let _ = TYPED.set(typed.map(str::to_owned).collect());
     let environment = std::env::var_os("MCR_SOCKET").map(PathBuf::from);
     let _ = MEANT.set(Global {
         socket: after("--socket").map(PathBuf::from).or(environment),
@@ -46,10 +52,63 @@ pub(crate) fn remember_daemon(words: &[OsString]) {
 /// Completes the name of a rule.
 pub(crate) fn rule() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let rules = query(|control| control.rules()).map_or_else(Vec::new, |list| list.rules);
-        let names = rules.into_iter().map(|rule| rule.name);
+        let names = rules().into_iter().map(|rule| rule.name);
         starting_with(current, names)
     })
+}
+
+/// Completes an input or an output of the rule that was named before.
+pub(crate) fn part_of(parts: fn(RuleDocument) -> Vec<String>) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |current: &OsStr| {
+        let is_named = |name: &String| TYPED.get().is_some_and(|typed| typed.contains(name));
+        let named = rules().into_iter().filter(|rule| is_named(&rule.name));
+        starting_with(current, named.flat_map(parts))
+    })
+}
+
+/// The inputs of a rule, as it writes them.
+pub(crate) fn inputs(rule: RuleDocument) -> Vec<String> {
+    rule.input.into_iter().chain(rule.inputs).collect()
+}
+
+/// Its outputs.
+pub(crate) fn outputs(rule: RuleDocument) -> Vec<String> {
+    rule.outputs.iter().map(ToString::to_string).collect()
+}
+
+/// Completes a label that rules have, or its key alone.
+pub(crate) fn label() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let labels = rules().into_iter().flat_map(|rule| rule.labels);
+        let words = labels.flat_map(|(key, value)| [format!("{key}={value}"), key]);
+        starting_with(current, words.collect::<BTreeSet<String>>().into_iter())
+    })
+}
+
+/// Completes the interface of a group to join, behind the `%`.
+pub(crate) fn group() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let (group, _) = { current.to_str() }
+            .and_then(|text| text.split_once('%'))
+            .unzip();
+        let group = group.unwrap_or_default();
+        let groups = interfaces().into_iter();
+        let groups = groups.map(|name| format!("{group}%{name}"));
+        starting_with(current, groups.filter(|_| !group.is_empty()))
+    })
+}
+
+/// Completes a group that is joined whatever the rules say.
+pub(crate) fn joined() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let status = query(|control| control.status());
+        let joins = status.map_or_else(Vec::new, |status| status.joins);
+        starting_with(current, joins.into_iter().map(|join| join.at))
+    })
+}
+
+fn rules() -> Vec<RuleDocument> {
+    query(|control| control.rules()).map_or_else(Vec::new, |list| list.rules)
 }
 
 /// Completes the name of a rule or a share of the fleet, and of a relay, which comes last.
@@ -115,8 +174,7 @@ pub(crate) fn setting() -> ArgValueCompleter {
 /// Completes the name of a rule, an interface or a worker.
 pub(crate) fn subject() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let rules = query(|control| control.rules()).map_or_else(Vec::new, |list| list.rules);
-        let names = rules.into_iter().map(|rule| rule.name);
+        let names = rules().into_iter().map(|rule| rule.name);
         starting_with(current, names.chain(interfaces()))
     })
 }
@@ -165,7 +223,7 @@ fn query<T: Send + 'static>(request: fn(&Control) -> Result<T, Failure>) -> Opti
     let global = MEANT.get()?.clone();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        if let Ok(value) = Control::open(&global).and_then(|control| request(&control)) {
+        if let Ok(value) = Control::open(&global).and_then(|control| request(&control.quietly())) {
             let _ = sender.send(value);
         }
     });

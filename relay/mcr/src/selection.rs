@@ -12,7 +12,7 @@ use crate::render;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Selection {
     /// Only rules with this label, or that have this key; several must all hold
-    #[arg(short = 'l', long = "label", value_name = "KEY[=VALUE]")]
+    #[arg(short = 'l', long = "label", value_name = "KEY[=VALUE]", add = crate::completion::label())]
     labels: Vec<Label>,
 }
 

@@ -98,6 +98,34 @@ fn bash_offers_rules_interfaces_options_and_subcommands() {
     assert_eq!(offers("mcr list --output w"), ["wide"]);
     assert!(offers("mcr run --").contains(&"--keep-forwarding".to_owned()));
     assert!(!offers("mcr ").contains(&"keeper".to_owned()));
+    let both = ["239.1.1.8%veth1:5001", "239.2.1.8%veth2:5001"];
+    let legs = [
+        "--input",
+        both[1],
+        "--failover",
+        "500ms",
+        "--label",
+        "site=y",
+    ];
+    let rule = [
+        &["add", both[0], "10.0.1.2:7000", "--name", "legs"][..],
+        &legs,
+    ]
+    .concat();
+    bed.daemon.mcr(&rule).unwrap();
+    bed.daemon.mcr(&["join", "239.7.7.7%veth1"]).unwrap();
+    assert_eq!(offers("mcr switch legs 239"), both);
+    assert_eq!(offers("mcr change legs --remove-input 239"), both);
+    assert_eq!(
+        offers("mcr change legs --remove-output "),
+        ["10.0.1.2:7000"]
+    );
+    assert_eq!(offers("mcr list -l s"), ["site", "site=y"]);
+    assert_eq!(
+        offers("mcr join 239.7.7.8%ve"),
+        ["239.7.7.8%veth1", "239.7.7.8%veth2"]
+    );
+    assert_eq!(offers("mcr leave 239"), ["239.7.7.7%veth1"]);
     // Another daemon, which does not answer, has no rules.
     assert_eq!(offers("mcr --socket /nonexistent show c"), [""]);
 }

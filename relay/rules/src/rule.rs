@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use options::DESTINATION_PATTERN;
-pub use options::{Follows, OptionsProblem, OutputOptions, SourceChoice, Ttl};
+pub use options::{Follows, OptionsProblem, OutputOptions, SourceChoice, Ttl, code_point};
 pub use output::{OutputError, OutputProblem, OutputSpec};
 
 use crate::endpoint::Endpoint;

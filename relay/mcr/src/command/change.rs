@@ -38,13 +38,15 @@ pub(crate) struct Args {
         add = completion::endpoint())]
     add_input: Vec<Endpoint>,
     /// An input to take out
-    #[arg(long, value_name = "INPUT", group = "what", value_parser = Endpoint::input)]
+    #[arg(long, value_name = "INPUT", group = "what", value_parser = Endpoint::input,
+        add = completion::part_of(completion::inputs))]
     remove_input: Vec<Endpoint>,
     /// One more output, with its options
     #[arg(long, value_name = "OUTPUT", group = "what", add = completion::endpoint())]
     add_output: Vec<OutputSpec>,
     /// An output to take out; its options may be left out
-    #[arg(long, value_name = "OUTPUT", group = "what")]
+    #[arg(long, value_name = "OUTPUT", group = "what",
+        add = completion::part_of(completion::outputs))]
     remove_output: Vec<OutputSpec>,
     /// A key of the rule as in the configuration, path=userspace or health.silence=2s; without a
     /// value its default

@@ -43,8 +43,8 @@ pub(crate) struct Args {
     /// Interfaces to listen on; * and ? stand for any text and character [default: all that are up]
     #[arg(value_name = "IFACE", add = completion::interface())]
     interfaces: Vec<String>,
-    /// How long to listen, in seconds
-    #[arg(long, value_name = "S", default_value = "5", value_parser = super::traffic_run::seconds)]
+    /// How long to listen
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = super::traffic_run::seconds)]
     duration: Duration,
     /// Ask for these groups meanwhile, on each of the interfaces
     #[arg(long, value_name = "GROUP", num_args = 1.., value_parser = group)]

@@ -8,6 +8,7 @@ use api::request::Transaction;
 use config::StaticJoin;
 use serde_json::json;
 
+use crate::completion;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
@@ -25,14 +26,14 @@ use crate::terms::Terms;
 #[command(after_help = "Examples:
   mcr join 239.1.1.1%eth1
   mcr join 10.0.0.5@232.1.1.1%eth1 ff3e::1%eth1      (S,G), and IPv6
-  mcr join 239.1.1.0/28%eth1 --duration 3600         16 groups, for an hour
+  mcr join 239.1.1.0/28%eth1 --duration 1h           16 groups, for an hour
   mcr join                                           list them")]
 pub(crate) struct JoinArgs {
     /// GROUP%IFACE; GROUP may be a range, and have sources before an @
-    #[arg(value_name = "GROUP%IFACE")]
+    #[arg(value_name = "GROUP%IFACE", add = completion::group())]
     groups: Vec<StaticJoin>,
-    /// Leave them again after this many seconds
-    #[arg(short, long, value_name = "S", value_parser = super::traffic_run::seconds)]
+    /// Leave them again after this time, such as 90s or 1h
+    #[arg(short, long, value_name = "TIME", value_parser = super::traffic_run::seconds)]
     #[arg(requires = "groups", conflicts_with = "save")]
     duration: Option<Duration>,
     #[command(flatten)]
@@ -47,7 +48,7 @@ pub(crate) struct JoinArgs {
   mcr leave 239.1.1.1%eth1")]
 pub(crate) struct LeaveArgs {
     /// GROUP%IFACE as it was joined
-    #[arg(value_name = "GROUP%IFACE", required = true)]
+    #[arg(value_name = "GROUP%IFACE", required = true, add = completion::joined())]
     groups: Vec<StaticJoin>,
     #[command(flatten)]
     terms: Terms,

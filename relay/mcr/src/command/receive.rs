@@ -31,7 +31,7 @@ use crate::render;
     after_help = "\
 Examples:
   mcr receive 239.10.1.1%eth1:6001 --count 1000
-  mcr receive 10.0.0.5@232.1.1.1%eth1:5001 --duration 10 --json            (S,G)"
+  mcr receive 10.0.0.5@232.1.1.1%eth1:5001 --duration 10s --json           (S,G)"
 )]
 pub(crate) struct Args {
     /// [SOURCE@]GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
@@ -41,11 +41,11 @@ pub(crate) struct Args {
     /// End after this many packets in all
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
-    /// End after this many seconds
-    #[arg(short, long, value_name = "S", value_parser = super::traffic_run::seconds)]
+    /// End after this time, such as 10s or 5m
+    #[arg(short, long, value_name = "TIME", value_parser = super::traffic_run::seconds)]
     duration: Option<Duration>,
-    /// End when nothing has arrived for this many seconds [default: 10 with --expect or --sent alone]
-    #[arg(long, value_name = "S", value_parser = super::traffic_run::seconds)]
+    /// End when nothing has arrived for this time [default: 10s with --expect or --sent alone]
+    #[arg(long, value_name = "TIME", value_parser = super::traffic_run::seconds)]
     idle: Option<Duration>,
     /// Exit with status 5 unless exactly this many packets arrive in all, each once; ends the run
     /// when they have

@@ -23,6 +23,7 @@ pub(crate) struct Args {
     #[arg(add = completion::rule())]
     name: String,
     /// The input, as the rule writes it
+    #[arg(add = completion::part_of(completion::inputs))]
     input: String,
 }
 

@@ -45,7 +45,7 @@ const TURN_MS: u16 = 100;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr tap cam1 | tshark -r -
-  mcr tap cam1 --output 1 --write cam1.pcapng --duration 10
+  mcr tap cam1 --output 1 --write cam1.pcapng --duration 10s
   mcr tap channels --count 100 'src 10.0.0.5 and dst net 239.1.1.0/28' | tshark -r -")]
 pub(crate) struct Args {
     /// Name of the rule
@@ -66,8 +66,8 @@ pub(crate) struct Args {
     /// End after this many packets
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
-    /// End after this many seconds
-    #[arg(long, value_name = "S", value_parser = super::traffic_run::seconds)]
+    /// End after this time, such as 10s or 5m
+    #[arg(long, value_name = "TIME", value_parser = super::traffic_run::seconds)]
     duration: Option<Duration>,
     /// Capture by sockets that the daemon lends, which started this for somebody else
     #[arg(long, hide = true)]

@@ -410,6 +410,12 @@ impl Setting for Dscp {
     }
 }
 
+/// Reads a DSCP, 0 to 63 or a name such as `ef`.
+#[must_use]
+pub fn code_point(text: &str) -> Option<u8> {
+    dscp(text)?.0
+}
+
 fn dscp(text: &str) -> Option<Dscp> {
     if text == "keep" {
         return Some(Dscp(None));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dataplane::features::Feature;
 use rules::endpoint::Endpoint;
+use rules::rule::code_point;
 use traffic::capture::Capture;
 use traffic::endpoint::{self, Destination};
 use traffic::framing::Framing;
@@ -29,7 +30,7 @@ use crate::failure::Failure;
     after_help = "\
 Examples:
   mcr send 239.1.1.1%eth0:5001 --count 1000
-  mcr send 239.1.1.0/28%eth0:5001 --rate 5000 --size 1316 --duration 10    16 streams
+  mcr send 239.1.1.0/28%eth0:5001 --rate 5000 --size 1316 --duration 10s   16 streams
   mcr send --framing rtp --line 239.1.1.1%eth0:5001,lose=5%,burst=10 \\
            --line 239.2.1.1%eth1:5001,lose=5%,delay=40ms,cut=3s-5s         two lines"
 )]
@@ -59,8 +60,8 @@ pub(crate) struct Args {
     /// Packets of each stream; with --replay, rounds through the capture
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
-    /// Seconds to send
-    #[arg(short, long, value_name = "S", value_parser = seconds)]
+    /// How long to send, such as 10s or 5m
+    #[arg(short, long, value_name = "TIME", value_parser = seconds)]
     duration: Option<Duration>,
     /// Bytes of UDP payload: fixed (1024), a range (64-1400), a mix with weights
     /// (64:7,576:4,1400:1) or imix [default: 1024, or 7 MPEG-TS packets]
@@ -84,8 +85,8 @@ pub(crate) struct Args {
     /// Packets of a stream that leave together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     burst: Option<u64>,
-    /// Seconds during which the rate rises from 0
-    #[arg(long, value_name = "S", value_parser = seconds, default_value = "0")]
+    /// Time during which the rate rises from 0
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "0s")]
     ramp: Duration,
     /// Percentage of packets to leave out
     #[arg(long, value_name = "%", default_value_t = 0.0, value_parser = percentage)]
@@ -117,8 +118,8 @@ pub(crate) struct Args {
     /// TTL or hop limit, 1 to 255
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     ttl: u8,
-    /// DSCP, 0 to 63
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..64))]
+    /// DSCP, 0 to 63 or a name such as ef
+    #[arg(long, default_value = "0", value_parser = dscp)]
     dscp: u8,
     /// Source address; one that is not this host's takes raw frames
     #[arg(long, value_name = "ADDR")]
@@ -221,6 +222,10 @@ fn percentage(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "not a percentage from 0 to 100".to_owned())
 }
 
+fn dscp(text: &str) -> Result<u8, String> {
+    code_point(text).ok_or_else(|| "not 0 to 63 or a name such as ef or af41".to_owned())
+}
+
 /// Reads a rate of bits as rules write it, `20Mbit`; the unit may be left out.
 fn bitrate(text: &str) -> Result<f64, String> {
     number(text.strip_suffix("bit").unwrap_or(text))
@@ -238,6 +243,8 @@ mod tests {
             assert!(is_thousand, "{text}");
         }
         assert_eq!((percentage("2%"), percentage("2")), (Ok(2.0), Ok(2.0)));
+        assert_eq!((dscp("ef"), dscp("46")), (Ok(46), Ok(46)));
+        assert!(dscp("64").is_err() && dscp("keep").is_err());
     }
 
     #[test]
