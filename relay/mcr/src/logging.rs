@@ -2,6 +2,7 @@
 
 mod journal;
 mod queue;
+mod repeats;
 
 use std::io::{self, IsTerminal, Write};
 use std::os::linux::fs::MetadataExt;
@@ -47,10 +48,11 @@ pub(crate) fn start(form: LogForm, verbose: bool) -> Log {
     };
     let (filter, handle) = reload::Layer::new(level);
     let (layer, queue) = layer(form, verbose);
-    let _ = QUEUE.set(queue);
+    let _ = QUEUE.set(queue.clone());
     tracing_subscriber::registry()
         .with(filter)
         .with(layer)
+        .with(repeats::Repeats(queue))
         .init();
     let _ = LEVEL.set(handle);
     // The one that is there waits for whoever reads standard error.

@@ -7,9 +7,11 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
+
+use super::repeats::Counts;
 
 /// Bytes of the lines that wait.
 const ROOM: usize = 4 << 20;
@@ -39,6 +41,7 @@ pub(super) struct Queue(Arc<Shared>);
 struct Shared {
     sink: Sink,
     state: Mutex<State>,
+    repeats: Mutex<Counts>,
     changed: Condvar,
 }
 
@@ -60,8 +63,14 @@ impl Queue {
         Self(Arc::new(Shared {
             sink,
             state: Mutex::default(),
+            repeats: Mutex::default(),
             changed: Condvar::new(),
         }))
+    }
+
+    /// Whether a line is to be written, or is one of too many.
+    pub(super) fn admits(&self, line: String) -> bool {
+        self.repeats().admit(Instant::now(), line)
     }
 
     /// Takes a line if there is room.
@@ -111,7 +120,11 @@ impl Queue {
 
     fn run(&self) {
         loop {
-            let line = self.next();
+            let held = self.repeats().over(Instant::now());
+            for (line, held) in held {
+                tracing::warn!("{held} more lines within a minute were: {line}");
+            }
+            let Some(line) = self.next() else { continue };
             let is_written = self.0.sink.write(&line);
             let mut state = self.lock();
             state.is_writing = false;
@@ -137,17 +150,23 @@ impl Queue {
         }
     }
 
-    fn next(&self) -> Line {
+    /// The next line; none when it is time to say what was held back.
+    fn next(&self) -> Option<Line> {
         let mut state = self.lock();
-        loop {
-            if let Some(line) = state.lines.pop_front() {
-                state.bytes -= line.bytes.len();
-                state.is_writing = true;
-                return line;
-            }
-            let waited = self.0.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = state.lines.pop_front() {
+            state.bytes -= line.bytes.len();
+            state.is_writing = true;
+            return Some(line);
         }
+        let left = self.repeats().left(Instant::now());
+        let idle = Duration::from_secs(86_400);
+        drop(self.0.changed.wait_timeout(state, left.unwrap_or(idle)));
+        None
+    }
+
+    fn repeats(&self) -> MutexGuard<'_, Counts> {
+        let repeats = self.0.repeats.lock();
+        repeats.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
