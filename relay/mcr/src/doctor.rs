@@ -8,6 +8,7 @@ mod capability;
 mod cores;
 mod daemon;
 mod demand;
+mod duplicate;
 mod finding;
 mod firewall;
 mod fleet;
@@ -57,6 +58,7 @@ const CHECKS: &[Check] = checks! {
     "leftover":
         "what earlier daemons left forwarding; streams that two instances take" => leftover::check;
     "interface": "interfaces and routes that rules need" => interface::check;
+    "duplicate": "addresses of this host that another has too" => duplicate::check;
     "arrival": "rules that receive nothing, and what arrives instead" => arrival::check;
     "querier": "snooping bridges and their queriers" => querier::check;
     "demand": "whether it can be heard who listens to outputs on demand" => demand::check;

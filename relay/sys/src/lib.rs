@@ -6,7 +6,6 @@ pub mod capture_sign;
 pub mod clock;
 pub mod descriptor;
 pub mod ethtool;
-#[cfg(feature = "test-support")]
 pub mod frame_socket;
 pub mod group_socket;
 pub mod heap;

@@ -27,6 +27,7 @@ use rules::ruleset::RuleSet;
 use rules::wildcard;
 
 use super::Heard;
+use super::duplicate::{self, Duplicate};
 pub(crate) use host::UdpSocket;
 pub(crate) use link::Link;
 
@@ -111,6 +112,8 @@ pub(crate) struct Snapshot {
     pub(crate) host: Host,
     /// The version of IGMP that is spoken on each interface: `V1`, `V2`, `V3`.
     pub(crate) igmp_versions: Vec<(String, String)>,
+    /// Own addresses, on links of rules, that others have too.
+    pub(crate) duplicates: Vec<Duplicate>,
     settings: PathBuf,
 }
 
@@ -161,7 +164,7 @@ impl Snapshot {
         let indexes: Vec<u32> = links.iter().map(|link| link.index).collect();
         let (strays, _) = orphans::abandoned(orphans::strays(bpffs, &indexes));
         let strays = strays.iter().map(|stray| (stray.program, stray.ifindex));
-        Ok(Self {
+        let mut snapshot = Self {
             instances: neighbours(bpffs, ""),
             strays: strays.collect(),
             rules,
@@ -181,8 +184,14 @@ impl Snapshot {
                 .to_owned(),
             host,
             igmp_versions: sys::membership::igmp_versions(),
+            duplicates: Vec::new(),
             settings: PathBuf::from("/proc/sys"),
-        })
+        };
+        let used = snapshot.inputs().into_iter().map(|(_, _, link)| link);
+        let used = used.chain(snapshot.outputs().into_iter().map(|output| output.link));
+        let used = used.map(|link| Ifindex(link.index)).collect();
+        snapshot.duplicates = duplicate::ask(&snapshot.host, &used);
+        Ok(snapshot)
     }
 
     pub(crate) fn link(&self, name: &str) -> Option<&Link> {

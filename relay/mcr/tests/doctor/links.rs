@@ -1,6 +1,6 @@
 //! Links: what they lack, and what of their settings keeps multicast away.
 
-use lab::link;
+use lab::{link, wait};
 
 use super::bed::{RULE, bed};
 
@@ -175,4 +175,31 @@ fn finds_and_mends_merging_that_the_userspace_path_loses() {
     let mended = bed.doctor(&[&old[..], &["--fix"]].concat());
     assert_eq!(mended.has("gro", "harms", &["cam1"])["fixed"], true);
     bed.doctor(&old).has_no("gro");
+}
+
+#[test]
+fn finds_addresses_of_its_own_that_others_have_too() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.doctor(&[]).has_no("duplicate");
+    bed.chain
+        .sender
+        .ip("address add 10.0.0.2/24 dev veth0")
+        .unwrap();
+    let words = [
+        "10.0.0.2",
+        "answers for it",
+        "ip address del 10.0.0.2 dev veth1",
+    ];
+    bed.doctor(&[]).has("duplicate", "harms", &words);
+    // The kernel finds it of IPv6, and uses it no more.
+    let relay = bed.relay();
+    relay.sysctl("net/ipv6/conf/veth2/accept_dad", "1").unwrap();
+    relay.ip("address add fd00:1::2/64 dev veth2").unwrap();
+    wait::until("the kernel knows", || {
+        let addresses = relay.ip("-6 address show dev veth2 dadfailed");
+        addresses.is_ok_and(|text| text.contains("fd00:1::2"))
+    })
+    .unwrap();
+    bed.doctor(&[])
+        .has("duplicate", "harms", &["fd00:1::2", "veth2"]);
 }
