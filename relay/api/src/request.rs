@@ -81,6 +81,7 @@ pub struct RuleList {
 #[serde(deny_unknown_fields)]
 pub struct ActiveInput {
     /// The input as the rule writes it.
+    #[schema(min_length = 1)]
     pub input: String,
 }
 
@@ -156,6 +157,7 @@ pub struct RulesFound {
 #[serde(deny_unknown_fields)]
 pub struct FleetRelayName {
     /// Its name.
+    #[schema(pattern = "^[0-9A-Za-z][0-9A-Za-z._:-]{0,62}$")]
     pub relay: String,
 }
 
@@ -167,6 +169,7 @@ pub struct FleetMove {
     #[serde(deserialize_with = "not_too_many")]
     pub rules: Vec<String>,
     /// The relay that is to forward them.
+    #[schema(pattern = "^[0-9A-Za-z][0-9A-Za-z._:-]{0,62}$")]
     pub relay: String,
 }
 

@@ -271,19 +271,51 @@ impl RuleDocument {
     }
 }
 
+macro_rules! octet {
+    () => {
+        "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+    };
+}
+
+macro_rules! port {
+    () => {
+        "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+    };
+}
+
+/// A port or several, and a time from a second to an hour.
+macro_rules! ports {
+    () => {
+        concat!(
+            ":",
+            port!(),
+            "(-",
+            port!(),
+            ")?(,rejoin=0*(1h|([1-9]|[1-5][0-9]|60)m|([1-9][0-9]{0,2}|[12][0-9]{3}|3[0-5][0-9]{2}|3600)",
+            "(s|000ms)))?"
+        )
+    };
+}
+
 /// An address with a mask, and perhaps sources before it.
 const INPUT: TextForm = TextForm {
     name: "[SOURCE@]GROUP%IFACE:PORT",
     pattern: concat!(
-        r"([^@%\[\]]+@)?[0-9a-z./]+%[^/:\[\]]+:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?(,rejoin=[1-9][0-9]*[hms]+)?",
-        r"|\[([^@%\[\]]+@)?[0-9A-Za-z.:/]+%[^/:\[\]]+\]:([1-9][0-9]{0,4})(-[1-9][0-9]{0,4})?(,rejoin=[1-9][0-9]*[hms]+)?",
+        r"([^@%\[\]]+@)?(unicast|",
+        octet!(),
+        r"(\.",
+        octet!(),
+        r"){3}(/(3[0-2]|[12]?[0-9]))?)%[^/:\[\]]+",
+        ports!(),
+        r"|\[([^@%\[\]]+@)?[0-9A-Za-z.:/]+%[^/:\[\]]+\]",
+        ports!(),
     ),
     ..ANY
 };
 
 const GROUP: TextForm = TextForm {
     name: "GROUP:PORT",
-    pattern: r"([0-9.]+|\[[0-9A-Fa-f.:]+\]):[1-9][0-9]{0,4}",
+    pattern: concat!(r"([0-9.]+|\[[0-9A-Fa-f.:]+\]):", port!()),
     ..INPUT
 };
 

@@ -110,7 +110,7 @@ impl FromRequestParts<Arc<Service>> for Changing {
 pub(super) struct ConfirmOptions {
     /// Undo the change unless somebody confirms it in this time, `1s` to `1h`.
     #[serde(default, deserialize_with = "time_to_confirm")]
-    #[param(value_type = Option<String>, required = false, nullable = false, pattern = "^[0-9]+(ms|s|m|h)$")]
+    #[param(value_type = Option<String>, required = false, nullable = false, pattern = "^0*(1h|([1-9]|[1-5][0-9]|60)m|([1-9][0-9]{0,2}|[12][0-9]{3}|3[0-5][0-9]{2}|3600)s|([1-9][0-9]{3,5}|[12][0-9]{6}|3[0-5][0-9]{5}|3600000)ms)$")]
     confirm: Option<Duration>,
     /// Write it into the configuration, at the confirmation.
     #[serde(default)]

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::Method;
 use config::Role;
+use rules::rule::NAME;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Content, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{
+    Content, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, ResponseBuilder, Schema,
+};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::remote::admission::Roles;
@@ -108,7 +111,22 @@ pub(super) fn described(router: Routes) -> (Router<Arc<Service>>, OpenApi) {
     components.add_security_scheme("token", SecurityScheme::Http(token.build()));
     components.add_security_scheme("certificate", certificate);
     describe_responses(&mut document);
+    bound_names(&mut document);
     (router, document)
+}
+
+/// Says of each path what names there are.
+fn bound_names(document: &mut OpenApi) {
+    for (_, operation) in operations(document) {
+        for parameter in operation.parameters.iter_mut().flatten() {
+            if let RefOr::T(parameter) = parameter
+                && parameter.name == "name"
+                && let Some(RefOr::T(Schema::Object(name))) = &mut parameter.schema
+            {
+                name.pattern = Some(format!("^({})$", NAME.pattern));
+            }
+        }
+    }
 }
 
 /// Says of each answer what it is: one that is good what was asked for, another what is wrong.
