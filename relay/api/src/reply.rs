@@ -37,7 +37,9 @@ pub use fleet::{
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use history::{History, RuleHistory, Steps};
 pub use residence::{ResidenceBucket, ResidenceStats};
-pub use rule::{AddressStats, Condition, InputStats, OutputStats, RuleStats, State};
+pub use rule::{
+    Acknowledgement, AddressStats, Condition, InputStats, OutputStats, RuleStats, State,
+};
 pub use selection::{Part, RulePart, Selection};
 pub use tunnel::TunnelStatus;
 

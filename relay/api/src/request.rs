@@ -97,6 +97,14 @@ pub struct PacketAsked {
     pub frame: String,
 }
 
+/// Whether somebody sees to a rule's trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Acknowledge {
+    /// As it stands now, until it is over or another.
+    pub acknowledged: bool,
+}
+
 /// Whether a rule forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

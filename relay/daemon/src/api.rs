@@ -1,6 +1,7 @@
 //! The control API: its socket, its routes, and the service that answers them. It changes nothing
 //! by itself: what only reads is answered here, changes are handed to the supervisor.
 
+mod acknowledged;
 mod body;
 mod body_quota;
 pub(crate) mod capture;

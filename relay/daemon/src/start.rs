@@ -39,6 +39,7 @@ use crate::memberships::Joined;
 use crate::options::Options;
 use crate::signals::Signals;
 use crate::startup_state::StartupState;
+use crate::state::acknowledged::Acknowledged;
 use crate::state::changes::ChangeLog;
 use crate::state::running::RunningStore;
 use crate::supervisor::Supervisor;
@@ -314,7 +315,10 @@ impl Supervisor {
                 (host, gates.collect()),
             )?);
         }
+        let acknowledged = Acknowledged::open(instance.state());
+        abort_on_panic::spawn(acknowledged.clone().follow(self.events.clone()));
         Ok(Arc::new(Service {
+            acknowledged,
             identity: self.identity.clone(),
             commands,
             dataplane,

@@ -1,5 +1,6 @@
 //! What is remembered on disk and survives a crash.
 
+pub(crate) mod acknowledged;
 pub(crate) mod changes;
 pub(crate) mod generations;
 pub(crate) mod journal;

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub(crate) mod acknowledge;
 pub(crate) mod add;
 pub(crate) mod apply;
 pub(crate) mod bench;

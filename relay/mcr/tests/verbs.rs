@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod acknowledge;
 mod change;
 mod enable;
 mod explain;

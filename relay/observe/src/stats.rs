@@ -238,6 +238,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         share: None,
         mode: None,
         condition: None,
+        acknowledged: None,
         state: worst,
         state_reason: reason,
         path: path_name(placement.path).to_owned(),

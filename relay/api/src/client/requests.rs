@@ -85,6 +85,12 @@ macro_rules! for_each_request {
             /// As every request; `not_found` where there is none of that name.
             set_enabled(name: &str, enabled: &$crate::request::Enabled) -> $crate::reply::Change = PUT format!("/v1/rules/{}/enabled", escaped(name)), enabled;
 
+            /// Says that somebody sees to a rule's trouble, or takes that back.
+            ///
+            /// # Errors
+            /// As every request; `not_found` where there is none of that name, `invalid` where it has no trouble.
+            acknowledge(name: &str, asked: &$crate::request::Acknowledge) -> $crate::request::Acknowledge = PUT format!("/v1/rules/{}/acknowledged", escaped(name)), asked;
+
             /// Changes the running rules, whole or not at all.
             ///
             /// # Errors

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use counters::counter::{Number, Value};
 use counters::counters;
 
-use super::{HealthStats, LineStats, MergeStats, Rates, ResidenceStats, Traffic};
+use super::{By, HealthStats, LineStats, MergeStats, Rates, ResidenceStats, Traffic};
 
 /// One rule's state and counters.
 #[serde_with::skip_serializing_none]
@@ -28,6 +28,8 @@ pub struct RuleStats {
     pub mode: Option<String>,
     /// How it does in one word, the worse of its state and its stream's; `waiting` and `silent` besides.
     pub condition: Option<Condition>,
+    /// Who sees to its trouble, where somebody said so of how it does now.
+    pub acknowledged: Option<Acknowledgement>,
     /// Worst state of its inputs and outputs.
     pub state: State,
     /// Why the state is not `up`.
@@ -133,6 +135,20 @@ impl RuleStats {
             _ => own,
         }
     }
+}
+
+/// That somebody sees to a rule's trouble.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Acknowledgement {
+    /// Who.
+    pub by: By,
+    /// Since when, in milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Why, or what is being done, as they said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How the rule did then.
+    pub condition: Condition,
 }
 
 /// For so long a rule may wait for its stream before that is a trouble.

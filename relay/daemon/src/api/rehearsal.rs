@@ -76,6 +76,7 @@ impl Default for Rehearsal {
             fleet: None,
             generations: Default::default(),
             changes: Err("".into()),
+            acknowledged: Default::default(),
             log: None,
             capture: Default::default(),
             unsaved: Arc::default(),

@@ -28,6 +28,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::acknowledged;
 use super::body::{Body, IfMatch, Name, Tagged, etag};
 use super::capture;
 use super::changing::{
@@ -128,6 +129,7 @@ fn changing() -> Routes {
         .routes(routes!(switch))
         .routes(routes!(set_enabled))
         .merge(capture::routes())
+        .routes(routes!(acknowledged::acknowledge))
         .routes(routes!(earlier::confirm))
         .routes(routes!(fleet::drain))
         .routes(routes!(fleet::undrain));

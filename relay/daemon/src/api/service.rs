@@ -4,10 +4,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use api::query::RulesQuery;
-use api::reply::{Change, FlowStats, InterfaceStatus, ListenerStats, Log, Part, RulePart};
-use api::request::{ActiveInput, RuleList};
+use api::query::{RulesQuery, StatsQuery};
+use api::reply::{
+    Acknowledgement, Change, FlowStats, InterfaceStatus, ListenerStats, Log, Part, RulePart,
+};
+use api::request::{Acknowledge, ActiveInput, RuleList};
 use igmp::listeners::Listeners;
 use observe::compressed_body::CompressedBody;
 use observe::events::Events;
@@ -45,6 +48,7 @@ use crate::core::export;
 use crate::dataplane_thread::{self, DataplaneThread};
 use crate::fleet::Fleet;
 use crate::options::LogControl;
+use crate::state::acknowledged::Acknowledged;
 use crate::state::changes;
 use crate::state::generations::Generations;
 use crate::supervisor::command::{CancelOnce, Command, Order};
@@ -73,6 +77,8 @@ pub(crate) struct Service {
     pub(crate) changes: Result<PathBuf, Arc<str>>,
     /// What runs and the configuration does not say.
     pub(crate) unsaved: Arc<Unsaved>,
+    /// Trouble that somebody sees to.
+    pub(crate) acknowledged: Acknowledged,
     pub(crate) log: Option<LogControl>,
     /// Who captures for clients.
     pub(crate) capture: CaptureCommand,
@@ -130,13 +136,17 @@ impl Service {
             let written = match subject {
                 Subject::Stats(Some(query)) => {
                     let (rest, rules) = self.readings(&view, &counters).selected(&query);
+                    let rules = rules.map(|rule| self.acknowledged.shown(rule));
                     json(&mut text, &Streamed::new(rest, rules))
                 }
                 Subject::Stats(None) => {
                     let readings = self.readings(&view, &counters);
                     json(
                         &mut text,
-                        &Streamed::new(readings.without_rules(), readings.rules()),
+                        &Streamed::new(
+                            readings.without_rules(),
+                            readings.rules().map(|rule| self.acknowledged.shown(rule)),
+                        ),
                     )
                 }
                 Subject::Flows(_) => json(&mut text, &flows),
@@ -244,6 +254,45 @@ impl Service {
             true => Ok(ActiveInput { input: wanted }),
             false => Err(invalid(format!("nothing can come by input {wanted} yet"))),
         }
+    }
+
+    /// Notes that somebody sees to a rule's trouble, or that nobody does.
+    pub(super) async fn acknowledge(
+        &self,
+        name: &str,
+        asked: Acknowledge,
+        author: Author,
+    ) -> Answer<Acknowledge> {
+        let counters = self.dataplane.counters().await.map_err(internal)?;
+        let view = self.view();
+        let rule = view.rules.get(name);
+        rule.ok_or_else(|| no_such_rule(&view, name))?;
+        let query = StatsQuery {
+            rules: vec![name.to_owned()],
+            limit: Some(0),
+            ..StatsQuery::default()
+        };
+        let (_, mut stats) = self.readings(&view, &counters).selected(&query);
+        let troubled = stats.find(|stats| stats.name == name && stats.is_troubled());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let what = match (asked.acknowledged, troubled) {
+            (false, _) => None,
+            (true, Some(stats)) => Some(Acknowledgement {
+                by: author.by,
+                at_ms: now.unwrap_or_default().as_millis() as u64,
+                message: author.message,
+                condition: stats.condition(),
+            }),
+            (true, None) => {
+                let message = format!("rule {name:?} has no trouble that could be acknowledged");
+                return Err(Refusal::new(Code::Invalid, message));
+            }
+        };
+        let written = self.acknowledged.set(name, what);
+        written.map_err(|error| {
+            Refusal::new(Code::Unavailable, format!("cannot write it down: {error}"))
+        })?;
+        Ok(asked)
     }
 
     /// What arrived in the ranges of the rule of that name.

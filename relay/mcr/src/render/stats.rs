@@ -288,11 +288,25 @@ pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
         Condition::Waiting => Some("nothing has come yet".to_owned()),
         _ => None,
     };
-    match (silent, &rule.state_reason) {
+    let why = match (silent, &rule.state_reason) {
         (Some(silent), Some(reason)) => Some(format!("{silent}; {reason}")),
         (Some(silent), None) => Some(silent),
         (None, _) => rule.worst().1.map(str::to_owned),
-    }
+    };
+    let seen_to = rule.acknowledged.as_ref().map(|known| {
+        let why = known
+            .message
+            .as_deref()
+            .map(|message| format!(": {message}"));
+        let since = super::moment(known.at_ms);
+        format!(
+            "acknowledged by {} at {since}{}",
+            known.by,
+            why.unwrap_or_default()
+        )
+    });
+    let all: Vec<String> = why.into_iter().chain(seen_to).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// What texts say of a rule beside what has a column, and of its input if that has no line.

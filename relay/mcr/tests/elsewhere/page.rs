@@ -395,7 +395,7 @@ fn what_a_role_may_not_do_is_not_offered() {
     operator.sign_in("operate");
     assert_eq!(
         operator.browser.run(offered),
-        "Discover …,Enable …,Disable …,Switch leg …,Capture …,As it was …,Pick shown,Log …"
+        "Discover …,Enable …,Disable …,Acknowledge …,Switch leg …,Capture …,As it was …,Pick shown,Log …"
     );
     operator.press("cam1");
     operator.press("Switch leg …");

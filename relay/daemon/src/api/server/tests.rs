@@ -81,6 +81,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         fleet: None,
         generations: Default::default(),
         changes: Err("".into()),
+        acknowledged: Default::default(),
         log: None,
         capture: Default::default(),
         unsaved: Arc::default(),

@@ -42,6 +42,7 @@ export class Actions {
     add("Enable …", "operate", "some", () => this.#enable(true));
     add("Disable …", "operate", "some", () => this.#enable(false));
     add("Remove …", "change", "some", () => this.#remove());
+    add("Acknowledge …", "operate", "some", () => this.#acknowledge());
     add("Switch leg …", "operate", "legs", () => this.#switch());
     add("Capture …", "operate", "one", async () => capture((await this.#read(this.#names())).rules[0]));
     add("As it was …", "view", "one", () => showEarlier(this.#names()[0]));
@@ -131,6 +132,31 @@ export class Actions {
     const names = this.#names();
     const { generation } = await ask("/v1/status");
     return review(`Remove ${names.join(", ")}`, transaction(generation, [], names));
+  }
+
+  // Says who sees to the trouble of rules, or takes that back.
+  async #acknowledge() {
+    const names = this.#names();
+    const shown = open(`Acknowledge the trouble of ${names.join(", ")}`);
+    const why = element("input");
+    why.maxLength = 1000;
+    shown.body.append(labelled("Message", why, "others are told who sees to it, until it is over"));
+    let done = false;
+    const say = (acknowledged) => async () => {
+      for (const name of names) {
+        const message = acknowledged && why.value !== "" ? why.value : undefined;
+        await send("PUT", `/v1/rules/${encodeURIComponent(name)}/acknowledged`, { body: { acknowledged }, message });
+      }
+      done = true;
+      shown.close();
+    };
+    shown.button("Acknowledge", say(true)).className = "main";
+    shown.button("Take it back", say(false));
+    shown.button("Cancel", shown.close);
+    why.focus();
+    return new Promise((resolve) => {
+      shown.dialog.addEventListener("close", () => resolve(done));
+    });
   }
 
   async #switch() {

@@ -25,7 +25,9 @@ export function reason(rule) {
   const state = judge(rule);
   const silent = state === "waiting" ? `nothing has come for ${duration(rule.waiting_seconds)}`
     : state === "silent" && !rule.health?.reason ? `no packet for ${duration(rule.silent_seconds)}` : undefined;
-  return [silent, rule.state_reason ?? rule.health?.reason].filter(Boolean).join("; ") || undefined;
+  const { by, at_ms: at, message } = rule.acknowledged ?? {};
+  const seen = by && `acknowledged by ${by.user ?? by.name ?? by.via} at ${new Date(at).toLocaleString()}${message ? `: ${message}` : ""}`;
+  return [silent, rule.state_reason ?? rule.health?.reason, seen].filter(Boolean).join("; ") || undefined;
 }
 
 const SPOKEN = 5;

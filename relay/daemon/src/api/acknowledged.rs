@@ -1,0 +1,27 @@
+//! The route by which somebody says that they see to a rule's trouble.
+
+use api::reply::ErrorReply;
+use api::request::Acknowledge;
+use axum::Json;
+
+use super::body::{Body, Name};
+use super::changing::{Changing, MessageHeader};
+use super::refusal::Answer;
+
+/// Says that somebody sees to a rule's trouble as it stands, or takes that back.
+#[utoipa::path(put, path = "/v1/rules/{name}/acknowledged", tag = "rules", request_body = Acknowledge,
+    params(("name" = String, Path, description = "Name of the rule"), MessageHeader),
+    responses((status = 200, body = Acknowledge), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 413, body = ErrorReply),
+        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+pub(super) async fn acknowledge(
+    changing: Changing,
+    Name(name): Name,
+    Body(asked): Body<Acknowledge>,
+) -> Answer<Json<Acknowledge>> {
+    let Changing {
+        service, author, ..
+    } = changing;
+    let told = service.acknowledge(&name, asked, author).await;
+    told.map(Json)
+}
