@@ -79,6 +79,9 @@ pub(super) mod tests {
     use std::path::{Path, PathBuf};
     use std::sync::LazyLock;
 
+    use rules::ruleset::Policy;
+
+    use super::super::{Config, ConfigFile};
     use super::*;
 
     /// Says what the schema has against a file.
@@ -157,6 +160,70 @@ pub(super) mod tests {
             let others: Vec<&str> = others.collect();
             let text = format!("[[rule]]\n{}\n{key} = {value}", others.join("\n"));
             assert_ne!(errors(&text), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn tables_within_outputs_are_taken_and_their_wrong_keys_refused() {
+        let text = |output: &str| {
+            format!(
+                "version = 1\n[[rule]]\nname = \"a\"\ninput = \"239.1.1.0/24%eth0:1\"\n\
+                 outputs = [{{ {output} }}]"
+            )
+        };
+        let group = r#"to = "239.9.9.0/24%eth1:1", demand"#;
+        let name = r#"to = "recorders.media.svc:7000", all"#;
+        let loads = |text: &str| {
+            let file = ConfigFile {
+                name: "mcr.toml".to_owned(),
+                text: text.to_owned(),
+            };
+            Config::load(&[file], Policy::default()).map(drop)
+        };
+        for output in [
+            format!(r#"{group} = "igmp""#),
+            format!(r#"{group} = {{ by = "igmp" }}"#),
+            format!(r#"{group} = {{ by = "igmp", querier = true, linger = "30s" }}"#),
+            format!(
+                r#"{group} = "igmp", listeners = {{ allow = ["10.0.0.0/8", "fe80::/10"], deny = "10.0.0.5", groups_each = 4, groups_all = 64 }}"#
+            ),
+            format!(r#"{group} = "igmp", linger = "30s", allow = "10.0.0.0/8", groups_each = 4"#),
+            format!(r#"{name} = true, max = 64, refresh = "5s""#),
+            r#"to = "_rtp._udp.recorders.media.svc", all = true"#.to_owned(),
+        ] {
+            let text = text(&output).replace(
+                "239.1.1.0/24",
+                match output.contains(group) {
+                    true => "239.1.1.0/24",
+                    false => "239.1.1.1",
+                },
+            );
+            assert_eq!(errors(&text), [""; 0], "{text}");
+            assert_eq!(
+                loads(&text).map_err(|error| error.to_string()),
+                Ok(()),
+                "{text}"
+            );
+        }
+        for output in [
+            format!(r#"{group} = {{ linger = "30s" }}"#),
+            format!(r#"{group} = {{ by = "igmp", ttl = 5 }}"#),
+            format!(r#"{group} = {{ by = "igmp", demand = "igmp" }}"#),
+            format!(r#"{group} = {{ by = "igmp", linger = "500ms" }}"#),
+            format!(r#"{group} = {{ by = "pim" }}"#),
+            format!(r#"{group} = "igmp", listeners = {{ alow = [] }}"#),
+            format!(r#"{group} = "igmp", listeners = {{ ttl = 5 }}"#),
+            format!(r#"{group} = "igmp", listeners = {{ allow = ["me"] }}"#),
+            format!(r#"{group} = "igmp", listeners = {{ groups_each = 0 }}"#),
+            format!(r#"{group} = "igmp", listeners = "10.0.0.0/8""#),
+            format!(r#"{name} = true, max = 0"#),
+            format!(r#"{name} = true, max = 1025"#),
+            format!(r#"{name} = true, refresh = "2h""#),
+            format!(r#"{name} = "some""#),
+        ] {
+            let text = text(&output);
+            assert_ne!(errors(&text), [""; 0], "{text}");
+            assert!(loads(&text).is_err(), "{text}");
         }
     }
 

@@ -21,7 +21,7 @@ use utoipa::openapi::schema::Schema;
 
 pub use field::FieldDocument;
 pub use form::{ANY, Form, TextForm, Word};
-pub use options::{Group, OptionProblem, Options, options, parse, split};
+pub use options::{Group, Inner, OptionProblem, Options, options, parse, split};
 pub use read::{Key, Keyed};
 pub use scalar::Scalar;
 pub use schema::{schema, text_or_table};

@@ -11,7 +11,7 @@ use crate::host_name::{All, MAX_ADDRESSES, REFRESH_S};
 use crate::limit::{self, LimitProblem};
 use crate::net::Prefix;
 use crate::setting::{
-    ANY, Form, OptionProblem, Refusal, Row, Setting, TextForm, Word, options, words,
+    ANY, Form, Inner, OptionProblem, Refusal, Row, Setting, TextForm, Word, options, words,
 };
 
 /// What is wrong with the options of an output.
@@ -182,10 +182,15 @@ options! {
         remedy: "give a time from 1s to 1h in whole seconds, such as 5s";
 
     impl {
-        fn nested(row: &Row) -> Option<&'static str> {
+        fn nested(row: &Row) -> Option<Inner> {
             match row.key {
-                "demand" => Some("by"),
-                "listeners" => Some(""),
+                "demand" => Some(&[("by", "demand"), ("querier", "querier"), ("linger", "linger")]),
+                "listeners" => Some(&[
+                    ("allow", "allow"),
+                    ("deny", "deny"),
+                    ("groups_each", "groups_each"),
+                    ("groups_all", "groups_all"),
+                ]),
                 _ => None,
             }
         }

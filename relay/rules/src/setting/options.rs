@@ -45,6 +45,9 @@ impl Group {
     }
 }
 
+/// The keys of a table within options, and what each is there.
+pub type Inner = &'static [(&'static str, &'static str)];
+
 /// A value that is read of options.
 pub trait Options: Clone + Default + PartialEq {
     /// What they have in common.
@@ -77,8 +80,8 @@ pub trait Options: Clone + Default + PartialEq {
         None
     }
 
-    /// The name that a key's own value has in a table in its place, whose other keys are options beside it.
-    fn nested(_row: &Row) -> Option<&'static str> {
+    /// The keys of a table in the place of a key's value, each with the option that it is.
+    fn nested(_row: &Row) -> Option<Inner> {
         None
     }
 }

@@ -9,10 +9,14 @@ use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{AnyOfBuilder, Schema};
+use utoipa::openapi::schema::{
+    AdditionalProperties, AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema,
+};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::{FieldDocument, Form, Group, Key, Options, Row, Scalar, Schemas, parse, schema, split};
+use super::{
+    FieldDocument, Form, Group, Inner, Key, Options, Row, Scalar, Schemas, parse, schema, split,
+};
 
 /// The options of a `T` as they were written, and what they are options of where a table says that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,15 +146,10 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
                 let Group { subject, rows, .. } = T::GROUP;
                 let mut given: Vec<(&Row, Scalar)> = Vec::new();
                 while let Some(row) = map.next_key_seed(Key(&[T::GROUP.subject, T::GROUP.rows]))? {
-                    if let Some(own) = T::nested(row) {
-                        let own_key = row.key;
-                        for (key, value) in nested(map.next_value()?, row.key, own) {
-                            let row = T::GROUP.rows.iter().find(|row| row.key == key);
-                            let row = row.ok_or_else(|| {
-                                A::Error::custom(format!("unknown field `{key}` of `{own_key}`"))
-                            })?;
-                            given.push((row, value));
-                        }
+                    if let Some(inner) = T::nested(row) {
+                        let nested = nested(map.next_value()?, row, inner);
+                        let nested = nested.map_err(A::Error::custom)?.into_iter();
+                        given.extend(nested.map(|(key, value)| (self::row::<T>(key), value)));
                         continue;
                     }
                     let value = match is_field(row) {
@@ -198,24 +197,53 @@ enum Part {
     Several(Vec<String>),
 }
 
-fn nested(nested: Nested, key: &str, own: &str) -> Vec<(String, Scalar)> {
-    let named = |name: String| if name == own { key.to_owned() } else { name };
-    match nested {
-        Nested::One(value) => value
-            .into_iter()
-            .map(|value| (key.to_owned(), value))
-            .collect(),
-        Nested::Table(table) => table
-            .into_iter()
-            .filter_map(|(name, value)| {
-                let value = match value {
-                    Part::One(value) => value,
-                    Part::Several(all) if all.is_empty() => return None,
-                    Part::Several(all) => Scalar::Text(all.join("+")),
-                };
-                Some((named(name), value))
-            })
-            .collect(),
+/// The options that it says; `Err`: that it has a key that belongs elsewhere.
+fn nested(nested: Nested, own: &Row, inner: Inner) -> Result<Vec<(&'static str, Scalar)>, String> {
+    let table = match nested {
+        Nested::One(value) => return Ok({ value.into_iter() }.map(|one| (own.key, one)).collect()),
+        Nested::Table(table) => table,
+    };
+    let mut given = Vec::new();
+    for (name, value) in table {
+        let key = inner.iter().find(|(known, _)| *known == name);
+        let (_, key) = key.ok_or_else(|| {
+            let known: Vec<&str> = inner.iter().map(|(known, _)| *known).collect();
+            let (own, known) = (own.key, known.join("`, `"));
+            format!("unknown field `{name}` of `{own}`, expected one of `{known}`")
+        })?;
+        given.extend(match value {
+            Part::One(value) => Some((*key, value)),
+            Part::Several(all) if all.is_empty() => None,
+            Part::Several(all) => Some((*key, Scalar::Text(all.join("+")))),
+        });
+    }
+    Ok(given)
+}
+
+/// The schema of a key whose value may be a table.
+fn nested_schema<T: Options>(own: &Row, inner: Inner) -> Schema {
+    let mut table = ObjectBuilder::new()
+        .description(Some(own.description()))
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)));
+    let mut stands_alone = false;
+    for (name, key) in inner {
+        let one = row::<T>(key);
+        table = match one.form {
+            // What is written with + between is a list, too.
+            Form::Text(form) if form.name.contains('+') => {
+                let several = ArrayBuilder::new().items(RefOr::T(one.schema()));
+                table.property(*name, AnyOfBuilder::new().item(one.schema()).item(several))
+            }
+            _ => table.property(*name, one.schema()),
+        };
+        if *key == own.key {
+            stands_alone = true;
+            table = table.required(*name);
+        }
+    }
+    match stands_alone {
+        true => Schema::AnyOf(AnyOfBuilder::new().item(own.schema()).item(table).build()),
+        false => Schema::Object(table.build()),
     }
 }
 
@@ -223,7 +251,16 @@ impl<T: Options> PartialSchema for Written<T> {
     fn schema() -> RefOr<Schema> {
         let group = T::GROUP;
         let rows = [group.subject, group.rows].concat();
-        let table = schema(&rows, group.about);
+        let mut table = schema(&rows, group.about);
+        if let Schema::Object(table) = &mut table {
+            for row in group.rows {
+                let inner = T::nested(row).map(|inner| nested_schema::<T>(row, inner));
+                let key = || row.key.to_owned();
+                table
+                    .properties
+                    .extend(inner.map(|inner| (key(), inner.into())));
+            }
+        }
         let Some(alone) = group.rows.iter().find(|row| row.key == group.alone) else {
             return table.into();
         };
