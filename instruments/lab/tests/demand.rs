@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod side_by_side;
+mod zapping;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -325,7 +325,9 @@ impl Supervisor {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.update_view_of_memberships();
         }
-        block_in_place(|| self.joined.end_lingering());
+        let (generation, core) = (self.core.generation(), &self.core);
+        let joined = &mut self.joined;
+        block_in_place(|| joined.end_lingering(generation, |held| core.lets_linger(held)));
         block_in_place(|| self.reports.send_due(&self.core, &self.joined));
         self.end_joins().await;
         self.follow_files().await;

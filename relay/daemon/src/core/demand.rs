@@ -105,6 +105,20 @@ impl Core {
         lingering
     }
 
+    /// Says whether a rule may let it linger: of one that is gone, or shut off, nothing does.
+    pub(crate) fn lets_linger(&self, held: &Membership) -> bool {
+        let link = self.host.interfaces.get(&Ifindex(held.interface));
+        let lets = |rule: &&Arc<Rule>| {
+            let mut demands = rule.outputs.iter().filter_map(|output| output.demand);
+            demands.any(|demand| demand.linger_s > 0)
+        };
+        let rules = self.demanding.0.values().filter(lets);
+        rules.flat_map(|rule| &rule.inputs).any(|input| {
+            let name = input.interface.as_deref().unwrap_or_default();
+            input.destination.contains(held.group) && link.is_some_and(|link| link.is_named(name))
+        })
+    }
+
     /// Whether rules, settings and host stay as they are: such a step follows who listens, many times a second.
     pub(crate) fn only_listening_differs(&self, step: &Step) -> bool {
         Arc::ptr_eq(&step.rules, &self.rules)

@@ -16,6 +16,8 @@ pub(crate) struct Joined {
     failed: BTreeMap<Membership, String>,
     /// What nobody wants any more and is left by then.
     lingering: BTreeMap<Membership, Instant>,
+    /// Of the rules, when it was last looked at who may linger.
+    generation: u64,
     /// More than so many memberships are held by nothing that lingers; 0: not known.
     most: usize,
     /// When the kernel's lists were last read, and how long that took.
@@ -163,10 +165,13 @@ impl Joined {
         self.make_room(0);
     }
 
-    /// Leaves what has lingered for its time.
-    pub(crate) fn end_lingering(&mut self) {
+    /// Leaves what has lingered for its time or, with other rules, may linger no more.
+    pub(crate) fn end_lingering(&mut self, generation: u64, may: impl Fn(&Membership) -> bool) {
         let now = Instant::now();
-        let over: Vec<Membership> = { self.lingering.extract_if(.., |_, until| *until <= now) }
+        let has_others = std::mem::replace(&mut self.generation, generation) != generation;
+        let is_over =
+            |held: &Membership, until: &mut Instant| *until <= now || has_others && !may(held);
+        let over: Vec<Membership> = { self.lingering.extract_if(.., is_over) }
             .map(|(held, _)| held)
             .collect();
         for membership in over.into_iter().rev() {
