@@ -7,6 +7,7 @@ mod bed;
 mod bench;
 mod bootstrap;
 mod changes;
+mod chart;
 mod command_line;
 mod completion;
 mod confirm;
