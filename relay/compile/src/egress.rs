@@ -60,7 +60,8 @@ impl Way<'_> {
     fn single(&self, spec: &OutputSpec, index: u64, all: &mut Vec<Output>) -> OutputView {
         let named = { spec.name.as_ref() }.and_then(|name| self.host.names.get(name));
         let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
-        let stands = match resolved(spec, named, address) {
+        let resolved = resolved(spec, named, address);
+        let stands = match resolved.and_then(|spec| self.broadcast(address).map_or(Ok(spec), Err)) {
             Ok(spec) => self.standing(&spec),
             Err(down) => Standing {
                 egress: Err(down),
@@ -88,6 +89,21 @@ impl Way<'_> {
             wanted: spec.demand.map(|_| 0),
             copies: None,
         }
+    }
+
+    /// Why an address that a name stands for is not sent to: whoever answers is to direct streams to hosts
+    /// alone.
+    fn broadcast(&self, address: Option<IpAddr>) -> Option<Down> {
+        let IpAddr::V4(to) = address? else {
+            return None;
+        };
+        let mut links = self.host.interfaces.values();
+        let link = links.find(|link| link.broadcasts.contains(&to))?;
+        let text = format!(
+            "{to} is refused, for it is every host on {}; write it in place of the name if it is meant",
+            link.name
+        );
+        Some(down(DownReason::NoAddress, text))
     }
 
     /// How an output leaves that has an address.

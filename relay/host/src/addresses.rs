@@ -38,8 +38,9 @@ const BELIEVED_MAX: Duration = Duration::from_secs(30);
 /// An address, of a service with its port.
 type Place = (IpAddr, Option<u16>);
 
-/// What a name server said, and for how long it is valid; `Err`: that nothing can be said.
-type Answer = Result<(BTreeSet<Place>, Duration), String>;
+/// What a name server said, for how long it is valid, and which of the names that were searched for has it;
+/// `Err`: that nothing can be said.
+type Answer = Result<(BTreeSet<Place>, Duration, Option<Name>), String>;
 
 /// The names of which all addresses are followed.
 #[derive(Default)]
@@ -53,6 +54,8 @@ struct Entry {
     all: All,
     /// `None` before the first answer.
     known: Option<Addresses>,
+    /// Of the names that are searched for the one that was there last.
+    found: Option<Name>,
     due: Instant,
     is_asked: bool,
     failures: u32,
@@ -72,6 +75,7 @@ impl AllNames {
             let entry = || Entry {
                 all: *all,
                 known: None,
+                found: None,
                 due: Instant::now(),
                 is_asked: false,
                 failures: 0,
@@ -133,9 +137,9 @@ impl AllNames {
         let due = due.filter(|(_, entry)| !entry.is_asked && entry.due <= now);
         for (name, entry) in due.take(room) {
             entry.is_asked = true;
-            let name = name.clone();
+            let (name, found) = (name.clone(), entry.found.clone());
             self.asked.spawn(async move {
-                let answer = timeout(LIMIT, look_up(&name)).await;
+                let answer = timeout(LIMIT, look_up(&name, found.as_ref())).await;
                 let late = || Err(format!("no answer within {} s", LIMIT.as_secs()));
                 (name, answer.unwrap_or_else(|_| late()))
             });
@@ -153,8 +157,9 @@ impl AllNames {
         let mut known = before.clone().unwrap_or_default();
         let refresh = Duration::from_secs(entry.all.refresh_s.into());
         match answer {
-            Ok((places, valid)) => {
+            Ok((places, valid, found)) => {
                 entry.failures = 0;
+                entry.found = found.or(entry.found.take());
                 entry.empty = if places.is_empty() {
                     entry.empty + 1
                 } else {
@@ -208,8 +213,8 @@ pub async fn look_up_all(destination: &Destination) -> Addresses {
         Destination::All { all, .. } => all.max.into(),
         _ => return none,
     };
-    match timeout(LIMIT, look_up(destination)).await {
-        Ok(Ok((places, _))) => chosen(&none, places, most),
+    match timeout(LIMIT, look_up(destination, None)).await {
+        Ok(Ok((places, ..))) => chosen(&none, places, most),
         Ok(Err(problem)) => Addresses {
             problem: Some(problem),
             ..none
@@ -218,7 +223,7 @@ pub async fn look_up_all(destination: &Destination) -> Addresses {
     }
 }
 
-async fn look_up(destination: &Destination) -> Answer {
+async fn look_up(destination: &Destination, found: Option<&Name>) -> Answer {
     let Destination::All { name, ipv4, all } = destination else {
         return Err("is no name".to_owned());
     };
@@ -229,10 +234,12 @@ async fn look_up(destination: &Destination) -> Answer {
         RecordType::AAAA
     };
     if !all.is_service {
-        let (records, valid) = resolver.records(name.as_str(), kind).await?;
-        return Ok((addresses(&records).map(|at| (at, None)).collect(), valid));
+        let (records, valid, found) = resolver.records(name.as_str(), kind, found).await?;
+        let places = addresses(&records).map(|at| (at, None)).collect();
+        return Ok((places, valid, found));
     }
-    let (services, mut valid) = resolver.records(name.as_str(), RecordType::SRV).await?;
+    let services = resolver.records(name.as_str(), RecordType::SRV, found);
+    let (services, mut valid, found) = services.await?;
     let servers = services.iter().filter_map(|record| match record {
         RData::SRV(server) if !server.target.is_root() => Some(server),
         _ => None,
@@ -241,11 +248,11 @@ async fn look_up(destination: &Destination) -> Answer {
     let mut places = BTreeSet::new();
     for server in servers.filter(|server| Some(server.priority) == least) {
         let target = server.target.to_string();
-        let (records, of_target) = resolver.records(&target, kind).await?;
+        let (records, of_target, _) = resolver.records(&target, kind, None).await?;
         valid = valid.min(of_target);
         places.extend(addresses(&records).map(|at| (at, Some(server.port))));
     }
-    Ok((places, valid))
+    Ok((places, valid, found))
 }
 
 fn addresses(records: &[RData]) -> impl Iterator<Item = IpAddr> + '_ {
@@ -289,37 +296,41 @@ impl Resolver {
         })
     }
 
-    /// The records of a name and how long they are valid; none where there is no such name.
+    /// The records of a name, how long they are valid, and under which of the names in turn they are; none
+    /// where there is no such name. Once the one that had them says so, others behind it are nobody's
+    /// business that cannot be asked.
     async fn records(
         &self,
         name: &str,
         kind: RecordType,
-    ) -> Result<(Vec<RData>, Duration), String> {
+        found: Option<&Name>,
+    ) -> Result<(Vec<RData>, Duration, Option<Name>), String> {
         let names = self.candidates(name).map_err(|error| error.to_string())?;
-        let mut valid = Duration::ZERO;
+        let (mut valid, mut is_gone) = (Duration::ZERO, false);
         for name in names {
-            match self.resolver.lookup(name, kind).await {
-                Ok(found) => {
-                    let records = found.answers().iter().map(|record| record.data.clone());
-                    let left = found
-                        .valid_until()
+            let had_them = found == Some(&name);
+            match self.resolver.lookup(name.clone(), kind).await {
+                Ok(answer) => {
+                    let records = { answer.answers().iter() }.map(|record| record.data.clone());
+                    let left = { answer.valid_until() }
                         .saturating_duration_since(std::time::Instant::now());
                     let records: Vec<RData> = records
                         .filter(|record| record.record_type() == kind)
                         .collect();
                     if !records.is_empty() {
-                        return Ok((records, left));
+                        return Ok((records, left, Some(name)));
                     }
                     valid = left;
                 }
-                Err(error) if error.is_no_records_found() => {}
+                Err(error) if error.is_no_records_found() || is_gone => {}
                 Err(NetError::NoConnections | NetError::Timeout) => {
                     return Err("no name server of /etc/resolv.conf answers".to_owned());
                 }
                 Err(error) => return Err(error.to_string()),
             }
+            is_gone |= had_them;
         }
-        Ok((Vec::new(), valid))
+        Ok((Vec::new(), valid, None))
     }
 
     /// The names to ask for in turn, as resolv.conf(5) has it.
@@ -398,6 +409,7 @@ mod tests {
         let entry = Entry {
             all,
             known: None,
+            found: None,
             due: Instant::now(),
             is_asked: true,
             failures: 0,
@@ -412,20 +424,23 @@ mod tests {
             (is_news, names.used(&name).len(), wait)
         };
         assert_eq!(
-            take(Ok((places(&["10.0.0.1", "10.0.0.2"]), valid(20)))),
+            take(Ok((places(&["10.0.0.1", "10.0.0.2"]), valid(20), None))),
             (true, 2, 20.0)
         );
         assert_eq!(
-            take(Ok((places(&["10.0.0.1", "10.0.0.2"]), valid(0)))),
+            take(Ok((places(&["10.0.0.1", "10.0.0.2"]), valid(0), None))),
             (false, 2, 5.0)
         );
         assert_eq!(take(Err("SERVFAIL".to_owned())), (true, 2, 1.0));
         assert_eq!(take(Err("SERVFAIL".to_owned())), (false, 2, 2.0));
-        assert_eq!(take(Ok((BTreeSet::new(), valid(30)))), (false, 2, 1.0));
-        assert_eq!(take(Err("SERVFAIL".to_owned())).1, 2);
-        assert_eq!(take(Ok((BTreeSet::new(), valid(0)))), (true, 0, 5.0));
         assert_eq!(
-            take(Ok((places(&["10.0.0.3"]), valid(600)))),
+            take(Ok((BTreeSet::new(), valid(30), None))),
+            (false, 2, 1.0)
+        );
+        assert_eq!(take(Err("SERVFAIL".to_owned())).1, 2);
+        assert_eq!(take(Ok((BTreeSet::new(), valid(0), None))), (true, 0, 5.0));
+        assert_eq!(
+            take(Ok((places(&["10.0.0.3"]), valid(600), None))),
             (true, 1, 30.0)
         );
     }

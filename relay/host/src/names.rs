@@ -189,9 +189,9 @@ fn chosen(before: &Named, addresses: &[IpAddr]) -> Named {
 
 /// Why an address in an answer is not sent to: whoever answers is to direct streams to hosts alone.
 pub(super) fn refusal(address: IpAddr) -> Option<String> {
-    let what = match address {
-        _ if address.is_multicast() => "a group",
-        _ if address.is_loopback() || address.is_unspecified() => "this host itself",
+    let what = match address.to_canonical() {
+        address if address.is_multicast() => "a group",
+        address if address.is_loopback() || address.is_unspecified() => "this host itself",
         IpAddr::V4(address) if address.is_broadcast() => "every host",
         IpAddr::V4(address) if address.is_link_local() => "an address of one link",
         IpAddr::V6(address) if address.is_unicast_link_local() => "an address of one link",
@@ -261,6 +261,7 @@ mod tests {
             "127.0.0.1",
             "169.254.1.1",
             "fe80::1",
+            "::ffff:127.0.0.1",
             "255.255.255.255",
             "10.0.0.9",
         ]);

@@ -28,6 +28,7 @@ impl Way<'_> {
                 )),
                 _ => Ok(egress),
             });
+            let egress = self.broadcast(Some(place.0)).map_or(egress, Err);
             let (state, how, down) = state(egress, stands.via);
             leaving = leaving.or(how);
             let index = Output::copy_index(number, &address);
