@@ -3,7 +3,7 @@
 # chance.
 
 LONG := adversary agreement bench-fleet change-cost changes demand fleet fleet-chance gaps hitless kernels many-rules \
-    merge-check merge-table reload sanitize soak tunnel upgrade world
+    merge-check merge-table names reload sanitize soak tunnel upgrade world zaps
 
 .PHONY: $(LONG) $(LONG:%=long-%) reliability
 $(LONG): %: long-%
@@ -85,6 +85,10 @@ long-merge-table: ## every case that a merge must bear, both paths, at 20,000 pa
 long-merge-table: tools build
 	$(IN_LAB) merge::table -- --ignored --nocapture
 
+long-names: ## a name whose 64 addresses change each second; 500 that come and go at 20,000 packets a second
+long-names: tools build
+	$(IN_LAB) names::servers::long -- $(ALONE)
+
 long-reload: ## a stream of 300,000 packets a second while 1,000 other rules change, 20 times
 long-reload: build
 	$(IN_LAB) reload:: -- --ignored --nocapture
@@ -123,3 +127,7 @@ long-upgrade: build
 long-world: ## the world changes, in an order of chance (DURATION=600)
 long-world: build
 	MCR_TEST_SECONDS=$(DURATION) $(IN_LAB) world:: -- --ignored --nocapture
+
+long-zaps: ## 200 players that zap 1,000 times a second in all: what the network before the relay hears
+long-zaps: build
+	$(IN_LAB) demand::zapping::a_thousand -- $(ALONE)

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+mod server;
+mod servers;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use api::reply::{OutputStats, RuleStats, State};
+use api::reply::{AddressStats, OutputStats, RuleStats, State};
 use lab::daemon::{Daemon, Options};
 use lab::socket::{Receiver, Sender, payload};
 use lab::topology::Chain;
@@ -41,7 +44,7 @@ struct Bed {
     zone: Arc<Mutex<Zone>>,
     daemon: Daemon,
     chain: Chain,
-    _files: [NamedTempFile; 1],
+    _resolv: NamedTempFile,
 }
 
 fn host(last: u8) -> Ipv4Addr {
@@ -143,12 +146,23 @@ fn bed(path: &str, output: &str, zone: Zone) -> Bed {
     }
     let zone = Arc::new(Mutex::new(zone));
     serve(&chain, &zone);
+    let servers = "search test\nnameserver 10.0.1.2\noptions timeout:1 attempts:1\n";
+    let (daemon, resolv) = resolving(&chain, path, servers);
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &[output])
+        .unwrap();
+    Bed {
+        zone,
+        daemon,
+        chain,
+        _resolv: resolv,
+    }
+}
+
+/// A daemon with a resolv.conf of its own.
+fn resolving(chain: &Chain, path: &str, text: &str) -> (Daemon, NamedTempFile) {
     let resolv = NamedTempFile::new().unwrap();
-    std::fs::write(
-        resolv.path(),
-        "search test\nnameserver 10.0.1.2\noptions timeout:1 attempts:1\n",
-    )
-    .unwrap();
+    std::fs::write(resolv.path(), text).unwrap();
     let mount = format!(
         "mount --bind {} /etc/resolv.conf && exec \"$@\"",
         resolv.path().display()
@@ -157,16 +171,11 @@ fn bed(path: &str, output: &str, zone: Zone) -> Bed {
     options.under = ["unshare", "--mount", "sh", "-c", &mount, "sh"]
         .map(str::to_owned)
         .to_vec();
-    let daemon = Daemon::start(&chain.relay, options).unwrap();
-    daemon
-        .add("cam1", "239.1.1.1%veth1:5001", &[output])
-        .unwrap();
-    Bed {
-        zone,
-        daemon,
-        chain,
-        _files: [resolv],
-    }
+    (Daemon::start(&chain.relay, options).unwrap(), resolv)
+}
+
+fn copies(output: &OutputStats) -> &[AddressStats] {
+    output.addresses.as_deref().unwrap_or_default()
 }
 
 fn addresses(lasts: &[u8]) -> Zone {
@@ -193,9 +202,8 @@ impl Bed {
     /// Waits until copies go to these and no others.
     fn wait_for(&self, expected: &[&str]) -> RuleStats {
         self.wait(&format!("{expected:?}"), |output| {
-            let all_up = output.addresses.iter().all(|to| to.state == State::Up);
-            let known: Vec<&str> = output
-                .addresses
+            let all_up = copies(output).iter().all(|to| to.state == State::Up);
+            let known: Vec<&str> = copies(output)
                 .iter()
                 .map(|to| to.address.as_str())
                 .collect();
@@ -243,7 +251,7 @@ fn who_stays_loses_nothing_while_others_come_and_go(path: &str) {
     receivers[0].expect(sent, PATIENCE).unwrap();
     // Copies to all addresses count in the output, so it sends more than the rule received.
     let stats = bed.wait("all is counted", |output| {
-        output.addresses[0].sent.packets == sent
+        copies(output)[0].sent.packets == sent
     });
     assert_eq!(
         (stats.received.packets, stats.dropped.len()),
@@ -252,7 +260,7 @@ fn who_stays_loses_nothing_while_others_come_and_go(path: &str) {
     );
     let output = &stats.outputs[0];
     let others = output.sent.packets - sent;
-    assert!(others >= output.addresses[1].sent.packets, "{output:?}");
+    assert!(others >= copies(output)[1].sent.packets, "{output:?}");
     for words in [
         "10.0.1.12 gets copies from now on",
         "10.0.1.11 gets copies no more",
@@ -268,7 +276,14 @@ fn failures_keep_what_was_and_nobody_is_idle(path: &str) {
     bed.wait_for(&["10.0.1.10", "10.0.1.11"]);
     bed.set(|zone| zone.code = 2);
     let stats = bed.wait("SERVFAIL is told", |output| output.name_error.is_some());
-    assert_eq!(stats.outputs[0].addresses.len(), 2);
+    assert_eq!(copies(&stats.outputs[0]).len(), 2);
+    bed.set(|zone| zone.code = 5);
+    bed.wait("REFUSED is told", |output| {
+        output
+            .name_error
+            .as_deref()
+            .is_some_and(|why| why.contains("Refused"))
+    });
     bed.set(|zone| (zone.code, zone.is_silent) = (0, true));
     bed.wait("silence is told", |output| {
         output
@@ -281,7 +296,7 @@ fn failures_keep_what_was_and_nobody_is_idle(path: &str) {
     receiver.expect(50, PATIENCE).unwrap();
     // No such name, said twice.
     bed.set(|zone| (zone.code, zone.is_silent) = (3, false));
-    let stats = bed.wait("nobody is left", |output| output.addresses.is_empty());
+    let stats = bed.wait("nobody is left", |output| copies(output).is_empty());
     assert!(stats.outputs[0].is_idle(), "{stats:?}");
     assert_eq!(stats.outputs[0].state, State::Up);
     bed.sender().send_numbered(group(), 5001, 30, 200).unwrap();
@@ -322,16 +337,29 @@ fn a_service_has_ports_and_what_is_no_host_is_refused(path: &str) {
             [169, 254, 1, 1],
             [224, 1, 1, 1],
             [10, 0, 1, 1],
+            [10, 0, 1, 255],
         ];
         zone.addresses = strange.map(Ipv4Addr::from).to_vec();
     });
     // This host's own address is no reason to take another path.
-    let stats = bed.wait("one is left, and down", |output| {
-        output.addresses.len() == 1 && output.addresses[0].state == State::Down
+    let stats = bed.wait("two are left, and down", |output| {
+        copies(output).len() == 2 && copies(output).iter().all(|to| to.state == State::Down)
     });
     let output = &stats.outputs[0];
-    assert_eq!(output.addresses[0].address, "10.0.1.1");
+    let why = copies(output)[1].reason.as_deref().unwrap();
+    assert!(why.contains("every host on veth2"), "{why}");
+    assert_eq!(copies(output)[0].address, "10.0.1.1");
     assert_eq!(stats.path, path);
     let why = output.name_error.as_deref().unwrap();
     assert!(why.contains("127.0.0.1 is refused"), "{why}");
+    // Nor is a name of one address a way to reach every host.
+    bed.daemon.mcr(&["remove", "cam1"]).unwrap();
+    bed.set(|zone| (zone.is_truncated, zone.addresses) = (false, vec![host(255)]));
+    bed.daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["recorders:7000"])
+        .unwrap();
+    bed.wait("it is down", |output| {
+        let why = output.reason.as_deref().unwrap_or_default();
+        output.state == State::Down && why.contains("every host on veth2")
+    });
 }

@@ -405,12 +405,14 @@ fn output(
         interface: link.map(|link| link.name.clone()),
         tunnel: None,
         by_socket: view.routed.clone(),
-        wanted: view.wanted.map(u64::from),
+        wanted: { view.wanted }
+            .filter(|_| view.copies.is_none())
+            .map(u64::from),
         members: None,
         sent: counted.sent,
         last_packet_seconds: last_packet_seconds(counted.sent),
         dropped,
-        addresses: Vec::new(),
+        addresses: None,
         left_out: { view.copies.as_ref() }
             .map(|copies| copies.left_out as u64)
             .filter(|left_out| *left_out > 0),
@@ -429,8 +431,12 @@ fn together(counted: &RuleCounters, number: u64) -> OutputCounters {
 }
 
 /// The addresses of a name that all get copies.
-fn addresses(view: &OutputView, enabled: bool, counted: &RuleCounters) -> Vec<AddressStats> {
-    let copies = { view.copies.iter() }.flat_map(|copies| &copies.all);
+fn addresses(
+    view: &OutputView,
+    enabled: bool,
+    counted: &RuleCounters,
+) -> Option<Vec<AddressStats>> {
+    let copies = view.copies.as_ref()?.all.iter();
     let stats = copies.map(|copy| {
         let counted = counted.outputs.get(&copy.index);
         AddressStats {
@@ -445,7 +451,7 @@ fn addresses(view: &OutputView, enabled: bool, counted: &RuleCounters) -> Vec<Ad
             dropped: counted.map_or_else(BTreeMap::new, |counted| dropped(&counted.dropped)),
         }
     });
-    stats.collect()
+    Some(stats.collect())
 }
 
 /// Why some of the addresses of a name get no copies.

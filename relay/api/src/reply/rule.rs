@@ -291,9 +291,9 @@ pub struct OutputStats {
     /// Copies dropped, by reason: `too_big` always, the others once they occurred.
     pub dropped: BTreeMap<String, u64>,
     /// Of a name with all its addresses: each, whose copies are among those above; those of addresses that
-    /// went stay there.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<AddressStats>,
+    /// went stay there. Where it has none the output is idle, which is no trouble.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<AddressStats>>,
     /// How many addresses the name has beyond `max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<u64>,
@@ -316,17 +316,18 @@ pub struct AddressStats {
 }
 
 impl OutputStats {
-    /// Says whether it is on demand, and nobody listens.
+    /// Says whether it is on demand, and nobody listens, or its name stands for nobody.
     pub fn is_idle(&self) -> bool {
-        self.wanted == Some(0)
+        let has_nobody = self.addresses.as_ref().is_some_and(Vec::is_empty);
+        self.wanted == Some(0) || has_nobody && self.state == State::Up
     }
 
     /// What is to be known of it beside its state: why it does not send, or that its name fails.
     pub fn remark(&self) -> Option<String> {
         let failed = |why: &String| {
-            let address = match self.addresses.is_empty() {
-                true => self.address.as_deref().unwrap_or("no address"),
-                false => "what it had",
+            let address = match self.addresses {
+                None => self.address.as_deref().unwrap_or("no address"),
+                Some(_) => "what it had",
             };
             format!("its name cannot be looked up, {address} stays in use: {why}")
         };

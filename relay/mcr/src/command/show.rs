@@ -208,7 +208,7 @@ fn add_output(
     if let Some(address) = &output.address {
         line("  to", address.clone());
     }
-    for to in &output.addresses {
+    for to in output.addresses.iter().flatten() {
         let reason = to.reason.as_ref().map(|reason| format!(": {reason}"));
         let (state, reason) = (to.state.as_str(), reason.unwrap_or_default());
         let sent = number::volume(to.sent);

@@ -91,6 +91,7 @@ pub fn text(
         families: Vec::new(),
         places: HashMap::new(),
         current: 0,
+        addresses_left: 1_000,
         now_seconds: sys::clock::realtime_ns() as f64 / 1e9,
     };
     daemon(&mut page, status, process);
@@ -311,28 +312,21 @@ fn outputs(page: &mut Page, rules: &[RuleStats]) {
         let is_degraded = u8::from(output.state == State::Degraded);
         page.sample(name, &of(labels), is_degraded);
     }
-    let named = || {
-        outputs
-            .iter()
-            .filter(|(_, output)| !output.addresses.is_empty())
-    };
+    let named = outputs.iter();
+    let named = named.filter_map(|(labels, output)| Some((labels, output.addresses.as_ref()?)));
     let name = "mcr_output_addresses";
     page.family(name, "Addresses of the output's name that get copies.");
-    for (labels, output) in named() {
-        page.sample(name, &of(labels), output.addresses.len() as u64);
+    for (labels, addresses) in named.clone() {
+        page.sample(name, &of(labels), addresses.len() as u64);
     }
     let name = "mcr_output_address_sent_packets_total";
     page.family(
         name,
-        "Copies handed to the egress device, by address; of 1,000 addresses at most.",
+        "Copies handed to the egress device, by address; of 1,000 addresses of all rules at most.",
     );
-    let addresses = named().flat_map(|(labels, output)| {
-        output
-            .addresses
-            .iter()
-            .map(move |address| (labels, address))
-    });
-    for (labels, address) in addresses.take(1_000) {
+    let addresses = named.flat_map(|(labels, all)| all.iter().map(move |one| (labels, one)));
+    for (labels, address) in addresses.take(page.addresses_left) {
+        page.addresses_left -= 1;
         let [rule, to] = of(labels);
         let labels = [rule, to, ("address", address.address.as_str())];
         page.sample(name, &labels, address.sent.packets);
@@ -438,6 +432,8 @@ struct Page {
     places: HashMap<String, usize>,
     /// The one that samples go to.
     current: usize,
+    /// Of so many more addresses there is room.
+    addresses_left: usize,
     /// Seconds since the epoch.
     now_seconds: f64,
 }

@@ -47,7 +47,7 @@ export function linkState(rule, end, kind, history) {
   if (state === "disabled" || state === "idle" && (kind === "input" || end.state === "up")) return "idle";
   if (kind === "input" && !end.joined) return "down";
   if (kind === "output" && end.state !== "up") return end.state;
-  if (kind === "output" && end.wanted === 0) return "idle";
+  if (kind === "output" && (end.wanted === 0 || end.addresses?.length === 0)) return "idle";
   if (state === "silent" || state === "waiting") return state;
   if (kind === "input" && rule.health?.state === "degraded") return "degraded";
   if (rule.rates.packets_1s === 0) return "idle";

@@ -7,6 +7,9 @@ import { drops, duration, element, scaled, whole, words } from "./words.js";
 const COLUMNS = ["name", "state", "path", "number now", "number long", "number bits", "number received",
   "number sent", "number dropped", "why"];
 
+// Addresses of an output that have a line.
+const ADDRESSES = 64;
+
 export class Table {
   // `choose(name)` is called with the rule that is pressed.
   constructor(body, choose) {
@@ -142,8 +145,10 @@ function ends(rule, history) {
   const body = table.createTBody();
   const add = (at, state, rate, counted, age, note, more = "") => {
     const row = body.insertRow();
-    const last = age === undefined ? "never" : `${duration(age)} ago`;
-    const texts = [at, state, whole(rate.packets), scaled(rate.bits, "bit"), whole(counted.packets), last, note];
+    // Of one address of several neither rate nor time is known.
+    const last = age === undefined ? rate && "never" : `${duration(age)} ago`;
+    const texts = [at, state, rate && whole(rate.packets), rate && scaled(rate.bits, "bit"), whole(counted.packets),
+      last, note];
     texts.forEach((text, place) => {
       const cell = row.insertCell();
       cell.textContent = text;
@@ -160,7 +165,18 @@ function ends(rule, history) {
   rule.outputs.forEach((output, index) => {
     const dropped = Object.entries(output.dropped).filter(([, count]) => count > 0);
     add(`→ ${output.to}`, output.state, history.sent(rule.name, index), output.sent, output.last_packet_seconds,
-      [output.reason ?? output.name_error, drops(dropped)].filter(Boolean).join("; "));
+      [output.reason ?? output.name_error, output.left_out && `${output.left_out} more than max`, drops(dropped)]
+        .filter(Boolean).join("; "));
+    const { addresses = [] } = output;
+    for (const to of addresses.slice(0, ADDRESSES)) {
+      add(`↳ ${to.address}`, to.state, null, to.sent, undefined,
+        [to.reason, drops(Object.entries(to.dropped))].filter(Boolean).join("; "));
+    }
+    const more = addresses.slice(ADDRESSES);
+    if (more.length > 0) {
+      const packets = more.reduce((sum, to) => sum + to.sent.packets, 0);
+      add(`↳ ${more.length} more`, "", null, { packets }, undefined, "");
+    }
   });
   return table;
 }

@@ -1,4 +1,8 @@
-use api::reply::{FleetShare, FleetShareState, FleetStatus, Reload, Seconds, Stats, Status};
+use std::collections::BTreeMap;
+
+use api::reply::{
+    AddressStats, FleetShare, FleetShareState, FleetStatus, Reload, Seconds, Stats, Status, Traffic,
+};
 use dataplane::counters::DropReason;
 
 use super::*;
@@ -265,4 +269,31 @@ fn a_relay_of_a_fleet_tells_what_it_forwards() {
     ] {
         assert!(page.contains(expected), "{page}");
     }
+}
+
+#[test]
+fn addresses_of_names_have_a_thousand_series_in_all_rules_together() {
+    let mut stats = stats();
+    let rule = stats.rules.pop().unwrap();
+    let address = |number: u16| AddressStats {
+        address: format!("10.1.{}.{}", number >> 8, number & 255),
+        state: State::Up,
+        reason: None,
+        sent: Traffic::default(),
+        dropped: BTreeMap::new(),
+    };
+    for (number, count) in [(1, 600), (2, 0), (3, 600)] {
+        let mut rule = rule.clone();
+        rule.name = format!("cam{number}");
+        rule.outputs[0].addresses = Some((0..count).map(address).collect());
+        stats.rules.push(rule);
+    }
+    let text = page(Format::Prometheus, &all(stats));
+    let series = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(series("mcr_output_address_sent_packets_total{"), 1_000);
+    // A name that stands for nobody has none, which is a number too.
+    let lines: Vec<&str> = { text.lines() }
+        .filter(|line| line.starts_with("mcr_output_addresses{"))
+        .collect();
+    assert!(lines.len() == 3 && lines[1].ends_with(" 0"), "{lines:?}");
 }
