@@ -16,6 +16,7 @@ daemon: { listen: "[::]:9469", settings: "max_rules = 1000", watch: false }
 fleet: |
   name = "plant"
   endpoints = ["http://10.0.0.9:2379"]
+  interfaces = { red = "eth0" }
 rules: |
   [[rule]]
   name = "telemetry"
