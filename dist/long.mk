@@ -35,7 +35,7 @@ long-change-cost: build
 
 long-changes: ## 20,000 changes by eight clients; 30 kills while changes wait to be confirmed
 long-changes: build
-	$(AS_ROOT) $(CARGO) test --release --locked --package mcr --test main confirm::long -- $(ALONE)
+	$(AS_ROOT) $(CARGO) test --release --locked --package mcr --test mcr confirm::long -- $(ALONE)
 
 long-demand: ## outputs on demand beside igmpproxy; 50 hosts that join and leave 1,000 groups
 long-demand: build
