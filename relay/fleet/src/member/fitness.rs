@@ -12,7 +12,7 @@ const MARKED_FOR: u64 = 60_000_000_000;
 /// The same of what it heard nothing of, which may be because nobody sends.
 const UNHEARD_FOR: u64 = 10 * MARKED_FOR;
 /// Longest reason that is sent to others, in characters.
-const REASON_MAX: usize = 60;
+const REASON_MAX: usize = 120;
 
 /// What was known of a share when it was taken away.
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
@@ -76,8 +76,9 @@ impl Member {
         let marked = marked.filter_map(|(share, mark)| Some((share, mark.unfit.as_ref()?)));
         let all = marked.chain(told.into_iter().flatten());
         let short = |reason: &String| {
-            let clean = reason.chars().filter(|c| !c.is_control());
-            clean.take(REASON_MAX).collect::<String>()
+            let mut clean = reason.chars().filter(|c| !c.is_control());
+            let short: String = clean.by_ref().take(REASON_MAX).collect();
+            short + clean.next().map_or("", |_| "…")
         };
         all.map(|(share, reason)| (share.clone(), short(reason)))
             .collect()
