@@ -93,7 +93,7 @@ impl Outbox {
         match posted {
             Err(Unposted::Failed(why)) => {
                 self.pause = (self.pause * 2).clamp(PAUSES.0, PAUSES.1);
-                return Outcome::Failed(why, body.unwrap_or_default());
+                Outcome::Failed(why, body.unwrap_or_default())
             }
             posted => {
                 (self.tries, self.pause) = (0, Duration::ZERO);

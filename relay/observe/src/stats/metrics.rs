@@ -380,7 +380,8 @@ fn of<'a, const N: usize>(labels: &'a [Label<'_>; N]) -> [(&'a str, &'a str); N]
 /// Those who are told of events.
 fn told(page: &mut Page, notified: &Notified) {
     let receivers = notified.status();
-    let families: [(_, _, fn(&NotifyStatus) -> u64); 3] = [
+    type Family = (&'static str, &'static str, fn(&NotifyStatus) -> u64);
+    let families: [Family; 3] = [
         (
             "mcr_notify_up",
             "1 if who is to be told of events takes them.",
