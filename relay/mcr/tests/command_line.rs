@@ -235,18 +235,20 @@ fn check_says_what_merging_takes_of_memory() {
 
 #[test]
 fn check_tells_what_is_wrong_in_json_too() {
-    let config = write("version = 1\n[[rule]]\nname = \"cam1\"\ninput = 5\noutputs = []\n");
+    let config = write(
+        "version = 1\n[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%eth0:5001\"\noutputs = 5\n",
+    );
     let output = mcr(&["check", path(&config), "--json"]);
     assert_eq!(output.status.code(), Some(78));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let error = &report["errors"][0];
     assert_eq!(
         (&error["file"], &error["line"]),
-        (&json!(path(&config)), &json!(4))
+        (&json!(path(&config)), &json!(5))
     );
     let message = error["message"].as_str().unwrap();
     assert!(
-        message.contains("cam1") && message.contains("input = 5: give"),
+        message.contains("cam1") && message.contains("outputs = 5: give"),
         "{message}"
     );
     let output = mcr(&["check", "/nonexistent.toml", "--json"]);
