@@ -1,7 +1,7 @@
 //! What is captured at a relay for whoever may operate it from elsewhere, and by what process.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -67,7 +67,7 @@ fn wait_for_none(bed: &Bed) {
 }
 
 /// How many packets of this destination a file has.
-fn packets(file: &PathBuf, destination: &str) -> usize {
+fn packets(file: &Path, destination: &str) -> usize {
     let mut command = Command::new("tshark");
     command
         .args(["-T", "fields", "-e", "ip.dst", "-r"])
