@@ -206,9 +206,7 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 	if (!merge_find(rule, p)) {
 		if (!p->number && rule->format.by == MERGE_BY_SEQUENCE)
 			return MERGE_UNNUMBERED;
-		if (merge_is_member(rule, p))
-			return merge_take(rule, p);
-		return merge_find(rule, p) ? MERGE_AGAIN : MERGE_STRAY;
+		return merge_is_member(rule, p) ? merge_take(rule, p) : MERGE_STRAY;
 	}
 	m = MERGE_AT(p, p->cell);
 	if (!m)

@@ -137,10 +137,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "(owner & ~MERGE_READY) == id)\n\t\t\treturn MERGE_AGAIN;",
         "0)\n\t\t\treturn MERGE_AGAIN;",
     ),
-    mutant(
-        "return merge_find(rule, p) ? MERGE_AGAIN : MERGE_STRAY;",
-        "return MERGE_STRAY;",
-    ),
     mutant("MERGE_ADD(m->span, span);", ""),
     mutant("MERGE_ADD(m->line[i].span, span);", ""),
     mutant("generation = merge_next(generation);", ""),
@@ -166,8 +162,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("higher = tentative >> way >> 1;", "higher = 0;"),
     mutant(
-        "if (MERGE_CAS(bucket[way], old, p->at) != old)\n\t\tp->at = 0;",
-        "MERGE_STORE(bucket[way], p->at);",
+        "if (MERGE_CAS(bucket[way], old, p->at) != old)\n\t\tp->at = 0;\n\telse if (!room)",
+        "MERGE_STORE(bucket[way], p->at);\n\tif (!room)",
     ),
     mutant(
         "return balance * sign < 0 ? MERGE_DUPLICATE : MERGE_FIRST;",

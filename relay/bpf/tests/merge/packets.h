@@ -105,8 +105,17 @@ static void prepare(int on_cpus, __u32 lines, __u32 blocks_log, __u64 window_ns)
 		m.line[l].since_ns = 1;
 }
 
+static __u32 cells_seen;
+
+static struct merge *next_cell(const struct merge *c)
+{
+	if (++cells_seen > MERGE_RULES)
+		fail("cells in a circle", cells_seen, MERGE_RULES);
+	return (__u32)c->cells ? &merges[(__u32)c->cells - 1] : NULL;
+}
+
 /* The rule's entry and its cells. */
-#define each_cell(c) (struct merge *c = merges; c; c = (__u32)c->cells ? &merges[(__u32)c->cells - 1] : NULL)
+#define each_cell(c) (struct merge *c = (cells_seen = 0, merges); c; c = next_cell(c))
 
 /* Numbers from the oldest to the newest of the streams that are there, and of those before. */
 static __u64 span_of(const struct merge *c)

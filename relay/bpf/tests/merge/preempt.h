@@ -636,6 +636,24 @@ static void check_scene(void)
 		fail("unsettled", m.unsettled, 0);
 }
 
+/* And each entry that was taken is one of the rule's, for a key of its own. */
+static void check_cells(void)
+{
+	__u32 taken = 0, listed = 0;
+
+	check_scene();
+	for (__u32 i = 1; i < MERGE_RULES; i++) {
+		taken += !!merges[i].owner;
+		for (__u32 j = 1; j < i; j++)
+			if (merges[i].owner && merges[i].owner == merges[j].owner)
+				fail("entries of one key", i, j);
+	}
+	for each_cell(c)
+		listed += c != merges;
+	if (listed != taken)
+		fail("entries of the rule", listed, taken);
+}
+
 /* What passes is all that one line brought, and nothing of another. */
 static void check_strangers(void)
 {
@@ -716,8 +734,8 @@ static const struct scene {
 	{ "a number that stands still", a_number_that_stands_still, check_scene },
 	{ "two sources of one line take over", two_sources_take_over_at_once, check_scene },
 	{ "two strangers at once", two_strangers_at_once, check_strangers },
-	{ "two more sources at once", two_more_sources_at_once, check_scene },
-	{ "two sources want one cell", two_sources_want_one_cell, check_scene },
+	{ "two more sources at once", two_more_sources_at_once, check_cells },
+	{ "two sources want one cell", two_sources_want_one_cell, check_cells },
 	{ "a place is taken over", a_place_is_taken_over, check_place },
 	{ "it goes back to where it once was", it_goes_back_to_where_it_once_was, check_scene },
 	{ "a line that was away comes back", a_line_that_was_away_comes_back_at_a_restart, check_scene },
