@@ -47,12 +47,13 @@ impl Table {
 }
 
 /// This host's addresses, and those that outputs of rules with a share set, which others that hold the
-/// share send from too. Each is one within its VRF alone: in another it may be another host's.
+/// share send from too. Each is one within its VRF alone, or, link-local, on its interface: elsewhere it may
+/// be another host's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnAddresses {
     /// The VRF of each interface that is in one.
     pub vrfs: BTreeMap<Ifindex, Ifindex>,
-    /// Each address with the VRF that it is in.
+    /// Each address with the VRF that it is in, or, if it is link-local, its interface.
     pub addresses: BTreeSet<(Option<Ifindex>, IpAddr)>,
 }
 
@@ -60,8 +61,21 @@ impl OwnAddresses {
     /// Says whether a packet that comes by `ingress` is this host's own: it went in a loop, unless it
     /// comes by the loopback interface.
     pub fn betray(&self, ingress: Ifindex, source: IpAddr) -> bool {
-        let key = (self.vrfs.get(&ingress).copied(), source);
+        let key = (self.scope(ingress, source), source);
         self.addresses.contains(&key) && ingress != LOOPBACK_INDEX
+    }
+
+    /// What an address of an interface is one within.
+    #[must_use]
+    pub fn scope(&self, interface: Ifindex, address: IpAddr) -> Option<Ifindex> {
+        let is_link_local = match address {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        match is_link_local {
+            true => Some(interface),
+            false => self.vrfs.get(&interface).copied(),
+        }
     }
 }
 

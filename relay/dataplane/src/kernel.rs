@@ -314,9 +314,9 @@ impl Kernel {
 
     /// What the map of this host's addresses is to hold; more than there is room for is refused.
     fn own_entries(&self, own: &OwnAddresses) -> Result<BTreeMap<Address, u32>, Error> {
-        let addresses = own.addresses.iter().map(|(vrf, address)| {
-            let vrf = vrf.map_or(0, |vrf| vrf.0);
-            (Address::within(vrf, *address), 1)
+        let addresses = own.addresses.iter().map(|(scope, address)| {
+            let scope = scope.map_or(0, |scope| scope.0);
+            (Address::within(scope, *address), 1)
         });
         let vrfs = own.vrfs.iter();
         let vrfs = vrfs.map(|(interface, vrf)| (Address::of_interface(interface.0), vrf.0));

@@ -337,6 +337,13 @@ impl Settings {
         let bit = Self::own_bit(address) as usize;
         self.own_bloom[bit / 64] |= 1 << (bit % 64);
     }
+
+    /// Says whether the address's bit is set.
+    #[inline]
+    pub fn may_be_own(&self, address: IpAddr) -> bool {
+        let bit = Self::own_bit(address) as usize;
+        self.own_bloom[bit / 64] & 1 << (bit % 64) != 0
+    }
 }
 
 /// Entries of `askers`: questions that are remembered.
@@ -360,15 +367,15 @@ impl Address {
         Self { words }
     }
 
-    /// The key of an address within a VRF; 0: outside of any.
-    pub fn within(vrf: u32, address: IpAddr) -> Self {
+    /// The key of an address within a VRF, or on an interface; 0: outside of any.
+    pub fn within(scope: u32, address: IpAddr) -> Self {
         let octets = match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         };
         let mut words = [[0; 4]; 4];
         words.as_flattened_mut().copy_from_slice(&octets);
-        words[0] = (u32::from_ne_bytes(words[0]) ^ vrf).to_ne_bytes();
+        words[0] = (u32::from_ne_bytes(words[0]) ^ scope).to_ne_bytes();
         Self { words }
     }
 }

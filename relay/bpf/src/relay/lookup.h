@@ -144,19 +144,24 @@ static __always_inline __u32 digest(const struct packet *p, const __be32 *addres
 #define LOOPBACK 1		/* index of `lo`, by which this host's own packets come rightly */
 #define OWN_INTERFACES 0x01000000	/* 100:: in `own_sources`, which nobody sends from (RFC 6666) */
 
-/* Says whether the VRF that the packet comes within has its source. In `own_sources` the VRF of an interface
- * stands under 100:: and its index, and an address with its VRF in the first word.
+/* Says whether the VRF that the packet comes within has its source, or, of a link-local one, the interface.
+ * In `own_sources` the VRF of an interface stands under 100:: and its index, and an address with its VRF or
+ * interface in the first word.
  */
 VERIFIED_ONCE int is_own(struct ctx_buff *skb, const struct packet *p)
 {
 	struct address key = {};
-	__u32 *vrf;
+	__u32 *vrf, scope = ingress_of(skb);
 
-	if (!p || ingress_of(skb) == LOOPBACK)
+	if (!p || scope == LOOPBACK)
 		return false;
-	key.words[0] = be32(OWN_INTERFACES);
-	key.words[3] = ingress_of(skb);
-	vrf = bpf_map_lookup_elem(&own_sources, &key);
+	if (p->ipv6 ? (p->source[0] & be32(0xffc00000)) != be32(0xfe800000) :
+		      (p->source[0] & be32(0xffff0000)) != be32(0xa9fe0000)) {
+		key.words[0] = be32(OWN_INTERFACES);
+		key.words[3] = scope;
+		vrf = bpf_map_lookup_elem(&own_sources, &key);
+		scope = vrf ? *vrf : 0;
+	}
 	if (p->ipv6) {
 		__builtin_memcpy(key.words, p->source, 16);
 	} else {
@@ -164,8 +169,7 @@ VERIFIED_ONCE int is_own(struct ctx_buff *skb, const struct packet *p)
 		key.words[2] = be32(0xffff);
 		key.words[3] = p->source[0];
 	}
-	if (vrf)
-		key.words[0] ^= *vrf;
+	key.words[0] ^= scope;
 	return bpf_map_lookup_elem(&own_sources, &key) != 0;
 }
 

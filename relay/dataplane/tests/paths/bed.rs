@@ -102,6 +102,16 @@ impl Bed {
         table.routes.insert(key, sentinel);
         let routes = table.routes.into_iter();
         let mut own = table.own_addresses;
+        let addresses = std::mem::take(&mut own.addresses).into_iter();
+        let addresses = addresses.map(|(scope, address)| {
+            // Of a link-local address an interface, else a VRF.
+            let here = |at| match own.scope(at, address) {
+                Some(_) => self.index(at),
+                None => at,
+            };
+            (scope.map(here), address)
+        });
+        own.addresses = addresses.collect();
         let vrfs = own.vrfs.into_iter();
         own.vrfs = vrfs.map(|(at, vrf)| (self.index(at), vrf)).collect();
         Table {

@@ -5,7 +5,9 @@ use packet::craft::{Craft, CraftChecksum, group_mac};
 use packet::verdict::DropReason;
 use rules::net::{Ports, Prefix};
 
-use crate::case::{A, Case, Outlet, Packet, address, changed, socket, with};
+use crate::case::{
+    A, Case, INGRESS, Outlet, Packet, address, changed, own_addresses, socket, with,
+};
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -13,12 +15,59 @@ const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
 
 pub(crate) fn cases() -> Vec<Case> {
-    [fields(), extensions(), hostile()].concat()
+    [fields(), extensions(), hostile(), link_local(), trailers()].concat()
 }
 
 fn input() -> Craft {
     let payload = (0..100).collect();
     Craft::new(socket("fd00::5", 4000), socket("ff3e::1:1", 5001), payload)
+}
+
+/// A link-local address is this host's own on its interface alone.
+fn link_local() -> Vec<Case> {
+    let case = |name, scope, is_own| {
+        let packet = Craft {
+            source: socket("fe80::1", 4000),
+            ..input()
+        };
+        let mut case = match is_own {
+            true => Case::dropped(name, packet.clone(), DropReason::OwnSource, 100),
+            false => Case::relayed(name, packet.clone(), [plain(&packet)]),
+        };
+        case.own_addresses = own_addresses(([(Some(scope), address("fe80::1"))].into(), None));
+        on_group(case)
+    };
+    vec![
+        case("a link-local address of the interface", INGRESS, true),
+        case("a link-local address of another interface", A, false),
+    ]
+}
+
+/// Bytes behind the packet that are none of its.
+fn trailers() -> Vec<Case> {
+    let case = |name, size, checksum| {
+        let craft = Craft {
+            payload: vec![7; size],
+            checksum,
+            ..input()
+        };
+        let mut packet = Packet::from(craft.clone());
+        packet.frame.extend([0xa5; 9]);
+        on_group(Case::relayed(name, packet, [plain(&craft)]))
+    };
+    vec![
+        case("IPv6 with a trailer", 100, CraftChecksum::Complete),
+        case(
+            "IPv6 of the MTU with a trailer",
+            1452,
+            CraftChecksum::Complete,
+        ),
+        case(
+            "IPv6 with a partial checksum and a trailer",
+            101,
+            CraftChecksum::Partial,
+        ),
+    ]
 }
 
 /// The copy of `input` by A with every option at its default.

@@ -6,8 +6,8 @@ use packet::verdict::DropReason;
 use rules::net::{Ifindex, Ports, Prefix};
 
 use crate::case::{
-    A, B, C, Case, PORT, address, copy_of, down, input, key, output, own_addresses, plain, route,
-    sent, socket,
+    A, B, C, Case, INGRESS, PORT, address, copy_of, down, input, key, output, own_addresses, plain,
+    route, sent, socket,
 };
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -200,9 +200,11 @@ fn loops() -> Vec<Case> {
     cases
 }
 
-/// An address is this host's own within its VRF, and another host's in any other.
+/// An address is this host's own within its VRF, a link-local one on its interface, and elsewhere another
+/// host's.
 fn vrfs() -> impl Iterator<Item = Case> {
     let (red, blue) = (Some(Ifindex(77)), Some(Ifindex(78)));
+    let (here, elsewhere) = (Some(INGRESS), Some(A));
     let cases = [
         ("an address of another VRF", red, blue, false),
         (
@@ -218,22 +220,34 @@ fn vrfs() -> impl Iterator<Item = Case> {
             false,
         ),
         ("an own address within its VRF", red, red, true),
+        ("a link-local address of its interface", None, here, true),
+        ("one in a VRF", red, here, true),
+        ("one of another interface", None, elsewhere, false),
+        ("one of another interface in a VRF", red, elsewhere, false),
     ];
-    cases.into_iter().map(|(name, ingress, vrf, is_own)| {
-        let packet = Craft {
-            source: socket("10.0.2.1", 4000),
-            ..input()
-        };
-        let mut case = if is_own {
-            let bytes = packet.payload.len() as u64;
-            Case::dropped(name, packet, DropReason::OwnSource, bytes)
-        } else {
-            let copy = plain(&packet, A);
-            Case::relayed(name, packet, [copy])
-        };
-        case.own_addresses = own_addresses(([(vrf, address("10.0.2.1"))].into(), ingress));
-        case
-    })
+    cases
+        .into_iter()
+        .map(move |(name, ingress, scope, is_own)| {
+            let is_link_local = scope == here || scope == elsewhere;
+            let source = if is_link_local {
+                "169.254.2.1"
+            } else {
+                "10.0.2.1"
+            };
+            let packet = Craft {
+                source: socket(source, 4000),
+                ..input()
+            };
+            let mut case = if is_own {
+                let bytes = packet.payload.len() as u64;
+                Case::dropped(name, packet, DropReason::OwnSource, bytes)
+            } else {
+                let copy = plain(&packet, A);
+                Case::relayed(name, packet, [copy])
+            };
+            case.own_addresses = own_addresses(([(scope, address(source))].into(), ingress));
+            case
+        })
 }
 
 /// Ranges of groups and ports.

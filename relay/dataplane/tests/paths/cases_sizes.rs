@@ -67,7 +67,33 @@ fn trailers() -> Vec<Case> {
         trailed("a trailer behind a packet of the MTU", 1472, 24),
         trailed("a trailer that reaches above the MTU", 1471, 5),
         trailed("a trailer behind a short packet", 100, 16),
+        stamped("a time stamp behind a packet", 100, CraftChecksum::Complete),
+        stamped(
+            "a time stamp behind a packet of the MTU",
+            1472,
+            CraftChecksum::Complete,
+        ),
+        stamped(
+            "a time stamp behind a partial checksum",
+            101,
+            CraftChecksum::Partial,
+        ),
+        stamped("a time stamp behind no checksum", 100, CraftChecksum::Zero),
+        stamped("a padded packet of one byte", 1, CraftChecksum::Partial),
     ]
+}
+
+/// Bytes that are none of the packet's and not zero, so that a sum over them shows.
+fn stamped(name: &'static str, payload: usize, checksum: CraftChecksum) -> Case {
+    let craft = Craft {
+        checksum,
+        ..of_size(payload)
+    };
+    let copy = [plain(&craft, A), plain(&craft, B)];
+    let mut packet = Packet::from(craft);
+    let stamp = if payload == 1 { 17 } else { 9 };
+    packet.frame.extend(vec![0xa5; stamp]);
+    Case::relayed(name, packet, copy)
 }
 
 fn super_packet(size: u16, payload: usize) -> (Craft, Packet) {

@@ -138,7 +138,7 @@ impl ActiveTable {
         }
         let verdict = if datagram.defect(bytes).is_some() {
             Verdict::Dropped(DropReason::Malformed)
-        } else if self.own.betray(Ifindex(tap.interface), datagram.source) {
+        } else if self.betrays(Ifindex(tap.interface), datagram.source) {
             Verdict::Dropped(DropReason::OwnSource)
         } else if read.is_unknown {
             Verdict::Dropped(DropReason::FragmentUnknown)

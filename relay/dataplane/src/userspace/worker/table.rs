@@ -1,9 +1,11 @@
 //! The table as a worker executes it, and how it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use compile::diff::BudgetChange;
 use compile::table::{OwnAddresses, RouteKey};
+use rules::net::Ifindex;
 
 use super::health::Watches;
 use super::lookup::{Lookup, RouteIndex};
@@ -26,7 +28,9 @@ pub(super) struct ActiveTable {
     pub(super) groups: Lookup,
     /// Keys of the kernel path that take packets of these groups too.
     elsewhere: BTreeSet<RouteKey>,
-    pub(super) own: OwnAddresses,
+    own: OwnAddresses,
+    /// The same as bits: no bit, no lookup, as on the kernel path.
+    own_bits: bpf::layout::Settings,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<bpf::layout::Limit>,
     /// Packets that wait together may leave as one.
@@ -62,6 +66,9 @@ impl ActiveTable {
         let left = self.routes.iter().flatten();
         watches.end_others(left.filter_map(|route| route.subject));
         if let Some(own) = change.own {
+            self.own_bits = bpf::layout::Settings::default();
+            let addresses = own.addresses.iter();
+            addresses.for_each(|(_, address)| self.own_bits.insert_own(*address));
             self.own = own;
         }
         let keys = self.indices.iter().map(|(key, index)| (*index, key));
@@ -75,6 +82,12 @@ impl ActiveTable {
         if let Some(BudgetChange(budget)) = change.budget {
             self.budget = budget.map(limits::new);
         }
+    }
+
+    /// Says whether a packet that comes by `ingress` is this host's own.
+    #[inline]
+    pub(super) fn betrays(&self, ingress: Ifindex, source: IpAddr) -> bool {
+        self.own_bits.may_be_own(source) && self.own.betray(ingress, source)
     }
 
     fn index(&mut self, key: RouteKey) -> u32 {
