@@ -7,7 +7,7 @@ use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use api::reply::RuleStats;
+use api::reply::{RuleStats, State};
 use lab::daemon::Daemon;
 use lab::link;
 use lab::namespace::Namespace;
@@ -201,6 +201,13 @@ fn answers_never_go_past_an_ipsec_policy(path: &str) {
         answer.is_ok_and(|(_, from)| from.ip() == ip("10.0.1.100"))
     };
     assert!(!is_answered());
+    if path == "kernel" {
+        let told = |rule: &RuleStats| {
+            let why = rule.state_reason.clone().unwrap_or_default();
+            rule.state == State::Degraded && why.contains("no answers go back: the IPsec policy")
+        };
+        daemons[0].wait_for("games", "that is told", told).unwrap();
+    }
     if path == "userspace" {
         let refused = |rule: &RuleStats| rule.outputs[0].dropped.get("egress_error") == Some(&1);
         daemons[0]

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use api::reply::State;
+use api::reply::{RuleStats, State};
 use lab::bed::Bed;
 use lab::daemon::{Daemon, Options};
 use lab::frame::FrameReceiver;
@@ -26,6 +26,8 @@ lab::on_both_paths!(
     comes_in_by_a_macvlan,
     comes_in_through_a_vxlan,
     counts_what_the_queue_of_a_device_refuses,
+    a_tunnel_without_a_remote_is_down_until_it_has_one,
+    an_output_whose_device_drops_everything_is_degraded,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -73,6 +75,101 @@ fn counts_what_the_queue_of_a_device_refuses(path: &str) {
     assert_eq!(rule.outputs[0].sent.packets, 0);
     relay.tool("tc", "qdisc del dev veth2 root").unwrap();
     bed.relay(20, 200).unwrap();
+}
+
+/// A remote, or what `bridge fdb` says of groups.
+fn a_tunnel_without_a_remote_is_down_until_it_has_one(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let relay = &chain.relay;
+    relay
+        .ip("link add vx0 type vxlan id 42 local 10.0.1.1 dstport 4789")
+        .unwrap();
+    relay
+        .ip("link add vx1 type vxlan external dstport 4790")
+        .unwrap();
+    link::vxlan((&chain.sink, "vx0"), 42, "10.0.1.2", "10.0.1.1").unwrap();
+    for (end, addresses) in [
+        ((relay, "vx0"), ["10.0.8.1/24", "fd08::1/64"]),
+        ((relay, "vx1"), ["10.0.9.1/24", "fd09::1/64"]),
+        ((&chain.sink, "vx0"), ["10.0.8.2/24", "fd08::2/64"]),
+    ] {
+        for address in addresses {
+            link::address(end, address).unwrap();
+        }
+        link::up(end).unwrap();
+    }
+    let daemon = Daemon::start(relay, Options::path(path)).unwrap();
+    let four = ["239.10.1.1%vx0:6001", "239.10.1.1%vx1:6001"];
+    let six = ["[ff1e::10:1%vx0]:6001", "[ff1e::10:1%vx1]:6001"];
+    let rules = [
+        ("four", "239.1.1.1%veth1:5001", four, "239.10.1.1"),
+        ("six", "[ff1e::1:1%veth1]:5001", six, "ff1e::10:1"),
+    ];
+    for (name, input, outputs, _) in rules {
+        daemon.add(name, input, &outputs).unwrap();
+    }
+    let stand = |first: State| {
+        for (name, ..) in rules {
+            let stands = |rule: &RuleStats| {
+                let states = [0, 1].map(|output| rule.outputs[output].state);
+                states == [first, State::Down]
+            };
+            let rule = daemon
+                .wait_for(name, "the outputs stand so", stands)
+                .unwrap();
+            let why = |output: usize| rule.outputs[output].reason.clone().unwrap_or_default();
+            assert!(why(1).contains("external"), "{}", why(1));
+            assert!(
+                first == State::Up || why(0).contains("no remote"),
+                "{}",
+                why(0)
+            );
+        }
+    };
+    stand(State::Down);
+    let flood = "fdb append 00:00:00:00:00:00 dev vx0 dst 10.0.1.2";
+    relay.tool("bridge", flood).unwrap();
+    stand(State::Up);
+    for (name, .., group) in rules {
+        let is_ipv4 = name == "four";
+        let source = if is_ipv4 { "10.0.0.1" } else { "fd00::1" };
+        let to = if is_ipv4 { "239.1.1.1" } else { "ff1e::1:1" };
+        let sink = Receiver::join((&chain.sink, "vx0"), ip(group), 6001).unwrap();
+        let sender = Sender::open((&chain.sender, "veth0"), ip(source)).unwrap();
+        sender.send_numbered(ip(to), 5001, 10, 100).unwrap();
+        sink.expect(10, PATIENCE).unwrap();
+        let rule = daemon.settled(name, 10).unwrap();
+        assert_eq!(rule.outputs[0].sent.packets, 10);
+        assert_eq!(rule.outputs[1].dropped["no_route"], 10);
+    }
+    relay
+        .tool("bridge", &flood.replace("append", "del"))
+        .unwrap();
+    stand(State::Down);
+}
+
+/// A tunnel without a route to its other end, say: nothing tells but the device's own counters.
+fn an_output_whose_device_drops_everything_is_degraded(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let relay = &chain.relay;
+    link::vxlan((relay, "vx0"), 42, "10.0.1.1", "10.77.0.1").unwrap();
+    link::address((relay, "vx0"), "10.0.8.1/24").unwrap();
+    let (daemon, sender) = start(&chain, path, "239.1.1.1%veth1:5001", "239.10.1.1%vx0:6001");
+    let send = || sender.send_numbered(ip("239.1.1.1"), 5001, 5, 100).unwrap();
+    let degraded = |rule: &RuleStats| {
+        send();
+        rule.state == State::Degraded && rule.outputs[0].state == State::Degraded
+    };
+    let rule = daemon.wait_for("cam1", "it is degraded", degraded).unwrap();
+    let why = rule.outputs[0].reason.clone().unwrap();
+    assert!(why.contains("vx0 drops what it is handed"), "{why}");
+    assert!(why.contains("ip -s -s link show vx0"), "{why}");
+    relay.ip("route add 10.77.0.1/32 via 10.0.1.2").unwrap();
+    let up = |rule: &RuleStats| {
+        send();
+        rule.state == State::Up
+    };
+    daemon.wait_for("cam1", "it is up again", up).unwrap();
 }
 
 fn leaves_by_a_macvlan(path: &str) {

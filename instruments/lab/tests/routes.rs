@@ -136,6 +136,41 @@ fn a_rule_by_a_source_that_is_kept_holds_packet_by_packet() {
     daemon.settled("cam1", 50).unwrap();
 }
 
+/// The same of a route that is for one TOS alone.
+#[test]
+fn a_route_of_one_tos_takes_the_packets_that_have_it() {
+    let chain = Chain::plain().unwrap();
+    let second = second_uplink(&chain);
+    let relay = &chain.relay;
+    let daemon = Daemon::start(relay, Options::default()).unwrap();
+    let outputs = ["10.9.0.12:7012", "10.9.0.12:7013,dscp=4"];
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &outputs)
+        .unwrap();
+    let plain = |rule: &RuleStats| all_up(rule) && rule.path == "kernel";
+    daemon.wait_for("cam1", "nobody minds", plain).unwrap();
+    relay
+        .ip("route add 10.9.0.0/24 tos 0x10 via 10.0.2.2")
+        .unwrap();
+    let moved = |rule: &RuleStats| {
+        let [kept, set] = [0, 1].map(|output| &rule.outputs[output]);
+        all_up(rule) && kept.by_socket.is_some() && set.interface.as_deref() == Some("veth4")
+    };
+    daemon.wait_for("cam1", "a socket sends", moved).unwrap();
+    let sinks = [(&chain.sink, 7012), (&second, 7013)]
+        .map(|(far, port)| Receiver::bind(far, (ip("10.9.0.12"), port).into()).unwrap());
+    send(&chain);
+    for sink in sinks {
+        sink.expect(50, PATIENCE).unwrap();
+    }
+    relay
+        .ip("route del 10.9.0.0/24 tos 0x10 via 10.0.2.2")
+        .unwrap();
+    daemon
+        .wait_for("cam1", "nobody minds again", plain)
+        .unwrap();
+}
+
 fn a_route_s_own_source_is_the_copies_too(path: &str) {
     let chain = Chain::plain().unwrap();
     chain.relay.ip("address add 10.77.0.1/32 dev lo").unwrap();

@@ -53,6 +53,7 @@ struct Standing {
     link: Option<Ifindex>,
     via: Option<IpAddr>,
     routed: Option<String>,
+    unanswered: Option<String>,
 }
 
 impl Way<'_> {
@@ -68,6 +69,7 @@ impl Way<'_> {
                 link: None,
                 via: None,
                 routed: None,
+                unanswered: None,
             },
         };
         let to = spec.target();
@@ -86,6 +88,7 @@ impl Way<'_> {
             leaving,
             down,
             routed: stands.routed,
+            unanswered: stands.unanswered,
             wanted: spec.demand.map(|_| 0),
             copies: None,
         }
@@ -108,7 +111,7 @@ impl Way<'_> {
 
     /// How an output leaves that has an address.
     fn standing(&self, spec: &OutputSpec) -> Standing {
-        let (mut by, mut to, mut routed) = (None, None, None);
+        let (mut by, mut to, mut routed, mut unanswered) = (None, None, None, None);
         let egress = next_hop(spec, self.host, self.links).and_then(|(link, receiver, source)| {
             by = Some(link.index);
             to = match &receiver {
@@ -128,7 +131,16 @@ impl Way<'_> {
             if let Some(why) = judged_answers(link, spec, self.host).filter(|_| answers) {
                 // Where no socket may send them, none are taken.
                 let answers = self.sockets_barred.is_none();
-                routed = answers.then_some((DownReason::IpsecPolicy, why));
+                match self.sockets_barred {
+                    None => {
+                        routed = Some((DownReason::IpsecPolicy, format!("answers alone, {why}")))
+                    }
+                    Some(bar) => {
+                        unanswered = Some(format!(
+                            "no answers go back: {why}, so only a socket may send them, but {bar}"
+                        ));
+                    }
+                }
                 return Ok(Egress {
                     answers,
                     answers_by_socket: answers,
@@ -142,6 +154,7 @@ impl Way<'_> {
             link: by,
             via: to,
             routed: routed.map(|(_, why)| why),
+            unanswered,
         }
     }
 }
@@ -323,6 +336,12 @@ fn egress(
     if !link.up {
         return Err(down(DownReason::InterfaceDown, link_down(link)));
     }
+    let is_of_link = |to| matches!(to, IpAddr::V4(to) if link.broadcasts.contains(&to));
+    let to_many =
+        spec.to.is_multicast() || spec.to.is_broadcast() || is_of_link(spec.to.destination.address);
+    if let Some(why) = link.reach.obstacle(&link.name, to_many) {
+        return Err(down(DownReason::NoRoute, why));
+    }
     let source = source(spec, link, preferred, host)?;
     *routed = detour(spec, link, (&receiver, source), host)?.or_else(|| foreign(link));
     let by = spec.to.interface.as_deref();
@@ -419,10 +438,7 @@ fn judged_answers(link: &Interface, spec: &OutputSpec, host: &Host) -> Option<St
     match host.policies.judge(&flow) {
         Judgement::Free => None,
         Judgement::Judged(policy) | Judgement::Blocked(policy) | Judgement::Waits(policy) => {
-            Some(format!(
-                "answers alone, the IPsec policy {} may be for them",
-                policy.text
-            ))
+            Some(format!("the IPsec policy {} may be for them", policy.text))
         }
     }
 }

@@ -15,15 +15,34 @@ use crate::view::{InputView, RuleView};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hooks {
     /// Whether packets of an interface are taken there, of each that it is asked for.
-    pub inputs: BTreeMap<Ifindex, Result<(), String>>,
+    pub inputs: BTreeMap<Ifindex, Result<(), AtTc>>,
     /// Whether a device takes what is handed over there, of each of the host's.
     pub outputs: BTreeMap<Ifindex, Result<(), String>>,
 }
 
-/// The reason where XDP is not to be used.
-const OFF: &str = "xdp is off";
-/// What a reason begins with where nobody asked for XDP.
-pub const NOT_ASKED: &str = "xdp ";
+/// Why packets are taken at tc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtTc {
+    /// Whether XDP was asked for.
+    pub is_asked: bool,
+    /// The reason, in words.
+    pub why: Box<str>,
+}
+
+impl AtTc {
+    /// Nobody asked for XDP.
+    pub fn unasked(why: impl Into<Box<str>>) -> Self {
+        let (is_asked, why) = (false, why.into());
+        Self { is_asked, why }
+    }
+}
+
+impl<T: Into<Box<str>>> From<T> for AtTc {
+    fn from(why: T) -> Self {
+        let (is_asked, why) = (true, why.into());
+        Self { is_asked, why }
+    }
+}
 
 named! {
     /// Where packets are taken.
@@ -39,7 +58,7 @@ named! {
 impl Hooks {
     /// Where packets of one of a rule's inputs are taken, and why at tc; nothing on another path. What
     /// `only_output` and `takes` in hook.bpf.c go by, said of rules.
-    pub fn of(&self, rule: &RuleView, input: &InputView) -> Option<(Hook, Option<String>)> {
+    pub fn of(&self, rule: &RuleView, input: &InputView) -> Option<(Hook, Option<AtTc>)> {
         if rule.placement.path != Path::Kernel || !rule.placement.serves || !rule.enabled {
             return None;
         }
@@ -52,26 +71,28 @@ impl Hooks {
         Some((hook, reason))
     }
 
-    fn obstacle(&self, rule: &RuleView, input: &InputView) -> Option<String> {
-        let here = input.interfaces.iter().find_map(|index| {
-            let verdict = self.inputs.get(index);
-            verdict.map_or(Some(OFF), |verdict| {
-                verdict.as_ref().err().map(String::as_str)
-            })
-        });
-        if let Some(reason) = here.or(rule.only_at_tc.as_deref()) {
-            return Some(reason.to_owned());
+    fn obstacle(&self, rule: &RuleView, input: &InputView) -> Option<AtTc> {
+        let here = input
+            .interfaces
+            .iter()
+            .find_map(|index| match self.inputs.get(index) {
+                None => Some(AtTc::unasked("xdp is off")),
+                Some(verdict) => verdict.clone().err(),
+            });
+        let of_rule = || rule.only_at_tc.as_deref().map(AtTc::from);
+        if let Some(reason) = here.or_else(of_rule) {
+            return Some(reason);
         }
         if !input.addresses.is_empty() {
-            return Some("packets to addresses of this host are taken at tc".to_owned());
+            return Some("packets to addresses of this host are taken at tc".into());
         }
         let output = rule.outputs.first()?;
         if output.down.is_some() {
-            return Some(format!("output {} is down", output.to));
+            return Some(format!("output {} is down", output.to).into());
         }
         match output.link.and_then(|link| self.outputs.get(&link)) {
-            Some(verdict) => verdict.clone().err(),
-            None => Some(format!("the device of output {} is not known", output.to)),
+            Some(verdict) => verdict.clone().err().map(AtTc::from),
+            None => Some(format!("the device of output {} is not known", output.to).into()),
         }
     }
 }

@@ -115,6 +115,13 @@ pub struct Interface {
     /// Who else gets the packets that come in: the device that it is a port of, macvlans upon it.
     #[serde(default)]
     pub shared_with: Vec<String>,
+    /// The interface that brings its packets too: the bridge or bond that it is a port of, or the one that it
+    /// is a macvlan upon.
+    #[serde(default)]
+    pub doubled_by: Option<Ifindex>,
+    /// Whether it is a link of a bond, of which several may bring the same.
+    #[serde(default)]
+    pub bonded: bool,
     /// The VRF that it is a port of; of a VRF, that one itself.
     #[serde(default)]
     pub vrf: Option<Ifindex>,
@@ -124,6 +131,9 @@ pub struct Interface {
     /// Who can write the link header of what leaves.
     #[serde(default)]
     pub framing: Framing,
+    /// Whom packets reach that are handed to it.
+    #[serde(default)]
+    pub reach: Reach,
     /// Whether something stands in front of IP in what comes in that the kernel path does not look behind: a
     /// link header of its own, a tag within the frame.
     #[serde(default)]
@@ -141,6 +151,43 @@ pub enum Framing {
     Kernel,
     /// The host's own stack alone.
     Stack,
+}
+
+/// Whom packets reach that are handed to an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reach {
+    /// Whoever they are for.
+    #[default]
+    All,
+    /// No groups: it is a tunnel without a remote.
+    NoRemote,
+    /// No groups: it is an ipvlan that routes.
+    NoGroups,
+    /// Nobody: a tunnel whose packets have to bring its remote with them.
+    External,
+    /// Nobody: it carries no IP.
+    NoIp,
+}
+
+impl Reach {
+    /// Why none of them leaves, to groups and broadcasts or to one host alone.
+    pub fn obstacle(self, name: &str, to_many: bool) -> Option<String> {
+        match self {
+            Self::NoRemote if to_many => Some(format!(
+                "tunnel {name} has no remote, so nothing says where groups go; give it one, or, if it is a \
+                 vxlan, `bridge fdb append 00:00:00:00:00:00 dev {name} dst ADDRESS`"
+            )),
+            Self::NoGroups if to_many => Some(format!(
+                "{name} is an ipvlan that routes, which drops groups; make it one of mode l2"
+            )),
+            Self::External => Some(format!(
+                "tunnel {name} sends only what brings its remote with it (external), as no copy does; name a \
+                 tunnel that has a remote"
+            )),
+            Self::NoIp => Some(format!("{name} carries no IP packets")),
+            Self::All | Self::NoRemote | Self::NoGroups => None,
+        }
+    }
 }
 
 impl Interface {
@@ -233,7 +280,9 @@ impl fmt::Display for Detour {
         f.write_str(match self {
             Self::Encapsulated => "its route encapsulates",
             Self::Vrf => "its route leads into a VRF",
-            Self::ByPacket => "`ip rule` goes by what it keeps of each packet",
+            Self::ByPacket => {
+                "`ip rule`, or a route of one TOS, goes by what it keeps of each packet"
+            }
         })
     }
 }

@@ -71,7 +71,7 @@ use rules::ruleset::{Place, RuleChanges, RuleSet};
 use rules::shared_map::SharedMap;
 
 use crate::diff::TableDiff;
-use crate::host::{Host, Interface, LOOPBACK, NextHopQuery, PacketQuery};
+use crate::host::{Host, LOOPBACK, NextHopQuery, PacketQuery};
 use crate::placement::{Ends, PathChoices, Support, place, sockets_barred};
 use crate::table::{OwnAddresses, Route, RouteKey, Table};
 use inputs::input;
@@ -91,7 +91,12 @@ pub struct Compiled {
     pub rules: SharedMap<Place, Arc<RuleView>>,
     /// How many outputs of rules with a share set each source.
     sources: BTreeMap<IpAddr, usize>,
+    /// The host's addresses that those of the table were gathered from.
+    addresses: Vec<Addressed>,
 }
+
+/// An interface, the VRF that it is in, and an address that it has.
+type Addressed = (Ifindex, Option<Ifindex>, Option<IpAddr>);
 
 /// What changes in what rules come to.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +107,8 @@ pub struct Amendment {
     pub diff: TableDiff,
     /// How many outputs of rules with a share then set each source that one of the rules sets or set.
     sources: BTreeMap<IpAddr, usize>,
+    /// The host's addresses, if they are other ones than before.
+    addresses: Option<Vec<Addressed>>,
 }
 
 /// Compiles `rules` for `host`.
@@ -158,7 +165,16 @@ impl Compiled {
         let known = &self.table.routes;
         removed.retain(|key| known.contains_key(key) && !routes.contains_key(key));
         routes.retain(|key, route| known.get(key) != Some(route));
-        let own = self.other_own_addresses(&sources, (changes, rules.is_empty()), host);
+        let addresses = addressed(host).filter(|_| !rules.is_empty());
+        let is_same_host = changes.removed.len() < self.rules.len()
+            || addresses.clone().eq(self.addresses.iter().copied());
+        let addresses = (!is_same_host).then(|| addresses.collect::<Vec<_>>());
+        let own = match (&addresses, is_same_use(&self.sources, &sources)) {
+            (None, true) => None,
+            (None, false) => Some(self.own_addresses(&self.addresses, &sources)),
+            (Some(addresses), _) => Some(self.own_addresses(addresses, &sources)),
+        };
+        let own = own.filter(|own| *own != self.table.own_addresses);
         let diff = TableDiff {
             removed: removed.into_iter().collect(),
             set: routes.into_iter().collect(),
@@ -169,6 +185,7 @@ impl Compiled {
             rules,
             diff,
             sources,
+            addresses,
         }
     }
 
@@ -178,40 +195,43 @@ impl Compiled {
         amendment.diff.apply_to(&mut self.table);
         self.sources.extend(amendment.sources);
         self.sources.retain(|_, count| *count > 0);
+        if let Some(addresses) = amendment.addresses {
+            self.addresses = addresses;
+        }
     }
 
     /// This host's addresses, and those that outputs of rules with a share set, which whoever holds the
-    /// share sends from, within any VRF; `None`: as before.
-    fn other_own_addresses(
+    /// share sends from, within any VRF and on any interface.
+    fn own_addresses(
         &self,
+        addresses: &[Addressed],
         sources: &BTreeMap<IpAddr, usize>,
-        (changes, is_empty): (&RuleChanges, bool),
-        host: &Host,
-    ) -> Option<OwnAddresses> {
-        let is_same_host = changes.removed.len() < self.rules.len();
-        if is_same_host && is_same_use(&self.sources, sources) {
-            return None;
-        }
-        let links = host.interfaces.values().filter(|_| !is_empty);
-        let vrfs = links
-            .clone()
-            .filter_map(|link| Some((link.index, link.vrf?)));
-        let within = |link: &Interface| {
-            let addresses = link.addresses.clone().into_iter();
-            let vrf = link.vrf;
-            addresses.map(move |address| (vrf, address))
-        };
+    ) -> OwnAddresses {
+        let vrfs = addresses.iter();
         let mut own = OwnAddresses {
-            vrfs: vrfs.collect(),
-            addresses: links.flat_map(within).collect(),
+            vrfs: vrfs
+                .filter_map(|(link, vrf, _)| Some((*link, (*vrf)?)))
+                .collect(),
+            addresses: BTreeSet::new(),
         };
-        let all = own.vrfs.values().map(|vrf| Some(*vrf)).chain([None]);
-        let all: BTreeSet<Option<Ifindex>> = all.collect();
-        for source in in_use(&self.sources, sources) {
-            own.addresses.extend(all.iter().map(|vrf| (*vrf, *source)));
+        for (link, _, address) in addresses {
+            let used = in_use(&self.sources, sources).chain(address);
+            let scoped = used.map(|address| (own.scope(*link, *address), *address));
+            own.addresses.extend(scoped.collect::<Vec<_>>());
         }
-        (own != self.table.own_addresses).then_some(own)
+        own
     }
+}
+
+/// All addresses of the host; of each interface none besides.
+fn addressed(host: &Host) -> impl Iterator<Item = Addressed> + Clone + '_ {
+    let links = host.interfaces.values();
+    links.flat_map(|link| {
+        let addresses = link.addresses.iter().copied().map(Some);
+        addresses
+            .chain([None])
+            .map(|address| (link.index, link.vrf, address))
+    })
 }
 
 /// Compiles one rule; its route, if it has one, stands under every key of its inputs.
@@ -277,6 +297,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         leaving: None,
         down: None,
         routed: None,
+        unanswered: None,
         wanted: None,
         copies: None,
     });

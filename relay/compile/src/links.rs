@@ -1,6 +1,6 @@
 //! The host's interfaces as rules name them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rules::endpoint::is_wildcard;
 use rules::rule::Rule;
@@ -36,11 +36,17 @@ impl<'a> Links<'a> {
         known.or_else(|| links.find(|link| link.is_named(name)))
     }
 
+    /// Those that a wildcard stands for: each packet comes by one of them.
     pub(crate) fn matching(&self, pattern: &str) -> Vec<&'a Interface> {
         let links = self.by_name.values().copied();
         let receives = |link: &&Interface| link.name != LOOPBACK && !link.is_vrf();
         let meant = |link: &&Interface| receives(link) && wildcard::matches(pattern, &link.name);
-        links.filter(meant).collect()
+        let mut all: Vec<_> = links.filter(meant).collect();
+        let meant: BTreeSet<_> = all.iter().map(|link| Some(link.index)).collect();
+        all.retain(|link| {
+            !link.bonded && (link.doubled_by.is_none() || !meant.contains(&link.doubled_by))
+        });
+        all
     }
 
     /// Where the rule listens: also on what is missing, by its name.
@@ -103,6 +109,15 @@ impl<'a> Links<'a> {
         let what = format!("{matching}{name}");
         let names = self.by_name.keys().filter(|name| **name != LOOPBACK);
         let names: Vec<String> = names.map(ToString::to_string).collect();
+        let mut links = self.by_name.values();
+        if let Some(link) = links.find(|link| link.bonded && wildcard::matches(name, &link.name)) {
+            return format!(
+                "no interface {what} but links of a bond, such as {}, of which several may bring a packet; name \
+                 the bond (have: {})",
+                link.name,
+                listed(&names)
+            );
+        }
         match names.as_slice() {
             [] => format!("no interface {what} (there is none but {LOOPBACK})"),
             names => format!("no interface {what} (have: {})", listed(names)),

@@ -66,7 +66,6 @@ impl OwnAddresses {
     }
 
     /// What an address of an interface is one within.
-    #[must_use]
     pub fn scope(&self, interface: Ifindex, address: IpAddr) -> Option<Ifindex> {
         let is_link_local = match address {
             IpAddr::V4(address) => address.is_link_local(),

@@ -28,6 +28,9 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         no_ipv6: false,
         shared_with: Vec::new(),
         framing: Default::default(),
+        reach: Default::default(),
+        doubled_by: None,
+        bonded: false,
         veiled: false,
         broadcasts: Vec::new(),
         vrf: None,
@@ -964,6 +967,132 @@ fn an_address_of_another_vrf_betrays_no_loop() {
         let betrays = own.betray(Ifindex(ingress), address.parse().unwrap());
         assert_eq!(betrays, is_own, "{address} by {ingress}");
     }
+}
+
+#[test]
+fn a_wildcard_stands_for_one_of_those_that_bring_the_same() {
+    let doubled = |by: u32, bonded, link: Interface| Interface {
+        doubled_by: Some(Ifindex(by)),
+        bonded,
+        ..link
+    };
+    let host = host(&[
+        doubled(4, true, link(2, "e0", "")),
+        doubled(4, true, link(3, "e1", "")),
+        link(4, "bond1", "10.0.0.1"),
+        doubled(6, false, link(5, "p0", "")),
+        link(6, "pb", "10.0.1.1"),
+        doubled(8, false, link(7, "mv", "10.0.2.2")),
+        link(8, "m", "10.0.2.1"),
+    ]);
+    for (pattern, expected) in [
+        ("*", &[4, 8, 6][..]),
+        ("e*", &[]),
+        ("e0", &[2]),
+        ("p*", &[6]),
+        ("p0*", &[5]),
+        ("m*", &[8]),
+        ("mv*", &[7]),
+    ] {
+        let set = rules(&[(
+            "a",
+            &[&format!("239.1.1.1%{pattern}:5001")],
+            &["239.2.2.2%pb:1"],
+        )]);
+        let compiled = compile(&set, &host, &support(), &PathChoices::default());
+        let input = &first(&compiled).inputs[0];
+        let links: Vec<u32> = input.interfaces.iter().map(|link| link.0).collect();
+        assert_eq!(links, expected, "{pattern}");
+        if pattern == "e*" {
+            let why = input.pending.as_deref().unwrap_or_default();
+            assert!(why.contains("links of a bond, such as e0"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn where_nothing_can_leave_an_output_is_down() {
+    use crate::host::Reach;
+    let mut host = usual();
+    let mut down_for = |reach, output: &str| {
+        host.interfaces.get_mut(&Ifindex(3)).unwrap().reach = reach;
+        let compiled = one(INPUT, output, &host);
+        let down = first(&compiled).outputs[0].down.clone();
+        down.map_or_else(String::new, |down| down.text)
+    };
+    for (reach, expected) in [
+        (Reach::All, ""),
+        (Reach::NoRemote, "tunnel eth1 has no remote"),
+        (Reach::NoGroups, "eth1 is an ipvlan that routes"),
+        (Reach::External, "brings its remote with it (external)"),
+        (Reach::NoIp, "eth1 carries no IP"),
+    ] {
+        for output in [OUTPUT, "255.255.255.255%eth1:7000"] {
+            let told = down_for(reach, output);
+            assert!(
+                told.contains(expected) && told.is_empty() == expected.is_empty(),
+                "{told}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_link_local_address_betrays_a_loop_on_its_interface_alone() {
+    let mut host = with_vrfs();
+    for (index, address) in [(2, "fe80::2"), (3, "fe80::3"), (3, "169.254.0.3")] {
+        let link = host.interfaces.get_mut(&Ifindex(index)).unwrap();
+        link.addresses.push(address.parse().unwrap());
+    }
+    let set = rules(&[("a", &[INPUT], &[OUTPUT])]);
+    let compiled = compile(&set, &host, &support(), &PathChoices::default());
+    let own = &compiled.table.own_addresses;
+    for (ingress, address, is_own) in [
+        (2, "fe80::2", true),
+        (3, "fe80::2", false),
+        (5, "fe80::2", false),
+        (3, "169.254.0.3", true),
+        (2, "169.254.0.3", false),
+        (3, "10.0.1.1", true),
+    ] {
+        let betrays = own.betray(Ifindex(ingress), address.parse().unwrap());
+        assert_eq!(betrays, is_own, "{address} by {ingress}");
+    }
+}
+
+#[test]
+fn own_addresses_follow_the_host_alone() {
+    let set = rules(&[("a", &[INPUT], &[OUTPUT])]);
+    let mut compiled = compile(&set, &usual(), &support(), &PathChoices::default());
+    let again = RuleChanges::of_all(&set, &set);
+    let mut own = |host: &Host| {
+        let amendment = compiled.amended(
+            &again,
+            (host, &nobody()),
+            &support(),
+            &PathChoices::default(),
+        );
+        let own = amendment.diff.own.clone();
+        compiled.apply(amendment);
+        own
+    };
+    let mut host = usual();
+    host.interfaces.get_mut(&Ifindex(3)).unwrap().up = false;
+    assert_eq!(own(&host), None);
+    let address = "10.7.7.7".parse().unwrap();
+    host.interfaces
+        .get_mut(&Ifindex(3))
+        .unwrap()
+        .addresses
+        .push(address);
+    assert!(own(&host).is_some_and(|own| own.betray(Ifindex(2), address)));
+    assert_eq!(own(&host), None);
+    host.interfaces
+        .get_mut(&Ifindex(3))
+        .unwrap()
+        .addresses
+        .pop();
+    assert!(own(&host).is_some_and(|own| !own.betray(Ifindex(2), address)));
 }
 
 #[test]

@@ -39,8 +39,9 @@ impl RuleView {
             Some(rule(&format!("input {}: {told}", input.at)))
         });
         let outputs = self.outputs.iter().filter_map(|output| {
-            let down = output.down.as_ref()?;
-            Some(rule(&format!("output {}: {}", output.to, down.text)))
+            let down = output.down.as_ref().map(|down| &down.text);
+            let told = down.or(output.unanswered.as_ref())?;
+            Some(rule(&format!("output {}: {told}", output.to)))
         });
         placement.into_iter().chain(inputs).chain(outputs).collect()
     }
@@ -105,6 +106,8 @@ pub struct OutputView {
     pub down: Option<Down>,
     /// Why the host's own stack has to send its copies, by a socket.
     pub routed: Option<String>,
+    /// Why answers to its copies do not go back, where they should.
+    pub unanswered: Option<String>,
     /// How many of its groups are listened to; `None` of one that is not on demand. Of a name with all
     /// its addresses, how many these are.
     pub wanted: Option<u32>,

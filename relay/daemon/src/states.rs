@@ -57,7 +57,7 @@ fn rule_state(rule: &Arc<RuleView>, joined: &Joined, (merging, hooks): Told<'_>)
             .all(|o| o.wanted.is_some() && o.copies.is_none());
     let inputs = rule.inputs.iter();
     let inputs = inputs.map(|view| InputState {
-        hook: { hooks.of(rule, view) }.map(|(hook, why)| (hook, why.map(Into::into))),
+        hook: hooks.of(rule, view),
         ..input(view, is_on_demand, joined, merging)
     });
     let mut made = RuleState {

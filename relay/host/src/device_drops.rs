@@ -14,6 +14,8 @@ use super::Error;
 /// What a device and its queue did not send, since the device is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressCounters {
+    /// Packets that the device sent.
+    pub sent: u64,
     /// Packets that the device dropped (`tx_dropped`); of the loopback interface also those that the
     /// host did not take in again (`rx_dropped`): a full backlog, mostly.
     pub device_dropped: u64,
@@ -68,6 +70,7 @@ fn of_link(message: &LinkMessage) -> EgressCounters {
         .iter()
         .find_map(|attribute| match attribute {
             LinkAttribute::Stats64(stats) => Some(EgressCounters {
+                sent: stats.tx_packets,
                 device_dropped: stats.tx_dropped + if loops { stats.rx_dropped } else { 0 },
                 device_errors: stats.tx_errors,
                 queue_dropped: 0,

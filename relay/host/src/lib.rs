@@ -16,6 +16,7 @@ mod multicast_route;
 mod names;
 mod next_hop;
 pub mod offload;
+mod reach;
 mod route;
 mod routing_policy;
 mod sockets;
@@ -51,7 +52,7 @@ pub use links::{Link, read_links};
 pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
 pub use route::{Via, query_route};
-pub use routing_policy::RoutingPolicy;
+pub use routing_policy::{RoutingPolicy, has_routes_by_tos};
 pub use sockets::{LateCapture, UdpSocket, late_captures, name_owners, udp_sockets};
 
 use next_hop::NextHops;
@@ -273,6 +274,8 @@ impl Follower {
         match payload {
             NetlinkPayload::InnerMessage(message) => match message {
                 Message::NewNeighbour(entry) | Message::DelNeighbour(entry)
+                    if reach::floods(entry) => {}
+                Message::NewNeighbour(entry) | Message::DelNeighbour(entry)
                     if !self.next_hops.concerns(entry) =>
                 {
                     return;
@@ -293,10 +296,17 @@ impl Follower {
                 | Message::DelTrafficFilter(_)
                 | Message::NewTrafficChain(_)
                 | Message::DelTrafficChain(_) => return,
+                Message::NewRoute(route) | Message::DelRoute(route) => {
+                    if route.header.tos != 0 {
+                        self.next_hops.forget_routes_by_tos();
+                    }
+                    self.next_hops.forget_routes();
+                }
                 _ => self.next_hops.forget_routes(),
             },
             // Notifications were lost: nothing that is remembered can be trusted.
             _ => {
+                self.next_hops.forget_routes_by_tos();
                 self.next_hops.forget_routes();
                 self.next_hops.forget_neighbours();
             }

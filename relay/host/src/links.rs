@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bpf::device::{Framing as Shape, framing, header_length};
-use compile::host::{Framing, Interface};
+use compile::host::{Framing, Interface, Reach};
 use futures::TryStreamExt;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::address::{
@@ -12,12 +12,12 @@ use rtnetlink::packet_route::address::{
 };
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoPortKind, InfoVlan, LinkAttribute,
-    LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, Prop, VlanFlags,
+    LinkFlags, LinkHeader, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, Prop, VlanFlags,
 };
 use rules::net::{Ifindex, Mac, Prefix};
 use rules::printable::printable;
 
-use super::{Error, gro_list};
+use super::{Error, gro_list, reach};
 
 /// Bytes of an Ethernet header.
 const ETHERNET_HEADER: u32 = 14;
@@ -74,6 +74,9 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let mut broadcasts = broadcasts_of(&messages);
     let mut links: Vec<Link> = links.into_iter().map(link).collect();
     share(&mut links);
+    let interfaces = links.iter_mut().map(|link| &mut link.interface);
+    let open = interfaces.filter(|link| link.reach == Reach::NoRemote);
+    reach::read_forwarding(handle, open.collect()).await;
     let gro_list = gro_list::read_among(links.iter().map(|link| &link.interface));
     for Link { interface, .. } in &mut links {
         interface.gro_list = gro_list.contains(&interface.index);
@@ -132,10 +135,13 @@ fn link(message: LinkMessage) -> Link {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        doubled_by: None,
+        bonded: false,
         broadcasts: Vec::new(),
         vrf: None,
         lent: None,
         framing: Framing::Plain,
+        reach: reach::reach(header.link_layer_type, &[]),
         veiled: false,
     };
     let has_header = matches!(
@@ -165,6 +171,7 @@ fn link(message: LinkMessage) -> Link {
                 is_open = matches!(peer.first(), Some(0 | 224..=239 | 255) | None);
             }
             LinkAttribute::LinkInfo(infos) => {
+                interface.reach = reach::reach(header.link_layer_type, infos);
                 for info in infos {
                     match info {
                         LinkInfo::Kind(its) => kind = Some(its),
@@ -176,23 +183,37 @@ fn link(message: LinkMessage) -> Link {
             _ => {}
         }
     }
+    let is_vxlan = kind == Some(&InfoKind::Vxlan);
     // Cards, and veths, of which there are many, have the header that all have.
     let is_usual = has_header && matches!(kind, None | Some(InfoKind::Veth));
+    let shape;
+    (shape, interface.framing) = framed(header, is_usual, is_open);
+    interface.veiled = is_tagged || shape == Shape::Foreign;
+    // The stack finds the other end by the packet's own route; a VXLAN by the frame's address.
+    if interface.reach == Reach::NoRemote && !is_vxlan {
+        interface.framing = Framing::Stack;
+    }
+    let is_enabled = header.flags.contains(LinkFlags::Up);
+    (interface.up, interface.no_carrier) = (is_enabled && carrier, is_enabled && !carrier);
+    Link { interface, message }
+}
+
+/// What stands in front of IP, and who can write it.
+fn framed(header: &LinkHeader, is_usual: bool, is_open: bool) -> (Shape, Framing) {
+    let device = header.link_layer_type;
     let length = Some(header.index)
         .filter(|_| !is_usual)
         .and_then(header_length);
-    interface.framing = match framing(header.link_layer_type.into(), length, is_open) {
+    let shape = framing(device.into(), length, is_open);
+    let framing = match shape {
         Shape::Foreign => Framing::Stack,
         Shape::Ethernet if length.is_some_and(|length| length != ETHERNET_HEADER) => {
             Framing::Kernel
         }
-        Shape::Bare if header.link_layer_type == LinkLayerType::Ppp => Framing::Kernel,
+        Shape::Bare if device == LinkLayerType::Ppp => Framing::Kernel,
         Shape::Ethernet | Shape::Bare => Framing::Plain,
     };
-    interface.veiled = is_tagged || interface.framing == Framing::Stack;
-    let is_enabled = header.flags.contains(LinkFlags::Up);
-    (interface.up, interface.no_carrier) = (is_enabled && carrier, is_enabled && !carrier);
-    Link { interface, message }
+    (shape, framing)
 }
 
 /// Says whether a VLAN leaves its tag within the frame (`reorder_hdr off`). One without any flag has none
@@ -216,6 +237,7 @@ fn has_no_ipv6(families: &[AfSpecUnspec]) -> bool {
 /// macvlans and MACsec upon it (`rx_handler`). One that was moved to another namespace is not seen from here.
 fn share(links: &mut [Link]) {
     let mut shared: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
+    let mut doubles = BTreeMap::new();
     let mut vrfs = BTreeMap::new();
     let names: BTreeMap<u32, String> = links
         .iter()
@@ -250,6 +272,9 @@ fn share(links: &mut [Link]) {
                     if let Some(below) = below.filter(|_| !is_elsewhere) {
                         let text = format!("{kind} {}", interface.name);
                         shared.entry(below).or_default().push(text);
+                        if *kind != InfoKind::MacSec {
+                            doubles.insert(interface.index, (below, false));
+                        }
                     }
                 }
                 // A VRF takes nothing away: sockets and routing within it get the packets.
@@ -268,7 +293,10 @@ fn share(links: &mut [Link]) {
                     }
                 }
                 LinkInfo::PortKind(kind) => {
-                    if let Some(name) = controller(message).and_then(|index| names.get(&index)) {
+                    let above = controller(message);
+                    if let Some(name) = above.and_then(|index| names.get(&index)) {
+                        let bonded = matches!(kind, InfoPortKind::Bond | InfoPortKind::Team);
+                        doubles.extend(above.map(|it| (interface.index, (Ifindex(it), bonded))));
                         let text = format!("{kind} {name}");
                         shared.entry(interface.index).or_default().push(text);
                     }
@@ -280,6 +308,9 @@ fn share(links: &mut [Link]) {
     for Link { interface, .. } in links {
         interface.shared_with = shared.remove(&interface.index).unwrap_or_default();
         interface.vrf = vrfs.get(&interface.index).copied();
+        let double = doubles.get(&interface.index);
+        interface.doubled_by = double.map(|(by, _)| *by);
+        interface.bonded = double.is_some_and(|(_, bonded)| *bonded);
     }
 }
 

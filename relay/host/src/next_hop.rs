@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 use super::addresses::AllNames;
 use super::names::Names;
 use super::route::{Via, query_route};
-use super::routing_policy::RoutingPolicy;
+use super::routing_policy::{RoutingPolicy, has_routes_by_tos};
 use super::{Error, Notification};
 
 /// How long a change waits for names that are new.
@@ -42,6 +42,8 @@ pub(super) struct NextHops {
     routes: BTreeMap<NextHopQuery, Option<Via>>,
     /// What routes are chosen by; `None`: not known.
     policy: Option<RoutingPolicy>,
+    /// Whether some IPv4 routes are for one TOS alone; `None`: not known.
+    by_tos: Option<bool>,
     /// What the neighbour table holds of the next hops; `None`: not known.
     neighbours: Option<BTreeMap<Via, Neighbour>>,
     /// Those that the kernel asked in vain, until they answer.
@@ -63,6 +65,7 @@ impl NextHops {
             queries: BTreeSet::new(),
             routes: BTreeMap::new(),
             policy: None,
+            by_tos: None,
             neighbours: None,
             silent: BTreeSet::new(),
         }
@@ -109,6 +112,11 @@ impl NextHops {
         self.policy = None;
     }
 
+    /// Forgets whether routes are for one TOS alone.
+    pub(super) const fn forget_routes_by_tos(&mut self) {
+        self.by_tos = None;
+    }
+
     /// A name that has no address yet has no next hop.
     fn address(&self, destination: &Destination) -> Option<IpAddr> {
         match destination {
@@ -144,7 +152,12 @@ impl NextHops {
         let missing = queries.iter().filter(|q| !self.routes.contains_key(q));
         let missing: Vec<NextHopQuery> = missing.cloned().collect();
         if !missing.is_empty() && self.policy.is_none() {
-            self.policy = Some(RoutingPolicy::read(&self.handle).await);
+            let by_tos = match self.by_tos {
+                Some(known) => known,
+                None => has_routes_by_tos(&self.handle).await,
+            };
+            self.by_tos = Some(by_tos);
+            self.policy = Some(RoutingPolicy::read(&self.handle, by_tos).await);
         }
         let policy = self.policy.clone().unwrap_or_default();
         // Of a thousand outputs to one host each has a port of its own; most tables do not mind.

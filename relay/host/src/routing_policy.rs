@@ -6,7 +6,7 @@ use compile::ipsec::{Holds, within};
 use futures::TryStreamExt;
 use rtnetlink::packet_core::Nla;
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage, RulePortRange};
-use rtnetlink::{Handle, IpVersion};
+use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use rules::net::{Ports, Prefix};
 use rules::rule::SourceChoice;
 use std::collections::BTreeMap;
@@ -16,7 +16,11 @@ use rules::net::Ifindex;
 
 /// The rules that go by more than the destination.
 #[derive(Clone, Debug, Default)]
-pub struct RoutingPolicy(Vec<Rule>);
+pub struct RoutingPolicy {
+    rules: Vec<Rule>,
+    /// Some IPv4 routes are for one TOS alone.
+    by_tos: bool,
+}
 
 /// What a rule goes by.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +41,9 @@ const UDP: u8 = 17;
 const FRA_DSCP: u16 = 25;
 
 impl RoutingPolicy {
-    /// Reads both families' rules; those of one that the kernel has not are none.
-    pub async fn read(handle: &Handle) -> Self {
+    /// Reads both families' rules; those of one that the kernel has not are none. `by_tos`: some IPv4
+    /// routes are for one TOS alone.
+    pub async fn read(handle: &Handle, by_tos: bool) -> Self {
         let mut rules = Vec::new();
         for (family, any) in [
             (IpVersion::V4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -54,14 +59,14 @@ impl RoutingPolicy {
                 || rule.ports.is_some()
                 || rule.tos != 0
         });
-        Self(rules)
+        Self { rules, by_tos }
     }
 
     /// What of `packet` can make a difference.
     pub(crate) fn relevant(&self, packet: PacketQuery) -> PacketQuery {
         let by_ports =
-            { self.0.iter() }.any(|rule| rule.ports.is_some() || rule.source_ports.is_some());
-        let by_source = self.0.iter().any(|rule| rule.source.is_some());
+            { self.rules.iter() }.any(|rule| rule.ports.is_some() || rule.source_ports.is_some());
+        let by_source = self.rules.iter().any(|rule| rule.source.is_some());
         PacketQuery {
             source: match packet.source {
                 SourceChoice::Keep if !by_source => SourceChoice::Auto,
@@ -73,7 +78,7 @@ impl RoutingPolicy {
         }
     }
 
-    /// Says whether a rule is for some of the packets only, or goes by a source that the routing table
+    /// Says whether a rule or route is for some of the packets only, or a rule goes by a source that the routing table
     /// cannot be asked about, as it is of another host.
     pub(crate) fn tells_apart(
         &self,
@@ -82,7 +87,10 @@ impl RoutingPolicy {
         packet: &PacketQuery,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> bool {
-        let mut rules = self.0.iter();
+        if self.by_tos && destination.is_ipv4() && packet.dscp.is_none() {
+            return true;
+        }
+        let mut rules = self.rules.iter();
         rules.any(|rule| {
             let holds = rule.holds(destination, interface, packet);
             let asks_in_vain = match packet.source {
@@ -94,6 +102,18 @@ impl RoutingPolicy {
             holds == Holds::Sometimes || holds == Holds::Always && asks_in_vain
         })
     }
+}
+
+/// Says whether there are IPv4 routes that are for one TOS alone.
+pub async fn has_routes_by_tos(handle: &Handle) -> bool {
+    let all = RouteMessageBuilder::<Ipv4Addr>::new().build();
+    let mut routes = Box::pin(handle.route().get(all).execute());
+    // A router may have a million, which are not kept; the list is read to its end.
+    let mut is_one = false;
+    while let Ok(Some(route)) = routes.try_next().await {
+        is_one |= route.header.tos != 0;
+    }
+    is_one
 }
 
 /// Says whether an address is one of this host's.
@@ -212,7 +232,11 @@ mod tests {
 
     fn told(rule: Rule, packet: PacketQuery) -> bool {
         let own = BTreeMap::new();
-        RoutingPolicy(vec![rule]).tells_apart(ip("10.9.9.9"), Some("eth1"), &packet, &own)
+        let policy = RoutingPolicy {
+            rules: vec![rule],
+            by_tos: false,
+        };
+        policy.tells_apart(ip("10.9.9.9"), Some("eth1"), &packet, &own)
     }
 
     fn from(source: &str) -> Rule {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use compile::hook::Hooks;
+use compile::hook::{AtTc, Hooks};
 use compile::host::{Host, Interface};
 use config::{InterfaceSettings, Xdp};
 use rules::net::Ifindex;
@@ -36,7 +36,7 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
     let links = host.interfaces.values();
     let asked = links.filter(|link| choice(link) != Xdp::Off && link.mac.is_some());
     let inputs = asked.map(|link| (link.index, input(link, choice(link), host)));
-    let mut inputs: BTreeMap<Ifindex, Result<(), String>> = inputs.collect();
+    let mut inputs: BTreeMap<Ifindex, Result<(), AtTc>> = inputs.collect();
     // Most hosts ask for nothing, and are looked at every second.
     if !inputs.values().any(Result::is_ok) {
         return Hooks {
@@ -47,7 +47,7 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
     let listeners = Listeners::read();
     for (index, verdict) in &mut inputs {
         if let (Ok(()), Some(link)) = (&verdict, host.interfaces.get(index)) {
-            *verdict = listeners.allow(link, choice(link));
+            *verdict = listeners.allow(link, choice(link)).map_err(AtTc::from);
         }
     }
     let features = netdev::xdp_features();
@@ -76,27 +76,28 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
 }
 
 /// Why packets of an interface are left to tc.
-fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), String> {
+fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), AtTc> {
     let name = &link.name;
     if choice == Xdp::Auto && !is_proven(name) {
-        return Err(format!(
+        return Err(AtTc::unasked(format!(
             "xdp = \"auto\" takes drivers that tests proved, and that of {name} is none; xdp = \"on\" in \
              [interface.{name}] tries it"
-        ));
+        )));
     }
     if let Some(other) = link.shared_with.first() {
-        return Err(format!("{other} gets packets of {name} too"));
+        return Err(format!("{other} gets packets of {name} too").into());
     }
     let users = host.other_users.get(&link.index);
     if let Some(qdisc) = { users.into_iter().flatten() }.find(|user| user.contains("qdisc")) {
-        return Err(format!("{qdisc} of {name} has to see its packets first"));
+        return Err(format!("{qdisc} of {name} has to see its packets first").into());
     }
     let features = sys::ethtool::features(name).unwrap_or_default();
     if { features.iter() }.any(|feature| feature.name == STRIPS_TAGS && feature.active) {
         return Err(format!(
             "{name} takes VLAN tags out of frames, and tagged packets would look untagged; \
              `ethtool -K {name} rxvlan off`"
-        ));
+        )
+        .into());
     }
     Ok(())
 }

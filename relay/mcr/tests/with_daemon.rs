@@ -139,6 +139,7 @@ fn statistics_have_the_documented_shape() {
         assert!(why.as_str().is_some_and(|why| why.contains("xdp")), "{why}");
         input["hook"] = json!("tc");
         input["hook_reason"] = why.clone();
+        input["xdp_asked"] = json!(false);
     }
     assert_eq!(rule["inputs"], json!([input]));
     assert_eq!(rule["received"], received);

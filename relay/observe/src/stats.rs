@@ -222,6 +222,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         let starved =
             starved.map(|(_, reason)| alarms::starved_because(*reason, state, index, host));
         let link = view.link.and_then(|link| host.interfaces.get(&link));
+        let starved = starved.or_else(|| sampler.refusal(link?));
         let tunnel = link.and_then(|link| host.tunnels.get(&link.name));
         OutputStats {
             tunnel: tunnel.map(|known| known.tunnel.remote.to_string()),
@@ -350,6 +351,7 @@ fn inputs(
 }
 
 fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
+    let at_tc = state.hook.as_ref().and_then(|(_, at_tc)| at_tc.as_ref());
     InputStats {
         at: at.to_owned(),
         joined: state.joined,
@@ -366,8 +368,8 @@ fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
             .hook
             .as_ref()
             .map(|(hook, _)| hook.as_str().to_owned()),
-        hook_reason: { state.hook.as_ref() }
-            .and_then(|(_, reason)| Some(reason.as_deref()?.to_owned())),
+        hook_reason: at_tc.map(|at_tc| at_tc.why.to_string()),
+        xdp_asked: at_tc.map(|at_tc| at_tc.is_asked),
         shared_with: None,
     }
 }
@@ -386,7 +388,7 @@ fn output(
         (down, _) if !enabled => (State::Disabled, down.as_ref().map(|down| down.text.clone())),
         (Some(down), _) => (State::Down, Some(down.text.clone())),
         (None, Some(why)) => (State::Degraded, Some(why)),
-        (None, None) => match copy_down(view) {
+        (None, None) => match copy_down(view).or_else(|| view.unanswered.clone()) {
             Some(why) => (State::Degraded, Some(why)),
             None => (State::Up, None),
         },

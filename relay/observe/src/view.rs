@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::reply::{By, State};
-use compile::hook::Hook;
+use compile::hook::{AtTc, Hook};
 use compile::host::Host;
 use compile::{Down, InputView, RuleView};
 use config::Settings;
@@ -72,7 +72,7 @@ pub struct InputState {
     /// What its interfaces do about merging.
     pub merging: Option<Box<str>>,
     /// Where the kernel path takes its packets, and why at tc.
-    pub hook: Option<(Hook, Option<Box<str>>)>,
+    pub hook: Option<(Hook, Option<AtTc>)>,
 }
 
 impl RuleState {

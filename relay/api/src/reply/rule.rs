@@ -239,6 +239,9 @@ pub struct InputStats {
     /// Why they are taken at tc.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_reason: Option<String>,
+    /// Whether XDP was asked for there; only where packets are taken at tc.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp_asked: Option<bool>,
     /// Who on this host gets its packets besides sockets: the bridge that its interface is a port
     /// of, macvlans upon it, the kernel's multicast routing. With `local=auto` the original goes on
     /// to them, with `local=no` they get nothing.

@@ -79,6 +79,7 @@ impl Way<'_> {
             wanted: down.is_none().then_some(copies.len() as u32),
             down,
             routed,
+            unanswered: None,
             copies: Some(Box::new(Copies {
                 all: copies,
                 left_out: known.map_or(0, |known| known.left_out),

@@ -91,7 +91,7 @@ impl Hook {
             let is_there = self.xdp.as_ref().is_some_and(|xdp| xdp.is_at(index.0));
             if verdict.is_ok() && !is_there {
                 let why = self.missing.as_ref().or_else(|| self.refused.get(&index.0));
-                *verdict = Err(why.map_or(LATER, String::as_str).to_owned());
+                *verdict = Err(why.map_or(LATER, String::as_str).into());
             }
         }
         standing

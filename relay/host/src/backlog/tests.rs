@@ -31,6 +31,9 @@ fn host() -> Host {
             no_ipv6: false,
             shared_with: Vec::new(),
             framing: Default::default(),
+            reach: Default::default(),
+            doubled_by: None,
+            bonded: false,
             veiled: false,
         };
         host.interfaces.insert(Ifindex(index), interface);

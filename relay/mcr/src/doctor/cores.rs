@@ -152,6 +152,9 @@ mod tests {
             no_ipv6: false,
             shared_with: Vec::new(),
             framing: Default::default(),
+            reach: Default::default(),
+            doubled_by: None,
+            bonded: false,
             veiled: false,
         }
     }

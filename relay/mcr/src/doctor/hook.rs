@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use compile::hook;
-
 use super::finding::{Finding, Severity};
 use super::snapshot::{Link, Snapshot};
 
@@ -29,7 +27,7 @@ fn at_tc(snapshot: &Snapshot) -> Vec<Finding> {
     let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
     for (rule, input) in rules.flat_map(|rule| rule.inputs.iter().map(move |input| (rule, input))) {
         let reason = input.hook_reason.as_deref();
-        if let Some(reason) = reason.filter(|reason| !reason.starts_with(hook::NOT_ASKED)) {
+        if let Some(reason) = reason.filter(|_| input.xdp_asked == Some(true)) {
             kept.entry(reason).or_default().push(&rule.name);
         }
     }
@@ -54,7 +52,8 @@ fn offer(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
     let name = &link.name;
     let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
     let inputs = rules.flat_map(|rule| &rule.inputs);
-    let mut reasons = inputs.filter_map(|input| input.hook_reason.as_deref());
+    let unasked = inputs.filter(|input| input.xdp_asked == Some(false));
+    let mut reasons = unasked.filter_map(|input| input.hook_reason.as_deref());
     let device = sys::ethtool::device(name)
         .ok()
         .filter(|device| device.bus.is_some())?;
@@ -63,9 +62,7 @@ fn offer(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
         .ok()?
         .get(&link.index)
         .copied()?;
-    if features & sys::netdev::RUNS_PROGRAMS == 0
-        || !reasons.any(|reason| reason.starts_with(hook::NOT_ASKED) && reason.contains(name))
-    {
+    if features & sys::netdev::RUNS_PROGRAMS == 0 || !reasons.any(|reason| reason.contains(name)) {
         return None;
     }
     let evidence = format!(

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use api::reply::{Event, State};
-use compile::host::Host;
+use compile::host::{Host, Interface};
 use compile::table::Output;
 use dataplane::counters::{DropReason, Drops, Lost, OutputCounters};
 use rules::net::Ifindex;
@@ -315,24 +315,22 @@ fn everything(reason: DropReason, why: &str) -> String {
 
 /// What a reason means here, and what to do.
 fn why(reason: DropReason, rule: &RuleState, output: Option<u64>, host: &Host) -> String {
-    let remedy = reason.remedy();
-    let mtus = (reason == DropReason::TooBig).then(|| mtus(rule, output?, host));
-    match mtus.flatten() {
+    let link = output.and_then(|output| {
+        let output = rule.rule.outputs.get(Output::number(output) as usize)?;
+        host.interfaces.get(output.link.as_ref()?)
+    });
+    let name = link.map_or("IFACE", |link| link.name.as_str());
+    let remedy = reason.remedy().replace("IFACE", name);
+    let mtus = link.and_then(|link| mtus(rule, link, host));
+    match mtus.filter(|_| reason == DropReason::TooBig) {
         Some(mtus) => format!("{mtus}: {remedy}"),
-        None => remedy.to_owned(),
+        None => remedy,
     }
 }
 
 /// Both MTUs: the output's and that of the input with the largest.
-fn mtus(rule: &RuleState, output: u64, host: &Host) -> Option<String> {
+fn mtus(rule: &RuleState, egress: &Interface, host: &Host) -> Option<String> {
     let link = |index: &Ifindex| host.interfaces.get(index);
-    let egress = link(
-        rule.rule
-            .outputs
-            .get(Output::number(output) as usize)?
-            .link
-            .as_ref()?,
-    )?;
     let inputs = rule.rule.inputs.iter().flat_map(|input| &input.interfaces);
     let ingress = inputs.filter_map(link).max_by_key(|link| link.mtu)?;
     Some(format!(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use api::reply::{EgressStats, Event};
-use compile::host::Host;
+use compile::host::{Host, Interface};
 use host::{EgressCounters, connect, read_egress};
 use rtnetlink::Handle;
 use rules::net::Ifindex;
@@ -40,6 +40,8 @@ static BY: [(Counter, &str, &str); 3] = [
         QUEUE,
     ),
 ];
+/// For so many readings in which packets were dropped a link may send next to nothing.
+const REFUSALS: u32 = 2;
 const LINK: &str = "look at ip -s -s link show {} and at what it is connected to";
 const QUEUE: &str =
     "look at tc -s qdisc show dev {}; lengthen the queue, raise its rate, or send less";
@@ -79,6 +81,9 @@ struct Inner {
     links: BTreeSet<Ifindex>,
     counted: BTreeMap<Ifindex, EgressCounters>,
     alarms: Alarms<(Ifindex, usize)>,
+    /// Links that send next to nothing of what they are handed: for how many readings, and how much they
+    /// dropped meanwhile.
+    refuse: BTreeMap<Ifindex, (u32, u64)>,
 }
 
 impl Egress {
@@ -134,6 +139,18 @@ impl Egress {
         stats.collect()
     }
 
+    /// Why an output is degraded that leaves by a link which sends next to nothing.
+    pub(super) fn refusal(&self, link: &Interface) -> Option<String> {
+        let (readings, dropped) = *self.lock().refuse.get(&link.index)?;
+        let name = &link.name;
+        (readings >= REFUSALS).then(|| {
+            format!(
+                "{name} drops what it is handed, {dropped} packets so far: {}",
+                LINK.replace("{}", name)
+            )
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,7 +196,28 @@ impl Inner {
             })
         });
         let events = events.collect();
+        self.note_refusals(&counted);
         self.counted = counted;
         events
+    }
+
+    /// Of a link that was handed nothing since nothing new is known.
+    fn note_refusals(&mut self, counted: &BTreeMap<Ifindex, EgressCounters>) {
+        self.refuse.retain(|link, _| counted.contains_key(link));
+        for (link, now) in counted {
+            let Some(before) = self.counted.get(link) else {
+                continue;
+            };
+            let lost = |of: &EgressCounters| of.device_dropped + of.device_errors;
+            let dropped = lost(now).saturating_sub(lost(before));
+            let sent = now.sent.saturating_sub(before.sent);
+            // Nine of ten: what else a host sends there may leave.
+            if dropped > 9 * sent {
+                let (readings, all) = self.refuse.entry(*link).or_default();
+                (*readings, *all) = (*readings + 1, *all + dropped);
+            } else if sent > 0 {
+                self.refuse.remove(link);
+            }
+        }
     }
 }

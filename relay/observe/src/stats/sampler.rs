@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
-use compile::host::Host;
+use compile::host::{Host, Interface};
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
 use host::tick;
 use rules::health::Silence;
@@ -279,6 +279,11 @@ impl Sampler {
         let read_ns = streams.read_ns.map_or(0, |(_, read_ns)| read_ns);
         let counted = { streams.of(rule) }.and_then(|(_, stream)| stream?.counted());
         (read_ns, counted.map_or(0, |counted| counted.last_ns))
+    }
+
+    /// Why an output is degraded that leaves by a link which sends next to nothing.
+    pub(super) fn refusal(&self, link: &Interface) -> Option<String> {
+        self.egress.refusal(link)
     }
 
     /// What the devices that outputs leave by dropped.

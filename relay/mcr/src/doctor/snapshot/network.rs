@@ -27,7 +27,7 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
     };
     host.policies = Ipsec::follow().policies().await;
     host.multicast_routing = read_multicast_routes(host.interfaces.values());
-    let policy = RoutingPolicy::read(&handle).await;
+    let policy = RoutingPolicy::read(&handle, host::has_routes_by_tos(&handle).await).await;
     let mut each = Vec::new();
     for query in queries {
         if let Destination::Name { name, .. } = &query.destination
