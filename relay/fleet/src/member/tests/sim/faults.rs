@@ -178,8 +178,19 @@ impl Sim {
     pub(in crate::member) fn is_relieved(&self, share: &str) -> bool {
         let entry = self.etcd.keys.get(&format!("/mcr/plant/shares/{share}"));
         let entry = entry.and_then(|kv| ShareEntry::read(&kv.key, &kv.value).ok());
-        let host =
-            entry.and_then(|entry| { &self.hosts }.iter().position(|it| it.name == entry.relay));
+        // Where the key makes no sense, the others know.
+        let told = |host: usize| {
+            let member = self.hosts[host].member.as_ref()?;
+            let mut shares = member.status(self.local(host)).shares;
+            shares.remove(share)?.relay
+        };
+        let known = || {
+            (0..self.hosts.len())
+                .filter(|host| self.is_well(*host))
+                .find_map(told)
+        };
+        let holder = entry.map(|entry| entry.relay).or_else(known);
+        let host = holder.and_then(|name| self.hosts.iter().position(|it| it.name == name));
         let is_cut =
             |host: usize| !self.reaches_etcd(host) && self.now >= self.hosts[host].peers_cut_until;
         self.open(share).is_empty() && host.is_some_and(is_cut)
