@@ -273,6 +273,21 @@ fn an_unfit_holder_hands_over_after_half_a_second() {
 }
 
 #[test]
+fn others_are_told_the_whole_reason_or_that_there_is_more() {
+    for (reason, told) in [
+        ("r".repeat(120), "r".repeat(120)),
+        ("r".repeat(121), "r".repeat(120) + "…"),
+    ] {
+        let mut sim = fleet(6);
+        sim.input(0, Input::Fitness(down(&reason)));
+        sim.run_until(sim.now + 600 * MS);
+        let other = sim.hosts[1].member.as_ref().unwrap();
+        let status = other.status(sim.local(1));
+        assert_eq!(status.relays["relay-0"].told.unfit["cam0"], told);
+    }
+}
+
+#[test]
 fn a_share_that_nobody_is_fit_for_stays_and_is_taken_all_the_same() {
     let mut sim = fleet(6);
     let holder = holders(&sim).unwrap()[0];
