@@ -30,7 +30,7 @@ use crate::record::{Recorder, without_secret};
 use crate::rules::Rules;
 
 /// How often the member is told that time has passed.
-const TICK: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_nanos(crate::member::TICK_NS);
 /// How often the daemon is asked how it does.
 const LOOK: Duration = Duration::from_millis(100);
 /// So many notifications are acted on together, at most.
