@@ -27,8 +27,8 @@ pub(super) struct Book {
     pub(super) revision: u64,
     pub(super) relays: BTreeMap<String, Known<RelayEntry>>,
     pub(super) shares: BTreeMap<String, Known<ShareEntry>>,
-    /// Keys of shares that make no sense and did not before either, and their revisions: who holds them
-    /// nobody can tell here.
+    /// Keys of shares that make no sense where nobody can tell here what they said before, and their
+    /// revisions.
     pub(super) unclear: BTreeMap<String, u64>,
     /// How often one of those was told.
     pub(super) share_changes: u64,
@@ -171,20 +171,23 @@ impl Book {
         Ok(true)
     }
 
-    /// Takes in that a key holds what makes no sense: what it held counts on, and who writes it next does
-    /// so in the place of that.
-    fn spoil(&mut self, kv: &KeyValue) {
-        let Ok(Key::Share(name)) = self.keys.parse(&kv.key) else {
-            return;
-        };
+    /// Takes in that a share's key holds what makes no sense: what it held, if that is known for `certain`,
+    /// counts on, and who writes it next does so in the place of that.
+    fn spoil(&mut self, name: String, kv: &KeyValue, certain: bool) {
+        // What came between is not known of one that was unclear before, until a watch has caught up.
+        let unclear = self.unclear.get(&name).copied();
+        let certain = certain && unclear.is_none_or(|at| at >= kv.modified);
         match self.shares.get_mut(&name) {
-            Some(known) if known.heard < kv.modified => {
+            Some(known) if certain && known.heard < kv.modified => {
+                if unclear == Some(kv.modified) {
+                    self.unclear.remove(&name);
+                }
                 known.modified = kv.modified;
                 known.heard = kv.modified;
                 self.share_changes += 1;
             }
-            Some(_) => {}
-            None => drop(self.unclear.insert(name, kv.modified)),
+            Some(known) if known.heard >= kv.modified => {}
+            _ => drop(self.unclear.insert(name, kv.modified)),
         }
     }
 
@@ -300,7 +303,7 @@ impl Member {
         let own = self.beat_key(&self.config.relay);
         let beat = keys.iter().find(|kv| kv.key == own).cloned();
         self.book.refused.clear();
-        keys.iter().for_each(|kv| self.learn(kv));
+        keys.iter().for_each(|kv| self.learn(kv, false));
         if self.book.delete_missing(&keys, revision) {
             self.tell(FleetEvent::RulesMissing);
         }
@@ -317,7 +320,7 @@ impl Member {
         self.heard_up_to(revision);
         for change in changes {
             match change {
-                Change::Put(kv) => self.learn(&kv),
+                Change::Put(kv) => self.learn(&kv, true),
                 Change::Deleted { key, revision } => {
                     self.stale = true;
                     self.book.refused.remove(&key);
@@ -332,8 +335,9 @@ impl Member {
         }
     }
 
-    /// Takes a key that was read or that this relay wrote.
-    pub(super) fn learn(&mut self, kv: &KeyValue) {
+    /// Takes a key that was read or that this relay wrote. `follows`: it had no other value between this
+    /// one and the last that was told, as a watch tells all.
+    pub(super) fn learn(&mut self, kv: &KeyValue, follows: bool) {
         self.news += 1;
         if self.book.doubt > 0
             && let Ok(Key::Share(share)) = self.config.keys.parse(&kv.key)
@@ -348,7 +352,11 @@ impl Member {
             }
             Err(error) => {
                 self.stale = true;
-                self.book.spoil(kv);
+                if let Ok(Key::Share(share)) = self.config.keys.parse(&kv.key) {
+                    // What this relay holds nobody else can have taken, unless it gave it away.
+                    let own = self.holds(&share).is_some() && !self.handover.may_be_given(&share);
+                    self.book.spoil(share, kv, follows || own);
+                }
                 self.refuse(error);
             }
         }
@@ -376,17 +384,18 @@ impl Member {
             Key::Share(share) => Some(share),
             _ => None,
         });
-        shares.filter(|share| self.holds(share).is_some())
+        shares.filter(|share| self.holds(share).is_some() && !self.book.unclear.contains_key(share))
     }
 
     /// Takes what a committed transaction of this relay wrote.
     pub(super) fn learn_own(&mut self, key: Key, value: Vec<u8>, revision: u64) {
         let key = self.key(key);
-        self.learn(&KeyValue {
+        let written = KeyValue {
             key,
             value,
             created: revision,
             modified: revision,
-        });
+        };
+        self.learn(&written, false);
     }
 }

@@ -203,7 +203,7 @@ impl Member {
             }
             Outcome::Refused { found, .. } => {
                 self.claims.batch = (shares.len() / 2).max(1);
-                found.iter().for_each(|kv| self.learn(kv));
+                found.iter().for_each(|kv| self.learn(kv, false));
             }
             Outcome::Unknown | Outcome::NotSent => {}
         }

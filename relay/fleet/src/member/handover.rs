@@ -39,6 +39,12 @@ impl HandOver {
         self.handing.contains_key(share)
     }
 
+    /// Whether another may hold a share by now.
+    pub(super) fn may_be_given(&self, share: &str) -> bool {
+        let handing = self.handing.get(share);
+        handing.is_some_and(|handing| handing.in_flight || handing.unsettled)
+    }
+
     /// Shares that are on their way, or may be.
     pub(super) fn handing(&self) -> impl Iterator<Item = &String> {
         self.handing.keys()
@@ -272,19 +278,16 @@ impl Member {
         shares: Vec<(String, ShareEntry)>,
         outcome: Outcome,
     ) {
-        let refused = match outcome {
+        let (refused, found) = match outcome {
             Outcome::Applied { revision } => {
                 for (share, entry) in shares {
                     self.learn_own(Key::Share(share), entry.write(), revision);
                 }
                 return;
             }
-            Outcome::Refused { found, .. } => {
-                found.iter().for_each(|kv| self.learn(kv));
-                true
-            }
-            Outcome::Unknown => faulty!(self, UnknownIsRefused),
-            Outcome::NotSent => true,
+            Outcome::Refused { found, .. } => (true, found),
+            Outcome::Unknown => (faulty!(self, UnknownIsRefused), Vec::new()),
+            Outcome::NotSent => (true, Vec::new()),
         };
         let retry = self.now + self.config.hold_ns / 6;
         for (share, _) in shares {
@@ -301,5 +304,7 @@ impl Member {
                     .insert(share, retry + self.config.hold_ns / 6);
             }
         }
+        // Now it is known what may be given away.
+        found.iter().for_each(|kv| self.learn(kv, false));
     }
 }

@@ -173,10 +173,11 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
 /// hear; nobody knew who held a share whose key made no sense; what two relays take over in order was told
 /// to be lost; a backup whose revisions lay ahead was taken for a fence; a relay without a session did not
 /// see that etcd was another; one that had booted asked in vain for promises; holder and standby heard
-/// nothing, and the third was not asked.
-const FAILED: [u64; 23] = [
+/// nothing, and the third was not asked; a claim was skipped before its key was spoilt; a clock jumped
+/// twice within a hold.
+const FAILED: [u64; 24] = [
     132, 133, 189, 197, 264, 339, 418, 498, 1023, 2004, 3393, 3643, 3705, 4001, 4786, 50_036,
-    53_852, 59_201, 60_667, 102_739, 103_006, 103_751, 104_030,
+    53_852, 59_201, 60_566, 60_667, 102_739, 103_006, 103_751, 104_030,
 ];
 
 fn rounds(seeds: impl IntoIterator<Item = u64>) {
