@@ -299,6 +299,52 @@ fn what_no_longer_fits_comes_back_down_and_a_join_that_ended_stays_ended() {
     bed.daemon.settled("cam1", 10).unwrap();
 }
 
+/// Interfaces have other names than they had, and the file is one that an older version wrote, which knew
+/// less of a change and wrote rules in another way.
+#[test]
+fn rules_of_an_older_version_come_back_beside_interfaces_with_new_names() {
+    let Some(bed) = bed() else { return };
+    let relay = &bed.chain.relay;
+    relay.ip("link add old0 type veth peer name old1").unwrap();
+    for end in ["old0", "old1"] {
+        relay.ip(&format!("link set {end} up")).unwrap();
+    }
+    bed.daemon
+        .add("old", "239.1.1.3%veth1:5003", &["239.10.1.3%old0:6003"])
+        .unwrap();
+    let number = bed.json(&["status", "--json"])["generation"].to_string();
+    let file = bed.state().join(format!("generations/{number}.toml.gz"));
+    wait::until("it is kept", || file.exists()).unwrap();
+    bed.daemon.mcr(&["remove", "old"]).unwrap();
+    relay.ip("link set old0 down").unwrap();
+    relay.ip("link set old0 name new0").unwrap();
+    relay.ip("link set new0 up").unwrap();
+    let older = format!(
+        "# {{\"generation\":{number},\"before\":1,\"at_ms\":1,\"rules\":2,\"by\":{{\"via\":\"client\"}}}}\n\
+         version = 1\n\
+         [[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%veth1:5001\"\n\
+         outputs = [\"239.10.1.1%veth2:6001\"]\n\
+         [[rule]]\nname = \"old\"\ninputs = [\"239.1.1.3%veth1:5003\"]\n\
+         outputs = [{{ to = \"239.10.1.3%old0:6003\" }}]\n"
+    );
+    let plain = file.with_extension("");
+    fs::write(&plain, older).unwrap();
+    relay
+        .tool("gzip", &format!("-f {}", plain.display()))
+        .unwrap();
+    let shown = bed.fails(&["diff", "--generation", &number], 1, &[]);
+    assert_eq!(shown, "+ old\n1 unchanged\n");
+    bed.daemon.mcr(&["rollback", &number, "--yes"]).unwrap();
+    let reason = || bed.daemon.rule("old").unwrap().outputs[0].reason.clone();
+    assert!(reason().is_some_and(|why| why.contains("old0")));
+    bed.send(10);
+    bed.daemon.settled("cam1", 10).unwrap();
+    relay.ip("link set new0 down").unwrap();
+    relay.ip("link set new0 name old0").unwrap();
+    relay.ip("link set old0 up").unwrap();
+    wait::until("it works again", || reason().is_none()).unwrap();
+}
+
 #[test]
 fn who_was_slower_is_told_who_was_faster() {
     let Some(bed) = bed() else { return };

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod long;
+mod meanwhile;
 
 use std::fs;
 

@@ -189,6 +189,38 @@ fn a_restart_loses_nothing_and_a_stop_stops() {
     assert!(seen > 0, "stopped, or the capture is blind to leaves");
 }
 
+/// A restart neither confirms nor undoes what waits to be confirmed; time does, with or without a daemon.
+#[test]
+fn what_waits_to_be_confirmed_outlives_a_restart_and_is_undone() {
+    let Some(host) = Host::boot("") else { return };
+    host.systemctl("start mcr");
+    host.wait_until_forwarded();
+    let tried = |within| {
+        let add = ["add", "239.1.1.9%veth1:5001", "239.10.1.9%veth2:6001"];
+        let rest = ["--name", "tried", "--confirm", within];
+        host.runs("mcr", &[&add[..], &rest].concat());
+        assert_eq!(host.rules(), ["cam1", "tried"]);
+    };
+    tried("1h");
+    host.loses_nothing(|| drop(host.systemctl("restart mcr")));
+    assert_eq!(host.rules(), ["cam1", "tried"]);
+    host.runs("mcr", &["rollback", "--last", "--yes"]);
+    assert_eq!(host.rules(), ["cam1"]);
+    // Whether the daemon is there when its time has come or not.
+    host.loses_nothing(|| {
+        tried("3s");
+        host.systemctl("restart mcr");
+        wait::until("it is undone", || host.rules() == ["cam1"]).unwrap();
+    });
+    tried("1s");
+    host.systemctl("stop mcr");
+    thread::sleep(Duration::from_millis(1100));
+    host.systemctl("start mcr");
+    assert_eq!(host.rules(), ["cam1"]);
+    let status = host.runs("mcr", &["status"]);
+    assert!(status.contains("nobody confirmed the change"), "{status}");
+}
+
 /// The scripts of the packages, run as dpkg and rpm run them.
 #[test]
 fn packages_restart_and_stop_every_instance() {
