@@ -9,6 +9,9 @@
 # each: VERSION found RELEASE, or VERSION missing and why. Kernel and modules of RELEASE then lie in
 # DIRECTORY/RELEASE/vmlinuz and DIRECTORY/RELEASE/lib/modules/RELEASE.
 #
+# With a kernel that has all kinds of devices comes pppd, of this machine's distribution, into
+# DIRECTORY/tools if it has none installed: where it cannot be had its tests skip.
+#
 # apt is used with lists of its own, below DIRECTORY: the machine's stay as they are, and it needs no
 # root. Cloud kernels, as they are a third of the size and have all that most tests use.
 set -eu
@@ -135,6 +138,17 @@ for tool in apt-get dpkg-deb depmod; do
 done
 [ "$(dpkg --print-architecture)" = amd64 ] || none_of "only kernels of amd64 are booted" "$@"
 [ -e $keys ] || none_of "$keys is missing (package debian-archive-keyring)" "$@"
+
+# Before apt is told to go by other lists than the machine's.
+get_pppd() {
+    command -v pppd >/dev/null 2>&1 || [ -e "$directory/tools/usr/sbin/pppd" ] && return
+    (cd "$directory/archives" && apt-get download --quiet=2 ppp >&2 && dpkg-deb --extract ppp_*.deb "$directory/tools") ||
+        echo "fetch.sh: pppd cannot be had" >&2
+    rm -f "$directory"/archives/ppp_*.deb
+}
+case " $* " in
+*-all\ *) get_pppd ;;
+esac
 
 suites=
 for version; do

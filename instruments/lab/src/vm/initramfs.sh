@@ -8,7 +8,7 @@
 set -eu
 kernels=$1 release=$2 output=$3 steps=$4
 shift 4
-PATH=$PATH:/usr/sbin:/sbin
+PATH=$PATH:/usr/sbin:/sbin:$kernels/tools/usr/sbin
 
 root=$(mktemp -d "$output.XXXXXX")
 trap 'rm -rf "$root"' EXIT
@@ -18,7 +18,9 @@ done
 
 # What tests need beyond what is built in, with what that needs.
 modules="veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag"
-modules="$modules ip_gre xfrm_interface xfrm_user ip_vti esp4 authenc cbc hmac sha1_generic aesni_intel aes_generic vrf ppp_async"
+modules="$modules ip_gre xfrm_interface xfrm_user ip_vti esp4 esp6 authenc cbc hmac sha1_generic aesni_intel aes_generic"
+modules="$modules vrf ppp_async vxlan geneve ipip sit ip6_gre ip6_tunnel ip6_vti macsec gcm ipvlan bonding nlmon vcan"
+modules="$modules echainiv seqiv wireguard bareudp team mpls_iptunnel mpls_router cls_u32 act_tunnel_key"
 for module in $modules; do
     modprobe -D -d "$kernels/$release" -S "$release" $module 2>/dev/null | awk '$1 == "insmod" { print $2 }'
 done | sort -u | while read -r file; do
@@ -67,9 +69,12 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 mount -t tmpfs run /run
-mkdir -p /run/netns /dev/shm
+mkdir -p /run/netns /dev/shm /dev/pts
+mount -t devpts devpts /dev/pts
+ln -s /run /var/run
 mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
+echo /bin/modprobe >/proc/sys/kernel/modprobe
 for module in MODULES; do
     modprobe $module 2>/dev/null
 done

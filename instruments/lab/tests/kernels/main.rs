@@ -46,6 +46,22 @@ fn relays_on_an_old_and_on_the_newest_kernel() {
 const DEVICES: [&str; 2] = ["newest-all", "6.1-all"];
 
 #[test]
+fn relays_over_ppp_gre_ipsec_and_vrfs() {
+    let Some(kernels) = open() else { return };
+    let booted = boot(&kernels, &DEVICES[..1], Form::FewDevices);
+    for (wanted, rows) in &booted {
+        match rows {
+            Ok(rows) => rows
+                .iter()
+                .flat_map(|row| &row.skipped)
+                .for_each(|why| eprintln!("skipped: {why}")),
+            Err(why) => eprintln!("skipped: kernel {}: {why}", wanted.version),
+        }
+    }
+    insist(&booted);
+}
+
+#[test]
 #[ignore = "boots a kernel with all kinds of devices, minutes of emulation; run by make kernels"]
 fn relays_over_devices_of_all_kinds() {
     let Some(kernels) = open() else { return };
@@ -112,7 +128,7 @@ fn open() -> Option<Kernels> {
 
 /// Boots them side by side in pairs: each has two processors of its own making.
 fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Vec<Booted> {
-    let programs = programs();
+    let programs = programs(form);
     let all = kernels
         .fetch(versions, versions.len() == ALL.len())
         .unwrap();
@@ -140,16 +156,19 @@ fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Vec<Booted> {
 
 /// The binaries under test. Cargo has built those of other crates before it runs this one: the whole
 /// workspace's tests, or what `make kernels` names.
-fn programs() -> Vec<(PathBuf, &'static str)> {
+fn programs(form: Form) -> Vec<(PathBuf, &'static str)> {
     let this = std::env::current_exe().unwrap();
     let deps = this.parent().unwrap();
     let mcr = lab::binary::mcr().unwrap().to_owned();
-    vec![
+    let mut programs = vec![
         (mcr, "/t/debug/mcr"),
-        (newest(deps, "paths"), "/t/debug/deps/paths"),
-        (newest(deps, "verifier"), "/t/debug/deps/verifier"),
         (this.clone(), "/t/debug/deps/kernels"),
-    ]
+    ];
+    if let Form::Short | Form::Full = form {
+        programs.push((newest(deps, "paths"), "/t/debug/deps/paths"));
+        programs.push((newest(deps, "verifier"), "/t/debug/deps/verifier"));
+    }
+    programs
 }
 
 /// The test binary of that name that was built last.

@@ -14,7 +14,9 @@ pub(crate) enum Form {
     Short,
     /// Everything but devices.
     Full,
-    /// Devices.
+    /// Devices: those of the ordinary tests.
+    FewDevices,
+    /// Of all kinds.
     Devices,
 }
 
@@ -79,12 +81,14 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
         let test = format!("inside::{path}::{test}");
         format!("/t/debug/deps/kernels --exact {test} --ignored --nocapture")
     };
-    if form == Form::Devices {
-        for path in ["kernel", "userspace"] {
-            let test =
-                format!("/t/debug/deps/kernels --exact devices::{path} --ignored --nocapture");
-            add(path, "devices", test);
-        }
+    if let Form::FewDevices | Form::Devices = form {
+        let which = if form == Form::Devices {
+            "long"
+        } else {
+            "short"
+        };
+        let test = format!("/t/debug/deps/kernels --exact devices::{which} --ignored --nocapture");
+        add("kernel", "devices", test);
         return steps;
     }
     add(
