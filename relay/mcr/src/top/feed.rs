@@ -1,7 +1,7 @@
 //! Where updates come from: two threads that ask the daemon, and keep asking after it is gone.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -142,9 +142,9 @@ fn query_stats(
                 before = names.into_iter().collect();
                 query_past(&control, interval, &come, news)
             }
-            Err(failure) => news.send(News::Gone(failure.to_string())),
+            Err(failure) => news.send(News::Gone(failure.to_string())).ok(),
         };
-        told.ok()?;
+        told?;
         // An answer about many rules takes long, and the daemon has other work.
         wish.wait(interval.max(2 * began.elapsed()), &query);
     }
@@ -156,16 +156,16 @@ fn query_past(
     interval: Duration,
     names: &[String],
     news: &Sender<News>,
-) -> Result<(), SendError<News>> {
+) -> Option<()> {
     let kept = interval.as_secs_f64() * history::KEPT as f64;
     for names in names.chunks(HISTORY_RULES_MAX) {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         // A rule that is gone by now takes the others of its chunk along, which begin without a past.
         if let Ok(past) = control.history(&names, kept.clamp(1.0, 3600.0) as u32) {
-            news.send(News::Past(Box::new(past), interval))?;
+            news.send(News::Past(Box::new(past), interval)).ok()?;
         }
     }
-    Ok(())
+    Some(())
 }
 
 /// Follows events until the daemon ends; those up to `seen_ms` were sent before.
