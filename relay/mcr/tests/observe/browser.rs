@@ -113,19 +113,28 @@ impl Browser {
     /// Presses the mouse's button on what `find` names `one`, wherever the page has moved it meanwhile.
     pub(crate) fn click(&self, find: &str) {
         let find = format!(
-            "{find} window.hit = false; \
-             one.addEventListener('click', () => {{ window.hit = true; }}, {{ once: true, capture: true }}); \
-             one.scrollIntoView({{ block: 'center', behavior: 'instant' }}); return one"
+            "{find} one?.addEventListener('click', () => {{ window.hit = true; }}, {{ once: true, capture: true }}); \
+             one?.scrollIntoView({{ block: 'center', behavior: 'instant' }}); return one"
         );
+        self.run("window.hit = false");
         wait::until("the mouse hits", || {
+            // A busy page is hit late, and what was hit may be gone by then.
+            let is_hit = || self.run("return window.hit") == true;
+            if is_hit() {
+                return true;
+            }
+            let one = self.run(&find);
+            if one.is_null() {
+                return is_hit();
+            }
             let way = json!([
-                {"type": "pointerMove", "x": 0, "y": 0, "origin": self.run(&find)},
+                {"type": "pointerMove", "x": 0, "y": 0, "origin": one},
                 {"type": "pointerDown", "button": 0},
                 {"type": "pointerUp", "button": 0},
             ]);
             let body = json!({"actions": [{"type": "pointer", "id": "mouse", "actions": way}]});
             let path = format!("/session/{}/actions", self.session);
-            self.ask("POST", &path, &body).is_ok() && self.run("return window.hit") == true
+            self.ask("POST", &path, &body).is_ok() && is_hit()
         })
         .unwrap();
     }
