@@ -6,6 +6,7 @@
 mod capture;
 mod keys;
 mod page;
+mod page_access;
 mod page_attacks;
 mod page_tasks;
 mod properties;

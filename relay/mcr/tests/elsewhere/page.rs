@@ -1,5 +1,6 @@
 //! The page as an operator uses it, in a browser at another host: each task by mouse and by keyboard.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,9 +18,10 @@ use crate::observe::pictures;
 
 pub(super) const PAGE: &str = "https://10.0.1.1:9471/";
 const TAB: &str = "\u{e004}";
-const ENTER: &str = "\u{e007}";
+pub(super) const DOWN: &str = "\u{e015}";
+pub(super) const ENTER: &str = "\u{e007}";
 pub(super) const ESCAPE: &str = "\u{e00c}";
-const CONTROL: char = '\u{e009}';
+pub(super) const CONTROL: char = '\u{e009}';
 
 /// What is found by name is found where somebody can act: in the topmost dialog.
 const FIND: &str = "const top = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document; \
@@ -37,6 +39,8 @@ pub(super) enum Hand {
 pub(super) struct Operator {
     pub(super) browser: Browser,
     hand: Hand,
+    /// How often it went somewhere to do something.
+    pub(super) clicks: Cell<u32>,
 }
 
 impl Operator {
@@ -51,7 +55,11 @@ impl Operator {
         lab::link::up((&bed.chain.sink, "lo")).unwrap();
         let browser = Browser::start(&bed.chain.sink);
         browser.open(PAGE);
-        Some(Self { browser, hand })
+        Some(Self {
+            browser,
+            hand,
+            clicks: Cell::default(),
+        })
     }
 
     pub(super) fn sign_in(&self, role: &str) {
@@ -86,6 +94,7 @@ impl Operator {
     /// Goes to what is called so.
     #[track_caller]
     fn go(&self, name: &str) {
+        self.clicks.set(self.clicks.get() + 1);
         let name = Value::from(name).to_string();
         let find = format!(
             "{FIND} const one = all.find((one) => named(one).trim() === {name} && !one.disabled);"

@@ -2,15 +2,20 @@
 //! at how a rule was, completes what is written; and what a newcomer takes for five tasks.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use lab::process::Process;
+use lab::wait;
 use serde_json::Value;
 
 use super::Bed;
-use super::page::{ESCAPE, Hand, Operator};
+use super::page::{CONTROL, DOWN, ENTER, ESCAPE, Hand, Operator};
 use crate::bed::{INPUT, OUTPUT};
 use crate::observe::pictures;
+
+const STREAM: &str = "239.1.1.9%veth1:5009";
+const RULE: &str = "239.1.1.9-5009";
 
 fn streams(bed: &Bed) -> [Process; 2] {
     ["239.1.1.1%veth0:5001", "239.1.1.9%veth0:5009"].map(|to| {
@@ -31,6 +36,83 @@ fn streams(bed: &Bed) -> [Process; 2] {
 
 fn exported(bed: &Bed) -> String {
     bed.daemon.mcr(&["export"]).unwrap()
+}
+
+/// What comes, and a rule made of it.
+fn relay_what_comes(bed: &Bed, operator: &Operator) {
+    operator.press("Discover …");
+    operator.fill("Seconds", "2");
+    operator.press("Listen");
+    operator.sees("239.1.1.9");
+    operator.press(&format!("Relay this … {STREAM}"));
+    operator.sees("All settings");
+    let written = "return ['name', 'inputs'].map((key) => \
+                   document.querySelector(`[data-key=${key}] input, [data-key=${key}] textarea`).value)";
+    assert_eq!(
+        operator.browser.run(written),
+        serde_json::json!([RULE, STREAM])
+    );
+    operator.fill("to", "239.10.1.9%veth2:6009");
+    operator.press("Review …");
+    operator.apply(&[&format!("+ rule {RULE}")]);
+    operator.keep();
+    assert!(exported(bed).contains(STREAM));
+}
+
+fn capture(operator: &Operator, directory: &Path) -> PathBuf {
+    let file = directory.join(format!("{RULE}.pcapng"));
+    operator.tick(&format!("pick {RULE}"));
+    operator.press("Capture …");
+    operator.fill("Seconds", "1");
+    operator.press("Capture");
+    wait::until("the file is there", || file.exists()).unwrap();
+    operator.sees("bytes: ");
+    file
+}
+
+fn find_and_capture(hand: Hand) {
+    let Some(bed) = Bed::new("") else { return };
+    let Some(operator) = Operator::at(&bed, hand) else {
+        return;
+    };
+    let downloads = tempfile::tempdir().unwrap();
+    operator.browser.download_to(downloads.path());
+    let _streams = streams(&bed);
+    operator.sign_in("change");
+    relay_what_comes(&bed, &operator);
+    let file = capture(&operator, downloads.path());
+    // A filter that is none is told, and so is what is wrong over there.
+    operator.fill("Filter", "tcp");
+    operator.press("Capture");
+    operator.sees("\"tcp\": no such filter");
+    operator.press("Close");
+    let captured = fs::read(&file).unwrap();
+    let has = |address: [u8; 4]| captured.windows(4).any(|bytes| bytes == address);
+    assert!(captured.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]));
+    assert!(has([239, 1, 1, 9]) && has([239, 10, 1, 9]));
+    // Who closes the dialog ends what it asked for.
+    let captures = || {
+        let table = bed.chain.relay.read_proc_net("packet").unwrap();
+        let of_all = |line: &&str| line.split_whitespace().nth(3) == Some("0003");
+        table.lines().filter(of_all).count()
+    };
+    let before = captures();
+    operator.press("Discover …");
+    operator.fill("Seconds", "60");
+    operator.press("Listen");
+    wait::until("it is listened", || captures() > before).unwrap();
+    operator.press("Close");
+    wait::until("nobody listens", || captures() == before).unwrap();
+}
+
+#[test]
+fn what_comes_is_relayed_and_captured_by_mouse() {
+    find_and_capture(Hand::Mouse);
+}
+
+#[test]
+fn what_comes_is_relayed_and_captured_by_keyboard() {
+    find_and_capture(Hand::Keyboard);
 }
 
 fn look_back(hand: Hand) {
@@ -173,6 +255,133 @@ fn a_file_is_imported_by_mouse() {
 #[test]
 fn a_file_is_imported_by_keyboard() {
     import_a_file(Hand::Keyboard);
+}
+
+fn complete(hand: Hand) {
+    let Some(bed) = Bed::new("") else { return };
+    let Some(operator) = Operator::at(&bed, hand) else {
+        return;
+    };
+    operator.sign_in("change");
+    operator.press("Add rule …");
+    operator.press("As text");
+    let offered =
+        "return [...document.querySelectorAll('#offers li')].map((one) => one.textContent).join()";
+    let value = || {
+        operator
+            .browser
+            .run("return document.querySelector('textarea.toml').value")
+    };
+    let take = |word: &str| {
+        match hand {
+        Hand::Mouse => operator.browser.click(&format!(
+            "const one = [...document.querySelectorAll('#offers li')].find((one) => one.textContent === '{word}');"
+        )),
+        Hand::Keyboard => {
+            let chosen = "return document.querySelector('#offers [aria-selected=true]')?.textContent";
+            for _ in 0..20 {
+                operator.browser.keys(DOWN);
+                if operator.browser.run(chosen) == word {
+                    break;
+                }
+            }
+            operator.browser.keys(ENTER);
+        }
+    }
+    };
+    operator.fill("Rules as TOML", "[[rule]]\nname = \"a\"\nfail");
+    operator.waits_for("a key is offered", &format!("{offered} === 'failover'"));
+    take("failover");
+    assert_eq!(value(), "[[rule]]\nname = \"a\"\nfailover = ");
+    // Words of a key that knows some, keys of a table, and none that is set.
+    operator.browser.keys("\"500ms\"\npath = \"us");
+    operator.waits_for("a word is offered", &format!("{offered} === 'userspace'"));
+    take("userspace");
+    assert!(value().as_str().unwrap().ends_with("path = \"userspace"));
+    operator.browser.keys("\"\npat");
+    assert_eq!(operator.browser.run(offered), "");
+    operator.fill(
+        "Rules as TOML",
+        "[[rule]]\nname = \"a\"\n[rule.health]\nsil",
+    );
+    operator.waits_for(
+        "a key of the table is offered",
+        &format!("{offered}.includes('silence')"),
+    );
+    // Escape puts the offer away, not the dialog.
+    operator.browser.keys(ESCAPE);
+    assert_eq!(operator.browser.run(offered), "");
+    operator.browser.chord(CONTROL, ' ');
+    operator.waits_for(
+        "it is offered again",
+        &format!("{offered}.includes('silence')"),
+    );
+    take("silence");
+    assert!(value().as_str().unwrap().ends_with("silence = "));
+    assert!(!operator.text().contains("Escape again"));
+}
+
+#[test]
+fn what_may_be_written_is_offered_by_mouse() {
+    complete(Hand::Mouse);
+}
+
+#[test]
+fn what_may_be_written_is_offered_by_keyboard() {
+    complete(Hand::Keyboard);
+}
+
+/// Five tasks of somebody who sees the page for the first time, as short as the page allows them.
+#[test]
+fn a_newcomer_does_five_tasks() {
+    let Some(bed) = Bed::new("") else { return };
+    let Some(operator) = Operator::at(&bed, Hand::Mouse) else {
+        return;
+    };
+    let downloads = tempfile::tempdir().unwrap();
+    operator.browser.download_to(downloads.path());
+    let _streams = streams(&bed);
+    operator.sign_in("change");
+    let walk = |task: &str, steps: &dyn Fn()| {
+        let (clicks, began) = (operator.clicks.get(), Instant::now());
+        steps();
+        let clicks = operator.clicks.get() - clicks;
+        println!(
+            "{task}: {clicks} clicks, {:.1} s of the machine's",
+            began.elapsed().as_secs_f64()
+        );
+        assert!(clicks <= 12, "{task}: {clicks}");
+    };
+    walk("relay a stream that comes", &|| {
+        relay_what_comes(&bed, &operator)
+    });
+    walk("see whether its packets come and leave", &|| {
+        capture(&operator, downloads.path());
+        operator.press("Close");
+    });
+    walk("send it somewhere else", &|| {
+        operator.press("Change …");
+        operator.fill("to", "239.10.1.8%veth2:6008");
+        operator.press("Review …");
+        operator.apply(&["+ output 239.10.1.8%veth2:6008"]);
+        operator.keep();
+    });
+    walk("stop it for a while", &|| {
+        operator.tick(&format!("pick {RULE}"));
+        operator.press("Disable …");
+        operator.apply(&[]);
+        operator.keep();
+    });
+    walk("take the last change back", &|| {
+        operator.press("Undo …");
+        operator.apply(&[]);
+        operator.keep();
+    });
+    let exported = exported(&bed);
+    assert!(
+        !exported.contains("enabled = false") && exported.contains("239.10.1.8"),
+        "{exported}"
+    );
 }
 
 #[test]

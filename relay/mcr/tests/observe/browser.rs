@@ -159,6 +159,13 @@ impl Browser {
         self.tell("POST", "goog/cdp/execute", &command);
     }
 
+    /// Has what is downloaded lie in a directory.
+    pub(crate) fn download_to(&self, directory: &Path) {
+        let params = json!({"behavior": "allow", "downloadPath": directory});
+        let command = json!({"cmd": "Browser.setDownloadBehavior", "params": params});
+        self.tell("POST", "goog/cdp/execute", &command);
+    }
+
     /// Chooses a file for the field that `find` is.
     pub(crate) fn attach(&self, find: &str, file: &Path) {
         let field = self.run(&format!("return {find}"));
@@ -169,6 +176,13 @@ impl Browser {
             &format!("element/{field}/value"),
             &json!({"text": file}),
         );
+    }
+
+    /// The page as screen readers are told of it, node by node.
+    pub(crate) fn told(&self) -> Vec<Value> {
+        let command = json!({"cmd": "Accessibility.getFullAXTree", "params": {}});
+        let tree = self.tell("POST", "goog/cdp/execute", &command);
+        tree["nodes"].as_array().cloned().unwrap_or_default()
     }
 
     /// What can be seen of the page, a PNG in base64.
