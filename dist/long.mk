@@ -89,6 +89,11 @@ long-names: ## a name whose 64 addresses change each second; 500 that come and g
 long-names: tools build
 	$(IN_LAB) names::servers::long -- $(ALONE)
 
+long-properties: ## requests made of the API's description, by every role and by nobody
+long-properties: tools build
+	MCR_TEST_BINARY=$(abspath $(BINARY)) $(AS_ROOT) $(CARGO) test --locked --package mcr \
+	    --test mcr elsewhere::properties -- --ignored --nocapture
+
 long-reload: ## a stream of 300,000 packets a second while 1,000 other rules change, 20 times
 long-reload: build
 	$(IN_LAB) reload:: -- --ignored --nocapture
