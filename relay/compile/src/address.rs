@@ -84,7 +84,7 @@ pub(super) fn take_all_broadcasts(rule: &Rule, host: &Host, inputs: &mut [InputV
 }
 
 fn is_broadcast(to: Ipv4Addr, link: &Interface) -> bool {
-    to.is_broadcast() || link.broadcasts.contains(&to)
+    to.is_broadcast() || link.is_broadcast(to.into())
 }
 
 /// For who typed an address and meant a group.

@@ -97,11 +97,9 @@ impl Way<'_> {
     /// Why an address that a name stands for is not sent to: whoever answers is to direct streams to hosts
     /// alone.
     fn broadcast(&self, address: Option<IpAddr>) -> Option<Down> {
-        let IpAddr::V4(to) = address? else {
-            return None;
-        };
+        let to = address?;
         let mut links = self.host.interfaces.values();
-        let link = links.find(|link| link.broadcasts.contains(&to))?;
+        let link = links.find(|link| link.is_broadcast(to))?;
         let text = format!(
             "{to} is refused, for it is every host on {}; write it in place of the name if it is meant",
             link.name
@@ -336,9 +334,9 @@ fn egress(
     if !link.up {
         return Err(down(DownReason::InterfaceDown, link_down(link)));
     }
-    let is_of_link = |to| matches!(to, IpAddr::V4(to) if link.broadcasts.contains(&to));
+    let to = &spec.to;
     let to_many =
-        spec.to.is_multicast() || spec.to.is_broadcast() || is_of_link(spec.to.destination.address);
+        to.is_multicast() || to.is_broadcast() || link.is_broadcast(to.destination.address);
     if let Some(why) = link.reach.obstacle(&link.name, to_many) {
         return Err(down(DownReason::NoRoute, why));
     }

@@ -196,6 +196,11 @@ impl Interface {
         self.name == name || self.alternatives.iter().any(|other| other == name)
     }
 
+    /// Says whether broadcasts of its networks go to an address.
+    pub fn is_broadcast(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V4(address) if self.broadcasts.contains(&address))
+    }
+
     /// Says whether it is a VRF.
     pub fn is_vrf(&self) -> bool {
         self.vrf == Some(self.index)
