@@ -14,6 +14,10 @@ words! {
     }
 }
 
+/// A kind, its weight, and the kinds of the same subject that tell its end; of what does not last, or of
+/// whose end nothing is told, none.
+type Row = (&'static str, Weight, &'static [&'static str]);
+
 /// Declares the kinds and [`KINDS`], the table of them.
 macro_rules! kinds {
     ($($name:ident = $text:literal, $weight:ident $(until $($end:ident)+)?;)*) => {
@@ -22,10 +26,7 @@ macro_rules! kinds {
             pub const $name: &str = $text;
         )*
 
-        /// Each kind, its weight, and the kinds of the same subject that tell its end; of what does not
-        /// last, or of whose end nothing is told, none.
-        const KINDS: &[(&str, Weight, &[&str])] =
-            &[$(($name, Weight::$weight, &[$($($end),+)?]),)*];
+        const KINDS: &[Row] = &[$(($name, Weight::$weight, &[$($($end),+)?]),)*];
     };
 }
 
@@ -103,10 +104,13 @@ pub fn troubles() -> impl Iterator<Item = &'static str> {
     names().filter(|kind| weight(kind) == Weight::Trouble)
 }
 
+fn row(kind: &str) -> Option<&'static Row> {
+    KINDS.iter().find(|(name, ..)| *name == kind)
+}
+
 /// The weight of events of a kind.
 pub fn weight(kind: &str) -> Weight {
-    let known = KINDS.iter().find(|(name, ..)| *name == kind);
-    known.map_or(Weight::News, |(_, weight, _)| *weight)
+    row(kind).map_or(Weight::News, |(_, weight, _)| *weight)
 }
 
 /// The kinds whose end an event of this kind tells.
@@ -116,8 +120,7 @@ pub fn ended_by(end: &str) -> impl Iterator<Item = &'static str> {
 
 /// Whether what an event of this kind tells lasts until another tells its end.
 pub fn lasts(kind: &str) -> bool {
-    let known = KINDS.iter().find(|(name, ..)| *name == kind);
-    known.is_some_and(|(.., ends)| !ends.is_empty())
+    row(kind).is_some_and(|(.., ends)| !ends.is_empty())
 }
 
 #[cfg(test)]
