@@ -73,11 +73,10 @@ impl Capacity {
 macro_rules! maps {
     (
         ($capacity:ident, $cpus:ident);
-        $(#[$about:meta])+
         shared { $($(#[$what:meta])+ $name:ident: $type:ty = $take:ident, $entries:expr;)+ }
         own { $($own:ident: $own_entries:expr;)+ }
     ) => {
-        $(#[$about])+
+        /// Everything the program and user space share.
         #[derive(Debug)]
         pub struct Maps {
             $($(#[$what])+ pub $name: $type,)+
@@ -110,7 +109,6 @@ macro_rules! maps {
 
 maps! {
     (capacity, cpus);
-    /// Everything the program and user space share.
     shared {
         /// Key to index in `route_table`.
         routes: HashMap<RouteKey, u32> = hash_map, capacity.routes;
