@@ -13,6 +13,7 @@ use lab::wait;
 use serde_json::{Value, json};
 
 use crate::bed::Bed;
+use crate::schemathesis;
 
 const RULES: &str = r#"version = 1
 [[rule]]
@@ -21,14 +22,8 @@ input = "239.1.1.1%veth1:5001"
 outputs = ["239.10.1.1%veth2:6001"]
 "#;
 
-/// What the document cannot say, a request may still get wrong: 422, and 400 for numbers, of which
-/// the generator takes some with a fraction for whole.
-pub(crate) const CHECKS: &str = r#"[checks.positive_data_acceptance]
-expected-statuses = ["2xx", "400", "401", "403", "404", "409", "422", "429", "503"]
-"#;
-
 /// Where bootstrap installs Python's tools.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
 }
 
@@ -292,9 +287,7 @@ fn answers_keep_to_the_document_whatever_is_asked() {
     let Some(bed) = Bed::new(Some(RULES), &[]) else {
         return;
     };
-    let schemathesis = target().join("python/bin/schemathesis");
-    if !schemathesis.exists() {
-        eprintln!("skipped: needs schemathesis, which dist/bootstrap test installs with Python");
+    if !schemathesis::is_installed() {
         return;
     }
     // It speaks TCP only: a bridge to the socket, on the loopback of the namespace.
@@ -308,39 +301,10 @@ fn answers_keep_to_the_document_whatever_is_asked() {
     })
     .unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let checks = directory.path().join("schemathesis.toml");
-    fs::write(&checks, CHECKS).unwrap();
-    let mut command = bed.chain.relay.command(&schemathesis);
-    command.arg("--config-file").arg(&checks);
-    command.args(["run", "http://127.0.0.1:8080/openapi.json"]);
-    // Events never end, and captures take the time that they are asked for.
-    for path in ["/v1/events", "/v1/discover", "/v1/rules/{name}/tap"] {
-        command.args(["--exclude-path", path]);
-    }
-    command.args(["--max-time", "20"]);
-    command.args([
-        "--max-examples",
-        "20",
-        "--continue-on-failure",
-        "--seed",
-        "1",
-    ]);
-    command.args(["--request-timeout", "30", "--warnings", "off"]);
-    // A connection that is kept may end just when the next request is sent: that one is sent again.
-    command.args(["--request-retries", "1"]);
-    command.current_dir(directory.path());
-    let finished = process::run(command, Duration::from_secs(180)).unwrap();
-    assert!(
-        finished.status.success(),
-        "{}{}",
-        finished.stdout,
-        finished.stderr
-    );
-    let cases = finished
-        .stdout
-        .lines()
-        .find(|line| line.contains(" generated"));
-    println!("{}", cases.unwrap().trim());
+    let document = "http://127.0.0.1:8080/openapi.json";
+    let mut command = schemathesis::command(&bed.chain.relay, directory.path(), document);
+    command.args(["--max-examples", "20", "--request-timeout", "30"]);
+    schemathesis::finds_nothing(command, Duration::from_secs(180), "by the socket");
     assert_eq!(
         bed.curl("GET", "/v1/status", None, None).status,
         200,

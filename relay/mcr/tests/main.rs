@@ -25,6 +25,7 @@ mod install;
 mod leftovers;
 mod observe;
 mod reflect;
+mod schemathesis;
 mod service;
 mod start;
 mod systemd;

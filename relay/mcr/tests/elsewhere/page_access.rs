@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::Bed;
 use super::page::{ESCAPE, Hand, Operator};
-use crate::bed::{INPUT, OUTPUT};
+use super::page_tasks::cam1_moved;
 
 const WIDTHS: [(u32, u32); 3] = [(390, 844), (1280, 900), (1920, 1080)];
 
@@ -105,20 +105,7 @@ fn audit(operator: &Operator, view: &str) {
 #[test]
 fn every_view_is_read_by_everybody() {
     let Some(bed) = Bed::new("") else { return };
-    bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
-    bed.mcr(
-        "ci",
-        &[
-            "change",
-            "cam1",
-            "--remove-output",
-            OUTPUT,
-            "--add-output",
-            "239.10.1.7%veth9:6001",
-            "--message",
-            "moved",
-        ],
-    );
+    cam1_moved(&bed, "239.10.1.7%veth9:6001", "moved");
     let Some(operator) = Operator::at(&bed, Hand::Keyboard) else {
         return;
     };

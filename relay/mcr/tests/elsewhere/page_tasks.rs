@@ -115,22 +115,17 @@ fn what_comes_is_relayed_and_captured_by_keyboard() {
     find_and_capture(Hand::Keyboard);
 }
 
+/// Has `cam1`, whose output another client moved.
+pub(super) fn cam1_moved(bed: &Bed, to: &str, message: &str) {
+    bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
+    let outputs = ["--remove-output", OUTPUT, "--add-output", to];
+    let change = [&["change", "cam1"], &outputs[..], &["--message", message]];
+    bed.mcr("ci", &change.concat());
+}
+
 fn look_back(hand: Hand) {
     let Some(bed) = Bed::new("") else { return };
-    bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
-    bed.mcr(
-        "ci",
-        &[
-            "change",
-            "cam1",
-            "--remove-output",
-            OUTPUT,
-            "--add-output",
-            "239.10.1.7%veth2:6001",
-            "--message",
-            "the studio moved",
-        ],
-    );
+    cam1_moved(&bed, "239.10.1.7%veth2:6001", "the studio moved");
     let Some(operator) = Operator::at(&bed, hand) else {
         return;
     };

@@ -1,0 +1,62 @@
+//! Schemathesis, which makes requests of the OpenAPI document and holds every answer against it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use lab::namespace::Namespace;
+use lab::process;
+
+/// What the document cannot say, a request may still get wrong: 422, and 400 for numbers, of which
+/// the generator takes some with a fraction for whole.
+const CHECKS: &str = r#"[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "400", "401", "403", "404", "409", "422", "429", "503"]
+"#;
+
+/// Says whether it is installed; that it is not, it tells.
+pub(crate) fn is_installed() -> bool {
+    let is_there = program().exists();
+    if !is_there {
+        eprintln!("skipped: needs schemathesis, which dist/bootstrap test installs with Python");
+    }
+    is_there
+}
+
+fn program() -> PathBuf {
+    crate::api::target().join("python/bin/schemathesis")
+}
+
+/// It, run at a host with a document; `directory` is its own.
+pub(crate) fn command(host: &Namespace, directory: &Path, document: &str) -> Command {
+    let checks = directory.join("schemathesis.toml");
+    fs::write(&checks, CHECKS).unwrap();
+    let mut command = host.command(program());
+    command.arg("--config-file").arg(&checks);
+    command.args(["run", document, "--max-time", "20", "--seed", "1"]);
+    // Events never end, and captures take the time that they are asked for.
+    for path in ["/v1/events", "/v1/discover", "/v1/rules/{name}/tap"] {
+        command.args(["--exclude-path", path]);
+    }
+    command.args(["--continue-on-failure", "--warnings", "off"]);
+    // A connection that is kept may end just when the next request is sent: that one is sent again.
+    command.args(["--request-retries", "1"]);
+    command.current_dir(directory);
+    command
+}
+
+/// Demands that it finds nothing as `who`; says how much was tried.
+pub(crate) fn finds_nothing(command: Command, patience: Duration, who: &str) {
+    let finished = process::run(command, patience).unwrap();
+    assert!(
+        finished.status.success(),
+        "{who}: {}{}",
+        finished.stdout,
+        finished.stderr
+    );
+    let mut lines = finished.stdout.lines();
+    let cases = lines.find(|line| line.contains(" generated"));
+    println!("{who}: {}", cases.unwrap().trim());
+}
