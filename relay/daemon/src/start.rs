@@ -169,6 +169,7 @@ fn assemble(
         started_with,
         watch,
         remote: Arc::default(),
+        notified: Arc::default(),
         running_store: RunningStore::new(instance.directory()),
         log: Err("".into()),
         last: None,
@@ -287,6 +288,7 @@ impl Supervisor {
             events.clone(),
         ));
         abort_on_panic::spawn(notify::run(notify::Source {
+            notified: Arc::clone(&self.notified),
             events: events.clone(),
             view: view.clone(),
             sampler: sampler.clone(),
@@ -342,6 +344,7 @@ impl Supervisor {
             unsaved: Arc::default(),
             answers: Arc::default(),
             remote: Arc::clone(&self.remote),
+            notified: Arc::clone(&self.notified),
         }))
     }
 

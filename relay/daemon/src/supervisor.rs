@@ -27,6 +27,7 @@ use host::tunnels::Tunnels;
 use host::{Snapshot, Watch};
 use nix::sys::signal::Signal;
 use observe::events::{self, Events};
+use observe::notify::Notified;
 use observe::stats::{self, Identity, Readings, Sampler};
 use observe::view::View;
 use rules::net::Ifindex;
@@ -114,6 +115,8 @@ pub(crate) struct Supervisor {
     /// Why what runs is not written down, while it is not.
     pub(crate) unsaved: Option<Arc<str>>,
     pub(crate) events: Events,
+    /// Those who are told of events elsewhere.
+    pub(crate) notified: Arc<Notified>,
     pub(crate) view: watch::Sender<Arc<View>>,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) host_changes: mpsc::Receiver<Snapshot>,
@@ -233,7 +236,7 @@ impl Supervisor {
             remote::keep_secrets();
         }
         self.remote.set(api.clone());
-        self.events.notified().set(targets.clone());
+        self.notified.set(targets.clone());
     }
 
     /// Makes the running rules those of the configuration, as it is now.

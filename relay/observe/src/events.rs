@@ -26,23 +26,15 @@ use kind::{RELOAD_FAILED, RELOADED, Weight, weight};
 pub use subscriber::{Delivery, Subscriber};
 use throttle::{HeldBack, Line, Throttle};
 
-use crate::notify::Notified;
-
 /// Where events go: to every subscriber, and into the log.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     event_log: EventLog,
     last_reload: Arc<Mutex<Option<Reload>>>,
     throttle: Arc<Mutex<Throttle>>,
-    notified: Arc<Notified>,
 }
 
 impl Events {
-    /// Those who are told of events elsewhere.
-    pub const fn notified(&self) -> &Arc<Notified> {
-        &self.notified
-    }
-
     /// What became of the last reload.
     pub fn last_reload(&self) -> Option<Reload> {
         let last = self.last_reload.lock();

@@ -69,6 +69,8 @@ pub struct Receiver {
 /// What it takes to tell of a relay.
 #[derive(Clone, Debug)]
 pub struct Source {
+    /// Those who are to be told.
+    pub notified: Arc<Notified>,
     /// Where events come from.
     pub events: Events,
     /// What they are about.
@@ -166,7 +168,7 @@ impl Receiver {
 
 /// Tells those whom the settings of the moment name, for as long as the daemon runs.
 pub async fn run(mut source: Source) {
-    let notified = Arc::clone(source.events.notified());
+    let notified = Arc::clone(&source.notified);
     let mut wanted = notified.wanted.subscribe();
     let mut running: Vec<(Arc<Receiver>, JoinHandle<()>)> = Vec::new();
     loop {

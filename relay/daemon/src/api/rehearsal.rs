@@ -82,6 +82,7 @@ impl Default for Rehearsal {
             unsaved: Arc::default(),
             answers: Arc::default(),
             remote: Arc::default(),
+            notified: Arc::default(),
         };
         let viewer = ApiClient {
             name: VIEWER.to_owned(),

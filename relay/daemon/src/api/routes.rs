@@ -28,29 +28,22 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::acknowledged;
 use super::body::{Body, IfMatch, Name, Tagged, etag};
-use super::capture;
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
     transact,
 };
 use super::connections::Connection;
 use super::document::{Routes, described, least, least_roles};
-use super::earlier;
-use super::event_stream;
-use super::explain;
-use super::fleet;
-use super::history;
 use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
 use super::remote::admission::{Gate, admit};
 use super::remote::sign_in;
 use super::response_cache::{Client, Subject, text};
-use super::selection;
 use super::service::Service;
-use super::web;
-use super::writing;
+use super::{
+    acknowledged, capture, earlier, event_stream, explain, fleet, history, selection, web, writing,
+};
 use crate::core::Request as ChangeRequest;
 use crate::supervisor::command::Order;
 
@@ -242,7 +235,7 @@ async fn clients(State(service): State<Arc<Service>>) -> Json<Vec<ApiClientStatu
 #[utoipa::path(post, path = "/v1/notify/test", tag = "events",
     responses((status = 200, body = Vec<NotifyTested>)))]
 async fn notify_test(State(service): State<Arc<Service>>) -> Json<Vec<NotifyTested>> {
-    Json(service.events.notified().test(&service.identity).await)
+    Json(service.notified.test(&service.identity).await)
 }
 
 /// The interfaces of the daemon's network namespace.

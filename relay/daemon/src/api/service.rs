@@ -14,6 +14,7 @@ use api::request::{Acknowledge, ActiveInput, RuleList};
 use igmp::listeners::Listeners;
 use observe::compressed_body::CompressedBody;
 use observe::events::Events;
+use observe::notify::Notified;
 use observe::stats::metrics::{self, Format, Scrape};
 use observe::stats::process::Process;
 use observe::stats::writing::Streamed;
@@ -85,6 +86,8 @@ pub(crate) struct Service {
     pub(crate) answers: Arc<ResponseCache>,
     /// Clients of other hosts.
     pub(crate) remote: Arc<Remote>,
+    /// Those who are told of events elsewhere.
+    pub(crate) notified: Arc<Notified>,
 }
 
 impl Service {
@@ -194,7 +197,7 @@ impl Service {
             is_saved: view.unsaved.is_none(),
             stats: readings.without_rules(),
             lost_lines: self.log.map_or(0, |log| (log.lost)()),
-            notified: Arc::clone(self.events.notified()),
+            webhook: Arc::clone(self.notified.webhook()),
             fleet: self.fleet.as_ref().map(Fleet::status),
         };
         metrics::text(

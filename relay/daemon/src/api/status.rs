@@ -20,7 +20,7 @@ impl Service {
     pub(super) fn status_of(&self, view: &View) -> Status {
         let api = self.remote.status();
         let trouble = api.as_ref().and_then(|api| api.reason.clone());
-        let notify = self.events.notified().status();
+        let notify = self.notified.status();
         let untold = notify.iter().find_map(|one| {
             let why = one.reason.as_ref()?;
             Some(format!("{} at {} {why}", one.name, one.to))

@@ -3,6 +3,7 @@
 
 mod demand;
 mod drops;
+mod elsewhere;
 mod fleet;
 mod latency;
 mod merge;
@@ -12,18 +13,16 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use api::counter::{self, Counter, Unit, Value};
 use api::reply::{
-    EgressStats, FleetStatus, InputStats, NotifyStatus, OutputStats, RuleStats, State, Stats,
-    Status, WorkerStats,
+    EgressStats, FleetStatus, InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats,
 };
 
 use super::PossibleDrops;
 use super::process::Process;
 use crate::compressed_body::CompressedBody;
-use crate::notify::Notified;
+use crate::notify::Posted;
 
 /// What the metrics are a view of beside the rules: the same replies that others get, of one moment.
 #[derive(Clone, Debug)]
@@ -36,8 +35,8 @@ pub struct Scrape {
     pub stats: Stats,
     /// Lines of the log that nobody took.
     pub lost_lines: u64,
-    /// Those who are told of events elsewhere.
-    pub notified: Arc<Notified>,
+    /// What became of events for the webhook.
+    pub webhook: Arc<Posted>,
     /// What the relay knows of its fleet, if it is in one.
     pub fleet: Option<FleetStatus>,
 }
@@ -83,7 +82,7 @@ pub fn text(
         is_saved,
         stats,
         lost_lines,
-        notified,
+        webhook,
         fleet,
     } = scrape;
     let mut page = Page {
@@ -105,34 +104,8 @@ pub fn text(
         "Lines of the log that were lost because nobody took them.",
         lost_lines,
     );
-    page.single(
-        "mcr_webhook_sent_events_total",
-        "Events posted to the webhook.",
-        notified.webhook().sent.load(Ordering::Relaxed),
-    );
-    page.single(
-        "mcr_webhook_dropped_events_total",
-        "Events that the webhook did not take in time, or refused.",
-        notified.webhook().dropped.load(Ordering::Relaxed),
-    );
-    told(&mut page, notified);
-    if let Some(api) = &status.api {
-        page.single(
-            "mcr_api_up",
-            "1 if clients of other hosts are served with what the configuration says.",
-            u8::from(api.state == State::Up),
-        );
-        page.single(
-            "mcr_api_refused_total",
-            "Handshakes and requests of other hosts that were refused.",
-            api.refused,
-        );
-        page.single(
-            "mcr_api_expiring",
-            "Certificates and tokens of `[api]` that end within 14 days.",
-            api.expiring.len() as u64,
-        );
-    }
+    elsewhere::told(&mut page, webhook, &status.notify);
+    elsewhere::clients(&mut page, status.api.as_ref());
     this_process(&mut page, process);
     // The families are there without rules too.
     rule_families(&mut page, &[], &[]);
@@ -378,35 +351,6 @@ fn of<'a, const N: usize>(labels: &'a [Label<'_>; N]) -> [(&'a str, &'a str); N]
 }
 
 /// Those who are told of events.
-fn told(page: &mut Page, notified: &Notified) {
-    let receivers = notified.status();
-    type Family = (&'static str, &'static str, fn(&NotifyStatus) -> u64);
-    let families: [Family; 3] = [
-        (
-            "mcr_notify_up",
-            "1 if who is to be told of events takes them.",
-            |receiver| u64::from(receiver.state == State::Up),
-        ),
-        (
-            "mcr_notify_sent_total",
-            "Posts that were taken.",
-            |receiver| receiver.sent,
-        ),
-        (
-            "mcr_notify_dropped_events_total",
-            "Events that were not taken in time, or refused.",
-            |receiver| receiver.dropped,
-        ),
-    ];
-    for (name, help, of) in families.into_iter().filter(|_| !receivers.is_empty()) {
-        page.family(name, help);
-        for receiver in &receivers {
-            let labels = [("target", receiver.name.as_str()), ("to", &receiver.to)];
-            page.sample(name, &labels, of(receiver));
-        }
-    }
-}
-
 fn workers(page: &mut Page, workers: &[WorkerStats]) {
     let label = |worker: &WorkerStats| ("worker", Cow::Owned(worker.id.to_string()));
     let workers: Vec<_> = workers.iter().map(|one| ([label(one)], one)).collect();

@@ -87,6 +87,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         unsaved: Arc::default(),
         answers: Arc::default(),
         remote: Arc::default(),
+        notified: Arc::default(),
     };
     (Arc::new(service), incoming)
 }

@@ -75,7 +75,7 @@ fn all(stats: Stats) -> All {
             is_saved: true,
             stats,
             lost_lines: 0,
-            notified: Arc::default(),
+            webhook: Arc::default(),
             fleet: None,
         },
     }
