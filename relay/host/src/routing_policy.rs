@@ -78,8 +78,8 @@ impl RoutingPolicy {
         }
     }
 
-    /// Says whether a rule or route is for some of the packets only, or a rule goes by a source that the routing table
-    /// cannot be asked about, as it is of another host.
+    /// Says whether a rule or route is for some of the packets only, or a rule goes by a source that the
+    /// routing table cannot be asked about, as it is of another host.
     pub(crate) fn tells_apart(
         &self,
         destination: IpAddr,
