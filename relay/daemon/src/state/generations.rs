@@ -108,16 +108,18 @@ impl Generations {
 
     /// What each kept set is, the oldest first.
     pub(crate) fn list(&self) -> Vec<ChangeRecord> {
-        let files = self.files().into_iter();
-        let mut records: BTreeMap<u64, ChangeRecord> = files
-            .filter_map(|(number, path)| Some((number, head(&path)?)))
-            .collect();
-        let waiting = self.waiting();
-        records.extend(
-            waiting
-                .iter()
-                .map(|(number, set)| (*number, set.record.clone())),
-        );
+        // First those that wait: what is written meanwhile is found among the files.
+        let waiting = self.waiting().clone();
+        let waiting = waiting.into_iter();
+        let mut records: BTreeMap<u64, ChangeRecord> =
+            waiting.map(|(number, set)| (number, set.record)).collect();
+        for (number, path) in self.files() {
+            if !records.contains_key(&number)
+                && let Some(record) = head(&path)
+            {
+                records.insert(number, record);
+            }
+        }
         let old = records.len().saturating_sub(KEPT);
         records.into_values().skip(old).collect()
     }
@@ -274,6 +276,18 @@ mod tests {
                 generations.text(1).unwrap_err().kind(),
                 io::ErrorKind::NotFound
             );
+        }
+    }
+    #[test]
+    fn what_is_being_written_is_listed_at_any_moment() {
+        let directory = tempfile::tempdir().unwrap();
+        let generations = Generations::start(directory.path()).unwrap();
+        for number in 1..=20 {
+            keep(&generations, number);
+            while generations.waiting().contains_key(&number) {
+                let last = generations.list().pop().unwrap();
+                assert_eq!(last.generation, number);
+            }
         }
     }
 }
