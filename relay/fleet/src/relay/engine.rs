@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -76,6 +77,8 @@ pub(super) struct Engine {
     pub(super) heard: mpsc::UnboundedSender<Heard>,
     pub(super) beats: mpsc::UnboundedSender<BeatOrder>,
     pub(super) wanted: watch::Sender<Wanted>,
+    /// Whether rules of it are not told yet: they go with what the member decides by them.
+    pub(super) has_new_rules: bool,
     pub(super) peers: Peering,
     /// Until it is known where the others reach this relay.
     pub(super) follower: Option<Follower>,
@@ -172,6 +175,9 @@ impl Engine {
         for command in commands {
             self.carry_out(command);
         }
+        if take(&mut self.has_new_rules) {
+            self.wanted.send_modify(|_| {});
+        }
     }
 
     fn carry_out(&mut self, command: Command) {
@@ -216,7 +222,8 @@ impl Engine {
     }
 
     /// Has these shares' rules compiled and joined.
-    fn want(&self, shares: BTreeSet<String>) {
+    fn want(&mut self, shares: BTreeSet<String>) {
+        self.has_new_rules = false;
         self.wanted.send_modify(|wanted| {
             wanted.number += 1;
             wanted.shares = Some(shares);

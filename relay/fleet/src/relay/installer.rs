@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rules::document::RuleDocument;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -36,7 +37,8 @@ pub(super) async fn run(
     if wanted.changed().await.is_err() {
         return;
     }
-    // Of which rules that is told whose they are: shares that change hands are nobody's doing.
+    // Of which rules it is told whose they are: with the first that come here of a set, since shares that
+    // change hands later are nobody's doing.
     let mut known = None;
     loop {
         let now = wanted.borrow_and_update().clone();
@@ -44,9 +46,11 @@ pub(super) async fn run(
         if let Some(shares) = now.shares {
             let rules = Some(now.rules.generation);
             let by = (rules != known).then(|| now.rules.by.clone());
+            let (documents, failed) = now.rules.on_host(&shares, &interfaces);
+            let is_some = !documents.is_empty();
             let installed;
-            (installed, is_refused) = install(&*host, &interfaces, (&now.rules, by), shares).await;
-            if !is_refused {
+            (installed, is_refused) = install(&*host, (documents, by), shares, failed).await;
+            if is_some && !is_refused {
                 known = rules;
             }
             let heard = Heard::Installed(now.number, installed);
@@ -66,11 +70,10 @@ pub(super) async fn run(
 /// Installs, and says whether the daemon has refused all of it.
 async fn install(
     host: &dyn Host,
-    interfaces: &BTreeMap<String, String>,
-    (rules, by): (&Rules, Option<String>),
+    (documents, by): (Vec<RuleDocument>, Option<String>),
     mut shares: BTreeSet<String>,
+    mut failed: BTreeMap<String, String>,
 ) -> (Input, bool) {
-    let (documents, mut failed) = rules.on_host(&shares, interfaces);
     let installed = host.install(documents, by).await;
     let is_refused = installed.is_err();
     match installed {

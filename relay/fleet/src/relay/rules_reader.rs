@@ -111,10 +111,12 @@ impl Engine {
         self.current = Some(current);
         self.rules = Arc::new(rules);
         let rules = Arc::clone(&self.rules);
-        self.wanted.send_modify(|wanted| {
+        self.wanted.send_if_modified(|wanted| {
             wanted.number += 1;
             wanted.rules = rules;
+            false
         });
+        self.has_new_rules = true;
         self.take(Input::Rules { generation, shares });
     }
 }

@@ -130,6 +130,7 @@ fn engine_of(
         heard,
         beats,
         wanted,
+        has_new_rules: false,
         peers,
         follower: Some(follower),
         asker: None,
