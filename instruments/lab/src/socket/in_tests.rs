@@ -123,9 +123,10 @@ impl Receiver {
             let there: BTreeSet<u64> = came.iter().copied().collect();
             let missing = numbers.clone().filter(|one| !there.contains(one));
             bail!(
-                "expected payloads {numbers:?} in order, got {} of them, missing {:?}",
+                "expected payloads {numbers:?} in order, got {} of them, missing {:?}; came: {:?}",
                 came.len(),
-                missing.take(20).collect::<Vec<_>>()
+                missing.take(20).collect::<Vec<_>>(),
+                came.iter().take(100).collect::<Vec<_>>()
             );
         }
         Ok(datagrams.iter().map(|datagram| datagram.from).collect())

@@ -169,6 +169,9 @@ fn make(kind: &Kind, places: &[Place<'_>; 2], processes: &mut Vec<Process>) -> R
         place.namespace.ip_batch(&format!(
             "address add fd16:{id}::{host}/64 dev {dev}\nlink set {dev} up multicast on\n"
         ))?;
+        // What a terminal brings is taken in by any processor's queue, out of order; now by one.
+        let steered = format!("class/net/{dev}/queues/rx-0/rps_cpus");
+        place.namespace.write_sysfs(&steered, "1")?;
     }
     Ok(())
 }
