@@ -143,7 +143,7 @@ pub struct RulesWritten {
         deserialize_with = "not_too_many"
     )]
     #[schema(value_type = Vec<Object>)]
-    pub rules: Vec<serde_json::Value>,
+    pub rules: Vec<serde_json::Map<String, serde_json::Value>>,
     /// Whether they are a fleet's, with roles for interfaces.
     pub fleet: bool,
 }

@@ -2,7 +2,7 @@
 
 use rules::document::RuleDocument;
 use rules::ruleset::Policy;
-use serde_json::Value;
+use serde::Serialize;
 
 use super::{Config, ConfigError, ConfigErrors, ConfigFile, export_fleet, file, fleet_rules};
 
@@ -56,7 +56,7 @@ pub fn text(rules: Vec<RuleDocument>) -> String {
 ///
 /// # Errors
 /// What TOML cannot say: a null.
-pub fn text_of_any(rules: &[Value]) -> Result<String, String> {
+pub fn text_of_any(rules: &[impl Serialize]) -> Result<String, String> {
     let rules = serde_json::json!({ "rule": rules });
     toml::to_string_pretty(&rules).map_err(|error| error.to_string())
 }

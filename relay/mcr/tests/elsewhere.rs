@@ -214,6 +214,11 @@ fn left_behind(instance: &str) -> String {
     text
 }
 
+/// The last word of what curl is to ask for.
+fn address(asked: &str) -> &str {
+    asked.rsplit(' ').next().unwrap()
+}
+
 fn config(keys: &Keys, more: &str) -> String {
     let at = |name: &str| keys.path(name).display().to_string();
     let mut config = format!(
@@ -497,6 +502,32 @@ fn each_role_is_answered_as_far_as_it_goes() {
         }
     }
     assert!(seen > 15, "{seen}");
+    // A method that a route does not have is not a matter of who asks.
+    let mut paths: Vec<&str> = routes.iter().map(|(asked, _)| address(asked)).collect();
+    paths.dedup();
+    for address in paths {
+        let has = |method: &str| {
+            let asked = format!("-X {method} {address}");
+            routes.iter().any(|(route, _)| *route == asked)
+        };
+        for method in ["TRACE", "PATCH", "DELETE"] {
+            for who in ["", "-H @view.header "].iter().filter(|_| !has(method)) {
+                let (status, body) = bed.curl(&format!("-i {who}-X {method} {address}"));
+                assert_eq!(status, 405, "{method} {address}: {body}");
+                let allowed = body.lines().find_map(|line| line.strip_prefix("allow: "));
+                let mut allowed = allowed.unwrap_or_default().trim().split(',');
+                assert!(
+                    allowed.all(|method| method == "HEAD" || has(method)),
+                    "{body}"
+                );
+            }
+        }
+    }
+    let (status, body) = bed.curl(&format!("https://{RELAY}/readyz?missing=no"));
+    assert_eq!((status, body.contains("\"usage\"")), (400, true), "{body}");
+    let nonsense = "-H @view.header -X POST -d {\"rules\":[7]}";
+    let (status, body) = bed.curl(&format!("{nonsense} https://{RELAY}/v1/check"));
+    assert_eq!(status, 400, "a rule is an object: {body}");
     // What a client may not change stays as files of the host have it.
     let rules = bed.keys.path("rules.json");
     let (_, told) = bed.curl(&format!("-H @change.header https://{RELAY}/v1/rules"));

@@ -11,9 +11,8 @@ use super::refusal::Answer;
 /// Says that somebody sees to a rule's trouble as it stands, or takes that back.
 #[utoipa::path(put, path = "/v1/rules/{name}/acknowledged", tag = "rules", request_body = Acknowledge,
     params(("name" = String, Path, description = "Name of the rule"), MessageHeader),
-    responses((status = 200, body = Acknowledge), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 413, body = ErrorReply),
-        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Acknowledge), (status = 404, body = ErrorReply),
+        (status = 422, body = ErrorReply)))]
 pub(super) async fn acknowledge(
     changing: Changing,
     Name(name): Name,

@@ -27,6 +27,8 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = match self.code {
             Code::Usage | Code::BadRequest => StatusCode::BAD_REQUEST,
+            Code::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Code::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Code::Unauthorized => StatusCode::UNAUTHORIZED,
             Code::Forbidden => StatusCode::FORBIDDEN,
             Code::NotFound => StatusCode::NOT_FOUND,

@@ -64,8 +64,7 @@ pub(super) fn routes() -> Routes {
 #[utoipa::path(get, path = "/v1/rules/{name}/tap", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule"), TapQuery),
     responses((status = 200, body = Vec<u8>, content_type = "application/x-pcapng"),
-        (status = 400, body = ErrorReply), (status = 404, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+        (status = 404, body = ErrorReply)))]
 pub(super) async fn tap(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Connection>,
@@ -90,8 +89,7 @@ pub(super) async fn tap(
 
 /// What multicast arrives on the host, also what nobody joined, as `mcr discover` tells it.
 #[utoipa::path(get, path = "/v1/discover", tag = "daemon", params(DiscoverQuery),
-    responses((status = 200, body = Discovery), (status = 400, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Discovery)))]
 pub(super) async fn discover(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Connection>,

@@ -6,10 +6,11 @@ use axum::Router;
 use axum::http::Method;
 use config::Role;
 use rules::rule::NAME;
+use utoipa::PartialSchema;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    Content, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, ResponseBuilder, Schema,
+    Content, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response, ResponseBuilder, Schema,
 };
 use utoipa_axum::router::OpenApiRouter;
 
@@ -40,16 +41,6 @@ pub(super) fn least(role: Option<Role>, mut router: Routes) -> Routes {
                 asked.into_iter().chain([none]).collect()
             }
         });
-        for status in ["401", "403"].into_iter().filter(|_| role.is_some()) {
-            let reply = Content::new(Some(Ref::from_schema_name("ErrorReply")));
-            let reply = ResponseBuilder::new()
-                .content("application/json", reply)
-                .build();
-            operation
-                .responses
-                .responses
-                .insert(status.to_owned(), reply.into());
-        }
     }
     router
 }
@@ -65,10 +56,12 @@ pub(super) fn least_roles(document: &OpenApi) -> Roles {
             .and_then(|said| said.get(ROLE)?.as_str());
         let role = Role::ALL.iter().find(|role| Some(role.as_str()) == said);
         if role.is_some() || said == Some("none") {
-            roles.insert((path, method), role.copied());
+            let methods: &mut Vec<_> = roles.entry(path).or_default();
+            methods.push((method, role.copied()));
         }
     }
-    roles.insert(("/openapi.json".to_owned(), Method::GET), Some(Role::View));
+    let document = vec![(Method::GET, Some(Role::View))];
+    roles.insert("/openapi.json".to_owned(), document);
     roles
 }
 
@@ -129,16 +122,47 @@ fn bound_names(document: &mut OpenApi) {
     }
 }
 
-/// Says of each answer what it is: one that is good what was asked for, another what is wrong.
+/// Says of each answer what it is: one that is good what was asked for, another what is wrong. What any
+/// route may be refused for is said here alone.
 fn describe_responses(document: &mut OpenApi) {
     for (_, operation) in operations(document) {
         let asked = operation.summary.clone().unwrap_or_default();
+        let is_anybodys = operation.security == Some(Vec::new());
+        let has_body = operation.request_body.is_some();
+        let may_be_wrong = has_body || operation.parameters.is_some();
+        for (status, may_be) in [
+            ("400", may_be_wrong),
+            ("401", !is_anybodys),
+            ("403", !is_anybodys),
+            ("408", true),
+            ("413", has_body),
+            ("421", true),
+            ("500", true),
+            ("503", true),
+        ] {
+            let responses = &mut operation.responses.responses;
+            if may_be && !responses.contains_key(status) {
+                let is_one_word = is_anybodys && status.starts_with('5');
+                responses.insert(status.to_owned(), refusal(is_one_word).into());
+            }
+        }
         for (status, response) in &mut operation.responses.responses {
             if let RefOr::T(response) = response {
                 response.description = description(status, &asked).to_owned();
             }
         }
     }
+}
+
+/// What is said where something is wrong; one word, by TLS, to who shows nothing.
+fn refusal(is_one_word: bool) -> Response {
+    let reply = Content::new(Some(Ref::from_schema_name("ErrorReply")));
+    let response = ResponseBuilder::new().content("application/json", reply);
+    match is_one_word {
+        true => response.content("text/plain", Content::new(Some(String::schema()))),
+        false => response,
+    }
+    .build()
 }
 
 fn description<'a>(status: &str, asked: &'a str) -> &'a str {
@@ -148,12 +172,15 @@ fn description<'a>(status: &str, asked: &'a str) -> &'a str {
         "403" => {
             "By TLS, the client's role does not allow it, or not from there; or it is somebody else's to do."
         }
+        "408" => "It took too long; the message tells whether something may have been changed.",
         "404" => "There is no such rule, or the daemon is in no fleet.",
         "409" => {
             "A rule of that name is there, the rules are of another generation, or a change waits to be confirmed."
         }
         "413" => "The body is too large.",
+        "421" => "The listener is not known by the name that it was asked by.",
         "422" => "The rules make no sense.",
+        "500" => "The daemon's own fault.",
         "503" => "An interface, a path or room is missing.",
         _ => asked,
     }

@@ -45,8 +45,7 @@ impl ChangesOptions {
 
 /// Who changed what, the oldest first: the last 10,000 changes, over restarts and reboots.
 #[utoipa::path(get, path = "/v1/changes", tag = "rules", params(ChangesOptions),
-    responses((status = 200, body = Vec<ChangeRecord>), (status = 400, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Vec<ChangeRecord>)))]
 pub(super) async fn changes(
     State(service): State<Arc<Service>>,
     options: Result<Query<ChangesOptions>, QueryRejection>,
@@ -70,9 +69,7 @@ pub(super) async fn generations(
 
 /// Has the change stay that undoes itself otherwise: its author or root does that.
 #[utoipa::path(post, path = "/v1/confirm", tag = "rules", params(MessageHeader),
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 403, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 409, body = ErrorReply)))]
 pub(super) async fn confirm(changing: Changing) -> Answer<Tagged<Change>> {
     change(changing, Order::Confirm).await
 }
@@ -81,10 +78,8 @@ pub(super) async fn confirm(changing: Changing) -> Answer<Tagged<Change>> {
 /// are those before it.
 #[utoipa::path(post, path = "/v1/rollback", tag = "rules",
     params(ReplaceOptions, IfMatchHeader, MessageHeader, ConfirmOptions), request_body = Rollback,
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn rollback(
     mut changing: Changing,
     options: Result<Query<ReplaceOptions>, QueryRejection>,
@@ -116,8 +111,8 @@ pub(super) struct EarlierOptions {
 /// A rule as it was in a generation that is kept, and what has changed in it since.
 #[utoipa::path(get, path = "/v1/rules/{name}/earlier", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule"), EarlierOptions),
-    responses((status = 200, body = EarlierRule), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 422, body = ErrorReply)))]
+    responses((status = 200, body = EarlierRule), (status = 404, body = ErrorReply),
+        (status = 422, body = ErrorReply)))]
 pub(super) async fn rule_of_before(
     State(service): State<Arc<Service>>,
     Name(name): Name,
@@ -160,8 +155,7 @@ pub(super) async fn unsaved(State(service): State<Arc<Service>>) -> Answer<Json<
 
 /// Writes all that runs into the configuration, whose comments and order stay, where the daemon may.
 #[utoipa::path(post, path = "/v1/save", tag = "rules", params(MessageHeader),
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 409, body = ErrorReply), (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 409, body = ErrorReply)))]
 pub(super) async fn save(changing: Changing) -> Answer<Tagged<Change>> {
     change(changing, Order::Save).await
 }

@@ -49,8 +49,7 @@ impl EventOptions {
 /// carries the number of events that are lost to the client. With `Last-Event-ID`, the `id` of an
 /// event, it goes on behind that one.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(EventOptions),
-    responses((status = 200, body = api::reply::Event, content_type = "text/event-stream"),
-        (status = 400, body = api::reply::ErrorReply)))]
+    responses((status = 200, body = api::reply::Event, content_type = "text/event-stream")))]
 pub(super) async fn events(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Connection>,

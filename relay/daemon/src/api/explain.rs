@@ -32,9 +32,7 @@ const NEAREST: usize = 3;
 /// Says what would become of a packet, by the rules and all that decides as it stands now; nothing is
 /// sent and nothing counted.
 #[utoipa::path(post, path = "/v1/explain", tag = "observe", request_body = PacketAsked,
-    responses((status = 200, body = Explanation), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 413, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Explanation), (status = 404, body = ErrorReply)))]
 pub(super) async fn explain(
     State(service): State<Arc<Service>>,
     changing: Changing,

@@ -25,7 +25,7 @@ pub(super) async fn status(State(service): State<Arc<Service>>) -> Answer<Json<F
 /// The fleet's rules and their generation.
 #[utoipa::path(get, path = "/v1/fleet/rules", tag = "fleet", operation_id = "fleet_rules",
     responses((status = 200, body = FleetRules), (status = 404, body = ErrorReply),
-        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+        (status = 422, body = ErrorReply)))]
 pub(super) async fn rules(State(service): State<Arc<Service>>) -> Answer<Json<FleetRules>> {
     service.fleet()?.rules().await.map(Json)
 }
@@ -40,8 +40,7 @@ pub(super) struct RecordOptions {
 
 /// What this relay's part of the fleet was told of late, to be done again.
 #[utoipa::path(get, path = "/v1/fleet/record", tag = "fleet", operation_id = "fleet_record", params(RecordOptions),
-    responses((status = 200, body = FleetRecord), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = FleetRecord), (status = 404, body = ErrorReply)))]
 pub(super) async fn record(
     State(service): State<Arc<Service>>,
     options: Result<Query<RecordOptions>, QueryRejection>,
@@ -62,10 +61,8 @@ pub(super) struct ApplyOptions {
 /// Makes these the rules of the fleet, as one step for all relays.
 #[utoipa::path(put, path = "/v1/fleet/rules", tag = "fleet", operation_id = "fleet_apply", params(ApplyOptions),
     request_body = FleetRuleList,
-    responses((status = 200, body = FleetChange), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = FleetChange), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn apply(
     options: Result<Query<ApplyOptions>, QueryRejection>,
     Changing {
@@ -83,10 +80,8 @@ pub(super) async fn apply(
 
 /// Has a relay give away what it forwards, and take nothing.
 #[utoipa::path(post, path = "/v1/fleet/drain", tag = "fleet", operation_id = "fleet_drain", request_body = FleetRelayName,
-    responses((status = 200, body = FleetDone), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = FleetDone), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn drain(
     State(service): State<Arc<Service>>,
     Body(FleetRelayName { relay }): Body<FleetRelayName>,
@@ -96,10 +91,8 @@ pub(super) async fn drain(
 
 /// Lets a relay take shares again.
 #[utoipa::path(post, path = "/v1/fleet/undrain", tag = "fleet", operation_id = "fleet_undrain", request_body = FleetRelayName,
-    responses((status = 200, body = FleetDone), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = FleetDone), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn undrain(
     State(service): State<Arc<Service>>,
     Body(FleetRelayName { relay }): Body<FleetRelayName>,
@@ -109,10 +102,8 @@ pub(super) async fn undrain(
 
 /// Has a relay forward these rules.
 #[utoipa::path(post, path = "/v1/fleet/move", tag = "fleet", operation_id = "fleet_move_to", request_body = FleetMove,
-    responses((status = 200, body = FleetDone), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = FleetDone), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn move_to(
     State(service): State<Arc<Service>>,
     Body(asked): Body<FleetMove>,
@@ -123,17 +114,15 @@ pub(super) async fn move_to(
 /// Has each share go to the relay that placement gives it.
 #[utoipa::path(post, path = "/v1/fleet/rebalance", tag = "fleet", operation_id = "fleet_rebalance",
     responses((status = 200, body = FleetDone), (status = 404, body = ErrorReply),
-        (status = 409, body = ErrorReply), (status = 503, body = ErrorReply)))]
+        (status = 409, body = ErrorReply)))]
 pub(super) async fn rebalance(State(service): State<Arc<Service>>) -> Answer<Json<FleetDone>> {
     service.fleet()?.rebalance().await.map(Json)
 }
 
 /// Ends the session of a relay that is known to be dead, where nobody else may.
 #[utoipa::path(post, path = "/v1/fleet/fence", tag = "fleet", operation_id = "fleet_fence", request_body = FleetRelayName,
-    responses((status = 200, body = FleetDone), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = FleetDone), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn fence(
     State(service): State<Arc<Service>>,
     Body(FleetRelayName { relay }): Body<FleetRelayName>,

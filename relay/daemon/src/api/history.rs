@@ -35,8 +35,7 @@ const fn an_hour() -> u32 {
 
 /// What rules received and dropped in the last hour, or since the daemon started.
 #[utoipa::path(get, path = "/v1/history", tag = "rules", params(HistoryOptions),
-    responses((status = 200, body = History), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply)))]
+    responses((status = 200, body = History), (status = 404, body = ErrorReply)))]
 pub(super) async fn history(
     State(service): State<Arc<Service>>,
     options: Result<Query<HistoryOptions>, QueryRejection>,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -41,9 +41,7 @@ pub(super) async fn check(State(names): State<Names>, request: Request, next: Ne
 pub(super) fn misdirected() -> Response {
     let message = "this listener is asked for by its address, localhost or this host's name; \
                    permit another by listen_names in [daemon] or mcr run --listen-name";
-    let mut response = Refusal::new(Code::BadRequest, message).into_response();
-    *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
-    response
+    Refusal::new(Code::Misdirected, message).into_response()
 }
 
 /// Whether what stands in `Host:` is a name that a certificate is for, `*.example` among them.

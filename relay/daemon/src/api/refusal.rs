@@ -31,6 +31,12 @@ impl Refusal {
     }
 }
 
+/// Refuses a method that a path does not know.
+pub(crate) fn no_such_method(method: impl std::fmt::Display, path: &str) -> Refusal {
+    let message = format!("{path} does not know {method}; GET /openapi.json lists what there is");
+    Refusal::new(Code::Method, message)
+}
+
 /// Longest message in bytes: hundreds of errors, one on each line.
 const MESSAGE_MAX: usize = 64 << 10;
 
@@ -53,6 +59,10 @@ fn shortened(mut message: String) -> String {
 pub(crate) enum Code {
     /// Not a request this API knows.
     Usage,
+    /// A method that the path does not know.
+    Method,
+    /// Asked for by a name that is not known here.
+    Misdirected,
     /// Not a request at all: no text, or meant for somebody else.
     BadRequest,
     /// Nobody known here.
@@ -82,8 +92,8 @@ pub(crate) enum Code {
 impl Code {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Self::Usage => "usage",
-            Self::BadRequest => "bad_request",
+            Self::Usage | Self::Method => "usage",
+            Self::BadRequest | Self::Misdirected => "bad_request",
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",

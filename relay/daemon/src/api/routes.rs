@@ -36,7 +36,7 @@ use super::changing::{
 use super::connections::Connection;
 use super::document::{Routes, described, least, least_roles};
 use super::host_name::{self, Names};
-use super::refusal::{Answer, Code, Refusal};
+use super::refusal::{self, Answer, Code, Refusal};
 use super::remote::admission::{Gate, admit};
 use super::remote::sign_in;
 use super::response_cache::{Client, Subject, text};
@@ -55,7 +55,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) fn remote(service: Arc<Service>, names: Names) -> Router {
     let (router, document) = described(reading().merge(changing()).merge(session()));
     let mut roles = least_roles(&document);
-    roles.extend(web::paths().map(|path| ((path.to_owned(), Method::GET), None)));
+    roles.extend(web::paths().map(|path| (path.to_owned(), vec![(Method::GET, None)])));
     let gate = Gate {
         roles: Arc::new(roles),
         remote: Arc::clone(&service.remote),
@@ -192,12 +192,8 @@ async fn no_such_route(request: Request) -> Refusal {
     )
 }
 
-async fn no_such_method(request: Request) -> Response {
-    let (method, path) = (request.method(), request.uri().path());
-    let message = format!("{path} does not know {method}; GET /openapi.json lists what there is");
-    let mut response = Refusal::new(Code::Usage, message).into_response();
-    *response.status_mut() = axum::http::StatusCode::METHOD_NOT_ALLOWED;
-    response
+async fn no_such_method(request: Request) -> Refusal {
+    refusal::no_such_method(request.method(), request.uri().path())
 }
 
 /// The daemon in a few words.
@@ -212,7 +208,7 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Status> {
 
 /// Everything counted, of all rules or of those that are asked for.
 #[utoipa::path(get, path = "/v1/stats", tag = "daemon", params(StatsQuery),
-    responses((status = 200, body = Stats), (status = 400, body = ErrorReply)))]
+    responses((status = 200, body = Stats)))]
 async fn stats(
     State(service): State<Arc<Service>>,
     parameters: selection::Parameters,
@@ -248,15 +244,14 @@ async fn interfaces(State(service): State<Arc<Service>>, client: Client) -> Answ
 
 /// How much the daemon logs.
 #[utoipa::path(get, path = "/v1/log", tag = "daemon",
-    responses((status = 200, body = Log), (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Log)))]
 async fn log(State(service): State<Arc<Service>>) -> Answer<Json<Log>> {
     service.log().map(Json)
 }
 
 /// Changes how much the daemon logs, until it ends.
 #[utoipa::path(put, path = "/v1/log", tag = "daemon", request_body = Log,
-    responses((status = 200, body = Log), (status = 400, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Log)))]
 async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> Answer<Json<Log>> {
     service.set_log(&log).map(Json)
 }
@@ -264,8 +259,7 @@ async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> A
 /// The running rules and their generation, all or those that are asked for.
 #[utoipa::path(get, path = "/v1/rules", tag = "rules", params(RulesQuery),
     responses((status = 200, body = RulePart, headers(
-        ("ETag" = String, description = "The generation, for If-Match"))),
-        (status = 400, body = ErrorReply)))]
+        ("ETag" = String, description = "The generation, for If-Match")))))]
 async fn rules(
     State(service): State<Arc<Service>>,
     parameters: selection::Parameters,
@@ -280,8 +274,7 @@ async fn rules(
 /// One rule.
 #[utoipa::path(get, path = "/v1/rules/{name}", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule")),
-    responses((status = 200, body = RuleDocument), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply)))]
+    responses((status = 200, body = RuleDocument), (status = 404, body = ErrorReply)))]
 async fn rule(State(service): State<Arc<Service>>, Name(name): Name) -> Answer<Json<RuleDocument>> {
     service.rule(&name).map(Json)
 }
@@ -289,8 +282,7 @@ async fn rule(State(service): State<Arc<Service>>, Name(name): Name) -> Answer<J
 /// What was seen of each group and port of a rule with ranges: the flows most recently seen.
 #[utoipa::path(get, path = "/v1/rules/{name}/flows", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule")),
-    responses((status = 200, body = Vec<FlowStats>), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply)))]
+    responses((status = 200, body = Vec<FlowStats>), (status = 404, body = ErrorReply)))]
 async fn flows(
     State(service): State<Arc<Service>>,
     Name(name): Name,
@@ -303,8 +295,7 @@ async fn flows(
 /// The hosts that listen to a rule's outputs on demand, as they said themselves; at most 1,000.
 #[utoipa::path(get, path = "/v1/rules/{name}/listeners", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule")),
-    responses((status = 200, body = Vec<ListenerStats>), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply)))]
+    responses((status = 200, body = Vec<ListenerStats>), (status = 404, body = ErrorReply)))]
 async fn listeners(
     State(service): State<Arc<Service>>,
     Name(name): Name,
@@ -330,9 +321,8 @@ struct Rules {
 
 /// Adds rules behind the running ones, all or none.
 #[utoipa::path(post, path = "/v1/rules", tag = "rules", params(IfMatchHeader, MessageHeader, ConfirmOptions), request_body = Rules,
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
-        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 409, body = ErrorReply),
+        (status = 422, body = ErrorReply)))]
 async fn add(
     changing: Changing,
     if_match: IfMatch,
@@ -349,9 +339,8 @@ async fn add(
 /// Puts a whole rule set in the place of the running one, as one step.
 #[utoipa::path(put, path = "/v1/rules", tag = "rules", params(ReplaceOptions, IfMatchHeader, MessageHeader, ConfirmOptions),
     request_body = RuleList,
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
-        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 409, body = ErrorReply),
+        (status = 422, body = ErrorReply)))]
 async fn replace(
     changing: Changing,
     options: Result<Query<ReplaceOptions>, QueryRejection>,
@@ -367,9 +356,8 @@ async fn replace(
 /// Takes one rule out.
 #[utoipa::path(delete, path = "/v1/rules/{name}", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader, MessageHeader, ConfirmOptions),
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply)))]
 async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answer<Tagged<Change>> {
     let transaction = Transaction {
         generation: if_match.and(None)?,
@@ -382,10 +370,8 @@ async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answ
 /// Removes and adds rules as one step.
 #[utoipa::path(post, path = "/v1/transaction", tag = "rules", params(ReplaceOptions, IfMatchHeader, MessageHeader, ConfirmOptions),
     request_body = Transaction,
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 async fn transaction(
     changing: Changing,
     options: Result<Query<ReplaceOptions>, QueryRejection>,
@@ -400,9 +386,8 @@ async fn transaction(
 /// Has another input of a rule relayed, of those that stand by for each other.
 #[utoipa::path(put, path = "/v1/rules/{name}/active", tag = "rules", request_body = ActiveInput,
     params(("name" = String, Path, description = "Name of the rule")),
-    responses((status = 200, body = ActiveInput), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 413, body = ErrorReply),
-        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = ActiveInput), (status = 404, body = ErrorReply),
+        (status = 422, body = ErrorReply)))]
 async fn switch(
     State(service): State<Arc<Service>>,
     Name(name): Name,
@@ -414,10 +399,8 @@ async fn switch(
 /// Has a rule forward, or nothing while it stays configured.
 #[utoipa::path(put, path = "/v1/rules/{name}/enabled", tag = "rules", request_body = Enabled,
     params(("name" = String, Path, description = "Name of the rule"), MessageHeader),
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 async fn set_enabled(
     changing: Changing,
     Name(name): Name,
@@ -444,9 +427,8 @@ async fn set_enabled(
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.
 #[utoipa::path(post, path = "/v1/reload", tag = "rules", params(MessageHeader, ConfirmOptions),
-    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
-        (status = 422, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 409, body = ErrorReply),
+        (status = 422, body = ErrorReply)))]
 async fn reload(mut changing: Changing) -> Answer<Json<Change>> {
     changing.author.by.via = Via::Reload;
     changing.change(Order::Reload).await.map(Json)
@@ -491,8 +473,7 @@ enum Missing {
 
 /// Says whether every input is joined, and the fleet, if there is one.
 #[utoipa::path(get, path = "/readyz", tag = "observe", params(ReadyOptions),
-    responses((status = 200, body = String), (status = 400, body = ErrorReply),
-        (status = 503, body = ErrorReply)))]
+    responses((status = 200, body = String)))]
 async fn readyz(
     State(service): State<Arc<Service>>,
     options: Result<Query<ReadyOptions>, QueryRejection>,

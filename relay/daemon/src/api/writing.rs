@@ -25,8 +25,7 @@ pub(super) async fn schema() -> impl IntoResponse {
 
 /// Says what is wrong with rules as they are written, in the words of `mcr check`; changes nothing.
 #[utoipa::path(post, path = "/v1/check", tag = "rules", request_body = RulesWritten,
-    responses((status = 200, body = RulesRead), (status = 400, body = ErrorReply),
-        (status = 413, body = ErrorReply)))]
+    responses((status = 200, body = RulesRead)))]
 pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<RulesRead>> {
     apart(move || {
         let text = match written.toml {
@@ -61,8 +60,7 @@ pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<Rule
 /// Makes rules of a session description, a playlist, smcroute.conf or a document of IS-05, as `mcr import`
 /// does; changes nothing.
 #[utoipa::path(post, path = "/v1/import", tag = "rules", request_body = RulesFound,
-    responses((status = 200, body = RulesRead), (status = 400, body = ErrorReply),
-        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply)))]
+    responses((status = 200, body = RulesRead), (status = 422, body = ErrorReply)))]
 pub(super) async fn import(Body(asked): Body<RulesFound>) -> Answer<Json<RulesRead>> {
     apart(move || {
         let usage = |error: &dyn std::fmt::Display| Refusal::new(Code::Usage, error);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use config::{ApiClient, Role};
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::super::connections::Connection;
 use super::super::host_name::{self, Names};
-use super::super::refusal::{Code, Refusal};
+use super::super::refusal::{Code, Refusal, no_such_method};
 use super::now;
 use super::peer::Peer;
 use super::session::{FOREIGN, is_browsers, only_reads, own_origin};
@@ -24,8 +24,43 @@ use super::state::Remote;
 /// Where browsers sign in.
 const SESSION: &str = "/v1/session";
 
-/// The least role of each route; of those that anybody may ask for none.
-pub(in crate::api) type Roles = HashMap<(String, Method), Option<Role>>;
+/// The least role of each method of each route; of those that anybody may ask for none.
+pub(in crate::api) type Roles = HashMap<String, Vec<(Method, Option<Role>)>>;
+
+/// What a request is for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// Nothing that there is, which says so itself.
+    NoRoute,
+    /// A route that has other methods, as `Allow` lists them; also one that says no least role.
+    NoMethod(String),
+    /// What anybody may ask for.
+    Anybodys,
+    /// What takes that role.
+    Least(Role),
+}
+
+fn asked(roles: &Roles, path: Option<&str>, method: &Method) -> Asked {
+    let Some(path) = path else {
+        return Asked::NoRoute;
+    };
+    let methods = roles.get(path).map(Vec::as_slice).unwrap_or_default();
+    let sought = match method {
+        &Method::HEAD => &Method::GET,
+        method => method,
+    };
+    match methods.iter().find(|(known, _)| known == sought) {
+        Some((_, Some(least))) => Asked::Least(*least),
+        Some((_, None)) => Asked::Anybodys,
+        None => {
+            let names = methods.iter().map(|(known, _)| match known {
+                &Method::GET => "GET,HEAD",
+                known => known.as_str(),
+            });
+            Asked::NoMethod(names.collect::<Vec<_>>().join(","))
+        }
+    }
+}
 
 /// The client at another host that a request is from; those of the control socket have none.
 #[derive(Clone, Debug)]
@@ -47,24 +82,23 @@ pub(in crate::api) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let path = request.extensions().get::<MatchedPath>();
-    let path = path.map(|path| path.as_str().to_owned());
-    let method = match request.method() {
-        &Method::HEAD => Method::GET,
-        method => method.clone(),
-    };
-    let least = path
-        .clone()
-        .map(|path| gate.roles.get(&(path, method)).copied());
+    let path = request.extensions().get().map(MatchedPath::as_str);
+    let asked = asked(&gate.roles, path, request.method());
     // What captures is as much as a change, whatever its method.
     let acts = !only_reads(request.method())
-        || matches!(least, Some(Some(Some(Role::Operate | Role::Change))));
+        || matches!(asked, Asked::Least(Role::Operate | Role::Change));
     if let Some(refused) = gate.refused_site(&request, acts) {
         return refused;
     }
-    if let Some(Some(None)) = least {
-        return one_word(next.run(request).await);
-    }
+    let least = match asked {
+        Asked::NoRoute => None,
+        Asked::Least(least) => Some(least),
+        Asked::Anybodys => return one_word(next.run(request).await),
+        Asked::NoMethod(allowed) => {
+            let refused = no_such_method(request.method(), request.uri().path());
+            return ([(header::ALLOW, allowed)], refused).into_response();
+        }
+    };
     let Some(peer) = connection.visitor() else {
         return Refusal::new(Code::Unauthorized, "nobody is known here").into_response();
     };
@@ -168,11 +202,7 @@ enum Denied {
 }
 
 /// Whether a client may ask for a route, by its least role; what is no route at all says so itself.
-fn check(
-    client: &ApiClient,
-    address: std::net::IpAddr,
-    least: Option<Option<Option<Role>>>,
-) -> Result<(), String> {
+fn check(client: &ApiClient, address: std::net::IpAddr, least: Option<Role>) -> Result<(), String> {
     let ApiClient { name, role, .. } = client;
     if !client.may_come_from(address) {
         return Err(format!(
@@ -180,20 +210,18 @@ fn check(
         ));
     }
     match least {
-        None => Ok(()),
-        Some(Some(Some(least))) if *role >= least => Ok(()),
-        Some(Some(Some(least))) => Err(format!(
+        Some(least) if *role < least => Err(format!(
             "client {name} has the role {role}, and this takes {least}"
         )),
-        Some(_) => Err("this is not for clients of other hosts".to_owned()),
+        _ => Ok(()),
     }
 }
 
 /// Who shows nothing is told no more than whether all is well.
 fn one_word(response: Response) -> Response {
     match response.status() {
-        StatusCode::OK => response,
-        status => (status, "unready\n").into_response(),
+        status if status.is_server_error() => (status, "unready\n").into_response(),
+        _ => response,
     }
 }
 
@@ -214,20 +242,22 @@ mod tests {
             check("10.1.1.1", None).is_ok(),
             "no route: it says so itself"
         );
-        assert!(check("10.1.1.1", Some(Some(Some(Role::Change)))).is_ok());
-        assert!(check("10.1.1.1", Some(None)).is_err());
-        assert!(check("11.1.1.1", Some(Some(Some(Role::View)))).is_err());
+        assert!(check("10.1.1.1", Some(Role::Change)).is_ok());
+        assert!(check("11.1.1.1", Some(Role::View)).is_err());
         let client = ApiClient {
             role: Role::View,
             ..client
         };
-        assert!(
-            super::check(
-                &client,
-                "10.1.1.1".parse().unwrap(),
-                Some(Some(Some(Role::Operate)))
-            )
-            .is_err()
-        );
+        let operate = Some(Role::Operate);
+        assert!(super::check(&client, "10.1.1.1".parse().unwrap(), operate).is_err());
+        let methods = vec![(Method::GET, None), (Method::PUT, Some(Role::Change))];
+        let roles = Roles::from([("/a".to_owned(), methods)]);
+        let asked = |path, method| asked(&roles, path, &method);
+        let none = |allowed: &str| Asked::NoMethod(allowed.to_owned());
+        assert_eq!(asked(None, Method::GET), Asked::NoRoute);
+        assert_eq!(asked(Some("/a"), Method::HEAD), Asked::Anybodys);
+        assert_eq!(asked(Some("/a"), Method::PUT), Asked::Least(Role::Change));
+        assert_eq!(asked(Some("/a"), Method::TRACE), none("GET,HEAD,PUT"));
+        assert_eq!(asked(Some("/b"), Method::GET), none(""), "it says no role");
     }
 }

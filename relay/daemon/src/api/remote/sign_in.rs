@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::reply::{ErrorReply, SignedIn};
+use api::reply::SignedIn;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -49,7 +49,7 @@ pub(in crate::api) async fn session(
 
 /// Begins a session for the token or the certificate that is shown, as a cookie that no script reads.
 #[utoipa::path(post, path = "/v1/session", tag = "session",
-    responses((status = 204), (status = 503, body = ErrorReply)))]
+    responses((status = 204)))]
 pub(in crate::api) async fn sign_in(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Connection>,
