@@ -2,7 +2,7 @@
 # them by what stands behind ##. DURATION and FAULT_SECONDS are seconds; MCR_TEST_SEED repeats a run of
 # chance.
 
-LONG := adversary agreement bench-fleet change-cost changes demand fleet fleet-chance gaps hitless kernels many-rules \
+LONG := adversary agreement bench-fleet change-cost changes crowd demand fleet fleet-chance gaps hitless kernels many-rules \
     merge-check merge-table names reload sanitize soak tunnel upgrade world zaps
 
 .PHONY: $(LONG) $(LONG:%=long-%) reliability
@@ -36,6 +36,11 @@ long-change-cost: build
 long-changes: ## 20,000 changes by eight clients; 30 kills while changes wait to be confirmed
 long-changes: build
 	$(AS_ROOT) $(CARGO) test --release --locked --package mcr --test mcr confirm::long -- $(ALONE)
+
+long-crowd: ## 10,000 wrong tokens beside an operator who works on
+long-crowd: build
+	MCR_TEST_BINARY=$(abspath $(BINARY)) $(AS_ROOT) $(CARGO) test --locked --package mcr \
+	    --test mcr elsewhere::crowd -- $(ALONE)
 
 long-demand: ## outputs on demand beside igmpproxy; 50 hosts that join and leave 1,000 groups
 long-demand: build

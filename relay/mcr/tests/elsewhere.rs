@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod capture;
+mod crowd;
 mod keys;
 mod page;
 mod page_access;

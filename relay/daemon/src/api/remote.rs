@@ -5,6 +5,7 @@
 pub(super) mod admission;
 mod door;
 mod failures;
+mod handshake;
 pub(super) mod peer;
 mod session;
 pub(super) mod sign_in;
@@ -19,8 +20,7 @@ use std::time::Duration;
 use axum::Router;
 use observe::events::Events;
 use tokio::net::TcpStream;
-use tokio::time::{interval, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
+use tokio::time::{interval, sleep};
 
 use super::connections::{self, Connection, Connections};
 use super::host_name::Names;
@@ -29,11 +29,10 @@ use super::server::{self, pause, serve_connection};
 use super::service::Service;
 use crate::abort_on_panic::{self, AbortOnPanic};
 use door::Door;
+use handshake::{Turn, Turns};
 use peer::Peer;
 use state::Remote;
 
-/// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How often files are looked at.
 const TURN: Duration = Duration::from_secs(1);
 /// How often a connection sees whether its client still is one: an end comes within a second.
@@ -89,6 +88,7 @@ async fn run(service: Arc<Service>, names: Names) {
     let mut settings = remote.settings.subscribe();
     let mut connections = Connections::new(server::connections_max());
     let mut door = Door::default();
+    let mut turns = Turns::default();
     let mut turn = interval(TURN);
     loop {
         tokio::select! {
@@ -99,14 +99,16 @@ async fn run(service: Arc<Service>, names: Names) {
             _ = turn.tick() => follow(&mut door, &remote, &events).await,
             accepted = door.accept() => match accepted {
                 Ok((stream, from)) => {
+                    let network = failures::whose(from.ip());
                     let visit = Visit {
                         from,
+                        turn: turns.of(network),
                         door: door.subscribe(),
                         remote: Arc::clone(&remote),
                         events: events.clone(),
                     };
                     let whose = connections::Peer {
-                        network: Some(failures::whose(from.ip())),
+                        network: Some(network),
                         ..Default::default()
                     };
                     let serve = |connection| visit.converse(stream, router.clone(), connection);
@@ -127,6 +129,7 @@ async fn follow(door: &mut Door, remote: &Remote, events: &Events) {
 /// Somebody who has connected.
 struct Visit {
     from: SocketAddr,
+    turn: Turn,
     door: door::Current,
     remote: Arc<Remote>,
     events: Events,
@@ -137,11 +140,9 @@ impl Visit {
         let Some(serving) = self.door.borrow().clone() else {
             return;
         };
-        let handshake = TlsAcceptor::from(Arc::clone(&serving.config)).accept(stream);
-        let stream = match timeout(HANDSHAKE, handshake).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return self.note(&error.to_string()),
-            Err(_) => return self.note("no handshake within 5 s"),
+        let stream = match self.turn.shake_hands(stream, &serving.config).await {
+            Ok(stream) => stream,
+            Err(error) => return self.note(&error.to_string()),
         };
         let chain = stream.get_ref().1.peer_certificates();
         let chain = chain

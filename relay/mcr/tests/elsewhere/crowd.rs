@@ -1,0 +1,130 @@
+//! Thousands of wrong tokens, each by a handshake of its own, beside an operator who works on.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::client::{Client, Host};
+use lab::namespace::Namespace;
+use lab::{process, wait};
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{Bed, PATIENCE};
+use crate::bed::{INPUT, OUTPUT};
+
+/// How many wrong tokens are shown at once.
+const AT_ONCE: usize = 200;
+
+#[test]
+fn a_thousand_wrong_tokens_leave_the_operator_alone() {
+    leave_the_operator_alone(1000);
+}
+
+#[test]
+#[ignore = "takes minutes: make long-crowd"]
+fn ten_thousand_wrong_tokens_leave_the_operator_alone() {
+    leave_the_operator_alone(10_000);
+}
+
+fn leave_the_operator_alone(wrong: u64) {
+    let Some(bed) = Bed::new("") else { return };
+    bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
+    let refused = || bed.status()["api"]["refused"].as_u64().unwrap();
+    let ca = bed.keys.path("servers.pem");
+    let quiet = took(&bed);
+    let enough = AtomicBool::new(false);
+    let began = Instant::now();
+    let mut beside = thread::scope(|scope| {
+        let crowd = scope.spawn(|| {
+            bed.chain.sender.run(|| {
+                let runtime = Builder::new_current_thread().enable_all().build()?;
+                runtime.block_on(show_wrong_tokens(&ca, &enough));
+                Ok(())
+            })
+        });
+        let mut beside = Vec::new();
+        while refused() < wrong && !crowd.is_finished() {
+            beside.extend(took(&bed));
+        }
+        enough.store(true, Ordering::Relaxed);
+        crowd.join().unwrap().unwrap();
+        beside
+    });
+    assert!(refused() >= wrong, "{}", bed.status());
+    beside.sort();
+    println!(
+        "{} wrong tokens in {:?}; of {} commands beside them the median took {:?}, the longest {:?}; alone {quiet:?}",
+        refused(),
+        began.elapsed(),
+        beside.len(),
+        beside[beside.len() / 2],
+        beside[beside.len() - 1]
+    );
+    assert!(
+        beside[beside.len() / 2] < wait::scaled(Duration::from_secs(2)),
+        "{beside:?}"
+    );
+    // By address: who was refused so often waits; whoever else is, for the first time, does not as long.
+    let crowds = ask(&bed, &bed.chain.sender, "10.0.0.2");
+    assert!(crowds >= 3.0, "{crowds} s");
+    let others = ask(&bed, &bed.chain.sink, "10.0.1.1");
+    assert!(others < crowds, "{others} s, and {crowds} s");
+    let events = bed.daemon.log();
+    assert!(
+        events.contains(&format!("10.0.0.1 was refused ({wrong} times of late)")),
+        "{events}"
+    );
+}
+
+/// How long an operator's commands take, each of which has to succeed.
+fn took(bed: &Bed) -> Vec<Duration> {
+    let commands = [
+        ("operate", &["disable", "cam1"][..]),
+        ("operate", &["enable", "cam1"]),
+        ("view", &["stats", "cam1"]),
+        ("ci", &["change", "cam1", "--set", "limit=5000pps"]),
+    ];
+    let took = commands.map(|(host, command)| {
+        let began = Instant::now();
+        bed.mcr(host, command);
+        began.elapsed()
+    });
+    took.into()
+}
+
+/// Shows wrong tokens until somebody says that it is enough.
+async fn show_wrong_tokens(ca: &Path, enough: &AtomicBool) {
+    let mut showing = JoinSet::new();
+    let mut number = 0;
+    while !enough.load(Ordering::Relaxed) {
+        while showing.len() < AT_ONCE {
+            number += 1;
+            let who = ("relay", "10.0.0.2:9471", Some("10.0.1.1"));
+            let host = Host::new(who, Some(ca), None, Some(format!("mcr_wrong{number}"))).unwrap();
+            showing.spawn(async move {
+                // Nobody waits for the answer, which comes later and later.
+                let answer = timeout(Duration::from_secs(1), Client::at(host).status()).await;
+                assert!(!matches!(answer, Ok(Ok(_))), "it was let in");
+            });
+        }
+        showing.join_next().await.unwrap().unwrap();
+    }
+}
+
+/// Shows a wrong token; says after how many seconds that is answered.
+fn ask(bed: &Bed, namespace: &Namespace, address: &str) -> f64 {
+    bed.secret("wrong.header", "Authorization: Bearer wrong\n");
+    let mut command = namespace.command("curl");
+    let arguments = "-sk -H @wrong.header -o /dev/null -w";
+    command.args(arguments.split(' '));
+    command.arg("%{http_code} %{time_starttransfer}");
+    command.arg(format!("https://{address}:9471/v1/status"));
+    command.current_dir(bed.keys.directory());
+    let said = process::run(command, PATIENCE).unwrap().stdout;
+    let (status, seconds) = said.split_once(' ').unwrap();
+    assert_eq!(status, "401", "{said}");
+    seconds.parse().unwrap()
+}
