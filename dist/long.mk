@@ -3,7 +3,7 @@
 # chance.
 
 LONG := adversary agreement bench-fleet change-cost changes crowd demand fleet fleet-chance gaps hitless kernels many-rules \
-    merge-check merge-table names reload sanitize soak tunnel upgrade world zaps
+    merge-check merge-table names power reload sanitize soak tunnel upgrade world zaps
 
 .PHONY: $(LONG) $(LONG:%=long-%) reliability
 $(LONG): %: long-%
@@ -93,6 +93,13 @@ long-merge-table: tools build
 long-names: ## a name whose 64 addresses change each second; 500 that come and go at 20,000 packets a second
 long-names: tools build
 	$(IN_LAB) names::servers::long -- $(ALONE)
+
+# Without root; MCR_TEST_SCALE as above.
+long-power: ## a guest whose clock is set while a change waits to be confirmed
+long-power: export MCR_TEST_BINARY = $(abspath $(or $(CARGO_TARGET_DIR),target))/release/mcr
+long-power: build
+	dist/bootstrap kernels
+	$(CARGO) test --locked --package lab --test kernels -- $(ALONE) power::
 
 long-properties: ## requests made of the API's description, by every role and by nobody
 long-properties: tools build

@@ -1,5 +1,5 @@
 //! Kernels of other versions, booted under qemu's own emulation with an initramfs of the project's
-//! binaries. No KVM, no disk, no network card: a kernel is up after some seconds.
+//! binaries. No KVM, no network card, a disk only if asked for: a kernel is up after some seconds.
 //!
 //! Two scripts do what is a script's work: `fetch.sh` gets kernels, `initramfs.sh` packs.
 
@@ -62,6 +62,7 @@ pub struct Done {
 pub struct Kernels {
     directory: PathBuf,
     scripts: TempDir,
+    disk: Option<PathBuf>,
 }
 
 impl Kernels {
@@ -86,7 +87,27 @@ impl Kernels {
         Ok(Self {
             directory: directory.canonicalize()?,
             scripts,
+            disk: None,
         })
+    }
+
+    /// Gives what is booted from now on a disk of its own, which is mounted at `/var` and outlives it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn add_disk(&mut self) -> Result<()> {
+        let disk = self.scripts.path().join("disk");
+        fs::File::create(&disk)?.set_len(64 << 20)?;
+        ensure!(
+            is_there("mkfs.ext4"),
+            "there is no mkfs.ext4 here (dist/bootstrap kernels)"
+        );
+        let mut make = Command::new("sh");
+        make.args(["-c", "PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q \"$0\""]);
+        make.arg(&disk);
+        process::run(make, Duration::from_secs(60))?.success()?;
+        self.disk = Some(disk);
+        Ok(())
     }
 
     /// Fetches kernels, those that are here already only if `newer` are asked for.
@@ -134,6 +155,13 @@ impl Kernels {
         qemu.args(["-machine", "q35,accel=tcg", "-cpu", PROCESSOR]);
         qemu.args("-smp 2 -m 2048".split(' '));
         qemu.args("-nodefaults -display none -serial stdio -no-reboot".split(' '));
+        if let Some(disk) = &self.disk {
+            let disk = disk.display();
+            qemu.arg("-drive");
+            qemu.arg(format!(
+                "file={disk},format=raw,if=virtio,cache=writethrough"
+            ));
+        }
         qemu.arg("-kernel")
             .arg(self.directory.join(release).join("vmlinuz"));
         qemu.arg("-initrd").arg(&image);

@@ -17,7 +17,7 @@ for directory in bin dev etc lib/modules proc root run sys tmp usr/bin usr/sbin 
 done
 
 # What tests need beyond what is built in, with what that needs.
-modules="veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag"
+modules="virtio_pci virtio_blk ext4 veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag"
 modules="$modules ip_gre xfrm_interface xfrm_user ip_vti esp4 esp6 authenc cbc hmac sha1_generic aesni_intel aes_generic"
 modules="$modules vrf ppp_async vxlan geneve ipip sit ip6_gre ip6_tunnel ip6_vti macsec gcm ipvlan bonding nlmon vcan"
 modules="$modules echainiv seqiv wireguard bareudp team mpls_iptunnel mpls_router cls_u32 act_tunnel_key"
@@ -47,7 +47,7 @@ put() {
 
 busybox=$(command -v busybox)
 put "$busybox" /bin/busybox
-for applet in sh mount mkdir modprobe poweroff timeout uname cat cp rm sleep true; do
+for applet in sh mount mkdir modprobe poweroff timeout uname cat cp rm sleep true date; do
     ln -s busybox "$root/bin/$applet"
 done
 for tool in ip bridge tc ethtool socat pppd; do
@@ -78,6 +78,7 @@ echo /bin/modprobe >/proc/sys/kernel/modprobe
 for module in MODULES; do
     modprobe $module 2>/dev/null
 done
+[ ! -b /dev/vda ] || mount -t ext4 /dev/vda /var
 ip link set lo up
 step() {
     name=$1 seconds=$2

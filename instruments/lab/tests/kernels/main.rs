@@ -14,6 +14,7 @@
 mod devices;
 mod inside;
 mod matrix;
+mod power;
 
 use std::path::{Path, PathBuf};
 use std::thread;

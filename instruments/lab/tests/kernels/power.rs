@@ -1,0 +1,83 @@
+//! A booted machine whose power fails, and one whose clock is set back and forth, while a change waits to be
+//! confirmed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use lab::vm::{Done, Kernels, Step};
+
+use super::open;
+
+#[test]
+fn what_nobody_confirmed_is_undone_when_the_power_comes_back() {
+    let Some(kernels) = with_disk() else { return };
+    let Some(cut) = run(&kernels, "cut") else {
+        return;
+    };
+    assert_eq!(lines(&cut, "listed"), ["cam1 cam3"]);
+    assert_eq!(cut.status, None, "the power failed");
+    let Some(boot) = run(&kernels, "boot") else {
+        return;
+    };
+    assert_eq!(boot.status, Some(0));
+    assert_eq!(lines(&boot, "listed"), ["cam1 cam2"]);
+    for told in ["degraded", "nobody confirmed the change"] {
+        assert!(boot.output.contains(told), "{}", boot.output);
+    }
+}
+
+#[test]
+#[ignore = "waits in an emulated guest until changes expire: make long-power"]
+fn a_calendar_that_jumps_neither_confirms_nor_undoes() {
+    let Some(kernels) = with_disk() else { return };
+    let Some(done) = run(&kernels, "clock") else {
+        return;
+    };
+    assert_eq!(done.status, Some(0));
+    assert_eq!(lines(&done, "listed"), ["cam1 cam3"; 2]);
+    let undone = lines(&done, "undone after");
+    let seconds = { undone.iter() }.map(|line| line.trim_end_matches(" s").parse::<u64>().unwrap());
+    assert!(
+        seconds.clone().count() == 2 && seconds.min() >= Some(59),
+        "{undone:?}"
+    );
+}
+
+fn with_disk() -> Option<Kernels> {
+    let mut kernels = open()?;
+    match kernels.add_disk() {
+        Ok(()) => Some(kernels),
+        Err(why) => {
+            eprintln!("skipped: {why:#}");
+            None
+        }
+    }
+}
+
+/// Boots once, and takes one step of the script.
+fn run(kernels: &Kernels, step: &str) -> Option<Done> {
+    let fetched = kernels.fetch(&["6.1"], false).unwrap();
+    let release = match &fetched[0].release {
+        Ok(release) => release,
+        Err(why) => {
+            eprintln!("skipped: kernel 6.1: {why}");
+            return None;
+        }
+    };
+    let mcr = lab::binary::mcr().unwrap().to_owned();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/power.sh");
+    let programs = [(mcr, "/t/debug/mcr"), (script, "/t/power.sh")];
+    let steps = [Step {
+        name: step.to_owned(),
+        patience: Duration::from_secs(400),
+        command: format!("/t/power.sh {step}"),
+    }];
+    let done = kernels.run(release, &programs, &steps).unwrap().remove(0);
+    println!("{done:#?}");
+    Some(done)
+}
+
+fn lines(done: &Done, word: &str) -> Vec<String> {
+    let lines = { done.output.lines() }.filter_map(|line| Some(line.split_once(word)?.1));
+    lines.map(|line| line.trim().to_owned()).collect()
+}
