@@ -27,3 +27,4 @@ pub mod udp;
 pub mod uring;
 pub mod user;
 pub mod wait;
+pub mod whole_file;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::reply::{Acknowledgement, RuleStats};
 use observe::events::kind::{DROPS_ENDED, LINE_UP, RULE_REMOVED, RULE_UP, STREAM_BACK, STREAM_UP};
 use observe::events::{Begin, Delivery, Events};
+use sys::whole_file;
 
 /// Events behind which a rule's trouble, or the rule, is no more.
 const OVER: [&str; 6] = [
@@ -49,9 +50,7 @@ impl Acknowledged {
             None => next.remove(rule),
         };
         if let Some(path) = self.path.as_ref().filter(|_| next != *known) {
-            let beside = path.with_extension("new");
-            fs::write(&beside, serde_json::to_vec(&next)?)?;
-            fs::rename(&beside, path)?;
+            whole_file::replace(path, &serde_json::to_vec(&next)?)?;
         }
         *known = next;
         Ok(())

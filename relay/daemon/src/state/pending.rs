@@ -1,15 +1,15 @@
 //! A change that undoes itself unless somebody confirms it, written down before it is made: whoever finds
 //! it afterwards knows what ran before, and until when it may stay.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::reply::By;
 use serde::{Deserialize, Serialize};
 use sys::clock::boottime_ns;
+use sys::whole_file;
 
 use super::running::Running;
 use crate::author::Author;
@@ -113,27 +113,12 @@ impl Pending {
 
     /// Writes it down so that it is there after the power failed.
     pub(crate) fn store(&self, directory: &Path) -> io::Result<()> {
-        let (path, new) = (path(directory), directory.join("pending.new"));
-        let mut open = OpenOptions::new();
-        let open = open.write(true).create(true).truncate(true).mode(0o600);
-        let written = open.open(&new).and_then(|mut file| {
-            file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(directory)?.sync_all()
-        });
-        written.map_err(|error| {
-            let _ = fs::remove_file(&new);
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        })
+        whole_file::replace(&path(directory), &serde_json::to_vec(self)?)
     }
 
     /// Forgets it for good.
     pub(crate) fn remove(directory: &Path) -> io::Result<()> {
-        match fs::remove_file(path(directory)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => File::open(directory)?.sync_all(),
-        }
+        whole_file::remove(&path(directory))
     }
 }
 

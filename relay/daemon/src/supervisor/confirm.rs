@@ -93,10 +93,7 @@ impl Supervisor {
             return Err(Refusal::new(Code::Privilege, message));
         }
         if let Err(error) = block_in_place(|| Pending::remove(&self.state)) {
-            let message = format!(
-                "cannot confirm it for good: {}: {error}",
-                self.state.display()
-            );
+            let message = format!("cannot confirm it for good: {error}");
             return Err(Refusal::new(Code::Unavailable, message));
         }
         self.unconfirmed = None;

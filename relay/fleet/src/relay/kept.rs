@@ -1,12 +1,12 @@
 //! What a relay keeps on disk: its session, for a process that follows within the hold, and the rules,
 //! for a start without etcd.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sys::whole_file;
 
 use crate::keys::{Current, Value};
 use crate::member::Session;
@@ -52,11 +52,10 @@ impl Kept {
                 let kept = serde_json::to_vec(&kept).unwrap_or_default();
                 write(&self.session, &kept)
             }
-            _ => forget(&self.session),
+            _ => whole_file::remove(&self.session),
         };
         if let Err(error) = done {
-            let file = self.session.display();
-            tracing::warn!("{file}: cannot be written, so a restart will interrupt: {error}");
+            tracing::warn!("{error}: the session is not kept, so a restart will interrupt");
         }
     }
 
@@ -71,8 +70,7 @@ impl Kept {
     pub(super) fn keep_rules(&self, current: &Current, text: &[u8]) {
         let done = write(&self.text, text).and_then(|()| write(&self.current, &current.write()));
         if let Err(error) = done {
-            let file = self.text.display();
-            tracing::warn!("{file}: cannot be written, so a start needs etcd: {error}");
+            tracing::warn!("{error}: the rules are not kept, so a start needs etcd");
         }
     }
 }
@@ -85,21 +83,5 @@ fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(directory) = file.parent() {
         fs::create_dir_all(directory)?;
     }
-    let new = file.with_extension("new");
-    // Made anew, so that it is nobody else's to read.
-    forget(&new)?;
-    let options = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new);
-    options?.write_all(bytes)?;
-    fs::rename(&new, file)
-}
-
-fn forget(file: &Path) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    whole_file::replace(file, bytes)
 }
