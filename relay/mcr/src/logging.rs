@@ -52,7 +52,7 @@ pub(crate) fn start(form: LogForm, verbose: bool) -> Log {
     tracing_subscriber::registry()
         .with(filter)
         .with(layer)
-        .with(repeats::Repeats(queue))
+        .with(repeats::Repeats(move |line| queue.admits(line)))
         .init();
     let _ = LEVEL.set(handle);
     // The one that is there waits for whoever reads standard error.

@@ -8,6 +8,7 @@ mod feed;
 mod header;
 mod history;
 mod hosts;
+mod news;
 mod rules;
 mod screen;
 mod scroll;

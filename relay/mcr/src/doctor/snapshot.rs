@@ -1,6 +1,7 @@
 //! Everything that the checks judge, read once: links, rules, sockets, settings, programs. It changes
 //! nothing.
 
+mod duplicate;
 mod link;
 mod network;
 
@@ -27,7 +28,7 @@ use rules::ruleset::RuleSet;
 use rules::wildcard;
 
 use super::Heard;
-use super::duplicate::{self, Duplicate};
+pub(crate) use duplicate::Duplicate;
 pub(crate) use host::UdpSocket;
 pub(crate) use link::Link;
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use api::client::StreamItem;
 use api::query::StatsQuery;
-use api::reply::{Event, History, Stats, Status};
 use api::request::HISTORY_RULES_MAX;
 
 use super::history;
-use super::hosts::{HostState, Hosts};
+use super::hosts::Hosts;
+use super::news::News;
 use crate::control::Control;
 use crate::global::Global;
 
@@ -21,21 +21,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Events of before that are shown.
 const RECENT: u32 = 200;
-
-/// Something new to show.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// What a query selects.
-    Stats(Box<StatsQuery>, Box<Stats>, Box<Status>),
-    /// What was before the statistics told last, which are asked for at this interval.
-    Past(Box<History>, Duration),
-    /// The same of several hosts, and which of them answer.
-    Hosts(Box<StatsQuery>, Box<Stats>, Box<Status>, Vec<HostState>),
-    Event(Event),
-    Missed(u64),
-    /// The daemon does not answer, and why.
-    Gone(String),
-}
 
 /// News as they come.
 pub(crate) struct Feed {

@@ -7,7 +7,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::hosts::HostState;
+use super::news::HostState;
 use super::screen::Screen;
 use super::style::{bad, good, half_good, unless_zero};
 use crate::render;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use api::query::StatsQuery;
 use api::reply::{Stats, Status};
 
-use super::feed::News;
+use super::news::{HostState, News};
 
 type Told = Result<(Box<Stats>, Box<Status>), String>;
 
@@ -19,9 +19,6 @@ pub(super) struct Hosts {
     began: Instant,
     told: Mutex<BTreeMap<String, Told>>,
 }
-
-/// A host, and why it does not answer, if it does not.
-pub(crate) type HostState = (String, Option<String>);
 
 /// The host and the rule that a name stands for.
 pub(super) fn parts(name: &str) -> (Option<&str>, &str) {

@@ -8,9 +8,9 @@ use api::query::{FILTER_MAX, Order, StatsQuery};
 use api::reply::{Event, RuleStats, Status};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::feed::News;
 use super::history::History;
-use super::hosts::{HostState, parts};
+use super::hosts::parts;
+use super::news::{HostState, News};
 use crate::render;
 use crate::selection::Selection;
 

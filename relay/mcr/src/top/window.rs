@@ -128,8 +128,8 @@ mod tests {
     use api::reply::Selection;
     use ratatui::crossterm::event::KeyCode;
 
-    use super::super::feed::News;
     use super::super::history::tests::stats;
+    use super::super::news::News;
     use super::*;
 
     const MANY: usize = 2000;

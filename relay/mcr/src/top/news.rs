@@ -1,0 +1,24 @@
+//! What those who ask daemons hand to the screen.
+
+use std::time::Duration;
+
+use api::query::StatsQuery;
+use api::reply::{Event, History, Stats, Status};
+
+/// A host, and why it does not answer, if it does not.
+pub(crate) type HostState = (String, Option<String>);
+
+/// Something new to show.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// What a query selects.
+    Stats(Box<StatsQuery>, Box<Stats>, Box<Status>),
+    /// What was before the statistics told last, which are asked for at this interval.
+    Past(Box<History>, Duration),
+    /// The same of several hosts, and which of them answer.
+    Hosts(Box<StatsQuery>, Box<Stats>, Box<Status>, Vec<HostState>),
+    Event(Event),
+    Missed(u64),
+    /// The daemon does not answer, and why.
+    Gone(String),
+}
