@@ -2,10 +2,12 @@
 //! capability: it is lent sockets that receive nothing, binds them, and enters the sandbox before it reads
 //! from one. It ends with the daemon, whose end of its standard input closes then.
 
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sys::descriptor::{receive_with, send_with};
@@ -22,6 +24,15 @@ const BUFFER: usize = 4 << 20;
 const SOCKET: u8 = b's';
 /// Says that it captures, behind its fence.
 const READY: u8 = b'r';
+
+/// How processes that capture are started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CaptureCommand {
+    /// The program, which knows `tap` and `discover`; without one nothing is captured.
+    pub(crate) program: Option<OsString>,
+    /// The control socket, where it asks what it has to know.
+    pub(crate) socket: PathBuf,
+}
 
 /// What the capturing process is lent its sockets by.
 #[derive(Debug)]

@@ -23,11 +23,11 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
-use crate::api::capture::CaptureCommand;
 use crate::api::server::Public;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
 use crate::api::{host_name, remote, server};
+use crate::capture::CaptureCommand;
 use crate::config_watch::ConfigWatch;
 use crate::dataplane_thread::{DataplaneThread, OpenedDataplane, Opening};
 use crate::demand::Demand;

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::mem::take;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +33,7 @@ use super::connections::{Connection, Held};
 use super::document::Routes;
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
-use crate::capture::{BYTES_MAX, Lending};
+use crate::capture::{BYTES_MAX, CaptureCommand, Lending};
 
 /// How many capture at once.
 static SLOTS: Semaphore = Semaphore::const_new(2);
@@ -44,15 +43,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes that are passed on at once, and of what is said beside it.
 const PIECE: usize = 64 << 10;
 const SAID_MAX: u64 = 8 << 10;
-
-/// How processes that capture are started.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CaptureCommand {
-    /// The program, which knows `tap` and `discover`; without one nothing is captured.
-    pub(crate) program: Option<OsString>,
-    /// The control socket, where it asks what it has to know.
-    pub(crate) socket: PathBuf,
-}
 
 /// What captures.
 pub(super) fn routes() -> Routes {

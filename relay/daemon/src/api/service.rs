@@ -38,13 +38,13 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::capture::CaptureCommand;
 use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
 use super::remote::state::Remote;
 use super::response_cache::{Made, Reading, ResponseCache, Subject};
 use super::unsaved::Unsaved;
 use crate::author::Author;
+use crate::capture::CaptureCommand;
 use crate::core::export;
 use crate::dataplane_thread::{self, DataplaneThread};
 use crate::fleet::Fleet;
