@@ -18,6 +18,7 @@ mod merge;
 mod receive;
 mod rewrite;
 mod routed;
+mod segments;
 mod send;
 mod spin;
 mod table;

@@ -13,8 +13,8 @@ use packet::udp;
 use sys::packet_socket::VnetHeader;
 
 use super::headers::{Headers, IP_AT};
-use super::merge::Segments;
 use super::receive::{BATCH, LargeBuffers, Place, Tap};
+use super::segments::Segments;
 
 /// Datagrams of one GSO send.
 const MAX_SEGMENTS: u16 = 128;

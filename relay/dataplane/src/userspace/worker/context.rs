@@ -2,10 +2,11 @@
 
 use bpf::layout::Limit;
 use bpf::merge::Windows;
+use packet::verdict::DropReason;
 use sys::socket_lookup::SocketLookup;
 
 use super::coalesce::Source;
-use super::rewrite::CompiledRoute;
+use super::rewrite::{CompiledRoute, Counts};
 use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
@@ -70,6 +71,20 @@ impl Context<'_> {
             let until = self.gates.until(gate);
             clock.read().0 >= until
         })
+    }
+
+    /// Counts packets that the rule of these counters does not pass.
+    pub(super) fn drop_packet(
+        self,
+        counts: Counts,
+        reason: DropReason,
+        (packets, bytes): (u64, u64),
+    ) {
+        counts.received(self.counters, self.passed(packets, bytes));
+        self.counters.rule_dropped(counts.rule, reason, packets);
+        if let (true, Some(input)) = (reason.is_of_an_input(), counts.input) {
+            self.counters.input_dropped(input, reason, packets);
+        }
     }
 
     /// What passed with this batch.

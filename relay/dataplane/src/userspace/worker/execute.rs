@@ -19,9 +19,10 @@ use super::context::{Clock, Context};
 use super::health::Watches;
 use super::latency::Samples;
 use super::lookup::RouteIndex;
-use super::merge::{self, Segments};
+use super::merge;
 use super::receive::Place;
 use super::rewrite::{CompiledRoute, Counts};
+use super::segments::Segments;
 use super::send::Sender;
 use super::table::ActiveTable;
 use crate::counters::Traffic;
@@ -182,7 +183,7 @@ impl ActiveTable {
             }
             Verdict::Dropped(reason) => {
                 let bytes = datagram.payload_bytes() as u64;
-                drop_packet(context, route.counts, reason, (packets, bytes));
+                context.drop_packet(route.counts, reason, (packets, bytes));
             }
         }
         Ok(())
@@ -254,7 +255,7 @@ impl ActiveTable {
             }
             if let Verdict::Dropped(reason) = standing_by(verdict, is_shut) {
                 let dropped = (u64::from(part.count), part.bytes as u64);
-                drop_packet(context, route.counts, reason, dropped);
+                context.drop_packet(route.counts, reason, dropped);
                 return Ok(());
             }
             if samples.is_due() {
@@ -442,18 +443,5 @@ fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) 
 #[cold]
 fn drop_segments(context: Context<'_>, counts: Counts, rest: Segments) {
     let dropped = (rest.count.into(), rest.bytes as u64);
-    drop_packet(context, counts, DropReason::RateLimited, dropped);
-}
-
-pub(super) fn drop_packet(
-    context: Context<'_>,
-    counts: Counts,
-    reason: DropReason,
-    (packets, bytes): (u64, u64),
-) {
-    counts.received(context.counters, context.passed(packets, bytes));
-    context.counters.rule_dropped(counts.rule, reason, packets);
-    if let (true, Some(input)) = (reason.is_of_an_input(), counts.input) {
-        context.counters.input_dropped(input, reason, packets);
-    }
+    context.drop_packet(counts, DropReason::RateLimited, dropped);
 }

@@ -10,14 +10,13 @@ use sys::uring::{Batch, Destination, Uring};
 
 use super::coalesce::{Matched, Payloads, Run, Runs};
 use super::context::{Clock, Context};
-use super::execute::drop_packet;
 use super::fragment;
 use super::headers::{CopyHeaders, Headers};
 use super::ledger::Ledger;
-use super::merge::Segments;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
 use super::routed::{self, RoutedSockets};
+use super::segments::Segments;
 use crate::limits::Limiter;
 use crate::owners::name::Kind;
 use crate::userspace::shared::limits::Cost;
@@ -192,7 +191,7 @@ impl Sender {
             // Once more: since the batch was begun the worker may have stood still.
             if context.is_past(route, &mut outgoing.clock) {
                 let dropped = (run.packets.into(), run.payload_bytes.into());
-                drop_packet(context, route.counts, DropReason::Standby, dropped);
+                context.drop_packet(route.counts, DropReason::Standby, dropped);
                 continue;
             }
             outgoing
