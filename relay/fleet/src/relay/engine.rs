@@ -14,7 +14,7 @@ use sys::clock::boottime_ns;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::heard::Heard;
+use super::heard::{Heard, Taken};
 use super::installer::Wanted;
 use super::kept::Kept;
 use super::operator::{Operator, Order};
@@ -114,6 +114,32 @@ impl Engine {
         }
     }
 
+    /// Takes part, now that it is known where the others reach this relay.
+    fn take_own(&mut self, (at, socket): Taken) {
+        if at.ip().is_loopback() {
+            tracing::info!(
+                "the relays of other hosts cannot reach this one at {at}; give peer in [fleet] where \
+                 there are any"
+            );
+        }
+        self.peers.open(socket);
+        self.take(Input::Own(at));
+        if let Some(follower) = self.follower.take() {
+            spawn(follower.run());
+        }
+    }
+
+    fn hear_peer(&mut self, message: Message, from: SocketAddr) {
+        match message {
+            Message::Question(question) => {
+                self.asker = Some(from);
+                self.tell(Input::Question(question));
+                self.asker = None;
+            }
+            Message::Answer(answer) => self.tell(Input::Answer(answer)),
+        }
+    }
+
     /// Hears what has come meanwhile too, and acts on all of it: who is late catches up.
     fn hear_all(&mut self, first: Heard, more: &mut mpsc::UnboundedReceiver<Heard>) {
         self.hear(first);
@@ -190,10 +216,10 @@ impl Engine {
             Command::WatchBeat { relay } => drop(self.beats.send(BeatOrder::Watch(relay))),
             Command::ListAgain => drop(self.beats.send(BeatOrder::ListAgain)),
             Command::UnwatchBeat { relay } => drop(self.beats.send(BeatOrder::Unwatch(relay))),
-            Command::Ask { peer, question } => self.send_peer(peer, Message::Question(question)),
+            Command::Ask { peer, question } => self.peers.send(peer, Message::Question(question)),
             Command::Answer(answer) => {
                 if let Some(asker) = self.asker {
-                    self.send_peer(asker, Message::Answer(answer));
+                    self.peers.send(asker, Message::Answer(answer));
                 }
             }
             Command::Gate { share, until } => self.host.set_gate(&share, until),
@@ -239,7 +265,7 @@ impl Engine {
                 for found in keys {
                     self.note_key(found);
                 }
-                self.make_secret();
+                self.peers.make_secret(&self.client, &self.keys);
             }
             Input::Changed { changes, .. } => {
                 for change in changes {
@@ -259,7 +285,7 @@ impl Engine {
 
     fn note_key(&mut self, found: &KeyValue) {
         match self.keys.parse(&found.key) {
-            Ok(Key::Settings) => self.take_settings(found),
+            Ok(Key::Settings) => self.peers.take_settings(found),
             Ok(Key::Rules) => self.read_rules(found),
             _ => {}
         }
@@ -287,7 +313,7 @@ impl Engine {
         }
         if looks.is_multiple_of(COUNTED) {
             self.tell_counters();
-            self.make_secret();
+            self.peers.make_secret(&self.client, &self.keys);
         }
         self.read_rules_again();
     }

@@ -1,18 +1,17 @@
 //! What goes to the other relays and comes from them, and the secret that all of them know.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::time::Duration;
 
+use etcd::Client;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::engine::Engine;
-use super::heard::Taken;
 use super::tasks::spawn;
-use crate::keys::{FleetSettings, Key, Value};
-use crate::member::{Input, KeyValue};
+use crate::keys::{FleetSettings, Key, Keys, Value};
+use crate::member::KeyValue;
 use crate::peers::{Message, Peers, Secret};
 
 /// Bytes of the fleet's secret.
@@ -65,45 +64,27 @@ impl Peering {
             before.abort();
         }
     }
-}
 
-/// The bytes of hexadecimal digits.
-fn bytes(hex: &str) -> Vec<u8> {
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    hex.as_bytes().chunks(2).filter_map(byte).collect()
-}
-
-impl Engine {
-    /// Takes part, now that it is known where the others reach this relay.
-    pub(super) fn take_own(&mut self, (at, socket): Taken) {
-        if at.ip().is_loopback() {
-            tracing::info!(
-                "the relays of other hosts cannot reach this one at {at}; give peer in [fleet] where \
-                 there are any"
-            );
-        }
+    /// Hears and speaks there from now on.
+    pub(super) fn open(&mut self, socket: UdpSocket) {
         match Peers::new(socket) {
-            Ok(peers) => self.peers.peers = Some(Rc::new(peers)),
+            Ok(peers) => self.peers = Some(Rc::new(peers)),
             Err(error) => tracing::error!("the other relays are not heard: {error}"),
         }
-        self.peers.listen();
-        self.take(Input::Own(at));
-        if let Some(follower) = self.follower.take() {
-            spawn(follower.run());
-        }
+        self.listen();
     }
 
     /// Takes the fleet's secret.
     pub(super) fn take_settings(&mut self, found: &KeyValue) {
         // The member tells of one that makes no sense.
         if let Ok(settings) = FleetSettings::read(&found.key, &found.value) {
-            self.peers.take(settings);
+            self.take(settings);
         }
     }
 
     /// Makes a secret for the fleet where it has none, unless another relay is faster.
-    pub(super) fn make_secret(&self) {
-        if self.peers.secret.is_some() {
+    pub(super) fn make_secret(&self, client: &Client, keys: &Keys) {
+        if self.secret.is_some() {
             return;
         }
         let mut secret = [0; SECRET_LEN];
@@ -112,8 +93,8 @@ impl Engine {
         }
         let secret = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let value = FleetSettings { secret }.write();
-        let key = self.keys.text(&Key::Settings);
-        let client = self.client.clone();
+        let key = keys.text(&Key::Settings);
+        let client = client.clone();
         spawn(async move {
             let put = etcd::Txn::new()
                 .when(etcd::Compare::absent(key.as_str()))
@@ -124,24 +105,16 @@ impl Engine {
         });
     }
 
-    pub(super) fn send_peer(&self, to: SocketAddr, message: Message) {
-        let Some(secret) = self.peers.secret.clone() else {
-            return;
-        };
-        let Some(peers) = self.peers.peers.clone() else {
+    pub(super) fn send(&self, to: SocketAddr, message: Message) {
+        let (Some(peers), Some(secret)) = (self.peers.clone(), self.secret.clone()) else {
             return;
         };
         spawn(async move { peers.send(&secret, to, &message).await });
     }
+}
 
-    pub(super) fn hear_peer(&mut self, message: Message, from: SocketAddr) {
-        match message {
-            Message::Question(question) => {
-                self.asker = Some(from);
-                self.tell(Input::Question(question));
-                self.asker = None;
-            }
-            Message::Answer(answer) => self.tell(Input::Answer(answer)),
-        }
-    }
+/// The bytes of hexadecimal digits.
+fn bytes(hex: &str) -> Vec<u8> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    hex.as_bytes().chunks(2).filter_map(byte).collect()
 }
