@@ -11,9 +11,10 @@ pub mod craft;
 mod igmp;
 mod mld;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
+
+use thiserror::Error;
 
 /// A message and who sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,36 +152,27 @@ pub enum RouterMessage {
 }
 
 /// Why a packet says nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Defect {
     /// Of another protocol, or of a type that is none of a host's or a querier's.
+    #[error("is no message of IGMP or MLD that is heeded")]
     Other,
     /// Lengths that contradict each other, or a group that is none.
+    #[error("is malformed")]
     Malformed,
     /// A wrong checksum.
+    #[error("has a wrong checksum")]
     Checksum,
     /// A TTL or hop limit other than 1: it may come from elsewhere.
+    #[error("has a TTL that is not 1")]
     Ttl,
     /// Of MLD: no Router Alert (RFC 3810 section 5).
+    #[error("has no Router Alert option")]
     RouterAlert,
     /// A sender that may not say it.
+    #[error("has a sender that may not say it")]
     Sender,
 }
-
-impl fmt::Display for Defect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Other => "is no message of IGMP or MLD that is heeded",
-            Self::Malformed => "is malformed",
-            Self::Checksum => "has a wrong checksum",
-            Self::Ttl => "has a TTL that is not 1",
-            Self::RouterAlert => "has no Router Alert option",
-            Self::Sender => "has a sender that may not say it",
-        })
-    }
-}
-
-impl std::error::Error for Defect {}
 
 /// Reads an IP packet.
 ///
