@@ -1,7 +1,6 @@
 //! What is wrong with the files, and where.
 
-use std::fmt;
-
+use rules::problem::lines;
 use serde::Serialize;
 
 /// One thing that is wrong.
@@ -59,17 +58,6 @@ pub(super) fn words(error: &toml::de::Error) -> String {
 }
 
 /// One or more errors, by file and line; each prints on a line of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", lines(_0))]
 pub struct ConfigErrors(pub Vec<ConfigError>);
-
-impl fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, error) in self.0.iter().enumerate() {
-            let separator = if position == 0 { "" } else { "\n" };
-            write!(f, "{separator}{error}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ConfigErrors {}

@@ -65,18 +65,9 @@ impl fmt::Display for Problem {
             write!(f, "rule {:?}: ", self.rule)?;
         }
         let kind = match self.part {
-            Part::Rule
-            | Part::Name
-            | Part::Limit
-            | Part::Failover
-            | Part::Merge
-            | Part::Health
-            | Part::Share
-            | Part::Labels => {
-                return write!(f, "{}", self.what);
-            }
             Part::Input(_) => "input",
             Part::Output(_) => "output",
+            _ => return write!(f, "{}", self.what),
         };
         write!(
             f,
@@ -88,7 +79,8 @@ impl fmt::Display for Problem {
 }
 
 /// One or more problems, in the order of the rules; each prints on a line of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Error)]
+#[error("{}", lines(_0))]
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
@@ -102,17 +94,11 @@ impl Problems {
     }
 }
 
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, problem) in self.0.iter().enumerate() {
-            let separator = if position == 0 { "" } else { "\n" };
-            write!(f, "{separator}{problem}")?;
-        }
-        Ok(())
-    }
+/// Each on a line of its own.
+pub fn lines(problems: &[impl fmt::Display]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.join("\n")
 }
-
-impl std::error::Error for Problems {}
 
 /// What is wrong with a part of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

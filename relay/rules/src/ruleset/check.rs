@@ -70,14 +70,7 @@ impl<'r> Check<'r, '_> {
         let text = match part {
             Part::Input(index) => self.rule.inputs[index].to_string(),
             Part::Output(index) => self.rule.outputs[index].target(),
-            Part::Rule
-            | Part::Name
-            | Part::Limit
-            | Part::Failover
-            | Part::Merge
-            | Part::Health
-            | Part::Share
-            | Part::Labels => String::new(),
+            _ => String::new(),
         };
         self.problems.push(Problem {
             position: self.rules.position(self.place),
