@@ -169,23 +169,14 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Bytes, Error> {
-        let exchange = self.exchange(method, path, body);
-        match timeout(PATIENCE, exchange).await {
-            Ok(reply) => reply,
-            Err(_) => Err(self.late()),
-        }
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&impl Serialize>,
-    ) -> Result<Bytes, Error> {
-        let (reply, connection) = self.send(method, path, body).await?;
-        let bytes = reply.into_body().collect().await;
-        connection.abort();
-        Ok(bytes.map_err(|error| self.broken(error))?.to_bytes())
+        let exchange = async {
+            let (reply, connection) = self.send(method, path, body).await?;
+            let bytes = reply.into_body().collect().await;
+            connection.abort();
+            Ok(bytes.map_err(|error| self.broken(error))?.to_bytes())
+        };
+        let reply = timeout(PATIENCE, exchange).await;
+        reply.unwrap_or_else(|_| Err(self.late()))
     }
 
     /// Sends a request; hands back the head of an answer that is not a refusal.
