@@ -166,6 +166,19 @@ impl Terms {
         self.wait(&control, change.generation)
     }
 
+    /// The same of rules of these names.
+    pub(crate) fn finish_rules(
+        &self,
+        conversation: (Control, Option<Configuration>),
+        change: &Change,
+        global: &Global,
+        names: &[String],
+    ) -> Result<ExitCode, Failure> {
+        self.finish(conversation, change, global, |configuration, control| {
+            configuration.write(control, names)
+        })
+    }
+
     /// Whether any are given.
     pub(crate) const fn are_given(&self) -> bool {
         self.save.is_asked()

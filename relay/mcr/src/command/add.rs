@@ -112,12 +112,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     if !global.json {
         render::text(&names.join("\n"))?;
     }
-    terms.finish(
-        (control, saving),
-        &change,
-        global,
-        |configuration, control| configuration.write(control, &names),
-    )
+    terms.finish_rules((control, saving), &change, global, &names)
 }
 
 /// Refuses what stands beside `-`: each line has its own.

@@ -61,12 +61,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let names = std::slice::from_ref(&args.name);
     let change = control.edit(names, |rule| changed(rule, args))?;
     super::warn("change", &change.warnings);
-    args.terms.finish(
-        (control, saving),
-        &change,
-        global,
-        |configuration, control| configuration.write(control, names),
-    )
+    args.terms
+        .finish_rules((control, saving), &change, global, names)
 }
 
 fn changed(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {

@@ -66,10 +66,5 @@ fn set(
         })?,
     };
     super::warn(command, &change.warnings);
-    terms.finish(
-        (control, saving),
-        &change,
-        global,
-        |configuration, control| configuration.write(control, names),
-    )
+    terms.finish_rules((control, saving), &change, global, names)
 }

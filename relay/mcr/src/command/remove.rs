@@ -33,10 +33,6 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     }
     let (control, saving) = args.terms.open(global)?;
     let change = control.remove(names.clone())?;
-    args.terms.finish(
-        (control, saving),
-        &change,
-        global,
-        |configuration, control| configuration.write(control, &names),
-    )
+    args.terms
+        .finish_rules((control, saving), &change, global, &names)
 }
