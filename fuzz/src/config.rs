@@ -28,18 +28,8 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
             IpAddr::from([10, 0, index, 1]),
             IpAddr::from([0xfd00, 0, 0, index.into(), 0, 0, 0, 1]),
         ],
-        alternatives: Vec::new(),
-        gro_list: false,
-        no_ipv6: false,
-        shared_with: Vec::new(),
-        framing: Default::default(),
-        reach: Default::default(),
-        doubled_by: None,
-        bonded: false,
-        veiled: false,
         broadcasts: vec![[10, 0, index, 255].into()],
-        vrf: None,
-        lent: None,
+        ..Interface::default()
     };
     let links = [
         link(2, "eth0"),

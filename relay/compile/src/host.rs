@@ -82,7 +82,7 @@ impl Host {
 }
 
 /// One network interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// Kernel index.
     pub index: Ifindex,

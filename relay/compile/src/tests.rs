@@ -19,22 +19,10 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         index: Ifindex(index),
         name: name.to_owned(),
         up: true,
-        no_carrier: false,
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: address.split(' ').filter_map(|a| a.parse().ok()).collect(),
-        alternatives: Vec::new(),
-        gro_list: false,
-        no_ipv6: false,
-        shared_with: Vec::new(),
-        framing: Default::default(),
-        reach: Default::default(),
-        doubled_by: None,
-        bonded: false,
-        veiled: false,
-        broadcasts: Vec::new(),
-        vrf: None,
-        lent: None,
+        ..Interface::default()
     }
 }
 

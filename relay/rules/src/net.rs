@@ -11,8 +11,10 @@ pub const LOOPBACK: &str = "lo";
 /// Its index, in each network namespace.
 pub const LOOPBACK_INDEX: Ifindex = Ifindex(1);
 
-/// Kernel index of a network interface, unique within its network namespace, never 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Kernel index of a network interface, unique within its network namespace; 0 is none's.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Ifindex(pub u32);
 
 impl fmt::Display for Ifindex {

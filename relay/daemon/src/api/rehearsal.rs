@@ -233,22 +233,10 @@ fn host() -> Host {
         index: Ifindex(index.into()),
         name: name.to_owned(),
         up: true,
-        no_carrier: false,
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index])),
         addresses: vec![IpAddr::from([10, 0, index, 1])],
-        alternatives: Vec::new(),
-        gro_list: false,
-        no_ipv6: false,
-        shared_with: Vec::new(),
-        framing: Default::default(),
-        reach: Default::default(),
-        doubled_by: None,
-        bonded: false,
-        veiled: false,
-        broadcasts: Vec::new(),
-        vrf: None,
-        lent: None,
+        ..Interface::default()
     };
     let links = [link(2, "eth0"), link(3, "eth1")];
     Host {

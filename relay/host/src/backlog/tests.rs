@@ -19,22 +19,10 @@ fn host() -> Host {
             index: Ifindex(index),
             name: name.to_owned(),
             up: true,
-            no_carrier: false,
             mtu: 1500,
             mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
             addresses: vec![format!("10.0.{index}.1").parse().unwrap()],
-            broadcasts: Vec::new(),
-            vrf: None,
-            lent: None,
-            alternatives: Vec::new(),
-            gro_list: false,
-            no_ipv6: false,
-            shared_with: Vec::new(),
-            framing: Default::default(),
-            reach: Default::default(),
-            doubled_by: None,
-            bonded: false,
-            veiled: false,
+            ..Interface::default()
         };
         host.interfaces.insert(Ifindex(index), interface);
     }

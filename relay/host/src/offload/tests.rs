@@ -111,22 +111,8 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
         index: INGRESS,
         name: "in0".into(),
         up: true,
-        no_carrier: false,
         mtu: 1500,
-        mac: None,
-        addresses: Vec::new(),
-        alternatives: Vec::new(),
-        gro_list: false,
-        no_ipv6: false,
-        shared_with: Vec::new(),
-        framing: Default::default(),
-        reach: Default::default(),
-        doubled_by: None,
-        bonded: false,
-        veiled: false,
-        broadcasts: Vec::new(),
-        vrf: None,
-        lent: None,
+        ..Interface::default()
     };
     host.interfaces.insert(INGRESS, link);
     let mut table = Table::default();

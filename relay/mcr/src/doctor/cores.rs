@@ -140,22 +140,9 @@ mod tests {
             index: Ifindex(7),
             name: "eth0".to_owned(),
             up: true,
-            no_carrier: false,
             mtu: 1500,
             mac: Some(Mac([2, 0, 0, 0, 0, 1])),
-            addresses: Vec::new(),
-            broadcasts: Vec::new(),
-            vrf: None,
-            lent: None,
-            alternatives: Vec::new(),
-            gro_list: false,
-            no_ipv6: false,
-            shared_with: Vec::new(),
-            framing: Default::default(),
-            reach: Default::default(),
-            doubled_by: None,
-            bonded: false,
-            veiled: false,
+            ..Interface::default()
         }
     }
 
