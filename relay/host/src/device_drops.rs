@@ -65,30 +65,18 @@ pub async fn read_egress(
 
 fn of_link(message: &LinkMessage) -> EgressCounters {
     let loops = message.header.flags.contains(LinkFlags::Loopback);
-    let counters = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::Stats64(stats) => Some(EgressCounters {
-                sent: stats.tx_packets,
-                device_dropped: stats.tx_dropped + if loops { stats.rx_dropped } else { 0 },
-                device_errors: stats.tx_errors,
-                queue_dropped: 0,
-            }),
-            _ => None,
-        });
-    counters.unwrap_or_default()
+    let stats = first!(message.attributes, LinkAttribute::Stats64(stats) => stats);
+    stats.map_or_else(EgressCounters::default, |stats| EgressCounters {
+        sent: stats.tx_packets,
+        device_dropped: stats.tx_dropped + if loops { stats.rx_dropped } else { 0 },
+        device_errors: stats.tx_errors,
+        queue_dropped: 0,
+    })
 }
 
 fn of_queue(message: &TcMessage) -> u64 {
-    let stats = message
-        .attributes
-        .iter()
-        .filter_map(|attribute| match attribute {
-            TcAttribute::Stats2(stats) => Some(stats),
-            _ => None,
-        });
-    let queues = stats.flatten().filter_map(|part| match part {
+    let stats = first!(message.attributes, TcAttribute::Stats2(stats) => stats);
+    let queues = stats.into_iter().flatten().filter_map(|part| match part {
         TcStats2::Queue(queue) => Some(u64::from(queue.drops)),
         _ => None,
     });

@@ -5,6 +5,16 @@
 //! A notification only says that something changed; what is true is read again, so a lost or
 //! reordered notification cannot leave a wrong picture behind.
 
+/// What is taken from the first of a message's attributes that has a form.
+macro_rules! first {
+    ($attributes:expr, $form:pat => $taken:expr) => {
+        $attributes.iter().find_map(|attribute| match attribute {
+            $form => Some($taken),
+            _ => None,
+        })
+    };
+}
+
 mod addresses;
 pub mod backlog;
 mod co_users;

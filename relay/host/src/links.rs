@@ -35,15 +35,8 @@ impl Link {
     /// The number of the XDP program that is attached.
     #[must_use]
     pub fn xdp(&self) -> Option<u32> {
-        let parts = self
-            .message
-            .attributes
-            .iter()
-            .filter_map(|attribute| match attribute {
-                LinkAttribute::Xdp(parts) => Some(parts),
-                _ => None,
-            });
-        parts.flatten().find_map(|part| match part {
+        let parts = first!(self.message.attributes, LinkAttribute::Xdp(parts) => parts);
+        parts?.iter().find_map(|part| match part {
             LinkXdp::ProgId(id)
             | LinkXdp::DrvProgId(id)
             | LinkXdp::SkbProgId(id)
@@ -125,24 +118,8 @@ fn link(message: LinkMessage) -> Link {
     let mut carrier = true;
     let mut interface = Interface {
         index: Ifindex(header.index),
-        name: String::new(),
-        alternatives: Vec::new(),
-        up: false,
-        no_carrier: false,
-        mtu: 0,
-        mac: None,
-        addresses: Vec::new(),
-        gro_list: false,
-        no_ipv6: false,
-        shared_with: Vec::new(),
-        doubled_by: None,
-        bonded: false,
-        broadcasts: Vec::new(),
-        vrf: None,
-        lent: None,
-        framing: Framing::Plain,
         reach: reach::reach(header.link_layer_type, &[]),
-        veiled: false,
+        ..Interface::default()
     };
     let has_header = matches!(
         header.link_layer_type,
@@ -225,11 +202,9 @@ fn keeps_its_tag(data: &[InfoVlan]) -> bool {
 }
 
 fn has_no_ipv6(families: &[AfSpecUnspec]) -> bool {
-    let ipv6 = families.iter().filter_map(|family| match family {
-        AfSpecUnspec::Inet6(ipv6) => Some(ipv6),
-        _ => None,
-    });
-    ipv6.flatten()
+    let ipv6 = first!(families, AfSpecUnspec::Inet6(ipv6) => ipv6);
+    ipv6.into_iter()
+        .flatten()
         .any(|of| matches!(of, AfSpecInet6::DevConf(settings) if settings.disable_ipv6 != 0))
 }
 
@@ -253,14 +228,8 @@ fn share(links: &mut [Link]) {
                 _ => {}
             }
         }
-        let infos = message
-            .attributes
-            .iter()
-            .filter_map(|attribute| match attribute {
-                LinkAttribute::LinkInfo(infos) => Some(infos),
-                _ => None,
-            });
-        for info in infos.flatten() {
+        let infos = first!(message.attributes, LinkAttribute::LinkInfo(infos) => infos);
+        for info in infos.into_iter().flatten() {
             match info {
                 LinkInfo::Kind(
                     kind @ (InfoKind::MacVlan
@@ -315,13 +284,7 @@ fn share(links: &mut [Link]) {
 }
 
 fn controller(message: &LinkMessage) -> Option<u32> {
-    message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::Controller(index) => Some(*index),
-            _ => None,
-        })
+    first!(message.attributes, LinkAttribute::Controller(index) => *index)
 }
 
 /// Place of an address among those of its interface: the least is sent from.

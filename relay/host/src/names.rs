@@ -31,6 +31,7 @@ const ASKED_MAX: usize = 16;
 type Answer = (HostName, Result<Vec<IpAddr>, String>);
 
 /// The names that are followed.
+#[derive(Default)]
 pub(super) struct Names {
     entries: BTreeMap<HostName, Entry>,
     asked: JoinSet<Answer>,
@@ -48,13 +49,6 @@ struct Entry {
 }
 
 impl Names {
-    pub(super) fn new() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            asked: JoinSet::new(),
-        }
-    }
-
     /// Sets the names to follow; all are asked for soon.
     pub(super) fn follow(&mut self, names: &BTreeSet<&HostName>) {
         let now = Instant::now();
@@ -272,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_good_is_kept_when_nobody_answers() {
-        let mut names = Names::new();
+        let mut names = Names::default();
         let cloud = name("cloud.example");
         names.entries.insert(
             cloud.clone(),
@@ -307,7 +301,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_system_is_asked() {
-        let mut names = Names::new();
+        let mut names = Names::default();
         // From /etc/hosts: nobody else is asked.
         let here = name("localhost");
         names.follow(&BTreeSet::from([&here]));

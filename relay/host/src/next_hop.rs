@@ -60,7 +60,7 @@ impl NextHops {
     pub(super) fn new(handle: Handle) -> Self {
         Self {
             handle,
-            names: Names::new(),
+            names: Names::default(),
             all: AllNames::default(),
             queries: BTreeSet::new(),
             routes: BTreeMap::new(),
@@ -417,18 +417,10 @@ fn destination(entry: &NeighbourMessage) -> Option<IpAddr> {
 }
 
 fn neighbour(entry: &NeighbourMessage) -> Option<((Ifindex, IpAddr), Neighbour)> {
-    let mac = entry
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            NeighbourAttribute::LinkLayerAddress(bytes) => {
-                bytes.as_slice().try_into().ok().map(Mac)
-            }
-            _ => None,
-        });
+    let mac = first!(entry.attributes, NeighbourAttribute::LinkLayerAddress(bytes) => bytes);
     let neighbour = Neighbour {
         state: entry.header.state,
-        mac,
+        mac: mac.and_then(|bytes| bytes.as_slice().try_into().ok().map(Mac)),
     };
     let key = (Ifindex(entry.header.ifindex), destination(entry)?);
     Some((key, neighbour))

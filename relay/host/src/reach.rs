@@ -15,10 +15,7 @@ const WITHOUT_IP: [u16; 11] = [280, 801, 802, 803, 804, 805, 820, 821, 822, 824,
 
 /// What a device's type and settings say.
 pub(super) fn reach(device: LinkLayerType, infos: &[LinkInfo]) -> Reach {
-    let data = infos.iter().find_map(|info| match info {
-        LinkInfo::Data(data) => Some(of_data(data)),
-        _ => None,
-    });
+    let data = first!(infos, LinkInfo::Data(data) => of_data(data));
     match data {
         _ if WITHOUT_IP.contains(&device.into()) => Reach::NoIp,
         data => data.unwrap_or_default(),

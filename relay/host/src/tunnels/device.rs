@@ -249,15 +249,8 @@ pub(super) async fn of_instance(handle: &Handle, instance: &str) -> Result<Vec<O
     let links = links.iter();
     let own = links.filter(|link| matches!(owner(link), Owner::Instance(of) if of == instance));
     let own = own.filter_map(|link| {
-        let name = link
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                LinkAttribute::IfName(name) => Some(name.clone()),
-                _ => None,
-            });
         let mut own = Own {
-            name: name?,
+            name: first!(link.attributes, LinkAttribute::IfName(name) => name.clone())?,
             index: link.header.index,
             id: None,
             port: None,
@@ -283,11 +276,8 @@ async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>, Error>
 }
 
 fn owner(link: &LinkMessage) -> Owner<'_> {
-    let mut attributes = link.attributes.iter();
-    let instance = attributes.find_map(|attribute| match attribute {
-        LinkAttribute::IfAlias(alias) => alias.strip_prefix(MARK),
-        _ => None,
-    });
+    let alias = first!(link.attributes, LinkAttribute::IfAlias(alias) => alias);
+    let instance = alias.and_then(|alias| alias.strip_prefix(MARK));
     let is_unfinished = link.attributes.contains(&LinkAttribute::Group(UNFINISHED));
     match (instance, vxlan(link)) {
         (Some(instance), Some(_)) => Owner::Instance(instance),
@@ -298,20 +288,11 @@ fn owner(link: &LinkMessage) -> Owner<'_> {
 
 /// What is known of a VXLAN interface; nothing of any other.
 fn vxlan(link: &LinkMessage) -> Option<&[InfoVxlan]> {
-    let mut infos = link
-        .attributes
-        .iter()
-        .filter_map(|attribute| match attribute {
-            LinkAttribute::LinkInfo(infos) => Some(infos),
-            _ => None,
-        });
-    let infos = infos
-        .next()
-        .filter(|infos| infos.contains(&LinkInfo::Kind(InfoKind::Vxlan)))?;
-    infos.iter().find_map(|info| match info {
-        LinkInfo::Data(InfoData::Vxlan(attributes)) => Some(attributes.as_slice()),
-        _ => None,
-    })
+    let infos = first!(link.attributes, LinkAttribute::LinkInfo(infos) => infos)?;
+    if !infos.contains(&LinkInfo::Kind(InfoKind::Vxlan)) {
+        return None;
+    }
+    first!(infos, LinkInfo::Data(InfoData::Vxlan(attributes)) => attributes.as_slice())
 }
 
 fn errno(error: &Error) -> Option<Errno> {
