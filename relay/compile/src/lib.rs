@@ -282,24 +282,11 @@ fn compile_one(
 fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links<'_>) -> RuleView {
     let inputs = rule.inputs.iter().map(|input| InputView {
         at: input.to_string(),
-        interfaces: Vec::new(),
-        joins: Vec::new(),
-        addresses: Vec::new(),
-        pending: None,
-        unjoined: None,
-        shared: Vec::new(),
+        ..InputView::default()
     });
     let outputs = rule.outputs.iter().map(|output| OutputView {
         to: output.target(),
-        address: None,
-        name_error: None,
-        link: None,
-        leaving: None,
-        down: None,
-        routed: None,
-        unanswered: None,
-        wanted: None,
-        copies: None,
+        ..OutputView::default()
     });
     RuleView {
         name: rule.name.clone(),

@@ -48,7 +48,7 @@ impl RuleView {
 }
 
 /// An input as it stands on this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputView {
     /// The endpoint as the rule writes it.
     pub at: String,
@@ -90,7 +90,7 @@ impl Join {
 }
 
 /// An output as it stands on this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputView {
     /// Destination as the rule writes it, without options.
     pub to: String,

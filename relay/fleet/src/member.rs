@@ -198,7 +198,7 @@ impl Member {
             started: None,
             session: session::State::new(adopted.map(|kept| kept.session)),
             beat: beat::OwnBeat::default(),
-            monitors: monitors::Monitors::new(),
+            monitors: monitors::Monitors::default(),
             fencing: fence::Fencing::default(),
             book: book::Book::new(config.keys.clone()),
             rules: Rules::default(),

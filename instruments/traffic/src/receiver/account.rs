@@ -33,6 +33,7 @@ pub(super) struct Account {
     skew: Option<Skew>,
 }
 
+#[derive(Default)]
 struct Endpoint {
     at: String,
     packets: u64,
@@ -118,16 +119,7 @@ impl Endpoint {
     fn new(listen: &Listen) -> Self {
         Self {
             at: listen.at.clone(),
-            packets: 0,
-            bytes: 0,
-            corrupt: 0,
-            receiver_dropped: 0,
-            streams: Vec::new(),
-            indices: HashMap::new(),
-            latest: 0,
-            latency: None,
-            foreign: Foreign::default(),
-            unfollowed: 0,
+            ..Self::default()
         }
     }
 

@@ -26,7 +26,7 @@ const DEAF_AFTER: u64 = 8_000_000_000;
 const ASKED_MAX: usize = 256;
 
 /// Questions and promises.
-#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Monitors {
     nonce: u64,
     /// Questions without an answer.
@@ -59,19 +59,6 @@ struct Promise {
 }
 
 impl Monitors {
-    pub(super) fn new() -> Self {
-        Self {
-            nonce: 0,
-            asked: BTreeMap::new(),
-            promised: BTreeMap::new(),
-            unanswered: BTreeMap::new(),
-            next: 0,
-            next_at_rest: 0,
-            promises: BTreeMap::new(),
-            heeded: BTreeMap::new(),
-        }
-    }
-
     /// Forgets what others promised to a session that is over; what was promised to them stays.
     pub(super) fn forget(&mut self) {
         self.asked.clear();

@@ -75,12 +75,9 @@ fn report(endpoints: &[Listen], counts: &[Count]) -> ReceiveReport {
                 lost: count.lost,
                 duplicated: count.duplicated,
                 reordered: count.reordered,
-                corrupt: 0,
-                continuity_errors: 0,
                 unchecked: count.unchecked,
-                receiver_dropped: 0,
                 latency_us: latency.summary(),
-                skew_us: None,
+                ..Tally::default()
             },
             union: None,
         }
