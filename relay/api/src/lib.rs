@@ -5,4 +5,4 @@ pub mod query;
 pub mod reply;
 pub mod request;
 
-pub use counters::counter;
+pub use counters::{counter, counters};

@@ -106,7 +106,7 @@ pub fn text(
     );
     elsewhere::told(&mut page, webhook, &status.notify);
     elsewhere::clients(&mut page, status.api.as_ref());
-    this_process(&mut page, process);
+    page.counters(Process::COUNTERS, &[([], process)]);
     // The families are there without rules too.
     rule_families(&mut page, &[], &[]);
     for (rule, possible) in rules {
@@ -181,44 +181,6 @@ fn daemon(page: &mut Page, status: &Status, process: &Process) {
         "mcr_config_last_reload_timestamp_seconds",
         "When the configuration was last read, seconds since the epoch.",
         at,
-    );
-}
-
-fn this_process(page: &mut Page, process: &Process) {
-    page.single(
-        "process_cpu_seconds_total",
-        "User and system CPU time spent in seconds.",
-        process.cpu_seconds,
-    );
-    page.single(
-        "process_resident_memory_bytes",
-        "Resident memory size in bytes.",
-        process.resident_bytes as f64,
-    );
-    page.single(
-        "process_virtual_memory_bytes",
-        "Virtual memory size in bytes.",
-        process.virtual_bytes as f64,
-    );
-    page.single(
-        "process_open_fds",
-        "Number of open file descriptors.",
-        process.open_fds as f64,
-    );
-    page.single(
-        "process_max_fds",
-        "Maximum number of open file descriptors.",
-        process.max_fds as f64,
-    );
-    page.single(
-        "process_threads",
-        "Number of OS threads in the process.",
-        process.threads as f64,
-    );
-    page.single(
-        "process_start_time_seconds",
-        "Start time of the process since unix epoch in seconds.",
-        process.started,
     );
 }
 

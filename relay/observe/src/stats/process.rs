@@ -1,8 +1,8 @@
 //! What `/proc` says of this process, for the metrics: the names that every exporter uses.
 
-use std::fs;
-
-use nix::unistd::{SysconfVar, sysconf};
+use api::counters;
+use procfs::process::LimitValue;
+use procfs::{CurrentSI, KernelStats, ProcResult};
 
 /// One reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,43 +23,39 @@ pub struct Process {
     pub started: f64,
 }
 
+counters! { Process {
+    cpu_seconds: "process_cpu_seconds_total", "User and system CPU time spent in seconds.";
+    resident_bytes: "process_resident_memory_bytes", "Resident memory size in bytes.";
+    virtual_bytes: "process_virtual_memory_bytes", "Virtual memory size in bytes.";
+    open_fds: "process_open_fds", "Number of open file descriptors.";
+    max_fds: "process_max_fds", "Maximum number of open file descriptors.";
+    threads: "process_threads", "Number of OS threads in the process.";
+    started: "process_start_time_seconds",
+        "Start time of the process since unix epoch in seconds.";
+} }
+
 impl Process {
     /// Reads; what cannot be read is zero.
     pub fn read() -> Self {
-        let constant = |name| sysconf(name).ok().flatten().unwrap_or(1).max(1) as u64;
-        let (ticks, page) = (
-            constant(SysconfVar::CLK_TCK),
-            constant(SysconfVar::PAGE_SIZE),
-        );
-        let text = |path| fs::read_to_string(path).unwrap_or_default();
-        let (stat, limits, boot) = (
-            text("/proc/self/stat"),
-            text("/proc/self/limits"),
-            text("/proc/stat"),
-        );
-        // The name in parentheses may hold anything: fields are counted from behind it (proc(5)).
-        let fields: Vec<u64> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .map(|field| field.parse().unwrap_or(0))
-            .collect();
-        let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
-        let number = |text: &str, key: &str, word: usize| -> u64 {
-            let line = text.lines().find_map(|line| line.strip_prefix(key));
-            let word = line.and_then(|line| line.split_whitespace().nth(word));
-            word.and_then(|word| word.parse().ok()).unwrap_or(0)
-        };
-        Self {
-            cpu_seconds: (field(14) + field(15)) as f64 / ticks as f64,
-            resident_bytes: field(24) * page,
-            virtual_bytes: field(23),
-            open_fds: fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64),
-            max_fds: number(&limits, "Max open files", 0),
-            threads: field(20),
-            started: number(&boot, "btime", 0) as f64 + field(22) as f64 / ticks as f64,
-        }
+        Self::read_all().unwrap_or_default()
+    }
+
+    fn read_all() -> ProcResult<Self> {
+        let process = procfs::process::Process::myself()?;
+        let stat = process.stat()?;
+        let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;
+        Ok(Self {
+            cpu_seconds: seconds(stat.utime + stat.stime),
+            resident_bytes: stat.rss * procfs::page_size(),
+            virtual_bytes: stat.vsize,
+            open_fds: process.fd_count()? as u64,
+            max_fds: match process.limits()?.max_open_files.soft_limit {
+                LimitValue::Value(limit) => limit,
+                LimitValue::Unlimited => u64::MAX,
+            },
+            threads: stat.num_threads as u64,
+            started: KernelStats::current()?.btime as f64 + seconds(stat.starttime),
+        })
     }
 }
 
