@@ -202,6 +202,16 @@ impl CaseResult {
             == (other.scenario, &other.parameters, &other.relay)
     }
 
+    /// Says whether it is of a scenario and has these parameters, among others: `streams=20,pps=2000`.
+    pub fn is_of(&self, scenario: u8, parameters: &str) -> bool {
+        let has = |parameter: &str| {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            self.parameters.get(name).is_some_and(|have| have == value)
+        };
+        let mut parameters = parameters.split(',').filter(|text| !text.is_empty());
+        self.scenario == scenario && parameters.all(has)
+    }
+
     /// The parameters as text, in a fixed order.
     pub fn parameters_text(&self) -> String {
         let shown = self.parameters.iter();

@@ -18,19 +18,9 @@ pub(super) struct Measured {
 
 impl<'a> Cases<'a> {
     /// The first case of a relay that has these parameters, among others.
-    pub(super) fn find(
-        self,
-        scenario: u8,
-        parameters: &[(&str, &str)],
-        relay: &str,
-    ) -> Option<Shown<'a>> {
+    pub(super) fn find(self, scenario: u8, parameters: &str, relay: &str) -> Option<Shown<'a>> {
         let fits = |shown: &&Shown<'_>| {
-            let case = shown.case;
-            case.scenario == scenario
-                && case.relay == relay
-                && parameters.iter().all(|(name, value)| {
-                    case.parameters.get(*name).is_some_and(|have| have == value)
-                })
+            shown.case.relay == relay && shown.case.is_of(scenario, parameters)
         };
         self.0.iter().find(fits).copied()
     }
@@ -39,7 +29,7 @@ impl<'a> Cases<'a> {
     pub(super) fn figure(
         self,
         scenario: u8,
-        parameters: &[(&str, &str)],
+        parameters: &str,
         relay: &str,
         figure: Figure,
     ) -> Option<Measured> {
@@ -52,9 +42,9 @@ impl<'a> Cases<'a> {
 
     /// A relay's best: what it delivers under overload, or its zero-loss rate if that is higher, as
     /// it is for relays that collapse.
-    pub(super) fn best_rate(self, parameters: &[(&str, &str)], relay: &str) -> Option<Measured> {
+    pub(super) fn best_rate(self, parameters: &str, relay: &str) -> Option<Measured> {
         let overload = self.figure(7, parameters, relay, Figure::Delivered);
-        let search = self.figure(7, &[("pps", "zero loss")], relay, Figure::ZeroLoss);
+        let search = self.figure(7, "pps=zero loss", relay, Figure::ZeroLoss);
         let both = [overload, search].into_iter().flatten();
         both.max_by(|one, other| one.value.total_cmp(&other.value))
     }

@@ -49,7 +49,7 @@ struct Line {
 const LINES: [Line; 7] = [
     Line {
         title: "packets/s through one core, 1:1, 1024 bytes",
-        figure: |cases, relay| cases.best_rate(&[("bytes", "1024"), ("gro", "off")], relay),
+        figure: |cases, relay| cases.best_rate("bytes=1024,gro=off", relay),
     },
     Line {
         title: "latency p50 at half of its own lossless rate, µs",
@@ -61,39 +61,28 @@ const LINES: [Line; 7] = [
     },
     Line {
         title: "worst trial's loss of one stream at 400,000 packets/s, %",
-        figure: |cases, relay| worst_loss(cases, 1, &[("pps", "400000")], relay),
+        figure: |cases, relay| worst_loss(cases, 1, "pps=400000", relay),
     },
     Line {
         title: "the same of 150 streams of 5,000 packets/s, %",
-        figure: |cases, relay| {
-            let parameters = [("streams", "150"), ("pps", "5000")];
-            worst_loss(cases, 3, &parameters, relay)
-        },
+        figure: |cases, relay| worst_loss(cases, 3, "streams=150,pps=5000", relay),
     },
     Line {
         title: "the same of 1:50 at 20,000 packets/s, %",
-        figure: |cases, relay| {
-            let parameters = [("outputs", "50"), ("pps", "20000")];
-            worst_loss(cases, 5, &parameters, relay)
-        },
+        figure: |cases, relay| worst_loss(cases, 5, "outputs=50,pps=20000", relay),
     },
     Line {
         title: "until 10,000 rules are accepted, s",
-        figure: |cases, relay| cases.figure(9, &[("rules", "10000")], relay, Figure::Apply),
+        figure: |cases, relay| cases.figure(9, "rules=10000", relay, Figure::Apply),
     },
 ];
 
 fn half_load(cases: Cases<'_>, relay: &str, figure: Figure) -> Option<Measured> {
-    cases.figure(8, &[("pps", "50 % of zero loss")], relay, figure)
+    cases.figure(8, "pps=50 % of zero loss", relay, figure)
 }
 
 /// The loss of the trial that lost most: a median would hide what breaks a promise.
-fn worst_loss(
-    cases: Cases<'_>,
-    scenario: u8,
-    parameters: &[(&str, &str)],
-    relay: &str,
-) -> Option<Measured> {
+fn worst_loss(cases: Cases<'_>, scenario: u8, parameters: &str, relay: &str) -> Option<Measured> {
     let shown = cases.find(scenario, parameters, relay)?;
     Some(Measured {
         value: figure_of(shown.case, Figure::Loss)?.max,
@@ -171,7 +160,7 @@ fn failures(promises: &[Promise<'_>]) -> String {
             continue;
         };
         failed += 1;
-        let (must, figure, command) = (promise.must, &last.figure, promise.command);
+        let (must, figure, command) = (promise.must, &last.figure, &promise.command);
         let _ = write!(lines, "- {what}: {must}. **{figure}**");
         let is_lossy = |trial: &Trial| trial.missing() > 0;
         if let Some(case) = last.loss_of.filter(|case| case.trials.iter().any(is_lossy)) {

@@ -11,6 +11,7 @@ use super::origin::{Letters, Shown, joined};
 use crate::bench::results::number::number;
 use crate::bench::results::reliability::{Reliability, Row};
 use crate::bench::results::{CaseResult, Trial};
+use crate::bench::run::scenario::Scenario;
 
 /// A load was offered if the generator reached this share of it.
 const WELL_OFFERED: f64 = 0.97;
@@ -25,7 +26,7 @@ pub(super) struct Promise<'a> {
     /// What is promised of it.
     pub(super) must: &'static str,
     /// How to measure it.
-    pub(super) command: &'static str,
+    pub(super) command: String,
     /// `None` if it was not measured.
     pub(super) last: Option<Last<'a>>,
 }
@@ -106,7 +107,7 @@ fn killed(reliability: &Reliability) -> Promise<'static> {
     Promise {
         what: "any single process killed under load, kernel path",
         must: "0 lost",
-        command: "make reliability",
+        command: "make reliability".to_owned(),
         last: (rounds > 0).then(|| {
             let (offered, text) = (number(offered as f64), number(lost as f64));
             Last {
@@ -120,19 +121,18 @@ fn killed(reliability: &Reliability) -> Promise<'static> {
 }
 
 fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
-    let command = "mcr bench run capacity";
-    let best = |relay| cases.best_rate(&[("bytes", "1024"), ("gro", "off")], relay);
+    let best = |relay| cases.best_rate("bytes=1024,gro=off", relay);
     let (kernel, userspace) = (best("mcr-kernel"), best("mcr-userspace"));
     let (routing, socat, floor) = (best("kernel-routing"), best("socat"), best("floor"));
     // Relays that collapse under overload are at their best below it.
-    let searched = cases.find(7, &[("pps", "zero loss")], "socat").is_some();
+    let searched = cases.find(7, "pps=zero loss", "socat").is_some();
     let note = if searched {
         ""
     } else {
         ", under overload only"
     };
     let ratio = |what, must, own: &Option<Measured>, other: &Option<Measured>, least| {
-        ratio((what, must, command), (own, other), least, note)
+        ratio((what, must, 7), (own, other), least, note)
     };
     let published = Some(Measured {
         value: 200_000.0,
@@ -167,7 +167,7 @@ fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
 
 /// What one figure is of another, `least` being promised.
 fn ratio(
-    (what, must, command): (&'static str, &'static str, &'static str),
+    (what, must, scenario): (&'static str, &'static str, u8),
     (own, other): (&Option<Measured>, &Option<Measured>),
     least: f64,
     note: &str,
@@ -190,7 +190,7 @@ fn ratio(
     Promise {
         what,
         must,
-        command,
+        command: command(scenario),
         last,
     }
 }
@@ -260,105 +260,68 @@ const DRIVER: [DriverRow; 7] = [
 
 /// Frames as a driver delivers them.
 fn driver(cases: Cases<'_>) -> Vec<Promise<'_>> {
-    let command = "mcr bench run driver";
     let rate = |[bytes, streams]: [&str; 2], relay| {
-        let at = [
-            ("bytes", bytes),
-            ("streams", streams),
-            ("outputs", "1"),
-            ("gro", "off"),
-            ("pps", "max"),
-        ];
+        let at = format!("bytes={bytes},streams={streams},outputs=1,gro=off,pps=max");
         cases.figure(11, &at, relay, Figure::Delivered)
     };
     let rows = DRIVER
         .iter()
         .map(|(what, must, own, (relay, other), least)| {
             let figures = (rate(*own, "mcr-xdp"), rate(*other, relay));
-            ratio((what, must, command), (&figures.0, &figures.1), *least, "")
+            ratio((what, must, 11), (&figures.0, &figures.1), *least, "")
         });
     let mut all: Vec<_> = rows.collect();
-    let half = |relay| {
-        cases.figure(
-            11,
-            &[("pps", "50 % of zero loss")],
-            relay,
-            Figure::LatencyP50,
-        )
-    };
+    let half = |relay| cases.figure(11, "pps=50 % of zero loss", relay, Figure::LatencyP50);
     let (own, tc) = (half("mcr-xdp"), half("mcr-kernel"));
     all.push(below(
-        (
-            "latency at half load, at XDP",
-            "p50 below that at tc",
-            command,
-        ),
+        ("latency at half load, at XDP", "p50 below that at tc", 11),
         (own, tc),
         1.0,
     ));
     all
 }
 
+/// Loads of which nothing is lost, each with its scenario and what the case has for parameters.
+const NO_LOSS: [(&str, u8, &str); 6] = [
+    ("400,000 pps, one stream", 1, "pps=400000"),
+    ("9,000,000 packets at 150,000 pps", 2, "packets=9000000"),
+    ("150 streams x 5,000 pps", 3, "streams=150,pps=5000"),
+    (
+        "50 streams x 3,000 pps, two bridges",
+        4,
+        "streams=50,pps=3000",
+    ),
+    (
+        "1:50, 20,000 pps in, 1 M pps out",
+        5,
+        "outputs=50,pps=20000",
+    ),
+    ("3 hops at 439,000 pps, 1400 bytes", 6, "pps=439000"),
+];
+
 fn no_loss(cases: Cases<'_>) -> Vec<Promise<'_>> {
-    type Row = (
-        &'static str,
-        &'static str,
-        u8,
-        &'static [(&'static str, &'static str)],
-    );
-    const ROWS: [Row; 6] = [
-        (
-            "400,000 pps, one stream",
-            "mcr bench run one-stream",
-            1,
-            &[("pps", "400000")],
-        ),
-        (
-            "9,000,000 packets at 150,000 pps",
-            "mcr bench run long-run",
-            2,
-            &[("packets", "9000000")],
-        ),
-        (
-            "150 streams x 5,000 pps",
-            "mcr bench run streams",
-            3,
-            &[("streams", "150"), ("pps", "5000")],
-        ),
-        (
-            "50 streams x 3,000 pps, two bridges",
-            "mcr bench run density",
-            4,
-            &[("streams", "50"), ("pps", "3000")],
-        ),
-        (
-            "1:50, 20,000 pps in, 1 M pps out",
-            "mcr bench run fan-out",
-            5,
-            &[("outputs", "50"), ("pps", "20000")],
-        ),
-        (
-            "3 hops at 439,000 pps, 1400 bytes",
-            "mcr bench run pipeline",
-            6,
-            &[("pps", "439000")],
-        ),
-    ];
-    let promises = ROWS
-        .iter()
-        .flat_map(|(what, command, scenario, parameters)| {
-            let both = [
-                ("0 lost, kernel path", "mcr-kernel"),
-                ("0 lost, userspace path", "mcr-userspace"),
-            ];
-            both.map(|(must, relay)| Promise {
-                what,
-                must,
-                command,
-                last: cases.find(*scenario, parameters, relay).and_then(lost),
-            })
-        });
+    let promises = NO_LOSS.iter().flat_map(|(what, scenario, parameters)| {
+        let both = [
+            ("0 lost, kernel path", "mcr-kernel"),
+            ("0 lost, userspace path", "mcr-userspace"),
+        ];
+        both.map(|(must, relay)| Promise {
+            what,
+            must,
+            command: command(*scenario),
+            last: cases.find(*scenario, parameters, relay).and_then(lost),
+        })
+    });
     promises.collect()
+}
+
+/// How a scenario is measured.
+fn command(number: u8) -> String {
+    let scenario = Scenario::find(&number.to_string());
+    format!(
+        "mcr bench run {}",
+        scenario.map_or("", |scenario| scenario.name)
+    )
 }
 
 /// Met only if no trial lost anything, and the generator offered what the promise says.
@@ -398,7 +361,7 @@ fn wanted_pps(case: &CaseResult) -> Option<f64> {
 
 /// Whether one figure is below a share of another.
 fn below(
-    (what, must, command): (&'static str, &'static str, &'static str),
+    (what, must, scenario): (&'static str, &'static str, u8),
     (own, peer): (Option<Measured>, Option<Measured>),
     share: f64,
 ) -> Promise<'static> {
@@ -419,16 +382,14 @@ fn below(
     Promise {
         what,
         must,
-        command,
+        command: command(scenario),
         last,
     }
 }
 
 fn latency(cases: Cases<'_>) -> Vec<Promise<'_>> {
-    let command = "mcr bench run latency";
-    let at_half = [("pps", "50 % of zero loss")];
-    let figure = |relay, figure| cases.figure(8, &at_half, relay, figure);
-    let below = |what, must, own, peer, share| below((what, must, command), (own, peer), share);
+    let figure = |relay, figure| cases.figure(8, "pps=50 % of zero loss", relay, figure);
+    let below = |what, must, own, peer, share| below((what, must, 8), (own, peer), share);
     let mut all = Vec::new();
     for (what, own) in [
         ("latency at half load, kernel path", "mcr-kernel"),
@@ -453,15 +414,15 @@ fn latency(cases: Cases<'_>) -> Vec<Promise<'_>> {
 }
 
 fn scale(cases: Cases<'_>) -> Vec<Promise<'_>> {
-    let command = "mcr bench run scale";
-    let at = |rules, figure| cases.figure(9, &[("rules", rules)], "mcr-kernel", figure);
-    let (one, many) = (at("1", Figure::Delivered), at("10000", Figure::Delivered));
+    let at = |rules, figure| cases.figure(9, rules, "mcr-kernel", figure);
+    let one = at("rules=1", Figure::Delivered);
+    let many = at("rules=10000", Figure::Delivered);
     vec![
         Promise {
             what: "10,000 rules, kernel path",
             must: "all added in under 2 s",
-            command,
-            last: at("10000", Figure::Apply).map(|time| Last {
+            command: command(9),
+            last: at("rules=10000", Figure::Apply).map(|time| Last {
                 figure: format!("{:.2} s", time.value),
                 is_met: time.value < 2.0,
                 loss_of: None,
@@ -471,7 +432,7 @@ fn scale(cases: Cases<'_>) -> Vec<Promise<'_>> {
         Promise {
             what: SAME,
             must: "capacity at least 95 % of that with one rule",
-            command,
+            command: command(9),
             last: one.zip(many).map(|(one, many)| {
                 let share = many.value / one.value;
                 let (many_pps, one_pps) = (number(many.value), number(one.value));

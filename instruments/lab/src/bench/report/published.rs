@@ -2,7 +2,7 @@
 //! here: a 20-core machine, Linux 6.17, an AF_PACKET and io_uring relay ("the reference"), reports
 //! of November 2025.
 
-use std::collections::BTreeMap;
+use crate::bench::results::CaseResult;
 
 /// A quoted figure.
 #[derive(Clone, Copy, Debug)]
@@ -24,41 +24,36 @@ const PUBLISHED: [(u8, &str, &str, &str); 19] = [
         "20.37 % lost, 119,438 pps sustained",
         "22.92 % lost, 115,622 pps",
     ),
-    (3, "streams=1 pps=2000", "0 % lost", "0 % lost"),
-    (3, "streams=2 pps=2000", "0 % lost", "0 % lost"),
-    (3, "streams=5 pps=2000", "0 % lost", "0 % lost"),
-    (3, "streams=10 pps=2000", "0 % lost", "0 % lost"),
-    (3, "streams=20 pps=2000", "3.05 % lost", "0 % lost"),
+    (3, "streams=1,pps=2000", "0 % lost", "0 % lost"),
+    (3, "streams=2,pps=2000", "0 % lost", "0 % lost"),
+    (3, "streams=5,pps=2000", "0 % lost", "0 % lost"),
+    (3, "streams=10,pps=2000", "0 % lost", "0 % lost"),
+    (3, "streams=20,pps=2000", "3.05 % lost", "0 % lost"),
     (
         3,
-        "streams=50 pps=2000",
+        "streams=50,pps=2000",
         "100 % lost: workers die with ENOBUFS",
         "0 % lost",
     ),
     (
         3,
-        "streams=20 pps=5000",
+        "streams=20,pps=5000",
         "0 % lost, after fixes",
         "0 % lost",
     ),
-    (3, "streams=100 pps=5000", "a goal, not reached", "-"),
-    (3, "streams=150 pps=5000", "a goal, not reached", "-"),
+    (3, "streams=100,pps=5000", "a goal, not reached", "-"),
+    (3, "streams=150,pps=5000", "a goal, not reached", "-"),
     (4, "", "planned, never run", "100 processes planned"),
-    (5, "outputs=3 pps=20000", "0 % lost", "-"),
-    (5, "outputs=50 pps=1000", "0 % lost", "-"),
-    (5, "outputs=50 pps=20000", "88 % lost", "-"),
+    (5, "outputs=3,pps=20000", "0 % lost", "-"),
+    (5, "outputs=50,pps=1000", "0 % lost", "-"),
+    (5, "outputs=50,pps=20000", "88 % lost", "-"),
     (6, "", "434,853 pps (439,430 in an earlier run)", "-"),
     (10, "", "0 % lost of 1,000,000", "100 % lost"),
 ];
 
 /// Finds the quoted figure for a case; one without parameters is of its whole scenario.
-pub(super) fn find(scenario: u8, parameters: &BTreeMap<String, String>) -> Option<Published> {
-    let has = |pair: &str| {
-        let pair = pair.split_once('=');
-        pair.is_some_and(|(name, value)| parameters.get(name).is_some_and(|have| have == value))
-    };
-    let fits = |of: u8, wanted: &str| of == scenario && wanted.split_whitespace().all(has);
+pub(super) fn find(case: &CaseResult) -> Option<Published> {
     let mut published = PUBLISHED.into_iter();
-    let (.., reference, socat) = published.find(|(of, wanted, ..)| fits(*of, wanted))?;
+    let (.., reference, socat) = published.find(|(of, wanted, ..)| case.is_of(*of, wanted))?;
     Some(Published { reference, socat })
 }

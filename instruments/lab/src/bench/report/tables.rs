@@ -120,7 +120,7 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
             format!("{kernel} / {userspace}")
         }));
         let case = cases.iter().find(|case| case.parameters_text() == *row);
-        let quote = case.and_then(|case| published::find(case.scenario, &case.parameters));
+        let quote = case.and_then(|case| published::find(case));
         let quote = quote.filter(|_| quotes);
         quoted |= quote.is_some();
         line.push(quote.map_or("-".into(), |quote| quote.reference.to_owned()));
