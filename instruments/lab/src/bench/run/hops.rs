@@ -1,8 +1,9 @@
 //! Where packets can vanish between generator and sink, read before and after a trial.
 
-use std::fs;
+use std::collections::BTreeSet;
 
 use anyhow::Result;
+use traffic::wire::host::Counters;
 
 use super::bed::{Bed, Wire};
 use crate::bench::results::Drops;
@@ -42,7 +43,7 @@ impl Hops {
         let wires = bed.wires().into_iter().map(|wire| Ends::read(&wire));
         Ok(Self {
             wires: wires.collect::<Result<_>>()?,
-            backlog_dropped: backlog_dropped(),
+            backlog_dropped: Counters::read(&BTreeSet::new()).softnet_dropped,
         })
     }
 
@@ -104,16 +105,6 @@ fn push(drops: &mut Vec<Drops>, at: String, copies: u64) {
     if copies > 0 {
         drops.push(Drops { at, copies });
     }
-}
-
-/// Adds the second column of `/proc/net/softnet_stat`: packets dropped at `netdev_max_backlog`.
-fn backlog_dropped() -> u64 {
-    let text = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
-    let columns = text
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(1));
-    let counts = columns.filter_map(|column| u64::from_str_radix(column, 16).ok());
-    counts.sum()
 }
 
 #[cfg(test)]
