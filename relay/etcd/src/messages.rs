@@ -5,6 +5,8 @@
 
 use prost::Message;
 
+use crate::range::KeyValue;
+
 /// The revision that a header tells, 0 without one.
 pub(crate) fn revision(header: Option<&ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
@@ -28,13 +30,6 @@ messages! {
         member_id: u64 = (uint64, tag = "2");
         revision: i64 = (int64, tag = "3");
         raft_term: u64 = (uint64, tag = "4");
-    }
-    KeyValue {
-        key: Vec<u8> = (bytes = "vec", tag = "1");
-        create_revision: i64 = (int64, tag = "2");
-        mod_revision: i64 = (int64, tag = "3");
-        version: i64 = (int64, tag = "4");
-        value: Vec<u8> = (bytes = "vec", tag = "5");
     }
     Event {
         /// 0 put, 1 delete.

@@ -1,5 +1,7 @@
 //! Keys, ranges of them, and what is read of them.
 
+use prost::Message;
+
 use crate::messages;
 
 /// One key, or all keys from one up to another.
@@ -88,37 +90,30 @@ pub struct RangeReply {
 }
 
 /// A key with its value and revisions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct KeyValue {
     /// The key.
+    #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
-    /// Its value; empty where only keys were asked for.
-    pub value: Vec<u8>,
     /// The revision at which it was created.
+    #[prost(int64, tag = "2")]
     pub create_revision: i64,
     /// The revision at which it was last written.
+    #[prost(int64, tag = "3")]
     pub mod_revision: i64,
     /// How often it was written since its creation; 1 at first.
+    #[prost(int64, tag = "4")]
     pub version: i64,
-}
-
-impl From<messages::KeyValue> for KeyValue {
-    fn from(sent: messages::KeyValue) -> Self {
-        Self {
-            key: sent.key,
-            value: sent.value,
-            create_revision: sent.create_revision,
-            mod_revision: sent.mod_revision,
-            version: sent.version,
-        }
-    }
+    /// Its value; empty where only keys were asked for.
+    #[prost(bytes = "vec", tag = "5")]
+    pub value: Vec<u8>,
 }
 
 impl From<messages::RangeResponse> for RangeReply {
     fn from(sent: messages::RangeResponse) -> Self {
         Self {
             revision: messages::revision(sent.header.as_ref()),
-            keys: sent.kvs.into_iter().map(KeyValue::from).collect(),
+            keys: sent.kvs,
             count: u64::try_from(sent.count).unwrap_or(0),
             more: sent.more,
         }

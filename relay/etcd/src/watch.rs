@@ -327,7 +327,7 @@ impl Watch {
 pub(crate) fn event(sent: messages::Event) -> Option<Event> {
     let kv = sent.kv?;
     Some(match sent.kind {
-        0 => Event::Put(kv.into()),
+        0 => Event::Put(kv),
         _ => Event::Delete {
             key: kv.key,
             mod_revision: kv.mod_revision,
