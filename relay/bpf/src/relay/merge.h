@@ -204,7 +204,7 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 	if (MERGE_MISSING(rule) || MERGE_MISSING(p))
 		return MERGE_FIRST;
 	if (!merge_find(rule, p)) {
-		if (!p->number && rule->format.by == MERGE_BY_SEQUENCE)
+		if (merge_is_0(rule, p))
 			return MERGE_UNNUMBERED;
 		return merge_is_member(rule, p) ? merge_take(rule, p) : MERGE_STRAY;
 	}
@@ -232,7 +232,7 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 	return verdict == MERGE_OPEN ? merge_open(m, p) : verdict;
 }
 
-/* Judges a packet by its number. What has none, or one that stands still, is MERGE_UNNUMBERED. */
+/* Judges a packet by its number. What has none, one that stands still, or 0 is MERGE_UNNUMBERED. */
 merge_inline __u32 merge_judge(struct merge *rule, struct merge_packet *p)
 {
 	__u32 verdict = p->count ? MERGE_AGAIN : MERGE_UNNUMBERED;
@@ -241,6 +241,10 @@ merge_inline __u32 merge_judge(struct merge *rule, struct merge_packet *p)
 	for (int turn = 0; turn < MERGE_TURNS && verdict == MERGE_AGAIN; turn++)
 		verdict = merge_turn(rule, p);
 	if (verdict == MERGE_REPEATED && p->still)
+		verdict = MERGE_UNNUMBERED;
+	/* Another line's may have passed before 0 was known to be of the sequence: its payload tells. */
+	p->claimed = verdict == MERGE_FIRST && merge_is_0(rule, p);
+	if (p->claimed)
 		verdict = MERGE_UNNUMBERED;
 	if (verdict == MERGE_AGAIN) {	/* others changed it all the time: rather twice than never */
 		MERGE_ADD(rule->unsettled, 1);

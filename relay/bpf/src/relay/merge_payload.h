@@ -246,7 +246,7 @@ merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 	return verdict;
 }
 
-/* Judges what has no number, or one that stands still, by the hash of its payload. */
+/* Judges what has no number, one that stands still, or 0 by the hash of its payload. */
 merge_inline __u32 merge_judge_unnumbered(struct merge *m, struct merge_packet *p, __u64 hash)
 {
 	struct merge *of;
@@ -255,9 +255,15 @@ merge_inline __u32 merge_judge_unnumbered(struct merge *m, struct merge_packet *
 	p->number = hash;
 	p->once = 1;
 	verdict = merge_judge_in_table(m, p, MERGE_RINGS + p->merge * MERGE_TABLE, MERGE_TABLE);
+	of = p->cell == p->merge ? m : MERGE_AT(p, p->cell);
+	if (p->claimed) {
+		p->once = 0;
+		if (verdict == MERGE_DUPLICATE && of)	/* it left before it had a number */
+			MERGE_ADD(of->firsts, p->count);
+		return verdict;
+	}
 	if (!p->still)
 		return verdict;
-	of = p->cell == p->merge ? m : MERGE_AT(p, p->cell);
 	if (verdict != MERGE_FIRST || !of || !merge_goes_on_still(of, p))
 		return MERGE_REPEATED;
 	MERGE_ADD(m->line[p->line & (MERGE_LINES - 1)].still, 1);

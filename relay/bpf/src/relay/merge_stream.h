@@ -61,6 +61,7 @@ struct merge_packet {
 	__u32 generation;	/* the same */
 	__u32 still;		/* its leg repeats this number: the stream's slot, plus one */
 	__u32 once;		/* of a payload: it passes once, whichever leg brings it */
+	__u32 claimed;		/* the number 0, as one of its stream */
 	MERGE_PACKET_MORE
 };
 
@@ -306,14 +307,21 @@ MERGE_CALL int merge_is_member(struct merge *rule, const struct merge_packet *p)
 	       (MERGE_LOAD(rule->opener) & (MERGE_LINES - 1)) == l;
 }
 
-/* Whether a packet's number comes before all of the stream that was found, if any was: 0 is that of what
+/* Whether a packet has the number of what stands outside a sequence. */
+merge_inline int merge_is_0(const struct merge *m, const struct merge_packet *p)
+{
+	return !p->number && m->format.by == MERGE_BY_SEQUENCE;
+}
+
+/* Whether a packet's number comes before all that is known of the stream that was found, if any was: 0
  * stands outside the sequence, unless the numbers have come round to it.
  */
 merge_inline int merge_is_before(struct merge *m, const struct merge_packet *p, __u32 found)
 {
-	return found == MERGE_NONE ||
-	       merge_ahead(p->at, MERGE_LOAD(m->stream[found & (MERGE_STREAMS - 1)].base),
-			   MERGE_NUMBER_BITS) < 0;
+	__u64 base = found == MERGE_NONE ? 0 : MERGE_LOAD(m->stream[found & (MERGE_STREAMS - 1)].base);
+
+	return found == MERGE_NONE || base >> MERGE_NUMBER_BITS != p->generation ||
+	       merge_ahead(p->at, base, MERGE_NUMBER_BITS) < 0;
 }
 
 /* Where a packet belongs, or what becomes of it. */
@@ -339,6 +347,9 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 		for (__u32 i = 1; i < MERGE_STREAMS; i++)
 			if (merge_look(m, p, &l, p->newest + i))
 				return MERGE_AGAIN;
+	/* What stands outside the sequence says nothing of whose turn it is. */
+	if (merge_is_0(m, p) && merge_is_before(m, p, l.found))
+		return MERGE_UNNUMBERED;
 	/* A stranger to what is there has nothing to say as long as that is brought. */
 	is_member = (l.found != MERGE_NONE && !merge_is_over(l.found_seen, now, window)) ||
 		    merge_is_member(MERGE_AT(p, p->merge), p);
@@ -349,7 +360,7 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	/* Nothing of a generation before is in flight: the source has gone back to where it once was. */
 	if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))
 		l.found = MERGE_NONE;
-	if (!p->number && m->format.by == MERGE_BY_SEQUENCE && merge_is_before(m, p, l.found))
+	if (merge_is_0(m, p) && l.found == MERGE_NONE)
 		return MERGE_UNNUMBERED;
 	if (l.found != MERGE_NONE) {
 		if (!is_member && merge_is_over(l.found_seen, now, MERGE_PATIENCE * window))

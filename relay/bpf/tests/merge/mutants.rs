@@ -93,9 +93,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("goes_on && !l->found_own", "0"),
     mutant("!l.found_own || merge_is_over(", "merge_is_over("),
     mutant(
-        "m->format.by == MERGE_BY_SEQUENCE && merge_is_before(",
-        "0 && merge_is_before(",
+        "if (merge_is_0(m, p) && merge_is_before(m, p, l.found))",
+        "if (0)",
     ),
+    mutant("if (merge_is_0(m, p) && l.found == MERGE_NONE)", "if (0)"),
+    mutant("base >> MERGE_NUMBER_BITS != p->generation ||", ""),
+    mutant(
+        "p->claimed = verdict == MERGE_FIRST &&",
+        "p->claimed = 0 &&",
+    ),
+    mutant("MERGE_ADD(of->firsts, p->count);", ""),
     mutant("verdict == MERGE_REPEATED && p->still", "0"),
     mutant(
         "if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))",

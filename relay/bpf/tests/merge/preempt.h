@@ -451,6 +451,88 @@ static void outside_the_sequence(void)
 		}
 }
 
+/* Sequenced packets from a number on, each line's on a CPU. */
+static void sequenced_from(__u32 bits, __u64 first)
+{
+	struct packet p;
+
+	begin(2, 2);
+	m.format.by = MERGE_BY_SEQUENCE;
+	width = bits;
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 3; i++) {
+			p = copy(l, 7, (first + i) & ((1ull << bits) - 1), i, 1000);
+			p.hash = HASH(77 + i);
+			put(l, p);
+		}
+}
+
+/* 0 comes before the stream is there, while it is being opened, and after. */
+static void the_sequence_begins_with_0(void)
+{
+	sequenced_from(32, 0);
+}
+
+/* Here 0 is a number as any other. */
+static void the_sequence_comes_round_to_0(void)
+{
+	sequenced_from(16, 65535);
+}
+
+/* The other line brings what was before the stream's first, to both sides of 0. */
+static void the_sequence_began_before_0(void)
+{
+	sequenced_from(16, 65535);
+	for (int i = 0; i < 2; i++)
+		queue[0][i] = queue[0][i + 1];
+	queued[0] = 2;
+}
+
+static struct packet zero(__u32 line, __u32 index, __u64 at)
+{
+	struct packet p = copy(line, 7, 0, index, at);
+
+	p.hash = HASH(77 + index);
+	return p;
+}
+
+/* What stands outside it comes as the sequence begins near 0. */
+static void outside_as_the_sequence_begins(void)
+{
+	begin(2, 2);
+	m.format.by = MERGE_BY_SEQUENCE;
+	width = 32;
+	put(0, copy(0, 7, 1, 0, 1000));
+	for (int i = 1; i < 3; i++)
+		put(1, zero(1, i, 1000));
+}
+
+/* And when it has begun there. */
+static void outside_a_sequence_near_0(void)
+{
+	begin(2, 2);
+	m.format.by = MERGE_BY_SEQUENCE;
+	width = 32;
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 1, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, zero(l, i, 1001));
+}
+
+/* The sequence that 0 would be of is over, another goes on. */
+static void outside_a_sequence_that_is_over(void)
+{
+	begin(2, 2);
+	m.format.by = MERGE_BY_SEQUENCE;
+	for (int i = 0; i < 2; i++)
+		for (int l = 0; l < 2; l++)
+			came(l, 7, i ? 20000 : 65534, i ? 1080 : 1000);
+	put(0, zero(0, 0, 1090));
+	for (int l = 0; l < 2; l++)
+		put(l, copy(l, 7, 20001, 1, 1090));
+}
+
 /* Eight differing payloads have come under one number, and the ninth and tenth do. */
 static void a_number_that_stands_still(void)
 {
@@ -613,6 +695,9 @@ static void check_full(void)
 	check_scene();
 }
 
+/* Whether what one line alone brought may be lost: that line comes as the other begins. */
+static bool one_may_be_lost;
+
 static void check_scene(void)
 {
 	__u32 passed[INDEXES] = { 0 }, sent[INDEXES] = { 0 };
@@ -630,10 +715,25 @@ static void check_scene(void)
 			passed[p->index] += p->verdict == MERGE_FIRST;
 		}
 	for (int i = 0; i < INDEXES; i++)
-		if (passed[i] != !!sent[i])
+		if (passed[i] != !!sent[i] && !(one_may_be_lost && sent[i] == 1 && !passed[i]))
 			fail("times that a packet passed", passed[i], !!sent[i]);
 	if (m.unsettled)
 		fail("unsettled", m.unsettled, 0);
+}
+
+/* And nothing is told as lost that is not. */
+static void check_sequence(void)
+{
+	check_scene();
+	if (lost_on_all())
+		fail("numbers lost", lost_on_all(), 0);
+}
+
+static void check_begun(void)
+{
+	one_may_be_lost = true;
+	check_scene();
+	one_may_be_lost = false;
 }
 
 /* And each entry that was taken is one of the rule's, for a key of its own. */
@@ -731,6 +831,12 @@ static const struct scene {
 	{ "it begins anew while one line lags", it_begins_anew_while_one_lags, check_scene },
 	{ "a strange packet", a_strange_packet, check_scene },
 	{ "outside the sequence", outside_the_sequence, check_scene },
+	{ "the sequence begins with 0", the_sequence_begins_with_0, check_sequence },
+	{ "the sequence comes round to 0", the_sequence_comes_round_to_0, check_sequence },
+	{ "the sequence began before 0", the_sequence_began_before_0, check_begun },
+	{ "outside as the sequence begins", outside_as_the_sequence_begins, check_scene },
+	{ "outside a sequence near 0", outside_a_sequence_near_0, check_scene },
+	{ "outside a sequence that is over", outside_a_sequence_that_is_over, check_scene },
 	{ "a number that stands still", a_number_that_stands_still, check_scene },
 	{ "two sources of one line take over", two_sources_take_over_at_once, check_scene },
 	{ "two strangers at once", two_strangers_at_once, check_strangers },
