@@ -102,10 +102,18 @@ pub(crate) fn stamps(main: &Path) -> Vec<(PathBuf, Stamp)> {
 
 /// What tells the files of now from others.
 pub(crate) fn digest(named: Option<&Path>) -> String {
-    let is_file = !named.is_some_and(is_stream);
-    let files = is_file.then(|| files(named).unwrap_or_default());
-    let files = files.into_iter().flatten();
-    let texts: Vec<u8> = files.flat_map(|file| file.text.into_bytes()).collect();
+    let files = match named.is_some_and(is_stream) {
+        true => Ok(Vec::new()),
+        false => files(named),
+    };
+    // What cannot be read is not what says nothing.
+    let texts: Vec<u8> = match files {
+        Ok(files) => files
+            .into_iter()
+            .flat_map(|file| file.text.into_bytes())
+            .collect(),
+        Err(error) => error.to_string().into_bytes(),
+    };
     String::from_utf8_lossy(&journal::head(&texts))
         .trim_end()
         .to_owned()

@@ -105,5 +105,14 @@ mod tests {
         assert_eq!(turns(&mut watch, 1), [true]);
         fs::remove_file(&main).unwrap();
         assert_eq!(turns(&mut watch, 2), [false, true], "a file that went");
+        watch.note_read();
+        assert_eq!(turns(&mut watch, 25), [false; 25], "it was told");
+        fs::create_dir(&main).unwrap();
+        assert_eq!(turns(&mut watch, 2), [false, true], "no file at all");
+        watch.note_read();
+        fs::remove_dir(&main).unwrap();
+        fs::remove_dir_all(at("conf.d")).unwrap();
+        fs::write(&main, "").unwrap();
+        assert_eq!(turns(&mut watch, 2), [false, true], "a file that is empty");
     }
 }

@@ -119,6 +119,61 @@ fn files_that_cannot_be_used_change_nothing_and_are_told_once() {
 }
 
 #[test]
+fn files_that_cannot_be_read_change_nothing_until_they_can() {
+    let Some(bed) = bed() else { return };
+    let file = bed.daemon.config_file();
+    let events = follow(&bed);
+    // A link in its place is there at once, wherever it leads.
+    let lead = |to: &str| {
+        let link = file.with_extension("link");
+        symlink(to, &link).unwrap();
+        fs::rename(&link, &file).unwrap();
+    };
+    let ways: [(&str, &dyn Fn()); 4] = [
+        ("UTF-8", &|| fs::write(&file, [0xff, 0xfe, 0xff]).unwrap()),
+        ("TOML", &|| replace(&file, "version = = 1\n")),
+        ("Is a directory", &|| lead("/")),
+        ("No such file", &|| lead("nowhere")),
+    ];
+    for (number, (what, spoil)) in ways.into_iter().enumerate() {
+        spoil();
+        wait::until(what, || told(&events, "reload_failed").len() > number).unwrap();
+        assert_eq!(bed.listed(), "cam1\n", "{what}");
+    }
+    let failed = told(&events, "reload_failed");
+    assert_eq!(failed.len(), 4, "{failed:?}");
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(failed.iter().all(|why| why.contains(name)), "{failed:?}");
+    // What was there before is read again, and told, although nothing differs.
+    replace(&file, FILE);
+    wait::until("it recovers", || !told(&events, "reloaded").is_empty()).unwrap();
+    let again = told(&events, "reloaded");
+    assert!(again[0].contains("1 unchanged"), "{again:?}");
+    replace(&file, &named("next"));
+    bed.wait_for_list("next\n");
+}
+
+#[test]
+fn what_was_edited_meanwhile_is_read_when_a_change_is_undone() {
+    let Some(bed) = bed() else { return };
+    let file = bed.daemon.config_file();
+    let events = follow(&bed);
+    bed.try_out(&named("tried"), "60s");
+    // What cannot be used is not told either as long as the change waits.
+    replace(&file, &named("bad/name"));
+    let uptime = || bed.status()["uptime_seconds"].as_f64().unwrap();
+    let begun = uptime();
+    wait::until("it would have been read", || uptime() > begun + 4.0).unwrap();
+    assert_eq!(bed.listed(), "tried\n");
+    assert_eq!(told(&events, "reload_failed"), Vec::<String>::new());
+    bed.daemon.mcr(&["rollback", "--last", "--yes"]).unwrap();
+    wait::until("it is told", || !told(&events, "reload_failed").is_empty()).unwrap();
+    assert_eq!(bed.listed(), "cam1\n");
+    replace(&file, &named("edited"));
+    bed.wait_for_list("edited\n");
+}
+
+#[test]
 fn nothing_is_read_while_a_change_waits_to_be_confirmed() {
     let Some(bed) = bed() else { return };
     let file = bed.daemon.config_file();
