@@ -23,10 +23,11 @@ lab::on_both_paths!(
     who_stays_loses_nothing_while_others_come_and_go,
     failures_keep_what_was_and_nobody_is_idle,
     a_service_has_ports_and_what_is_no_host_is_refused,
+    another_resolv_conf_is_followed,
 );
 
 const PATIENCE: Duration = Duration::from_secs(10);
-const SERVER: &str = "10.0.1.2:53";
+const SERVER: u8 = 2;
 
 /// What the server answers.
 #[derive(Clone, Debug)]
@@ -44,7 +45,7 @@ struct Bed {
     zone: Arc<Mutex<Zone>>,
     daemon: Daemon,
     chain: Chain,
-    _resolv: NamedTempFile,
+    resolv: NamedTempFile,
 }
 
 fn host(last: u8) -> Ipv4Addr {
@@ -102,10 +103,11 @@ fn answer(zone: &Zone, question: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
     Some(reply)
 }
 
-fn serve(chain: &Chain, zone: &Arc<Mutex<Zone>>) {
+fn serve(chain: &Chain, at: u8, zone: &Arc<Mutex<Zone>>) {
+    let at = (host(at), 53);
     let (by_udp, by_tcp) = chain
         .sink
-        .run(|| Ok((UdpSocket::bind(SERVER)?, TcpListener::bind(SERVER)?)))
+        .run(|| Ok((UdpSocket::bind(at)?, TcpListener::bind(at)?)))
         .unwrap();
     let known = Arc::clone(zone);
     thread::spawn(move || {
@@ -145,7 +147,7 @@ fn bed(path: &str, output: &str, zone: Zone) -> Bed {
         chain.sink.ip(&address).unwrap();
     }
     let zone = Arc::new(Mutex::new(zone));
-    serve(&chain, &zone);
+    serve(&chain, SERVER, &zone);
     let servers = "search test\nnameserver 10.0.1.2\noptions timeout:1 attempts:1\n";
     let (daemon, resolv) = resolving(&chain, path, servers);
     daemon
@@ -155,7 +157,7 @@ fn bed(path: &str, output: &str, zone: Zone) -> Bed {
         zone,
         daemon,
         chain,
-        _resolv: resolv,
+        resolv,
     }
 }
 
@@ -362,4 +364,23 @@ fn a_service_has_ports_and_what_is_no_host_is_refused(path: &str) {
         let why = output.reason.as_deref().unwrap_or_default();
         output.state == State::Down && why.contains("every host on veth2")
     });
+}
+
+fn another_resolv_conf_is_followed(path: &str) {
+    let bed = bed(path, "recorders:7000,all,refresh=1s", addresses(&[10, 11]));
+    bed.wait_for(&["10.0.1.10", "10.0.1.11"]);
+    let other = Arc::new(Mutex::new(addresses(&[11, 12])));
+    serve(&bed.chain, 13, &other);
+    let follow = |text: &str| std::fs::write(bed.resolv.path(), text).unwrap();
+    follow("search test\nnameserver 10.0.1.13\noptions timeout:1 attempts:1\n");
+    bed.wait_for(&["10.0.1.11", "10.0.1.12"]);
+    // Nobody is at this one: what was stays.
+    follow("search test\nnameserver 10.0.1.14\noptions timeout:1 attempts:1\n");
+    bed.wait("its silence is told", |output| output.name_error.is_some());
+    bed.wait_for(&["10.0.1.11", "10.0.1.12"]);
+    // The second server is asked where the first is silent.
+    follow(
+        "search test\nnameserver 10.0.1.14\nnameserver 10.0.1.2\noptions timeout:1 attempts:1\n",
+    );
+    bed.wait_for(&["10.0.1.10", "10.0.1.11"]);
 }

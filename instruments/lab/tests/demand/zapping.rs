@@ -14,6 +14,7 @@ use lab::frame::FrameReceiver;
 use lab::usage::processor_time;
 use lab::{link, wait};
 use packet::craft::group_mac;
+use socket2::{Domain, Protocol, Socket, Type};
 use sys::group_socket::GroupSocket;
 
 use super::{Bed, standing, wants};
@@ -238,6 +239,52 @@ fn what_lingers_goes_with_its_rule() {
         bed.pulled().is_empty()
     })
     .unwrap();
+}
+
+#[test]
+fn the_oldest_that_lingers_goes_at_the_limit_of_memberships() {
+    for path in ["kernel", "userspace"] {
+        let bed = Bed::new();
+        let mut options = Options::path(path);
+        options.arguments = ["--max-memberships", "2"].map(str::to_owned).to_vec();
+        let daemon = Daemon::start(&bed.relay, options).unwrap();
+        let output = "232.9.9.1%eth1:5000,source=keep,demand=igmp,querier=yes,linger=1h";
+        daemon.add("tv", "232.1.1.1%eth0:5000", &[output]).unwrap();
+        let listen = |receiver: usize, source: u8| -> Socket {
+            let socket = bed.receivers[receiver].run(|| {
+                let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+                let interface = Ipv4Addr::new(10, 0, 1, 101 + receiver as u8);
+                let source = Ipv4Addr::new(10, 0, 0, source);
+                socket.join_ssm_v4(&source, &Ipv4Addr::new(232, 9, 9, 1), &interface)?;
+                Ok(socket)
+            });
+            socket.unwrap()
+        };
+        // Each source of the group is a membership of its own.
+        let joined = |expected: &[u8]| {
+            let what = format!("{expected:?} are joined");
+            wait::until(&what, || {
+                let text = bed.relay.read_proc_net("mcfilter").unwrap();
+                let is_there = |source: &u8| text.contains(&format!("0x0a0000{source:02x}"));
+                (0x11..=0x15).filter(is_there).eq(expected.iter().copied())
+            })
+            .unwrap();
+        };
+        for (source, expected) in [(0x11, &[0x11][..]), (0x12, &[0x11, 0x12])] {
+            let player = listen(0, source);
+            joined(expected);
+            drop(player);
+            daemon.wait_for("tv", "nobody watches", wants(0)).unwrap();
+            joined(expected);
+        }
+        let third = listen(0, 0x13);
+        joined(&[0x12, 0x13]);
+        let fourth = listen(1, 0x14);
+        joined(&[0x13, 0x14]);
+        drop((third, fourth));
+        daemon.wait_for("tv", "nobody watches", wants(0)).unwrap();
+        joined(&[0x13, 0x14]);
+    }
 }
 
 /// 200 players, each of whom zaps five times a second, for 20 seconds. It measures and asserts nothing of it.
