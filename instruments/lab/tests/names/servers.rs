@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use api::reply::{OutputStats, State};
 use lab::daemon::Daemon;
+use lab::guard::Guard;
 use lab::socket::{Receiver, Sender, number, payload};
 use lab::topology::Chain;
 use lab::usage::processor_time;
@@ -96,11 +97,26 @@ impl Bed {
         self.daemon.wait_for(rule, &what, are_those).unwrap();
     }
 
-    /// Waits until all that was sent has come to the relay: none of it was lost before.
-    fn received(&self, sent: u64) -> api::reply::RuleStats {
-        let is_all = |rule: &api::reply::RuleStats| rule.received.packets == sent;
-        let what = format!("{sent} packets came");
-        self.daemon.wait_for("cam1", &what, is_all).unwrap()
+    /// Waits until all that was sent has come to the relay, none of it lost before, and is accounted for
+    /// at those who stay; says what was dropped there.
+    fn dropped(&self, sent: u64, stay: [Ipv4Addr; 2]) -> [usize; 2] {
+        let told = |rule: &api::reply::RuleStats| {
+            stay.map(|at| {
+                let mut copies = copies(&rule.outputs[0]).iter();
+                let copy = copies.find(|to| to.address == at.to_string());
+                copy.map_or((0, 0), |copy| {
+                    let dropped = copy.dropped.values().sum::<u64>();
+                    (copy.sent.packets + dropped, dropped as usize)
+                })
+            })
+        };
+        let is_all = |rule: &api::reply::RuleStats| {
+            rule.received.packets == sent && told(rule).iter().all(|(all, _)| *all == sent)
+        };
+        let what = format!("{sent} packets are accounted for");
+        let rule = self.daemon.wait_for("cam1", &what, is_all).unwrap();
+        println!("{:?} {:?}", rule.dropped, rule.outputs[0].dropped);
+        told(&rule).map(|(_, dropped)| dropped)
     }
 
     fn stream(&self, rate: u64) -> Stream {
@@ -173,7 +189,7 @@ fn changes_and_fails(path: &str, program: Program) {
         bed.wait_for(&zone);
     }
     let (sent, _) = stream.end();
-    bed.received(sent);
+    assert_eq!(bed.dropped(sent, stay), [0, 0]);
     assert_eq!(stayers.map(|stayer| stayer.missing(sent)), [0, 0]);
     bed.server.signal(Signal::SIGSTOP);
     bed.wait("its silence is told", |output| {
@@ -273,6 +289,9 @@ mod long {
     }
 
     fn many_addresses_come_and_go(path: &str) {
+        // 220,000 copies a second overflow the queue between the cores in a millisecond of disturbance,
+        // which the relay counts as `egress_full`: it stands for a network card's ring here.
+        let _guard = Guard::start_with_backlog().unwrap();
         println!(
             "| path | zone | rate | sent | lost by two who stay | slowest, s | processor, % |"
         );
@@ -319,7 +338,7 @@ mod long {
         }
         let (sent, took) = stream.end();
         let spent = processor_time(bed.daemon.id()).unwrap() - before;
-        let rule = bed.received(sent);
+        let told = bed.dropped(sent, stay);
         let missing = stayers.map(|stayer| stayer.missing(sent));
         println!(
             "| {path} | {zone}, {} in {:.0} s | {:.0} | {sent} | {missing:?} | {:.1} | {:.1} |",
@@ -329,7 +348,7 @@ mod long {
             slowest.as_secs_f64(),
             100.0 * spent.as_secs_f64() / took.as_secs_f64(),
         );
-        println!("{:?} {:?}", rule.dropped, rule.outputs[0].dropped);
+        assert_eq!(missing, told, "what is lost is counted where it was to go");
         assert_eq!(missing, [0, 0]);
     }
 }
