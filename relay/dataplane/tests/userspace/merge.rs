@@ -301,7 +301,11 @@ fn nothing_comes_twice_while_workers_die() -> Result<()> {
     let came: Vec<u64> = came.collect::<Result<_>>()?;
     let mut distinct = BTreeSet::new();
     let twice = came.iter().filter(|number| !distinct.insert(**number));
-    assert_eq!(twice.collect::<Vec<_>>(), [&0; 0], "came twice; all: {came:?}");
+    assert_eq!(
+        twice.collect::<Vec<_>>(),
+        [&0; 0],
+        "came twice; all: {came:?}"
+    );
     println!("{} of {next} came", came.len());
     assert!(came.len() as u64 > next / 2, "{} of {next}", came.len());
     Ok(())
