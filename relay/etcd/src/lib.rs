@@ -25,6 +25,7 @@ mod watch;
 pub use crate::client::{Client, Status};
 pub use crate::config::{Config, ConfigError, Endpoint, Secret, Tls};
 pub use crate::error::Error;
+pub use crate::messages::KeyValue;
 pub use crate::operation::{Compare, Is, Op, OpReply, Txn, TxnReply};
-pub use crate::range::{KeyRange, KeyValue, RangeOptions, RangeReply};
+pub use crate::range::{KeyRange, RangeOptions, RangeReply};
 pub use crate::watch::{Event, Watch, WatchBatch, WatchTarget};

@@ -5,8 +5,6 @@
 
 use prost::Message;
 
-use crate::range::KeyValue;
-
 /// The revision that a header tells, 0 without one.
 pub(crate) fn revision(header: Option<&ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
@@ -22,6 +20,26 @@ macro_rules! messages {
             $($(#[doc = $help])* #[prost($($encoding)+)] pub(crate) $field: $type,)*
         }
     )+};
+}
+
+/// A key with its value and revisions.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct KeyValue {
+    /// The key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    /// The revision at which it was created.
+    #[prost(int64, tag = "2")]
+    pub create_revision: i64,
+    /// The revision at which it was last written.
+    #[prost(int64, tag = "3")]
+    pub mod_revision: i64,
+    /// How often it was written since its creation; 1 at first.
+    #[prost(int64, tag = "4")]
+    pub version: i64,
+    /// Its value; empty where only keys were asked for.
+    #[prost(bytes = "vec", tag = "5")]
+    pub value: Vec<u8>,
 }
 
 messages! {

@@ -1,7 +1,7 @@
 //! Transactions: comparisons, operations, and their replies.
 
-use crate::messages::{self, compare, request_op, response_op};
-use crate::range::{KeyRange, KeyValue, RangeReply};
+use crate::messages::{self, KeyValue, compare, request_op, response_op};
+use crate::range::{KeyRange, RangeReply};
 
 /// What a transaction carries out: `then` if all of `when` hold, else `otherwise`.
 #[derive(Clone, Debug, Default, PartialEq)]

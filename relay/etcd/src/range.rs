@@ -1,8 +1,6 @@
 //! Keys, ranges of them, and what is read of them.
 
-use prost::Message;
-
-use crate::messages;
+use crate::messages::{self, KeyValue};
 
 /// One key, or all keys from one up to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -87,26 +85,6 @@ pub struct RangeReply {
     pub count: u64,
     /// Whether the limit cut some off.
     pub more: bool,
-}
-
-/// A key with its value and revisions.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct KeyValue {
-    /// The key.
-    #[prost(bytes = "vec", tag = "1")]
-    pub key: Vec<u8>,
-    /// The revision at which it was created.
-    #[prost(int64, tag = "2")]
-    pub create_revision: i64,
-    /// The revision at which it was last written.
-    #[prost(int64, tag = "3")]
-    pub mod_revision: i64,
-    /// How often it was written since its creation; 1 at first.
-    #[prost(int64, tag = "4")]
-    pub version: i64,
-    /// Its value; empty where only keys were asked for.
-    #[prost(bytes = "vec", tag = "5")]
-    pub value: Vec<u8>,
 }
 
 impl From<messages::RangeResponse> for RangeReply {

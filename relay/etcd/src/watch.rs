@@ -19,9 +19,9 @@ use crate::connection::{Body, Connection};
 use crate::error::Error;
 use crate::grpc::{self, Frames};
 use crate::messages::watch_request::Request;
-use crate::messages::{self, WatchRequest, WatchResponse};
+use crate::messages::{self, KeyValue, WatchRequest, WatchResponse};
 use crate::pool::Pool;
-use crate::range::{KeyRange, KeyValue};
+use crate::range::KeyRange;
 use crate::unmade::chain;
 
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
