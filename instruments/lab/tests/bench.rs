@@ -65,12 +65,12 @@ fn what_the_relay_says_it_sent_of_a_drivers_frames_the_sink_has() {
         assert_eq!(case.skipped, None, "{}", case.relay);
         let trial = &case.trials[0];
         assert!(
-            trial.delivered > 0 && trial.missing() >= 0,
+            trial.volume.delivered > 0 && trial.missing() >= 0,
             "{}: {trial:?}",
             case.relay
         );
         if let Some(relay) = trial.relay.filter(|_| case.relay == "mcr-xdp") {
-            assert_eq!(relay.sent, trial.delivered, "{trial:?}");
+            assert_eq!(relay.sent, trial.volume.delivered, "{trial:?}");
             assert_eq!(relay.received, relay.sent + relay.dropped, "{trial:?}");
         }
     }
@@ -89,12 +89,12 @@ impl engine::Watch for Quiet {
 }
 
 fn check(what: &str, trial: &Trial) {
-    assert!(trial.sent > 0, "{what}");
+    assert!(trial.volume.sent > 0, "{what}");
     assert_eq!(trial.missing(), 0, "{what}: {:?}", trial.drops);
     assert_eq!(trial.unexplained(), 0, "{what}: {:?}", trial.drops);
     if let Some(relay) = trial.relay {
-        assert_eq!(relay.received, trial.sent, "{what}");
-        assert_eq!(relay.sent, trial.expected, "{what}");
+        assert_eq!(relay.received, trial.volume.sent, "{what}");
+        assert_eq!(relay.sent, trial.volume.expected, "{what}");
         assert_eq!(relay.dropped, 0, "{what}");
     }
 }

@@ -48,15 +48,10 @@ pub struct CaseResult {
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
-    /// Datagrams the generator handed to the kernel.
-    pub sent: u64,
-    /// Seconds it took to.
-    pub seconds: f64,
-    /// Datagrams that should have reached the sinks: `sent` times the copies of each.
-    pub expected: u64,
-    /// Datagrams that did.
-    pub delivered: u64,
-    /// Where the others went, as far as anybody counted them.
+    /// What was offered, and what came of it.
+    #[serde(flatten)]
+    pub volume: Volume,
+    /// Where what did not arrive went, as far as anybody counted it.
     pub drops: Vec<Drops>,
     /// What the relay itself counted, if it counts.
     pub relay: Option<RelayCount>,
@@ -145,12 +140,7 @@ pub struct Sequence {
 
 impl Outcome for Trial {
     fn volume(&self) -> Volume {
-        Volume {
-            sent: self.sent,
-            seconds: self.seconds,
-            expected: self.expected,
-            delivered: self.delivered,
-        }
+        self.volume
     }
 }
 
@@ -173,20 +163,20 @@ impl Trial {
 
     /// Copies delivered per second.
     pub fn delivered_pps(&self) -> f64 {
-        self.delivered as f64 / self.seconds.max(1e-9)
+        self.volume.delivered as f64 / self.volume.seconds.max(1e-9)
     }
 
     /// Busy time of the core that belongs to the relay, microseconds per delivered copy, as far as
     /// a core does: `core` is its number.
     pub fn core_us_per_copy(&self, core: usize) -> f64 {
         let busy = self.cost.busy_seconds.get(core).copied().unwrap_or(0.0);
-        1e6 * busy / self.delivered.max(1) as f64
+        1e6 * busy / self.volume.delivered.max(1) as f64
     }
 
     /// Busy time of all cores, microseconds per delivered copy.
     pub fn cpu_us_per_copy(&self) -> f64 {
         let busy: f64 = self.cost.busy_seconds.iter().sum();
-        1e6 * busy / self.delivered.max(1) as f64
+        1e6 * busy / self.volume.delivered.max(1) as f64
     }
 }
 
@@ -312,8 +302,11 @@ mod tests {
     #[test]
     fn what_nobody_counted_is_unexplained() {
         let trial = Trial {
-            expected: 100,
-            delivered: 90,
+            volume: Volume {
+                expected: 100,
+                delivered: 90,
+                ..Volume::default()
+            },
             drops: vec![Drops {
                 at: "veth1 ring".into(),
                 copies: 7,

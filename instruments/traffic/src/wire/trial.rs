@@ -87,18 +87,13 @@ pub struct Trial {
     pub streams: usize,
     /// Packets per second asked for.
     pub asked_pps: f64,
-    /// Packets that the generator's kernel took.
-    pub sent: u64,
-    /// Seconds it took to.
-    pub seconds: f64,
+    /// What was offered, and what came of it.
+    #[serde(flatten)]
+    pub volume: Volume,
     /// Packets that it refused.
     pub refused: u64,
     /// What it said of the first of them.
     pub first_refusal: Option<String>,
-    /// Copies that should have arrived.
-    pub expected: u64,
-    /// Different ones that did.
-    pub delivered: u64,
     /// Copies that came again.
     pub duplicated: u64,
     /// Copies that came after a later one of their stream.
@@ -120,12 +115,7 @@ pub struct Trial {
 
 impl Outcome for Trial {
     fn volume(&self) -> Volume {
-        Volume {
-            sent: self.sent,
-            seconds: self.seconds,
-            expected: self.expected,
-            delivered: self.delivered,
-        }
+        self.volume
     }
 }
 
@@ -276,12 +266,14 @@ impl Tester {
             payload_bytes: load.size,
             streams: load.streams,
             asked_pps: load.rate_pps,
-            sent: sent.sent.packets,
-            seconds,
+            volume: Volume {
+                sent: sent.sent.packets,
+                seconds,
+                expected,
+                delivered: counted.received.iter().sum(),
+            },
             refused: errors,
             first_refusal: first_error,
-            expected,
-            delivered: counted.received.iter().sum(),
             duplicated: counted.duplicated,
             reordered: counted.reordered,
             silent: silent.len() as u64,
@@ -330,10 +322,12 @@ mod tests {
     fn what_nobody_counted_is_what_is_left() {
         let mut trial = Trial {
             asked_pps: 1000.0,
-            sent: 900,
-            seconds: 1.0,
-            expected: 900,
-            delivered: 800,
+            volume: Volume {
+                sent: 900,
+                seconds: 1.0,
+                expected: 900,
+                delivered: 800,
+            },
             ..Trial::default()
         };
         assert_eq!(trial.unexplained(), 100);
@@ -344,7 +338,7 @@ mod tests {
             copies: 150,
         });
         assert_eq!(trial.unexplained(), 0);
-        trial.delivered = 901;
+        trial.volume.delivered = 901;
         assert_eq!((trial.missing(), trial.unexplained()), (-1, 0));
     }
 

@@ -68,8 +68,10 @@ impl Figure {
         match self {
             Self::Delivered => Some(trial.delivered_pps()),
             Self::Loss => Some(trial.loss_percent()),
-            Self::Cpu => (trial.delivered > 0).then(|| trial.cpu_us_per_copy()),
-            Self::RelayCore => (trial.delivered > 0).then(|| trial.core_us_per_copy(RELAY_CORE)),
+            Self::Cpu => (trial.volume.delivered > 0).then(|| trial.cpu_us_per_copy()),
+            Self::RelayCore => {
+                (trial.volume.delivered > 0).then(|| trial.core_us_per_copy(RELAY_CORE))
+            }
             Self::Memory => (cost.processes > 0).then(|| cost.memory_kib as f64 / 1024.0),
             Self::Processes => Some(f64::from(cost.processes)),
             Self::Configure => cost.configure_seconds,

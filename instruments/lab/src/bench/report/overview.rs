@@ -181,6 +181,8 @@ fn failures(promises: &[Promise<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use traffic::trial::Volume;
+
     use super::super::origin;
     use super::super::promises;
     use super::*;
@@ -190,10 +192,12 @@ mod tests {
 
     fn run(revision: &str, relay: &str, lost: u64) -> Results {
         let trial = Trial {
-            sent: 1_000_000,
-            seconds: 2.5,
-            expected: 1_000_000,
-            delivered: 1_000_000 - lost,
+            volume: Volume {
+                sent: 1_000_000,
+                seconds: 2.5,
+                expected: 1_000_000,
+                delivered: 1_000_000 - lost,
+            },
             drops: vec![Drops {
                 at: "relay, receive rings full".into(),
                 copies: lost,

@@ -337,7 +337,7 @@ fn lost(shown: Shown<'_>) -> Option<Last<'_>> {
     let mut figure = format!(
         "{trials}: {} of {} copies lost",
         number(worst.missing().max(0) as f64),
-        number(worst.expected as f64)
+        number(worst.volume.expected as f64)
     );
     if let Some(wanted) = short {
         let (offered, wanted) = (number(offered), number(wanted));

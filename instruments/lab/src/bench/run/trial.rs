@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use traffic::driver::Sink;
 use traffic::report::SendReport;
-use traffic::trial::arrivals;
+use traffic::trial::{Volume, arrivals};
 
 use super::bed::{Bed, BedKind, GENERATOR_CORE};
 use super::driver;
@@ -153,10 +153,12 @@ impl Stage {
         let after = self.snapshot()?;
         let configured = self.configured.take();
         let mut trial = Trial {
-            sent: report.sent.packets,
-            seconds: report.seconds,
-            expected,
-            delivered,
+            volume: Volume {
+                sent: report.sent.packets,
+                seconds: report.seconds,
+                expected,
+                delivered,
+            },
             cost: Cost {
                 configure_seconds: configured.map(|time| time.as_secs_f64()),
                 start_seconds: configured

@@ -153,7 +153,7 @@ impl Bench {
         let mut trial = self.tester.run(load)?;
         if let (Some(before), Some(after)) = (before, look(&self.relay)?) {
             let copies = self.tester.copies();
-            let more = relay::drops(&before, &after, trial.sent, copies);
+            let more = relay::drops(&before, &after, trial.volume.sent, copies);
             trial.drops.extend(more);
         }
         Ok(trial)

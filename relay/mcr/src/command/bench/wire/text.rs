@@ -85,8 +85,8 @@ fn groups(report: &Report) -> String {
         let lost = u64::try_from(trial.missing()).unwrap_or(0);
         let counts = [
             trial.offered_pps().round() as u64,
-            trial.expected,
-            trial.delivered,
+            trial.volume.expected,
+            trial.volume.delivered,
             lost,
             trial.silent,
         ];
@@ -118,7 +118,7 @@ pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
         "at {} packets/s {} of {} copies were lost",
         count(trial.offered_pps().round() as u64),
         count(lost),
-        count(trial.expected)
+        count(trial.volume.expected)
     );
     if lost > 0 {
         limits.push(of);
@@ -221,6 +221,7 @@ fn clock(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
+    use traffic::trial::Volume;
     use traffic::wire::drops::Place;
 
     use super::*;
@@ -228,10 +229,12 @@ mod tests {
     fn trial(offered: u64, delivered: u64) -> Trial {
         Trial {
             asked_pps: 1000.0,
-            sent: offered,
-            seconds: 1.0,
-            expected: offered,
-            delivered,
+            volume: Volume {
+                sent: offered,
+                seconds: 1.0,
+                expected: offered,
+                delivered,
+            },
             ..Trial::default()
         }
     }
