@@ -177,6 +177,8 @@ fn relative(output: &Path, plot: &Path) -> String {
 mod tests {
     use super::super::results::Trial;
     use super::super::results::machine::Machine;
+    use traffic::trial::Volume;
+
     use super::*;
 
     fn case(relay: &str, delivered: u64) -> CaseResult {
@@ -186,10 +188,12 @@ mod tests {
             relay: relay.into(),
             skipped: None,
             trials: vec![Trial {
-                sent: 1000,
-                seconds: 1.0,
-                expected: 1000,
-                delivered,
+                volume: Volume {
+                    sent: 1000,
+                    seconds: 1.0,
+                    expected: 1000,
+                    delivered,
+                },
                 ..Trial::default()
             }],
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs;
 use std::process::Command;
 
+use procfs::{CpuInfo, Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
 use super::number::number;
@@ -62,11 +63,12 @@ impl Machine {
 
     /// Looks at this machine.
     pub fn describe() -> Self {
-        let cpus = read("/proc/cpuinfo");
+        let cpus = CpuInfo::current().ok();
+        let model = cpus.as_ref().and_then(|cpus| cpus.model_name(0));
         Self {
-            cpu: field(&cpus, "model name").unwrap_or_else(|| "unknown".into()),
-            cores: cpus.matches("processor\t").count() as u32,
-            memory_mib: memory_mib(),
+            cpu: model.unwrap_or("unknown").to_owned(),
+            cores: cpus.as_ref().map_or(0, CpuInfo::num_cores) as u32,
+            memory_mib: Meminfo::current().map_or(0, |memory| memory.mem_total >> 20),
             kernel: read("/proc/sys/kernel/osrelease"),
             version: version(),
             revision: revision(),
@@ -101,17 +103,6 @@ impl fmt::Display for Machine {
 fn read(file: &str) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.trim().to_owned()
-}
-
-fn field(text: &str, name: &str) -> Option<String> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-fn memory_mib() -> u64 {
-    let total = field(&read("/proc/meminfo"), "MemTotal");
-    let kib = total.and_then(|total| total.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) / 1024
 }
 
 fn version() -> String {
