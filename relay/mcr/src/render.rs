@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::SystemTime;
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, Color, ContentArrangement, Table};
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 use serde::Serialize;
 
 /// Form of what a subcommand lists.
@@ -89,6 +89,15 @@ fn arranged(header: &[&str], arrangement: ContentArrangement) -> Table {
         first.set_padding((0, 1));
     }
     table
+}
+
+/// Has these columns of a table stand at its right, as numbers do.
+pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
 }
 
 /// A table as text, without the blanks at the ends of its lines.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::reply::Stats;
-use comfy_table::{Cell, CellAlignment, ColumnConstraint};
+use comfy_table::{Cell, ColumnConstraint};
 use compile::placement::PathChoice;
 use lab::demo::{Delivery, Event, Options, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -173,11 +173,7 @@ fn summary(report: &Report) -> String {
     if let Some(outputs) = table.column_mut(3) {
         outputs.set_constraint(ColumnConstraint::ContentWidth);
     }
-    for column in 5..header.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    render::align_right(&mut table, 5..header.len());
     let law = match &report.broken_law {
         None => "accounting: received = dropped + sent for every output".to_owned(),
         Some(broken) => broken.clone(),

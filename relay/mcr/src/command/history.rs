@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use api::reply::{History, Steps};
-use comfy_table::CellAlignment;
 
 use super::traffic_run::seconds as duration;
 use crate::completion;
@@ -88,9 +87,7 @@ fn together(asked: Option<Duration>, steps: usize, step_seconds: u32) -> Result<
 /// A line for so many steps, the newest last.
 fn table(history: &History, steps: &Steps, together: usize) -> String {
     let mut table = render::table(&["TIME", "PACKETS/S", "RATE", "DROPPED"]);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    render::align_right(&mut table, 1..4);
     let length = steps.packets.len();
     // Lines are counted from the end: the oldest may stand for less.
     let lines = length.div_ceil(together);

@@ -127,11 +127,8 @@ fn text(
         let at = SocketAddr::new(flow.group, flow.port);
         line("  flow", format!("{at}  {}", number::volume(flow.received)));
     }
-    if let Some(more) = flows
-        .len()
-        .checked_sub(FLOWS_SHOWN)
-        .filter(|more| *more > 0)
-    {
+    let more = flows.len().saturating_sub(FLOWS_SHOWN);
+    if more > 0 {
         line("  flow", format!("and {more} more; --json lists them"));
     }
     let written = render::rule::outputs(rule);

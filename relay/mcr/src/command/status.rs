@@ -193,11 +193,8 @@ fn troubles(text: &mut String, stats: &Stats) {
     for (what, reason) in all.iter().take(TROUBLES_SHOWN) {
         let _ = writeln!(text, "{what:<16} {}", printable(reason));
     }
-    if let Some(more) = all
-        .len()
-        .checked_sub(TROUBLES_SHOWN)
-        .filter(|more| *more > 0)
-    {
+    let more = all.len().saturating_sub(TROUBLES_SHOWN);
+    if more > 0 {
         let _ = writeln!(
             text,
             "{:<16} and {more} more; mcr top begins with the worst",

@@ -2,7 +2,7 @@
 
 use api::reply::{InputStats, MergeStats, RuleStats};
 use bpf::merge_layout::{Merge as Words, MergeFormat};
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::Cell;
 use rules::document::RuleDocument;
 use rules::duration;
 use rules::merge::{By, Merge};
@@ -86,11 +86,7 @@ fn table(inputs: &[InputStats]) -> String {
             .chain([Cell::new(state)]);
         table.add_row(cells);
     }
-    for column in 1..HEADER.len() - 1 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    super::align_right(&mut table, 1..HEADER.len() - 1);
     super::table_text(&table)
 }
 

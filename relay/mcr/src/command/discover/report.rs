@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use api::reply::{DiscoveredInterface, DiscoveredStream, Discovery};
-use comfy_table::CellAlignment;
 use ratatui::crossterm::terminal;
 use rules::net::Prefix;
 use rules::printable::printable;
@@ -123,11 +122,7 @@ fn table(report: &Discovery) -> String {
         }
         table.add_row(row);
     }
-    for column in [3, 4, 5, 6] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    render::align_right(&mut table, 3..7);
     render::table_text(&table)
 }
 
