@@ -1,5 +1,6 @@
 //! Clients of other hosts, and how they are served.
 
+use counters::counters;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -45,6 +46,11 @@ pub struct NotifyStatus {
     /// Events that it refused, or that it did not take in time.
     pub dropped: u64,
 }
+
+counters! { NotifyStatus {
+    sent: "mcr_notify_sent_total", "Posts that were taken.";
+    dropped: "mcr_notify_dropped_events_total", "Events that were not taken in time, or refused.";
+} }
 
 /// What became of telling somebody for a test.
 #[serde_with::skip_serializing_none]

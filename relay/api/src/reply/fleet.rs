@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use counters::counters;
 use rules::document::RuleDocument;
 use rules::named::named;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,12 @@ pub struct FleetStatus {
     /// All shares; those with something wrong first.
     pub shares: Vec<FleetShare>,
 }
+
+counters! { FleetStatus {
+    takeovers: "mcr_fleet_takeovers_total", "Shares that this relay began to forward.";
+    etcd.reachable: "mcr_fleet_etcd_reachable", "1 if etcd answers this relay.";
+    generation: "mcr_fleet_generation", "Generation of the fleet's rules that this relay has.";
+} }
 
 /// etcd as one relay sees it.
 #[serde_with::skip_serializing_none]

@@ -4,12 +4,11 @@ use std::sync::atomic::Ordering;
 
 use api::reply::{ApiStatus, NotifyStatus, State};
 
-use super::Page;
+use super::{Page, of};
 use crate::notify::Posted;
 
 /// What became of events, for the webhook and for each who is told.
-pub(super) fn told(page: &mut Page, webhook: &Posted, receivers: &[NotifyStatus]) {
-    type Family = (&'static str, &'static str, fn(&NotifyStatus) -> u64);
+pub(super) fn told<'a>(page: &mut Page, webhook: &Posted, receivers: &'a [NotifyStatus]) {
     page.single(
         "mcr_webhook_sent_events_total",
         "Events posted to the webhook.",
@@ -20,30 +19,20 @@ pub(super) fn told(page: &mut Page, webhook: &Posted, receivers: &[NotifyStatus]
         "Events that the webhook did not take in time, or refused.",
         webhook.dropped.load(Ordering::Relaxed),
     );
-    let families: [Family; 3] = [
-        (
-            "mcr_notify_up",
-            "1 if who is to be told of events takes them.",
-            |receiver| u64::from(receiver.state == State::Up),
-        ),
-        (
-            "mcr_notify_sent_total",
-            "Posts that were taken.",
-            |receiver| receiver.sent,
-        ),
-        (
-            "mcr_notify_dropped_events_total",
-            "Events that were not taken in time, or refused.",
-            |receiver| receiver.dropped,
-        ),
-    ];
-    for (name, help, of) in families.into_iter().filter(|_| !receivers.is_empty()) {
-        page.family(name, help);
-        for receiver in receivers {
-            let labels = [("target", receiver.name.as_str()), ("to", &receiver.to)];
-            page.sample(name, &labels, of(receiver));
-        }
+    if receivers.is_empty() {
+        return;
     }
+    let labels = |receiver: &'a NotifyStatus| {
+        let (name, to) = (receiver.name.as_str(), receiver.to.as_str());
+        [("target", name.into()), ("to", to.into())]
+    };
+    let receivers: Vec<_> = receivers.iter().map(|one| (labels(one), one)).collect();
+    let name = "mcr_notify_up";
+    page.family(name, "1 if who is to be told of events takes them.");
+    for (labels, receiver) in &receivers {
+        page.sample(name, &of(labels), u8::from(receiver.state == State::Up));
+    }
+    page.counters(NotifyStatus::COUNTERS, &receivers);
 }
 
 /// How clients of other hosts are served, where they are.

@@ -33,21 +33,7 @@ pub(super) fn families(page: &mut Page, fleet: &FleetStatus) {
     if let Some(beat) = fleet.etcd.beat_ms {
         page.sample(name, &[], beat / 1e3);
     }
-    page.single(
-        "mcr_fleet_takeovers_total",
-        "Shares that this relay began to forward.",
-        fleet.takeovers,
-    );
-    page.single(
-        "mcr_fleet_etcd_reachable",
-        "1 if etcd answers this relay.",
-        u8::from(fleet.etcd.reachable),
-    );
-    page.single(
-        "mcr_fleet_generation",
-        "Generation of the fleet's rules that this relay has.",
-        fleet.generation,
-    );
+    page.counters(FleetStatus::COUNTERS, &[([], fleet)]);
     page.single(
         "mcr_fleet_problems",
         "Things that this relay finds wrong with the fleet; mcr fleet status names them.",
