@@ -48,6 +48,9 @@ use faulty;
 /// After so long at the latest a driver tells its member of something, in ns, where nothing keeps it.
 pub(crate) const TICK_NS: u64 = 20_000_000;
 
+/// So many small jumps of the clock within a hold open nothing twice, and one more that the margin bears.
+const LEAPS: u64 = 3;
+
 /// What a member is made of.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Config {
@@ -95,7 +98,7 @@ pub struct Member {
     config: Config,
     /// Time of the input that is handled.
     now: u64,
-    /// How long this relay has waited for others, in ns: as time passes, but by no more than half a margin
+    /// How long this relay has waited for others, in ns: as time passes, but by no more than [`Self::leap`]
     /// at once, and by less where more has passed than a margin. A clock that jumps, or a process that was
     /// stopped, has waited for nobody.
     waited: u64,
@@ -239,12 +242,25 @@ impl Member {
     fn goes_on(&mut self, now: u64) {
         let passed = now.saturating_sub(self.now);
         self.now += passed;
-        // A gate shuts a margin too early: two small jumps of the clock within a hold fit in that, or four.
         let margin = self.margin_ns();
         self.waited += match passed > margin {
             true => margin / 4,
-            false => passed.min((margin / 2).max(TICK_NS)),
+            false => passed.min(self.leap()),
         };
+    }
+
+    /// What a jump of the clock that looks like a late tick adds to [`Self::waited`] at most.
+    fn leap(&self) -> u64 {
+        (self.margin_ns() / 2).max(TICK_NS)
+    }
+
+    /// By how much [`Self::waited`] must have grown so that `time` has passed: jumps add up, and so many of
+    /// them within it cost nothing. What is left of the margin is the drift's.
+    fn surely(&self, time: u64) -> u64 {
+        if faulty!(self, NoMargin) {
+            return time;
+        }
+        time + LEAPS * self.leap()
     }
 
     fn note(&mut self, input: Input) {

@@ -320,7 +320,7 @@ impl Member {
         let me = &self.config.relay;
         let own_session = relay == me && self.session.has_begun();
         let hold = watched.beat.hold_ms * 1_000_000;
-        let silent = self.waited >= watched.waited + hold;
+        let silent = self.waited >= watched.waited + self.surely(hold);
         let promised = self.waited < self.monitors.promised_until(relay);
         if own_session || !silent || promised {
             return false;
@@ -328,7 +328,7 @@ impl Member {
         let monitors = &watched.beat.monitors;
         let anybody = watched.beat.policy != OnIsolation::Peers;
         let listed = monitors.iter().any(|m| m.relay == *me);
-        let ended = |m: &BeatMonitor| self.fencing.ended_for(m, hold, self.waited);
+        let ended = |m: &BeatMonitor| self.fencing.ended_for(m, self.surely(hold), self.waited);
         anybody || listed || monitors.iter().all(ended)
     }
 

@@ -269,7 +269,7 @@ impl Member {
         }
         let asked = (question.session, question.nonce);
         self.monitors.heeded.insert(question.from.clone(), asked);
-        let until = self.waited + question.hold_ms * 1_000_000;
+        let until = self.waited + self.surely(question.hold_ms * 1_000_000);
         if !faulty!(self, ForgetPromise) {
             let promise = self
                 .monitors

@@ -82,7 +82,7 @@ impl Member {
             if handover.settle_inherited(&self.gates, &self.book, relay, number, now) {
                 // If etcd was restored, it does not say who has taken that since: they get the time to
                 // see it.
-                self.session.rests_until = self.waited + self.config.hold_ns;
+                self.session.rests_until = self.waited + self.surely(self.config.hold_ns);
             }
         }
     }
@@ -212,7 +212,7 @@ impl Member {
         self.end_session();
         self.session.phase = PhaseName::Resting;
         self.session.adopted = None;
-        self.session.rests_until = self.waited + self.config.hold_ns;
+        self.session.rests_until = self.waited + self.surely(self.config.hold_ns);
         self.book = self.book.emptied();
         // Sessions are counted anew, and a relay that has booted counts its questions anew.
         self.monitors.heeded.clear();

@@ -289,6 +289,46 @@ fn a_process_that_comes_back_to_a_restored_etcd_doubles_nothing() {
     }
 }
 
+/// A jump that looks like a late tick is taken for time that has passed: those within a hold add up.
+#[test]
+fn small_jumps_of_a_clock_within_a_hold_double_nothing() {
+    for (seed, jumps, hold) in (0..6).flat_map(|seed| {
+        [
+            (seed, 3, 1200),
+            (seed, 4, 1200),
+            (seed, 4, 300),
+            (seed, 3, 5000),
+        ]
+    }) {
+        let hold = hold * MS;
+        let mut sim = Sim::new(
+            seed,
+            Settings {
+                hold,
+                ..settings(OnIsolation::Peers)
+            },
+        );
+        sim.run_until(4000 * MS + 2 * hold);
+        let holder = holders(&sim).unwrap()[0];
+        sim.hosts[holder].etcd_cut_until = sim.now + 10 * hold;
+        sim.hosts[holder].peers_cut_until = sim.now + 10 * hold;
+        let size = (hold / 24).max(30 * MS) * (5 + seed % 5) / 10;
+        for _ in 0..jumps {
+            sim.run_until(sim.now + hold / 6);
+            (0..3)
+                .filter(|host| *host != holder)
+                .for_each(|host| sim.jump(host, size));
+        }
+        sim.run_until(sim.now + 2 * hold);
+        assert_eq!(
+            sim.violation, None,
+            "seed {seed}, {jumps} jumps, hold {hold}"
+        );
+        let open = sim.open("cam0");
+        assert!(open.len() == 1 && open != [holder], "seed {seed}: {open:?}");
+    }
+}
+
 /// What a relay says that it hears is old where etcd does not hear of it, and it does not learn what it
 /// is given.
 #[test]
