@@ -101,6 +101,12 @@ pub struct RelayEntry {
 }
 
 impl RelayEntry {
+    /// In `unfit`, that a relay does not hold a share whose key makes no sense, whatever it said before that
+    /// revision.
+    pub(crate) fn not_held(revision: u64) -> String {
+        format!("cannot read who holds it, and does not since revision {revision}")
+    }
+
     /// Whether who is to hold what is the same with either.
     pub(crate) fn plans_alike(&self, other: &Self) -> bool {
         let part = |entry: &Self| (entry.session, entry.fenced, entry.weight);

@@ -6,7 +6,7 @@ use crate::keys::{
     self, Current, Drained, FleetSettings, Key, Keys, Move, RelayEntry, SessionNumber, ShareEntry,
     Value,
 };
-use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome};
+use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome, Purpose};
 
 /// A value with the revision of its last change.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -25,6 +25,8 @@ pub(super) struct Book {
     pub(super) keys: Keys,
     /// Newest revision that lists and watches have reported.
     pub(super) revision: u64,
+    /// The same without what watches of beats have.
+    read_to: u64,
     pub(super) relays: BTreeMap<String, Known<RelayEntry>>,
     pub(super) shares: BTreeMap<String, Known<ShareEntry>>,
     /// Keys of shares that make no sense where nobody can tell here what they said before, and their
@@ -49,6 +51,7 @@ impl Book {
         Self {
             keys,
             revision: 0,
+            read_to: 0,
             relays: BTreeMap::new(),
             shares: BTreeMap::new(),
             unclear: BTreeMap::new(),
@@ -191,11 +194,24 @@ impl Book {
         }
     }
 
-    /// Whether no session lives that was there at `revision`: whoever held a share then does not now.
-    pub(super) fn all_are_newer(&self, revision: u64) -> bool {
-        let mut refused = self.refused.keys().map(|key| self.keys.parse(key));
-        self.live().all(|(_, entry)| entry.session > revision)
-            && !refused.any(|key| matches!(key, Ok(Key::Relay(_))))
+    /// Relays that may hold a share whose key made no sense at `revision`: those with a session of that time
+    /// that have not said that they do not.
+    pub(super) fn may_hold(&self, share: &str, revision: u64) -> impl Iterator<Item = &str> {
+        let not_held = RelayEntry::not_held(revision);
+        let may_hold = move |entry: &RelayEntry| {
+            entry.session <= revision && entry.unfit.get(share) != Some(&not_held)
+        };
+        let live = self.live().filter(move |(_, entry)| may_hold(entry));
+        live.map(|(name, _)| name)
+    }
+
+    /// Relays whose entries make no sense.
+    pub(super) fn unread_relays(&self) -> impl Iterator<Item = String> {
+        let refused = { self.refused.keys() }.filter_map(|key| self.keys.parse(key).ok());
+        refused.filter_map(|key| match key {
+            Key::Relay(relay) => Some(relay),
+            _ => None,
+        })
     }
 
     /// Forgets a key that is not there at `revision`. True if the rules have gone.
@@ -299,7 +315,7 @@ impl Member {
             self.restored();
         }
         self.session.cluster = Some(cluster);
-        self.heard_up_to(revision);
+        self.read_up_to(revision);
         let own = self.beat_key(&self.config.relay);
         let beat = keys.iter().find(|kv| kv.key == own).cloned();
         self.book.refused.clear();
@@ -316,8 +332,31 @@ impl Member {
         self.newest = self.newest.max(revision);
     }
 
-    pub(super) fn changed(&mut self, revision: u64, changes: Vec<Change>) {
+    fn read_up_to(&mut self, revision: u64) {
         self.heard_up_to(revision);
+        self.book.read_to = self.book.read_to.max(revision);
+    }
+
+    /// Shares whose keys make no sense, and that this relay does not hold and never will by what was written
+    /// before: it has read all of that, and no transaction is on its way.
+    pub(super) fn not_held(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let asked = move |share: &String| {
+            self.pending.values().any(|(purpose, _)| match purpose {
+                Purpose::Claim { shares } | Purpose::HandOver { shares } => {
+                    shares.iter().any(|(name, _)| name == share)
+                }
+                _ => false,
+            })
+        };
+        let unclear = self.book.unclear.iter();
+        let unclear = unclear.filter(move |(share, at)| {
+            **at <= self.book.read_to && self.holds(share).is_none() && !asked(share)
+        });
+        unclear.map(|(share, at)| (share.clone(), RelayEntry::not_held(*at)))
+    }
+
+    pub(super) fn changed(&mut self, revision: u64, changes: Vec<Change>) {
+        self.read_up_to(revision);
         for change in changes {
             match change {
                 Change::Put(kv) => self.learn(&kv, true),

@@ -91,7 +91,8 @@ impl Member {
             let (since, delay) = self.turn(share, *since);
             let due = self.now >= since + rank * delay && self.now >= busy;
             let unclear = self.book.unclear.get(share);
-            let due = due && unclear.is_none_or(|at| self.book.all_are_newer(*at));
+            let is_over = |at: &u64| self.book.may_hold(share, *at).next().is_none();
+            let due = due && unclear.is_none_or(is_over);
             let due = due && !self.rules.failed.contains_key(share);
             due.then(|| share.clone())
         };
@@ -173,9 +174,11 @@ impl Member {
 
     /// Adds the condition that no other session lives than those that are known.
     fn compare_sessions(&self, txn: &mut Txn) {
-        for (relay, entry) in self.book.relays() {
-            let session = if entry.fenced { 0 } else { entry.session };
-            let known = created(self.beat_key(relay), session);
+        let relays = self.book.relays.keys().cloned();
+        for relay in relays.chain(self.book.unread_relays()) {
+            let lives = self.book.relay(&relay).filter(|entry| !entry.fenced);
+            let session = lives.map_or(0, |entry| entry.session);
+            let known = created(self.beat_key(&relay), session);
             if relay != self.config.relay && !txn.compares.contains(&known) {
                 txn.compares.push(known);
             }

@@ -248,6 +248,7 @@ impl Member {
                 .map(|m| m.relay.clone())
                 .filter(|relay| *relay != me),
         );
+        wanted.extend(self.book.unread_relays().filter(|relay| *relay != me));
         if !self.session.has_begun() {
             wanted.insert(me);
         }

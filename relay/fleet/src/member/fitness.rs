@@ -80,8 +80,8 @@ impl Member {
             let short: String = clean.by_ref().take(REASON_MAX).collect();
             short + clean.next().map_or("", |_| "…")
         };
-        all.map(|(share, reason)| (share.clone(), short(reason)))
-            .collect()
+        let all = all.map(|(share, reason)| (share.clone(), short(reason)));
+        all.chain(self.not_held()).collect()
     }
 
     /// How many rules of each share it receives.

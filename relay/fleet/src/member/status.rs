@@ -251,11 +251,23 @@ impl Member {
                 let roles: Vec<_> = roles.map(String::as_str).collect();
                 Some(format!("no relay can take it (roles {})", roles.join(", ")))
             }
-            FleetShareState::Vacant => Some("nobody holds it".to_owned()),
+            FleetShareState::Vacant => Some(self.why_vacant(name)),
             _ if wish.is_some() => wish.map(|wish| format!("waits until {wish} can take it")),
             _ if planned.sole => Some("one relay alone can serve it".to_owned()),
             _ if planned.standby.is_none() => Some("nobody stands by".to_owned()),
             _ => None,
+        }
+    }
+
+    fn why_vacant(&self, share: &str) -> String {
+        let unclear = self.book.unclear.get(share);
+        let may_hold = unclear.map(|at| self.book.may_hold(share, *at).collect::<Vec<_>>());
+        match may_hold.filter(|relays| !relays.is_empty()) {
+            Some(relays) => format!(
+                "its key makes no sense, and {} may hold it: restart who does not forward it",
+                relays.join(", ")
+            ),
+            None => "nobody holds it".to_owned(),
         }
     }
 }

@@ -401,6 +401,56 @@ fn a_share_whose_key_makes_no_sense_is_left_to_who_may_hold_it() {
     }
 }
 
+/// Nobody has read what the key said, the others have sessions of that time, and who held it is dead: once
+/// the others have said that they do not hold it, somebody takes it.
+#[test]
+fn a_share_whose_unread_key_was_a_dead_relays_is_taken() {
+    for (seed, entry) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let rest = (0..3).filter(|host| *host != holder);
+        rest.clone()
+            .for_each(|host| sim.hosts[host].watch_stalled_until = sim.now + 300 * MS);
+        sim.etcd
+            .operator_put("/mcr/plant/shares/cam0", b"garbage".to_vec());
+        sim.kill(holder, true, 60_000 * MS);
+        if entry {
+            // Nor can be read who it was, by one that starts now.
+            let key = format!("/mcr/plant/relays/relay-{holder}");
+            sim.etcd.operator_put(&key, b"garbage".to_vec());
+            rest.clone()
+                .take(1)
+                .for_each(|host| sim.kill(host, true, 10 * MS));
+        }
+        sim.run_until(sim.now + 100 * MS);
+        sim.etcd.compacted = sim.etcd.revision;
+        let other = rest.clone().next().unwrap();
+        if !entry {
+            // One that cannot say that it does not hold it is named meanwhile.
+            sim.hosts[other].etcd_cut_until = sim.now + 3 * HOLD;
+        }
+        let last = rest.clone().next_back().unwrap();
+        let (end, mut is_named) = (sim.now + 6 * HOLD, entry);
+        while sim.now < end {
+            sim.run_until(sim.now + 10 * MS);
+            let member = sim.hosts[last].member.as_ref().unwrap();
+            let problem = member.status(sim.local(last)).shares["cam0"]
+                .problem
+                .clone();
+            let named = format!("relay-{other} may hold it");
+            is_named |= problem.is_some_and(|why| why.contains(&named));
+        }
+        assert!(is_named, "seed {seed}");
+        assert_eq!(sim.violation, None, "seed {seed}");
+        let open = sim.open("cam0");
+        assert!(
+            open.len() == 1 && open != [holder],
+            "seed {seed}, {entry}: {open:?}"
+        );
+        stays(&mut sim, 3000);
+    }
+}
+
 /// The process that held it has ended, and the next one cannot read whose it is.
 #[test]
 fn a_process_that_cannot_read_what_it_holds_begins_anew() {
