@@ -8,6 +8,7 @@ mod certificate;
 mod config;
 mod endpoint;
 mod fleet;
+mod hosts;
 mod import;
 mod left_behind;
 mod membership;
@@ -21,6 +22,7 @@ pub use certificate::certificate;
 pub use config::config;
 pub use endpoint::endpoint;
 pub use fleet::{fleet_keys, fleet_peers};
+pub use hosts::hosts;
 pub use import::import;
 pub use left_behind::{handover, journal};
 pub use membership::membership;
@@ -31,9 +33,10 @@ pub use pinned::pinned;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     ("endpoint", endpoint),
     ("config", config),
+    ("hosts", hosts),
     ("api", api),
     ("http", http),
     ("elsewhere", elsewhere),

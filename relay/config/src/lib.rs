@@ -9,6 +9,7 @@ mod error;
 pub mod event_kind;
 mod file;
 mod fleet;
+mod hosts;
 mod join;
 mod notify;
 mod rewrite;
@@ -29,6 +30,7 @@ pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES,
 pub use error::{ConfigError, ConfigErrors};
 pub use file::FILE;
 pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
+pub use hosts::{HostEntry, HostsError, hosts};
 pub use join::StaticJoin;
 pub use notify::{Notify, NotifyFormat, NotifyTable, NotifyTarget, Url, Webhook};
 pub use rewrite::{rewrite, rewrite_all, rewrite_joins};

@@ -12,13 +12,10 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use api::client::{Client, Host};
-use serde::Deserialize;
+use config::HostEntry;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Status};
-
-/// The port of `[api] listen` where an address names none.
-const PORT: u16 = 9471;
 
 /// What concerns the host that it runs on alone.
 const OWN: [&str; 7] = ["run", "stop", "doctor", "demo", "send", "receive", "bench"];
@@ -26,19 +23,6 @@ const OWN: [&str; 7] = ["run", "stop", "doctor", "demo", "send", "receive", "ben
 const ASKS_NONE: [&str; 5] = ["check", "config", "completions", "man", "complete"];
 /// What goes on for as long as nobody ends it.
 const GOES_ON: [&str; 1] = ["events"];
-
-/// How a host is reached.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    address: String,
-    /// A name in its certificate, where the address is none.
-    server_name: Option<String>,
-    ca: Option<PathBuf>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    token_file: Option<PathBuf>,
-}
 
 /// The hosts that `--host` means, where a command of this name may be run elsewhere.
 ///
@@ -110,15 +94,8 @@ pub(crate) fn client(name: &str) -> Result<Client, Failure> {
             Some(token.trim().to_owned())
         }
     };
-    let has_port = entry.address.rsplit_once(':').is_some_and(|(host, port)| {
-        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
-    });
-    let address = match has_port {
-        true => entry.address.clone(),
-        false => format!("{}:{PORT}", entry.address),
-    };
     let host = Host::new(
-        (name, &address, entry.server_name.as_deref()),
+        (name, &entry.address(), entry.server_name.as_deref()),
         ca.as_deref(),
         own,
         token,
@@ -128,7 +105,7 @@ pub(crate) fn client(name: &str) -> Result<Client, Failure> {
     Ok(Client::at(host))
 }
 
-fn read() -> Result<(PathBuf, BTreeMap<String, Entry>), Failure> {
+fn read() -> Result<(PathBuf, BTreeMap<String, HostEntry>), Failure> {
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".config"));
     let configured = env::var_os("XDG_CONFIG_HOME")
         .map(PathBuf::from)
@@ -137,7 +114,7 @@ fn read() -> Result<(PathBuf, BTreeMap<String, Entry>), Failure> {
         .unwrap_or_else(|| "/root/.config".into())
         .join("mcr/hosts.toml");
     let text = fs::read_to_string(&path).map_err(|error| unusable(&path, error))?;
-    let hosts = toml::from_str(&text).map_err(|error| unusable(&path, error))?;
+    let hosts = config::hosts(&text).map_err(|error| unusable(&path, error))?;
     Ok((path, hosts))
 }
 

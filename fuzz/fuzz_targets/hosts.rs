@@ -1,0 +1,5 @@
+//! Runs `fuzz::hosts` under libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::hosts(data));

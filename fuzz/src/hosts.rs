@@ -1,0 +1,28 @@
+//! `hosts.toml` of who steers from elsewhere: each host in it can be asked for by its name, at an
+//! address with a port.
+
+use config::hosts as read;
+
+/// Reads the text as `hosts.toml`.
+///
+/// # Panics
+/// Where a host is read that `--host` cannot mean, or that is nowhere.
+pub fn hosts(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match read(text) {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(hosts) => {
+            for (name, host) in hosts {
+                assert_eq!(name.split(',').collect::<Vec<_>>(), [name.as_str()]);
+                assert!(name != "all" && !name.contains(char::is_control));
+                let address = host.address();
+                let port = address
+                    .rsplit_once(':')
+                    .map(|(_, port)| port.parse::<u16>());
+                assert!(matches!(port, Some(Ok(_))), "{address:?}");
+            }
+        }
+    }
+}
