@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod capture;
+mod commands;
 mod crowd;
 mod keys;
 mod page;
@@ -22,6 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::daemon::{Daemon, Options};
+use lab::namespace::Namespace;
 use lab::process::{self, Finished, Process};
 use lab::topology::Chain;
 use lab::wait;
@@ -97,6 +99,8 @@ impl Bed {
             );
         }
         hosts += "[gone]\naddress = \"10.0.1.1:1\"\nca = \"../servers.pem\"\ntoken_file = \"../view.token\"\n";
+        hosts += "[misnamed]\naddress = \"10.0.1.1\"\nserver_name = \"other.example\"\nca = \"../servers.pem\"\n\
+                  token_file = \"../view.token\"\n";
         hosts += "[mistaken]\naddress = \"10.0.1.1:9471\"\nca = \"../clients.pem\"\ntoken_file = \"../view.token\"\n";
         fs::create_dir_all(self.keys.path("mcr")).unwrap();
         fs::write(self.keys.path("mcr/hosts.toml"), hosts).unwrap();
@@ -311,6 +315,7 @@ fn a_relay_is_steered_from_another_host() {
     bed.refuses("ci", &["send", INPUT], 2, "send");
     bed.refuses("gone", &["stats"], 4, "gone");
     bed.refuses("mistaken", &["stats"], 4, "mistaken");
+    bed.refuses("misnamed", &["stats"], 4, "misnamed");
     bed.refuses("unknown", &["stats"], 2, "unknown");
     bed.refuses("nobody", &["stats"], 77, "nobody");
     let clients: Value =
@@ -598,6 +603,16 @@ fn nobody_else_is_let_in() {
     }
     let (status, body) = bed.curl(&format!("--tlsv1.1 --tls-max 1.1 https://{RELAY}/healthz"));
     assert_eq!(status, 0, "{body}");
+    // Of curl's own library that may have been: this one speaks what it is told.
+    let mut old = bed.chain.sink.command("openssl");
+    let line = format!("s_client -connect {RELAY} -tls1_1 -cipher DEFAULT@SECLEVEL=0");
+    old.args(line.split(' '));
+    let old = process::run(old, PATIENCE).unwrap();
+    assert!(
+        !old.status.success() && old.stderr.contains("alert"),
+        "{}",
+        old.stderr
+    );
     let (status, body) = bed.curl(&format!("--tlsv1.2 --tls-max 1.2 https://{RELAY}/healthz"));
     assert_eq!(status, 0, "{body}");
     let (status, body) = bed.curl(&format!("http://{RELAY}/healthz"));
@@ -701,6 +716,19 @@ fn files_are_read_anew_and_wrong_ones_are_told() {
         ends(api) < first && api["state"] == "up"
     });
     bed.mcr("view", &["stats"]);
+    // As a link that leads elsewhere then.
+    let fifth = ends(&bed.status()["api"]);
+    bed.keys
+        .sign("next", "servers", "subjectAltName=IP:10.0.1.1", "-days 4");
+    for kind in ["pem", "key"] {
+        let link = bed.keys.path("link");
+        std::os::unix::fs::symlink(format!("next.{kind}"), &link).unwrap();
+        fs::rename(link, bed.keys.path(&format!("relay.{kind}"))).unwrap();
+    }
+    bed.wait_for("the link is followed", |api| {
+        ends(api) < fifth && api["state"] == "up"
+    });
+    bed.mcr("view", &["stats"]);
     let soon = |api: &Value| api["expiring"].to_string().contains("certificate");
     assert!(soon(&bed.status()["api"]), "{}", bed.status());
     let events = bed.daemon.log();
@@ -742,15 +770,27 @@ fn without_what_it_takes_nothing_listens_and_the_reason_is_told() {
 fn a_crowd_of_the_wrong_keeps_no_operator_out() {
     let Some(bed) = Bed::new("") else { return };
     let rules = 20;
-    let half_open = bed.chain.sender.run(|| {
-        let streams = (0..512).map(|_| {
-            let mut stream = TcpStream::connect("10.0.0.2:9471")?;
-            stream.write_all(&[22, 3, 1])?;
-            Ok(stream)
+    let opened = |from: &Namespace, count: usize, at: &str| {
+        let half_open = from.run(|| {
+            let streams = (0..count).map(|_| {
+                let mut stream = TcpStream::connect(at)?;
+                stream.write_all(&[22, 3, 1])?;
+                Ok(stream)
+            });
+            streams.collect::<anyhow::Result<Vec<TcpStream>>>()
         });
-        streams.collect::<anyhow::Result<Vec<TcpStream>>>()
-    });
-    let half_open = half_open.unwrap();
+        half_open.unwrap()
+    };
+    // Also from where the operator is.
+    let half_open = opened(&bed.chain.sender, 512, "10.0.0.2:9471");
+    let _beside = opened(&bed.chain.sink, 256, RELAY);
+    let (_, token) = TOKENS[2];
+    bed.secret("change.header", &format!("Authorization: Bearer {token}\n"));
+    let slow = "for i in $(seq 32); do sleep 60 | curl -sk -T - -X PUT -o /dev/null -H @change.header \
+                https://10.0.1.1:9471/v1/rules & done; wait";
+    let mut command = bed.chain.sink.command("bash");
+    command.args(["-c", slow]).current_dir(bed.keys.directory());
+    let slow = Process::start(command).unwrap();
     let wrong = "for i in $(seq 100); do curl -sk --max-time 9 -o /dev/null -H 'Authorization: Bearer wrong' \
                  https://10.0.0.2:9471/v1/stats & done; wait";
     let mut command = bed.chain.sender.command("bash");
@@ -767,7 +807,7 @@ fn a_crowd_of_the_wrong_keeps_no_operator_out() {
             began.elapsed()
         );
     }
-    drop(wrong);
+    drop((wrong, slow));
     let mut first = &half_open[0];
     first
         .set_read_timeout(Some(Duration::from_secs(10)))
@@ -813,6 +853,17 @@ fn tokens_are_made_here_and_known_there() {
     bed.daemon.mcr(&["reload"]).unwrap();
     let (status, body) = bed.curl(&format!("-H @noc.header https://{RELAY}/v1/status"));
     assert_eq!(status, 200, "{body}");
+    assert!(bed.status()["api"]["expiring"].is_null());
+    // Of what ends within 14 days is told, and of nothing else.
+    let create = "token create --name soon --role view --expires 13d";
+    let made = { bed.daemon.mcr(&create.split(' ').collect::<Vec<_>>()) }.unwrap();
+    let (_, soon) = made.split_once("\n\n").unwrap();
+    fs::write(&path, format!("{text}\n{client}\n{soon}")).unwrap();
+    bed.daemon.mcr(&["reload"]).unwrap();
+    bed.wait_for("it is told of", |api| {
+        api["expiring"] == serde_json::json!(["client soon"])
+    });
+    assert!(bed.daemon.log().contains("client soon ends in"));
 }
 
 #[test]

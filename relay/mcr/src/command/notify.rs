@@ -46,8 +46,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         }
         false => failed.collect(),
     };
+    let host = global.host.as_ref().map(|host| format!("{host}: "));
+    let failed = failed.join(&format!("\n{}", host.as_deref().unwrap_or_default()));
     match failed.is_empty() {
         true => Ok(ExitCode::SUCCESS),
-        false => Err(Failure::new(Status::Unavailable, failed.join("\n"))),
+        false => {
+            let message = host.unwrap_or_default() + &failed;
+            Err(Failure::new(Status::Unavailable, message))
+        }
     }
 }

@@ -79,7 +79,12 @@ pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<ExitCode, Failure> {
         Err(own) => {
             let saved = control.save();
             saved.map_err(|others| {
-                Failure::new(Status::Configuration, format!("{own}\n{others}"))
+                match [Status::Unreachable, Status::Privilege].map(|status| others.is(status)) {
+                    [false, false] => {
+                        Failure::new(Status::Configuration, format!("{own}\n{others}"))
+                    }
+                    _ => others,
+                }
             })?;
         }
     }

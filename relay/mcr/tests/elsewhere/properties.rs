@@ -45,10 +45,7 @@ fn whoever_asks_is_answered_as_the_document_says() {
         match is_known {
             // That nobody is let in without is what the others find.
             true => command.args(["--exclude-checks", "ignored_auth"]),
-            // Who is answered late asks much at once.
             false => command.args([
-                "--workers",
-                "16",
                 "--checks",
                 "not_a_server_error,status_code_conformance,content_type_conformance,\
                  response_schema_conformance",
