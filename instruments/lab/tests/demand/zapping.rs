@@ -150,7 +150,11 @@ impl Upstream {
 }
 
 fn start(bed: &Bed, options: &str) -> Daemon {
-    let daemon = Daemon::start(&bed.relay, Options::path("kernel")).unwrap();
+    start_on("kernel", bed, options)
+}
+
+fn start_on(path: &str, bed: &Bed, options: &str) -> Daemon {
+    let daemon = Daemon::start(&bed.relay, Options::path(path)).unwrap();
     let output = format!("239.9.8.0/22%eth1:5000,demand=igmp,querier=yes{options}");
     daemon
         .add("tv", "239.1.8.0/22%eth0:5000", &[&output])
@@ -204,6 +208,36 @@ fn the_upstream_hears_no_leave_of_what_lingers() {
     }
     assert_eq!(leaves[0], 0);
     assert!(leaves[1] > 0);
+}
+
+#[test]
+fn who_may_ask_and_for_how_much_is_as_the_output_says() {
+    for path in ["kernel", "userspace"] {
+        let bed = Bed::new();
+        // Players are 10.0.1.20 and so on.
+        let may = ",allow=10.0.1.20/30,deny=10.0.1.21,groups_all=2";
+        let daemon = start_on(path, &bed, may);
+        let mut players = Players::new(&bed, 5, 10);
+        for (player, group, wanted, barred) in [
+            (1, 1, 0, 1),
+            (4, 1, 0, 2),
+            (0, 1, 1, 2),
+            (2, 2, 2, 2),
+            (3, 3, 2, 3),
+            // One that others have is no group more.
+            (3, 2, 2, 3),
+        ] {
+            players.go(player, Some(group));
+            let what = format!("{wanted} are wanted, {barred} barred");
+            let is_so = || {
+                let rule = daemon.rule("tv").unwrap();
+                let now = standing(&daemon, "igmp").barred;
+                rule.outputs[0].wanted == Some(wanted) && now == barred
+            };
+            wait::until(&what, is_so).unwrap();
+        }
+        wait::until("it is told", || daemon.log().contains("listeners_refused")).unwrap();
+    }
 }
 
 #[test]
