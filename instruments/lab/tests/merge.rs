@@ -195,7 +195,8 @@ fn lines_and_outputs_come_and_go_in_a_running_merge(path: &str) {
 fn a_line_that_falls_silent_is_told(path: &str) {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
-    daemon.apply(&rule(2, "\"rtp\"")).unwrap();
+    let merge = r#"{ by = "rtp", window = "500ms" }"#;
+    daemon.apply(&rule(2, merge)).unwrap();
     let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
     let send = |number: u16, lines: usize| {
         for group in &GROUPS[..lines] {
