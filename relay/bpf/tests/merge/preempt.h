@@ -340,6 +340,9 @@ static void check_place(void)
 	check_scene();
 	if (lost_on_all())
 		fail("lost", lost_on_all(), 0);
+	for (int l = 0; l < 2; l++)
+		if (missed_by(l) != counted(l, MERGE_STRAY))
+			fail("missed", missed_by(l), counted(l, MERGE_STRAY));
 }
 
 /* So many packets in a row that both brought before; the eighth is a restart. */
