@@ -128,11 +128,13 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
     let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
     let source = [
         include_str!("../../../observe/src/stats/metrics.rs"),
+        include_str!("../../../observe/src/stats/process.rs"),
         include_str!("../../../observe/src/stats/metrics/drops.rs"),
         include_str!("../../../observe/src/stats/metrics/streams.rs"),
         include_str!("../../../observe/src/stats/metrics/latency.rs"),
         include_str!("../../../observe/src/stats/metrics/fleet.rs"),
         include_str!("../../../api/src/reply/egress.rs"),
+        include_str!("../../../api/src/reply/fleet.rs"),
         include_str!("../../../api/src/reply/rule.rs"),
         include_str!("../../../api/src/reply/health.rs"),
         include_str!("../../../counters/src/merge.rs"),
