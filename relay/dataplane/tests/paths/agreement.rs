@@ -35,7 +35,7 @@ enum Pick {
 /// Tries `count` packets, and panics with the smallest table and packets on which path and
 /// reference disagree.
 pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
-    let _socket = bed::bind(BOUND_PORT);
+    let _socket = bed::Bound::new(BOUND_PORT);
     let every = relay.gets_super_packets();
     let possible = |packet: &Packet| every || is_single(packet);
     let at_xdp = relay.is_at_xdp();

@@ -202,6 +202,36 @@ pub(crate) fn bind(port: u16) -> UdpSocket {
     UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).expect("the port is free")
 }
 
+/// A UDP socket bound to a port of the calling thread's namespace.
+///
+/// Dropping it waits until nothing holds the port: a child that another thread of this process has forked
+/// and that has not come to its program yet has the socket, too, and the port stays in use.
+pub(crate) struct Bound {
+    socket: Option<UdpSocket>,
+    port: u16,
+}
+
+impl Bound {
+    pub(crate) fn new(port: u16) -> Self {
+        let socket = Some(bind(port));
+        Self { socket, port }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.socket = None;
+        let entry = format!(":{:04X} ", self.port);
+        let is_free = || {
+            let sockets = fs::read_to_string("/proc/thread-self/net/udp6");
+            sockets.is_ok_and(|sockets| !sockets.contains(&entry))
+        };
+        if let Err(error) = wait::until("nothing to hold the port", is_free) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
 /// Reads up to and without the frame that ends in `mark`.
 fn read_until(wire: &FrameSocket, mark: &[u8]) -> Vec<([u8; VNET_HEADER], Vec<u8>)> {
     let deadline = Instant::now() + wait::scaled(PATIENCE);

@@ -320,7 +320,7 @@ fn difference(relay: &mut Relay<'_>, case: &Case) -> Option<String> {
     let mut expected = Sum::default();
     expected.expect(&case.packet, &case.expected);
     relay.apply(&case.table());
-    let _socket = case.socket_bound.then(|| bed::bind(case::PORT));
+    let _socket = case.socket_bound.then(|| bed::Bound::new(case::PORT));
     let before = relay.counters();
     // Twice: nothing is booked.
     for _ in 0..2 {

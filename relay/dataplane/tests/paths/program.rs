@@ -13,7 +13,7 @@ use crate::relayed::Relay;
 pub(crate) fn demand(relay: &mut Relay<'_>, cases: &[Case]) {
     for case in cases.iter().filter(is_possible) {
         relay.apply(&case.table());
-        let _socket = case.socket_bound.then(|| bed::bind(PORT));
+        let _socket = case.socket_bound.then(|| bed::Bound::new(PORT));
         assert_outcome(case, relay.test_run(&case.packet));
     }
 }

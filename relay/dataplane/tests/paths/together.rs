@@ -46,7 +46,7 @@ fn difference(relay: &mut Relay<'_>, case: &Case) -> Option<String> {
         );
     }
     relay.apply(&table);
-    let _socket = case.socket_bound.then(|| bed::bind(PORT));
+    let _socket = case.socket_bound.then(|| bed::Bound::new(PORT));
     let seen = relay.forward_together(&packets, &expected);
     let name = case.name;
     let (wanted, found) = (settled(&expected.copies), settled(&seen.copies));
