@@ -4,11 +4,12 @@
 mod relay;
 mod rules;
 
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use relay::Relay;
 
 /// What takes longer does not come to an end.
@@ -31,7 +32,7 @@ pub fn pinned(data: &[u8]) {
         return;
     };
     // Poisoned: an earlier input was not survived, so this one is not either.
-    let turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
+    let turns = turns.lock();
     let gone = "the thread that has the maps ended";
     turns.inputs.send(data.to_vec()).expect(gone);
     let survived = turns.survived.recv_timeout(PATIENCE);

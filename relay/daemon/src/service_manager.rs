@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use nix::time::{ClockId, clock_gettime};
+use parking_lot::Mutex;
 
 /// The number of the first descriptor that a manager hands over (sd_listen_fds(3)).
 const FIRST_STORED: i32 = 3;
@@ -34,7 +34,7 @@ pub(crate) fn reloading() {
 
 /// The supervisor's loop turns.
 pub(crate) fn alive() {
-    let state = untold().take();
+    let state = UNTOLD.lock().take();
     if let Some(state) = state {
         tell(state);
     }
@@ -97,11 +97,7 @@ pub(crate) fn stored() -> Vec<(String, OwnedFd)> {
 
 /// Reports a state, or notes it to be reported later: only the last one counts.
 fn tell(state: String) {
-    *untold() = (!notify(&state)).then_some(state);
-}
-
-fn untold() -> MutexGuard<'static, Option<String>> {
-    UNTOLD.lock().unwrap_or_else(PoisonError::into_inner)
+    *UNTOLD.lock() = (!notify(&state)).then_some(state);
 }
 
 /// Says whether there is nothing more to tell.

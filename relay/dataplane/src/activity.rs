@@ -5,10 +5,11 @@
 //! counted during a reading may be missed by it, and is seen by the next.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bpf::layout;
+use parking_lot::Mutex;
 use sys::memory::Array;
 
 use crate::Dataplane;
@@ -54,18 +55,13 @@ impl Activity {
     pub fn is_quiet(&self, seen: &Seen) -> bool {
         let used = self.0.used.load(Ordering::Acquire);
         let kernel = self.0.kernel.as_ref();
-        SharedCounters::frames(self.workers().iter()) == seen.frames
+        SharedCounters::frames(self.0.workers.lock().iter()) == seen.frames
             && kernel.is_none_or(|activity| seen.kernel.is_quiet(used, activity))
     }
 
     pub(crate) fn follow(&self, used: u32, workers: Vec<Arc<SharedCounters>>) {
         self.0.used.store(used, Ordering::Release);
-        *self.workers() = workers;
-    }
-
-    fn workers(&self) -> MutexGuard<'_, Vec<Arc<SharedCounters>>> {
-        let workers = self.0.workers.lock();
-        workers.unwrap_or_else(PoisonError::into_inner)
+        *self.0.workers.lock() = workers;
     }
 }
 

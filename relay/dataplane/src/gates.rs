@@ -5,10 +5,11 @@
 //! whose, and neither opens nor shuts any. A gate that belongs to nobody is shut.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bpf::layout::{GATES, Gate, SHARE_NAME};
 use compile::table::Path;
+use parking_lot::Mutex;
 use sys::field;
 use sys::memory::{Array, Field};
 
@@ -61,7 +62,7 @@ impl Gates {
     /// no routes yet starts with what was said last.
     pub fn set(&self, share: &str, until_ns: u64) {
         let until = to_kernel_ns(until_ns);
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         for book in state.books() {
             if let Some(index) = book.by_share.get(share) {
                 book.memory.set(*index, until);
@@ -74,12 +75,12 @@ impl Gates {
     /// it. 0 of a share that nobody knows.
     #[must_use]
     pub fn until(&self, share: &str) -> u64 {
-        from_kernel_ns(self.lock().until(share))
+        from_kernel_ns(self.0.lock().until(share))
     }
 
     /// Takes over the gates of a path, as an earlier process may have left them.
     pub(crate) fn adopt(&self, path: Path, memory: GateMemory) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let book = Book::adopt(memory);
         for (share, index) in &book.by_share {
             if let Some(until) = state.said.get(share) {
@@ -102,7 +103,7 @@ impl Gates {
         if shares.is_empty() {
             return Ok(());
         }
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let Some(book) = state.of(path) else {
             return Ok(());
         };
@@ -118,13 +119,13 @@ impl Gates {
 
     /// The gate of a share on a path, if it has one.
     pub(crate) fn find(&self, path: Path, share: &str) -> Option<u16> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.of(path).as_ref()?.by_share.get(share).copied()
     }
 
     /// Says whether the gate of a path is somebody's.
     pub(crate) fn is_owned(&self, path: Path, gate: u16) -> bool {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let book = state.of(path).as_ref();
         let book = book.filter(|_| u32::from(gate) < GATES);
         book.is_some_and(|book| share_of(&book.memory.read(gate)).is_some())
@@ -133,7 +134,7 @@ impl Gates {
     /// The gate of a share on a path, a new one if it has none, as open as the share is; `None` where
     /// no gate is free.
     pub(crate) fn acquire(&self, path: Path, share: &str) -> Option<u16> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let until = state.until(share);
         let book = state.of(path).as_mut()?;
         if let Some(index) = book.by_share.get(share) {
@@ -149,7 +150,7 @@ impl Gates {
     /// Shuts and takes back all gates of a path but those that `used` names, once no route has them.
     /// What was said of a share is forgotten with its last gate if it was shut.
     pub(crate) fn release_others(&self, path: Path, used: impl Iterator<Item = u16>) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let Some(book) = state.of(path) else {
             return;
         };
@@ -184,13 +185,9 @@ impl Gates {
 
     /// Frees what was taken back before: no packet is judged by it any more.
     pub(crate) fn grace_period_passed(&self, path: Path) {
-        if let Some(book) = self.lock().of(path) {
+        if let Some(book) = self.0.lock().of(path) {
             book.indices.grace_period_passed();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,13 +10,13 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use bpf::merge::{Counts, RULES, Reading, counts};
 use bpf::merge_layout::{
     BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, CELL_BLOCKS, CELLS, Merge,
     MergeBlock, MergeFormat, RINGS, TABLE, WORD_NUMBERS, WORDS,
 };
+use parking_lot::Mutex;
 use rules::merge::{LINES_MAX, PACKETS_MAX};
 use sys::memory::Array;
 
@@ -361,7 +361,7 @@ impl<B: BlockMemory> Merges<B> {
     pub(crate) fn end(&mut self, rule: u32) {
         if let Some(merge) = self.active.remove(&rule) {
             words::tear_down(&self.words, merge.index);
-            let reading = self.readings().remove(&rule).unwrap_or_default();
+            let reading = self.readings.get_mut().remove(&rule).unwrap_or_default();
             let retired = reading.retired.into_iter().map(|(cell, _)| cell);
             self.retired.extend(retired);
             self.waiting.push(merge);
@@ -392,7 +392,7 @@ impl<B: BlockMemory> Merges<B> {
         let merge = self
             .of(rule)
             .filter(|merge| merge.params.format.has_lines())?;
-        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readings = self.readings.lock();
         let counts = self.counts(merge.index, readings.entry(rule).or_default());
         let places = self.places(merge);
         let inputs = inputs.filter_map(|(at, line)| {
@@ -444,11 +444,6 @@ impl<B: BlockMemory> Merges<B> {
             tracing::debug!("memory of a stream that is over stays in use");
         }
         words::clear_cell(&self.words, cell);
-    }
-
-    fn readings(&mut self) -> &mut HashMap<u32, RuleReading> {
-        let readings = self.readings.get_mut();
-        readings.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back what no packet sees, with its blocks.

@@ -7,7 +7,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::select_ok;
@@ -17,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use prost::Message;
 use prost::bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -184,7 +184,7 @@ impl Connection {
 
     /// Notes that something came over it.
     pub(crate) fn hear(&self) {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.heard.lock() = Instant::now();
     }
 
     /// Calls `path` and reads its one reply. A connection over which nothing came until the deadline
@@ -208,7 +208,7 @@ impl Connection {
             grpc::decode(message).map_err(|error| Failure::Lost(error.to_string()))
         };
         timeout_at(until, exchange).await.unwrap_or_else(|_| {
-            let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+            let heard = *self.heard.lock();
             if heard <= started {
                 self.retire();
             }

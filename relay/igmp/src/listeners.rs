@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rules::demand::SourceFilter;
 use rules::net::{Ifindex, Prefix};
 
@@ -71,7 +72,7 @@ pub struct LinkStanding {
 impl Listeners {
     /// The routers of each interface.
     pub fn lock(&self) -> MutexGuard<'_, ByLink> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The hosts that listen to groups of a range on an interface, at most so many.

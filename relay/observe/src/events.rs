@@ -8,10 +8,11 @@ mod event_log;
 mod subscriber;
 mod throttle;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use api::reply::{Event, Reload};
+use parking_lot::Mutex;
 use tracing::Level;
 
 pub use batch::Numbered;
@@ -37,8 +38,7 @@ pub struct Events {
 impl Events {
     /// What became of the last reload.
     pub fn last_reload(&self) -> Option<Reload> {
-        let last = self.last_reload.lock();
-        last.unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_reload.lock().clone()
     }
 
     /// Begins to listen: to each event, or to many that come together as one.
@@ -49,8 +49,7 @@ impl Events {
     /// Publishes one.
     pub fn publish(&self, event: Event) {
         if let RELOADED | RELOAD_FAILED = event.kind.as_str() {
-            let last = self.last_reload.lock();
-            *last.unwrap_or_else(PoisonError::into_inner) = Some(Reload {
+            *self.last_reload.lock() = Some(Reload {
                 at_ms: event.at_ms,
                 succeeded: event.kind == RELOADED,
             });
@@ -78,7 +77,10 @@ impl Events {
         // uses nothing up.
         let may_log = weight(&event.kind) == Weight::Detail
             || is_enabled(&event.kind)
-                && self.throttle().admit(subject, event.into(), Instant::now());
+                && self
+                    .throttle
+                    .lock()
+                    .admit(subject, event.into(), Instant::now());
         if may_log {
             log(event, coalesced.count);
         }
@@ -87,7 +89,7 @@ impl Events {
     /// Logs what was held back of subjects whose minute is over. To be called now and then: when all
     /// is quiet again the log must not end with what was true a minute ago.
     pub fn log_held_back(&self) {
-        let held_back = self.throttle().take_held_back(Instant::now());
+        let held_back = self.throttle.lock().take_held_back(Instant::now());
         for HeldBack {
             subject,
             lines,
@@ -101,10 +103,6 @@ impl Events {
                 tracing::info!(subject, held = lines, "{message}");
             }
         }
-    }
-
-    fn throttle(&self) -> MutexGuard<'_, Throttle> {
-        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,13 +8,14 @@ mod outbox;
 mod post;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::reply::{NotifyStatus, NotifyTested, State};
 use config::event_kind::{NOTIFY_FAILED, NOTIFY_TEST, NOTIFY_WORKS, Weight, weight};
 use config::{NotifyFormat, NotifyTarget};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -89,9 +90,7 @@ impl Notified {
 
     /// Those who are told now.
     pub fn receivers(&self) -> MutexGuard<'_, Vec<Arc<Receiver>>> {
-        self.receivers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.receivers.lock()
     }
 
     /// What became of events for the webhook.
@@ -146,7 +145,7 @@ impl Receiver {
 
     /// How it goes with it.
     pub fn status(&self) -> NotifyStatus {
-        let reason = self.trouble().clone();
+        let reason = self.trouble.lock().clone();
         NotifyStatus {
             name: self.name.clone(),
             to: self.target().url.place(),
@@ -159,10 +158,6 @@ impl Receiver {
             sent: self.posted.sent.load(Ordering::Relaxed),
             dropped: self.posted.dropped.load(Ordering::Relaxed),
         }
-    }
-
-    fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -305,7 +300,7 @@ impl News {
             Some(why) => format!("{name} at {place} takes no events: {why}"),
             None => format!("{name} at {place} takes events again"),
         };
-        *receiver.trouble() = why.map(|why| format!("takes no events: {why}"));
+        *receiver.trouble.lock() = why.map(|why| format!("takes no events: {why}"));
         let is_soon = self.last.is_some_and(|last| last.elapsed() < NEWS);
         if fails == self.failed || fails && is_soon {
             return;

@@ -4,12 +4,13 @@
 use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use parking_lot::Mutex;
 use sys::udp::option::enable_timestamps;
 use sys::udp::receive::{ReceiveBatch, Received};
 /// Nanoseconds since 1970, the clock of all times of packets.
@@ -101,7 +102,7 @@ impl Traffic {
 
     /// The relay that the last packet came through, if that was less than `age` ago.
     pub fn forwarder(&self, age: Duration) -> Option<Ipv4Addr> {
-        let packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
+        let packets = self.packets.lock();
         let last = packets.last()?;
         let passed = now_ns().saturating_sub(last.arrived_ns);
         (u128::from(passed) < age.as_nanos()).then_some(last.relay)
@@ -116,7 +117,7 @@ impl Traffic {
         let sent = joined(self.sender.take())?.context("the sender")?;
         // The receiver ends when nothing has come for a while.
         joined(self.receiver.take())?.context("the receiver")?;
-        let mut packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut packets = self.packets.lock();
         let mut packets = std::mem::take(&mut *packets);
         packets.sort_by_key(|packet| packet.arrived_ns);
         Ok(Record {
@@ -187,7 +188,7 @@ fn receive(receiver: &Receiver, packets: &Mutex<Vec<Packet>>, ended: &AtomicBool
         };
         for index in 0..count {
             let packet = packet(&batch.received(index))?;
-            let mut packets = packets.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut packets = packets.lock();
             packets.push(packet);
         }
     }

@@ -6,14 +6,13 @@ mod parts;
 mod rounds;
 mod simulation;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use lab::fleet::etcd;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Waits for one's turn: fleets that share two cores with other fleets are late with their beats.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.lock()
 }
 
 /// Says so and returns true where etcd is not installed.

@@ -4,9 +4,10 @@
 //! bodies that never end keep nobody out.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// A process on the control socket, or an address of another host.
@@ -74,7 +75,7 @@ impl Room {
 
     /// Gives a body a place; it takes no room yet.
     pub(super) fn enter(&self, client: Client) -> Place<'_> {
-        let mut bodies = self.lock();
+        let mut bodies = self.bodies.lock();
         bodies.next += 1;
         let number = bodies.next;
         let told = Arc::new(Notify::new());
@@ -94,7 +95,7 @@ impl Room {
     }
 
     fn find(&self, number: u64, bytes: usize) -> Found {
-        let mut bodies = self.lock();
+        let mut bodies = self.bodies.lock();
         let Some(own) = bodies.by_number.get_mut(&number) else {
             return Found::Gone;
         };
@@ -118,10 +119,6 @@ impl Room {
             own.bytes += more;
         }
         Found::Room
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Bodies> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,7 +177,7 @@ impl Place<'_> {
 
     /// All of the body is there: it makes room once it was read.
     pub(super) fn finish(&self) {
-        if let Some(body) = self.room.lock().by_number.get_mut(&self.number) {
+        if let Some(body) = self.room.bodies.lock().by_number.get_mut(&self.number) {
             body.waits_since = None;
         }
     }
@@ -188,7 +185,7 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.room.lock().by_number.remove(&self.number);
+        self.room.bodies.lock().by_number.remove(&self.number);
         self.room.freed.notify_waiters();
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use observe::compressed_body::Piece;
 use observe::stats::metrics::Format;
 use observe::view::View;
+use parking_lot::Mutex;
 
 use super::connections::Connection;
 use super::refusal::Answer;
@@ -116,14 +117,14 @@ impl ResponseCache {
         let asked = Instant::now();
         let waiting = Waiting::new(self, &subject);
         let _turn = self.turn.lock().await;
-        let shared = self.texts().shared(&subject, asked, &current());
+        let shared = self.texts.lock().shared(&subject, asked, &current());
         let number = match shared {
             Some(number) => number,
             None => {
-                self.texts().make_room(&subject);
+                self.texts.lock().make_room(&subject);
                 let begun = Instant::now();
                 let made = make().await?;
-                self.texts().add(subject, begun, made)
+                self.texts.lock().add(subject, begun, made)
             }
         };
         let reading = self.begin(number, connection);
@@ -132,7 +133,7 @@ impl ResponseCache {
     }
 
     fn begin(self: &Arc<Self>, number: u64, connection: &Connection) -> Reading {
-        let mut texts = self.texts();
+        let mut texts = self.texts.lock();
         let reader = texts.number();
         let text = texts.by_number.get_mut(&number);
         let text = text.expect("texts go when others are made, which waits for this turn's end");
@@ -146,10 +147,6 @@ impl ResponseCache {
             next: 0,
             left: text.pieces.iter().map(|piece| piece.length() as u64).sum(),
         }
-    }
-
-    fn texts(&self) -> MutexGuard<'_, Texts> {
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -218,7 +215,12 @@ struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     fn new(answers: &'a ResponseCache, subject: &Subject) -> Self {
-        *answers.texts().waiting.entry(subject.clone()).or_default() += 1;
+        *answers
+            .texts
+            .lock()
+            .waiting
+            .entry(subject.clone())
+            .or_default() += 1;
         let subject = subject.clone();
         Self { answers, subject }
     }
@@ -226,7 +228,7 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut texts = self.answers.texts();
+        let mut texts = self.answers.texts.lock();
         if let Some(waiting) = texts.waiting.get_mut(&self.subject) {
             *waiting -= 1;
             if *waiting == 0 {
@@ -281,7 +283,7 @@ impl Body for Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut texts = self.answers.texts();
+        let mut texts = self.answers.texts.lock();
         if let Some(text) = texts.by_number.get_mut(&self.text) {
             text.readers.remove(&self.reader);
         }
@@ -304,7 +306,7 @@ mod tests {
 
     /// Bytes of the texts that are there, and what is counted of them.
     fn held(answers: &ResponseCache) -> (usize, usize) {
-        let texts = answers.texts();
+        let texts = answers.texts.lock();
         (
             texts.by_number.values().map(|text| text.held).sum(),
             texts.held,

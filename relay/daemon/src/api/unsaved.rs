@@ -1,11 +1,12 @@
 //! What runs and the configuration does not say.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::reply::Change;
 use config::{Config, Settings};
 use observe::view::View;
+use parking_lot::Mutex;
 use rules::ruleset::Policy;
 
 use super::refusal::{Answer, Code, Refusal};
@@ -27,7 +28,7 @@ struct Known {
 impl Unsaved {
     /// What it would take in the configuration of that main file.
     pub(super) fn look(&self, main: &Path, view: &View) -> Answer<Arc<Change>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let stamp = config_files::stamps(main);
         let same = known.take().filter(|known| known.stamp == stamp);
         let config = match same {

@@ -1,7 +1,7 @@
 //! What a daemon lends a fleet: its rules' table, its gates, its counters and its events.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::reply::{FleetCounters, Via};
@@ -11,6 +11,7 @@ use observe::events::{self, Events};
 use observe::silence;
 use observe::stats::Sampler;
 use observe::view::{RuleState, View};
+use parking_lot::Mutex;
 use rules::document::RuleDocument;
 use rules::printable::plural;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -140,14 +141,14 @@ impl DaemonHost {
     /// What a rule receives.
     fn hears(&self, rule: &str) -> Hears {
         let read = self.sampler.last_packet(rule);
-        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ears = self.ears.lock();
         let ear = ears.entry(rule.to_owned()).or_insert(Ear::new(read.0));
         ear.hear(read, self.silence_ns)
     }
 
     /// Forgets what was received of rules that are not here: what comes back is new.
     fn forget_others(&self, view: &View) {
-        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ears = self.ears.lock();
         ears.retain(|rule, _| view.rules.get(rule).is_some());
     }
 }

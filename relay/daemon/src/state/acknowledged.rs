@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::reply::{Acknowledgement, RuleStats};
 use observe::events::kind::{DROPS_ENDED, LINE_UP, RULE_REMOVED, RULE_UP, STREAM_BACK, STREAM_UP};
 use observe::events::{Begin, Delivery, Events};
+use parking_lot::Mutex;
 use sys::whole_file;
 
 /// Events behind which a rule's trouble, or the rule, is no more.
@@ -43,7 +44,7 @@ impl Acknowledged {
 
     /// Writes down that a rule's trouble is acknowledged, or is not.
     pub(crate) fn set(&self, rule: &str, what: Option<Acknowledgement>) -> io::Result<()> {
-        let mut known = self.lock();
+        let mut known = self.by_rule.lock();
         let mut next = known.clone();
         match what {
             Some(what) => next.insert(rule.to_owned(), what),
@@ -58,7 +59,7 @@ impl Acknowledged {
 
     /// A rule's counters with what is acknowledged of how it does now.
     pub(crate) fn shown(&self, rule: RuleStats) -> RuleStats {
-        let acknowledged = self.lock().get(&rule.name).cloned();
+        let acknowledged = self.by_rule.lock().get(&rule.name).cloned();
         RuleStats {
             acknowledged: acknowledged.filter(|known| known.condition == rule.condition()),
             ..rule
@@ -76,9 +77,5 @@ impl Acknowledged {
                 tracing::warn!(%error, "cannot write down what is acknowledged no more");
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Acknowledgement>> {
-        self.by_rule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

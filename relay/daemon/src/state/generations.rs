@@ -6,7 +6,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use config::{Config, Settings};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use parking_lot::{Condvar, Mutex};
 use rules::ruleset::{Policy, RuleSet};
 
 use crate::abort_on_panic::AbortOnPanic;
@@ -91,7 +92,7 @@ impl Generations {
             settings: Arc::clone(settings),
             record,
         };
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.0.lock();
         waiting.insert(set.record.generation, set);
         while waiting.len() > KEPT {
             waiting.pop_first();
@@ -101,15 +102,14 @@ impl Generations {
 
     /// Waits until all is written, but not for long.
     pub(crate) fn finish(&self) {
-        let written = &self.waiting.1;
-        let done = written.wait_timeout_while(self.waiting(), PATIENCE, |left| !left.is_empty());
-        drop(done);
+        let (waiting, written) = &*self.waiting;
+        written.wait_while_for(&mut waiting.lock(), |left| !left.is_empty(), PATIENCE);
     }
 
     /// What each kept set is, the oldest first.
     pub(crate) fn list(&self) -> Vec<ChangeRecord> {
         // First those that wait: what is written meanwhile is found among the files.
-        let waiting = self.waiting().clone();
+        let waiting = self.waiting.0.lock().clone();
         let waiting = waiting.into_iter();
         let mut records: BTreeMap<u64, ChangeRecord> =
             waiting.map(|(number, set)| (number, set.record)).collect();
@@ -126,7 +126,7 @@ impl Generations {
 
     /// The text of a kept set.
     pub(crate) fn text(&self, number: u64) -> io::Result<String> {
-        let waiting = self.waiting().get(&number).cloned();
+        let waiting = self.waiting.0.lock().get(&number).cloned();
         match waiting {
             Some(set) => set.text(),
             None => text(fs::read(self.path(number))?),
@@ -144,20 +144,14 @@ impl Generations {
         Config::load(&[file], policy).map_err(io::Error::other)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Waiting>> {
-        self.waiting
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write_all(&self) -> ! {
         let mut is_told = false;
         loop {
             let set = {
-                let empty = |waiting: &mut BTreeMap<u64, Waiting>| waiting.is_empty();
-                let some = self.waiting.1.wait_while(self.waiting(), empty);
-                let some = some.unwrap_or_else(PoisonError::into_inner);
+                let mut some = self.waiting.0.lock();
+                self.waiting
+                    .1
+                    .wait_while(&mut some, |waiting| waiting.is_empty());
                 some.first_key_value()
                     .map(|(number, set)| (*number, set.clone()))
             };
@@ -175,7 +169,7 @@ impl Generations {
                     continue;
                 }
             }
-            self.waiting().remove(&number);
+            self.waiting.0.lock().remove(&number);
             self.waiting.1.notify_all();
             thread::sleep((begun.elapsed() * REST).min(Duration::from_secs(1)));
         }
@@ -284,7 +278,7 @@ mod tests {
         let generations = Generations::start(directory.path()).unwrap();
         for number in 1..=20 {
             keep(&generations, number);
-            while generations.waiting().contains_key(&number) {
+            while generations.waiting.0.lock().contains_key(&number) {
                 let last = generations.list().pop().unwrap();
                 assert_eq!(last.generation, number);
             }

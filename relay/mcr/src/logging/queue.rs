@@ -5,10 +5,11 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::repeats::Counts;
@@ -70,12 +71,12 @@ impl Queue {
 
     /// Whether a line is to be written, or is one of too many.
     pub(super) fn admits(&self, line: String) -> bool {
-        self.repeats().admit(Instant::now(), line)
+        self.0.repeats.lock().admit(Instant::now(), line)
     }
 
     /// Takes a line if there is room.
     pub(super) fn push(&self, line: Line) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if state.bytes + line.bytes.len() > ROOM {
             state.lost += 1;
             return;
@@ -87,27 +88,25 @@ impl Queue {
 
     /// Starts the thread that empties the queue, once; until then lines wait.
     pub(super) fn start(&self) {
-        if std::mem::replace(&mut self.lock().is_started, true) {
+        if std::mem::replace(&mut self.0.state.lock().is_started, true) {
             return;
         }
         let queue = self.clone();
         let thread = thread::Builder::new().name("log".to_owned());
         if thread.spawn(move || queue.run()).is_err() {
-            self.lock().is_started = false;
+            self.0.state.lock().is_started = false;
         }
     }
 
     /// Waits until all is written, for as long as anything is within `patience`.
     pub(super) fn finish(&self, patience: Duration) {
         self.start();
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         while !state.lines.is_empty() || state.is_writing {
             let written = state.written;
             let moved = |state: &mut State| state.written == written;
-            let waited = { &self.0.changed }.wait_timeout_while(state, patience, moved);
-            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = now;
-            if timeout.timed_out() {
+            let changed = &self.0.changed;
+            if { changed.wait_while_for(&mut state, moved, patience) }.timed_out() {
                 return;
             }
         }
@@ -115,18 +114,18 @@ impl Queue {
 
     /// How many lines nobody will read.
     pub(super) fn lost(&self) -> u64 {
-        self.lock().lost
+        self.0.state.lock().lost
     }
 
     fn run(&self) {
         loop {
-            let held = self.repeats().over(Instant::now());
+            let held = self.0.repeats.lock().over(Instant::now());
             for (line, held) in held {
                 tracing::warn!("{held} more lines within a minute were: {line}");
             }
             let Some(line) = self.next() else { continue };
             let is_written = self.0.sink.write(&line);
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             state.is_writing = false;
             state.written += 1;
             if !is_written {
@@ -152,25 +151,16 @@ impl Queue {
 
     /// The next line; none when it is time to say what was held back.
     fn next(&self) -> Option<Line> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if let Some(line) = state.lines.pop_front() {
             state.bytes -= line.bytes.len();
             state.is_writing = true;
             return Some(line);
         }
-        let left = self.repeats().left(Instant::now());
+        let left = self.0.repeats.lock().left(Instant::now());
         let idle = Duration::from_secs(86_400);
-        drop(self.0.changed.wait_timeout(state, left.unwrap_or(idle)));
+        { &self.0.changed }.wait_for(&mut state, left.unwrap_or(idle));
         None
-    }
-
-    fn repeats(&self) -> MutexGuard<'_, Counts> {
-        let repeats = self.0.repeats.lock();
-        repeats.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

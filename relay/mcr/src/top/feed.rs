@@ -1,14 +1,15 @@
 //! Where updates come from: two threads that ask the daemon, and keep asking after it is gone.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use api::client::StreamItem;
 use api::query::StatsQuery;
 use api::request::HISTORY_RULES_MAX;
+use parking_lot::{Condvar, Mutex};
 
 use super::history;
 use super::hosts::Hosts;
@@ -37,16 +38,16 @@ struct Wish {
 
 impl Wish {
     fn query(&self) -> StatsQuery {
-        let mut asked = self.query.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.query.lock();
         asked.1 = false;
         asked.0.clone()
     }
 
     /// Waits for so long, or until somebody waits for another answer than the one just given.
     fn wait(&self, pause: Duration, answered: &StatsQuery) {
-        let asked = self.query.lock().unwrap_or_else(PoisonError::into_inner);
         let has_time = |asked: &mut (StatsQuery, bool)| !asked.1 || asked.0 == *answered;
-        drop({ &self.changed }.wait_timeout_while(asked, pause, has_time));
+        let mut asked = self.query.lock();
+        self.changed.wait_while_for(&mut asked, has_time, pause);
     }
 }
 
@@ -78,11 +79,7 @@ impl Feed {
 
     /// Asks for what `query` selects from now on, at once if that is waited for.
     pub(crate) fn ask(&self, query: StatsQuery, is_waiting: bool) {
-        let mut asked = self
-            .wish
-            .query
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.wish.query.lock();
         *asked = (query, is_waiting);
         self.wish.changed.notify_one();
     }

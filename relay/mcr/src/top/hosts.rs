@@ -2,12 +2,13 @@
 //! not answer takes its rules along and stops no other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use api::query::StatsQuery;
 use api::reply::{Stats, Status};
+use parking_lot::Mutex;
 
 use super::news::{HostState, News};
 
@@ -63,7 +64,7 @@ impl Hosts {
 
     /// Puts together what all tell, with what one tells now.
     fn put(&self, host: &str, query: StatsQuery, told: Told) -> News {
-        let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.told.lock();
         all.insert(host.to_owned(), told);
         let states = all
             .iter()

@@ -2,11 +2,12 @@
 //! subscribe later.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use api::reply::Event;
+use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use super::batch::{Batch, Numbered};
@@ -77,7 +78,7 @@ impl EventLog {
     /// Appends events that came together; `coalesced` are the same.
     pub(super) fn append(&self, events: Vec<Event>, coalesced: Vec<Coalesced>) {
         // Held until they are sent: who subscribes meanwhile gets them once.
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let (first, count) = (kept.next, events.len() as u64);
         kept.next += count;
         let numbered = |coalesced: Coalesced| {
@@ -119,7 +120,7 @@ impl EventLog {
 
     /// Begins to listen: to each event, or to many that come together `coalesced`.
     pub(super) fn subscribe(&self, begin: Begin, coalesced: bool) -> Subscriber {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let (missed, left_out) = match begin {
             Begin::Recent(count) => (0, kept.events.len().saturating_sub(count)),
             Begin::After(number) => {

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -14,6 +14,7 @@ use config::{NotifyFormat, NotifyTarget};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -83,7 +84,7 @@ impl Destination {
             }
             Ok(status) => Err(Unposted::Failed(format!("it answers {status}"))),
             Err(why) => {
-                *self.native() = None;
+                *self.native.lock() = None;
                 Err(Unposted::Failed(why))
             }
         }
@@ -122,7 +123,7 @@ impl Destination {
 
     /// What TLS is made of: the CA's file as it is now.
     async fn tls(&self) -> Result<Arc<ClientConfig>, String> {
-        if let Some(kept) = &*self.native() {
+        if let Some(kept) = &*self.native.lock() {
             return Ok(Arc::clone(kept));
         }
         let ca = self.target.ca.clone();
@@ -137,13 +138,9 @@ impl Destination {
         let made = made.map_err(|error| error.to_string())?;
         let made = made.map_err(|error| error.to_string())?;
         if is_native {
-            *self.native() = Some(Arc::clone(&made));
+            *self.native.lock() = Some(Arc::clone(&made));
         }
         Ok(made)
-    }
-
-    fn native(&self) -> MutexGuard<'_, Option<Arc<ClientConfig>>> {
-        self.native.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why a handshake failed, and what to do.

@@ -2,11 +2,12 @@
 //! asks, and when that begins and ends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use api::reply::{EgressStats, Event};
 use compile::host::{Host, Interface};
 use host::{EgressCounters, connect, read_egress};
+use parking_lot::Mutex;
 use rtnetlink::Handle;
 use rules::net::Ifindex;
 
@@ -90,7 +91,7 @@ impl Egress {
     /// Opens a netlink socket where there is none; until then nothing is known of devices. Where it cannot
     /// be opened the host's follower complains.
     pub(super) fn connect(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         if inner.handle.is_none() {
             inner.handle = connect().ok();
         }
@@ -105,7 +106,7 @@ impl Egress {
             INTERVAL_NS
         };
         let (handle, links) = {
-            let mut inner = self.lock();
+            let mut inner = self.0.lock();
             if now_ns.saturating_sub(inner.read_ns) < interval_ns {
                 return Vec::new();
             }
@@ -117,17 +118,17 @@ impl Egress {
             (handle, inner.links.clone())
         };
         match read_egress(&handle, &links).await {
-            Ok(counted) => self.lock().take(now_ns, counted, &view.host),
+            Ok(counted) => self.0.lock().take(now_ns, counted, &view.host),
             Err(error) => {
                 tracing::debug!(%error, "cannot read what devices drop");
-                self.lock().handle = None;
+                self.0.lock().handle = None;
                 Vec::new()
             }
         }
     }
 
     pub(super) fn stats(&self, host: &Host) -> Vec<EgressStats> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let stats = inner.counted.iter().filter_map(|(link, counted)| {
             Some(EgressStats {
                 interface: host.interfaces.get(link)?.name.clone(),
@@ -141,7 +142,7 @@ impl Egress {
 
     /// Why an output is degraded that leaves by a link which sends next to nothing.
     pub(super) fn refusal(&self, link: &Interface) -> Option<String> {
-        let (readings, dropped) = *self.lock().refuse.get(&link.index)?;
+        let (readings, dropped) = *self.0.lock().refuse.get(&link.index)?;
         let name = &link.name;
         (readings >= REFUSALS).then(|| {
             format!(
@@ -149,10 +150,6 @@ impl Egress {
                 LINK.replace("{}", name)
             )
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

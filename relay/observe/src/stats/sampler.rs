@@ -1,13 +1,14 @@
 //! Samples of the counters, of those alone that may have changed: they give the rates of every rule,
 //! the state of each watched stream and the reports of drops, the same for every view.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
 use compile::host::{Host, Interface};
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
 use host::tick;
+use parking_lot::Mutex;
 use rules::health::Silence;
 use rules::rule::Rule;
 use rules::ruleset::RuleSet;
@@ -28,7 +29,7 @@ const IDLE_INTERVAL: Duration = tick::SECOND;
 /// The streams of all rules.
 #[derive(Clone, Debug, Default)]
 pub struct Sampler {
-    streams: Arc<Mutex<Streams>>,
+    pub(super) streams: Arc<Mutex<Streams>>,
     egress: Egress,
     /// How long a stream may pause that its rule does not watch.
     silence: Silence,
@@ -167,7 +168,7 @@ impl Sampler {
 
     /// The names of those rules that are to be read whether packets came for them or not.
     pub fn attended(&self, now_ns: u64, rules: &Arc<RuleSet>) -> Vec<Arc<str>> {
-        let mut streams = self.lock();
+        let mut streams = self.streams.lock();
         streams.follow(rules, now_ns);
         let attended = streams.ask(now_ns).into_iter();
         attended
@@ -178,7 +179,7 @@ impl Sampler {
     /// How long until the next sample: longer while all streams are at rest.
     #[must_use]
     pub fn pause(&self, now_ns: u64) -> Duration {
-        let streams = self.lock();
+        let streams = self.streams.lock();
         let is_near = |due_ns: u64| due_ns < now_ns + IDLE_INTERVAL.as_nanos() as u64;
         match streams.is_any_awake() || streams.next_due_ns().is_some_and(is_near) {
             true => INTERVAL,
@@ -188,7 +189,7 @@ impl Sampler {
 
     /// Takes in one reading; returns what follows from it.
     pub fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
-        let mut streams = self.lock();
+        let mut streams = self.streams.lock();
         streams.follow(rules, now_ns);
         let adopted = streams.read_ns.is_none();
         let before_ns = streams.read_ns.map_or(now_ns, |(_, before_ns)| before_ns);
@@ -219,7 +220,7 @@ impl Sampler {
     pub fn history(&self, rules: &[String], seconds: u32) -> History {
         let now_ns = sys::clock::monotonic_ns();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let streams = self.lock();
+        let streams = self.streams.lock();
         let (begun_ns, read_ns) = streams.read_ns.unwrap_or((now_ns, now_ns));
         let span = Span::new(begun_ns, begun_ns, read_ns);
         let ended = span.ended(seconds.div_ceil(history::STEP_SECONDS));
@@ -244,7 +245,7 @@ impl Sampler {
     /// that these numbers are as new as the other counters.
     pub fn of(&self, rule: &str, inspected: &HealthCounters) -> Sample {
         let now_ns = sys::clock::monotonic_ns();
-        let streams = self.lock();
+        let streams = self.streams.lock();
         let made_ns = streams.made_ns(rule);
         let Some((rule, Some(stream))) = streams.of(rule) else {
             return Sample {
@@ -267,7 +268,7 @@ impl Sampler {
 
     /// What a rule receives per second.
     pub fn rates(&self, rule: &str) -> Rates {
-        let streams = self.lock();
+        let streams = self.streams.lock();
         let stream = streams.of(rule).and_then(|(_, stream)| stream);
         stream.map_or_else(Rates::default, Stream::rates)
     }
@@ -275,7 +276,7 @@ impl Sampler {
     /// When was last read what came, and when the last packet of a rule had come by then, in
     /// nanoseconds of `CLOCK_MONOTONIC`; 0: none.
     pub fn last_packet(&self, rule: &str) -> (u64, u64) {
-        let streams = self.lock();
+        let streams = self.streams.lock();
         let read_ns = streams.read_ns.map_or(0, |(_, read_ns)| read_ns);
         let counted = { streams.of(rule) }.and_then(|(_, stream)| stream?.counted());
         (read_ns, counted.map_or(0, |counted| counted.last_ns))
@@ -289,10 +290,6 @@ impl Sampler {
     /// What the devices that outputs leave by dropped.
     pub fn egress(&self, host: &Host) -> Vec<EgressStats> {
         self.egress.stats(host)
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -345,10 +342,10 @@ mod tests {
             &["b"],
         ];
         for (samples, names) in (3..).zip(orders) {
-            let before = sampler.lock().rules.clone();
+            let before = sampler.streams.lock().rules.clone();
             let now = rules(names);
             sample(samples, &now);
-            assert_eq!(sampler.lock().len(), names.len());
+            assert_eq!(sampler.streams.lock().len(), names.len());
             for name in names {
                 let rate = sampler
                     .of(name, &HealthCounters::default())

@@ -223,7 +223,7 @@ mod tests {
                     let read = [(Arc::from("a"), counted.clone())].into_iter();
                     let news = sampler.sample(now_ns, &rules, &read.filter(|_| is_read).collect());
                     prop_assert_eq!(news.streams.len(), usize::from(told.is_some()));
-                    let streams = sampler.lock();
+                    let streams = sampler.streams.lock();
                     let (_, stream) = streams.of("a").unwrap();
                     let found = counted.health.as_deref().copied().unwrap_or_default();
                     let rates = stream.map_or_else(Default::default, Stream::rates);
@@ -255,7 +255,11 @@ mod tests {
             looked.count()
         };
         assert_eq!(looks(1, 100, 0), 21);
-        assert_eq!(sampler.lock().len(), 0, "nothing is remembered of it");
+        assert_eq!(
+            sampler.streams.lock().len(),
+            0,
+            "nothing is remembered of it"
+        );
         let after_a_packet = looks(101, 100, 1);
         assert!((20..=24).contains(&after_a_packet), "{after_a_packet}");
     }
@@ -271,14 +275,14 @@ mod tests {
             sampler.sample(half_second * HALF_NS, &rules, &read());
             half_second += 1;
         }
-        let due_ns = sampler.lock().next_due_ns().unwrap();
+        let due_ns = sampler.streams.lock().next_due_ns().unwrap();
         assert!(sampler.attended(due_ns - 1, &rules).is_empty());
         let news = sampler.sample(due_ns + 1, &rules, &Default::default());
         assert_eq!(news.streams.len(), 0);
         assert_eq!(sampler.attended(due_ns + 2, &rules).len(), 1);
         let news = sampler.sample(due_ns + 2, &rules, &read());
         assert_eq!(news.streams.len(), 1);
-        let streams = sampler.lock();
+        let streams = sampler.streams.lock();
         let (_, stream) = streams.of("a").unwrap();
         assert_eq!(stream.unwrap().counted(), Some(counted.traffic));
     }
@@ -296,7 +300,9 @@ mod tests {
         }
         assert_eq!(told, [121], "a minute behind the first sample");
         assert!(looks < 50, "{looks}");
-        let (streams, due) = (sampler.lock(), |streams: &Streams| streams.due.len());
+        let (streams, due) = (sampler.streams.lock(), |streams: &Streams| {
+            streams.due.len()
+        });
         assert_eq!(due(&streams), 0);
     }
 }

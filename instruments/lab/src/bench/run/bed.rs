@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Family;
@@ -257,7 +257,7 @@ fn receive_on((namespace, name): End<'_>, cores: &[usize]) -> Result<()> {
 fn bind_receive_thread(namespace: &Namespace, interface: &str, core: usize) -> Result<()> {
     // A new thread is known by not having been there: two beds at once would mix theirs up.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _held = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _held = ONE_AT_A_TIME.lock();
     let prefix = format!("napi/{interface}-");
     let before = threads(&prefix);
     namespace.write_sysfs(&format!("class/net/{interface}/threaded"), "1")?;

@@ -1,13 +1,14 @@
 //! A daemon that relays nothing: it notes when gates open, and can be made to stand still.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use api::reply::FleetCounters;
 use fleet::host::{BoxFuture, Event, Fitness};
+use parking_lot::Mutex;
 use rules::document::RuleDocument;
 use sys::clock::boottime_ns;
 
@@ -29,7 +30,7 @@ struct Share {
 impl Board {
     fn set(&self, share: &str, relay: u16, until_ns: u64) {
         let now_ns = boottime_ns();
-        let mut shares = self.shares();
+        let mut shares = self.shares.lock();
         let share = shares.entry(share.to_owned()).or_default();
         let before = share.until_ns.insert(relay, until_ns).unwrap_or_default();
         if until_ns <= now_ns || before > now_ns {
@@ -49,7 +50,7 @@ impl Board {
     /// How many shares are open.
     pub(super) fn open(&self) -> usize {
         let now_ns = boottime_ns();
-        let shares = self.shares();
+        let shares = self.shares.lock();
         let open = shares
             .values()
             .filter(|share| share.until_ns.values().any(|until| *until > now_ns));
@@ -76,7 +77,7 @@ impl Board {
 
     /// The shares that these relays opened last, and which of them.
     pub(super) fn held_by(&self, relays: &[u16]) -> Vec<(String, u16)> {
-        let shares = self.shares();
+        let shares = self.shares.lock();
         let held = shares.iter().filter_map(|(name, share)| {
             let (relay, _) = share.opened.filter(|(relay, _)| relays.contains(relay))?;
             Some((name.clone(), relay))
@@ -86,12 +87,8 @@ impl Board {
 
     /// Who opened a share last, if that is none of `but`, and when.
     pub(super) fn holder(&self, share: &str, but: &[u16]) -> Option<(u16, Instant)> {
-        let opened = self.shares().get(share)?.opened;
+        let opened = self.shares.lock().get(share)?.opened;
         opened.filter(|(relay, _)| !but.contains(relay))
-    }
-
-    fn shares(&self) -> MutexGuard<'_, BTreeMap<String, Share>> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -121,17 +118,11 @@ impl Host {
 
     /// When it came to stand still.
     pub(super) fn stopped_at(&self) -> Option<Instant> {
-        *self
-            .stopped_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.stopped_at.lock()
     }
 
     fn stand_still(&self) {
-        *self
-            .stopped_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.stopped_at.lock() = Some(Instant::now());
         loop {
             thread::park();
         }

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::super::body_quota::Whose;
 
@@ -29,7 +30,7 @@ pub(super) struct Failures(Mutex<HashMap<Whose, (u64, Instant)>>);
 impl Failures {
     /// One more of an address: how many there were, and how long the answer waits.
     pub(super) fn note(&self, from: IpAddr) -> (u64, Duration) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let (now, whose) = (Instant::now(), whose(from));
         if known.len() >= REMEMBERED && !known.contains_key(&whose) {
             known.retain(|_, (_, last)| last.elapsed() < FORGOTTEN);
@@ -72,7 +73,7 @@ mod tests {
         for host in 0..5000_u32 {
             failures.note(IpAddr::V4((0x0a00_0000 + host).into()));
         }
-        assert_eq!(failures.0.lock().unwrap().len(), REMEMBERED);
+        assert_eq!(failures.0.lock().len(), REMEMBERED);
         assert_eq!(failures.note(IpAddr::V4((0x0a00_0000 + 4999).into())).0, 2);
         assert_eq!(
             failures.note(IpAddr::V4(0x0a00_0000.into())).0,

@@ -1,10 +1,10 @@
 //! Who is at the other end of a connection: what it showed, and as which clients it was served.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::http::{HeaderMap, header};
 use config::{ApiClient, ApiSettings};
+use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use subtle::ConstantTimeEq;
 use tls::Identity;
@@ -89,7 +89,7 @@ impl Peer {
 
     /// Has the connection end when the client does.
     pub(super) fn serve_as(&self, client: &ApiClient) {
-        let mut served_as = self.served_as();
+        let mut served_as = self.served_as.lock();
         if !served_as.contains(client) {
             served_as.push(client.clone());
         }
@@ -112,7 +112,7 @@ impl Peer {
         let lasts = |client: &ApiClient| {
             settings.client.contains(client) && client.expires().is_none_or(|ends| ends > now)
         };
-        self.served_as().iter().all(lasts) && { &self.identity }
+        self.served_as.lock().iter().all(lasts) && { &self.identity }
             .as_ref()
             .is_none_or(|identity| identity.expires > now)
     }
@@ -124,12 +124,6 @@ impl Peer {
         };
         let judge = |verifier: &Verifier| verifier.verify_client_cert(own, rest, UnixTime::now());
         verifier.is_some_and(|verifier| judge(verifier).is_ok())
-    }
-
-    fn served_as(&self) -> MutexGuard<'_, Vec<ApiClient>> {
-        self.served_as
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

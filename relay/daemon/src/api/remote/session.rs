@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use config::{ApiClient, ApiSettings};
+use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use tls::token;
 
@@ -56,7 +56,7 @@ impl Sessions {
     /// Begins one; gives its cookie. The one that was not used for longest makes room.
     pub(super) fn begin(&self, client: ApiClient, from: IpAddr, now: Instant) -> Option<String> {
         let (cookie, csrf) = (token::create()?, token::create()?);
-        let mut sessions = self.all();
+        let mut sessions = self.0.lock();
         sessions.retain(|_, session| session.lasts(now));
         if sessions.len() >= SESSIONS_MAX {
             let oldest = sessions.iter().min_by_key(|(_, session)| session.used);
@@ -82,7 +82,7 @@ impl Sessions {
         (now, uses): (Instant, bool),
     ) -> Option<Session> {
         let hash = token::hash(cookie(headers)?);
-        let mut sessions = self.all();
+        let mut sessions = self.0.lock();
         let session = sessions.get_mut(&hash)?;
         if !session.lasts(now) || !settings.client.contains(&session.client) {
             sessions.remove(&hash);
@@ -99,11 +99,7 @@ impl Sessions {
 
     /// Ends the session of a request.
     pub(super) fn end(&self, headers: &HeaderMap) {
-        cookie(headers).and_then(|cookie| self.all().remove(&token::hash(cookie)));
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Session>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        cookie(headers).and_then(|cookie| self.0.lock().remove(&token::hash(cookie)));
     }
 }
 
@@ -238,7 +234,7 @@ mod tests {
         let (began, from, all) = (Instant::now(), HOME.parse().unwrap(), settings(&["noc"]));
         let begin = |n: u64| sessions.begin(client("noc"), from, began + Duration::from_secs(n));
         let cookies: Vec<String> = (0..SESSIONS_MAX as u64 + 1).filter_map(begin).collect();
-        assert_eq!(sessions.all().len(), SESSIONS_MAX);
+        assert_eq!(sessions.0.lock().len(), SESSIONS_MAX);
         let is_there = |cookie: &str| {
             let shown = headers(&[("cookie", &format!("{COOKIE}={cookie}"))]);
             sessions.of((&shown, from), &all, (began, false)).is_some()

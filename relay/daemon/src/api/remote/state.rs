@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::reply::{ApiClientStatus, ApiStatus, State};
 use axum::http::HeaderMap;
 use config::ApiSettings;
 use observe::events::{Events, event, kind};
+use parking_lot::{Mutex, MutexGuard};
 use tls::Identity;
 use tokio::sync::watch;
 
@@ -166,7 +167,7 @@ impl Remote {
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Counts a refusal; tells of the first of an address, the tenth, the hundredth. Says how long the

@@ -4,12 +4,13 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use sys::descriptor::ProcessHandle;
 use sys::packet_socket::PacketSocket;
 
@@ -206,7 +207,7 @@ impl Process {
         wanted: impl Iterator<Item = u32>,
     ) -> Result<(), messages::Error> {
         let taps = Arc::clone(&self.taps);
-        let mut taps = lock(&taps);
+        let mut taps = taps.lock();
         for interface in wanted {
             if taps.interfaces().any(|other| other == interface) {
                 continue;
@@ -237,7 +238,7 @@ impl Process {
         wanted: impl Fn(u32) -> bool,
     ) -> Result<(), messages::Error> {
         let taps = Arc::clone(&self.taps);
-        let mut taps = lock(&taps);
+        let mut taps = taps.lock();
         let gone: Vec<_> = taps.interfaces().filter(|i| !wanted(*i)).collect();
         for interface in gone {
             taps.drop_tap(interface);
@@ -248,7 +249,7 @@ impl Process {
 
     /// The supervisor's copies of the taps.
     pub(super) fn taps(&self) -> MutexGuard<'_, Taps> {
-        lock(&self.taps)
+        self.taps.lock()
     }
 
     /// Asks the worker to confirm all that was said.
@@ -372,7 +373,7 @@ fn reap(
     let name = format!("mcr-reaper-{}", child.id());
     std::thread::Builder::new().name(name).spawn(move || {
         let status = child.wait();
-        lock(&taps).close();
+        taps.lock().close();
         ended.store(true, Ordering::Release);
         match status {
             Ok(status) if status.success() => {}
@@ -381,10 +382,6 @@ fn reap(
         }
         attention.wake();
     })
-}
-
-fn lock(taps: &Mutex<Taps>) -> MutexGuard<'_, Taps> {
-    taps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ fn heard(subscriber: &mut Subscriber) -> (Vec<String>, u64) {
 }
 
 fn kept(log: &EventLog) -> Vec<Numbered> {
-    let kept = log.kept.lock().unwrap();
+    let kept = log.kept.lock();
     kept.events
         .iter()
         .map(|kept| kept.numbered.clone())
