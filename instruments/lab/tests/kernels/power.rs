@@ -1,5 +1,5 @@
-//! A booted machine whose power fails, and one whose clock is set back and forth, while a change waits to be
-//! confirmed.
+//! A booted machine whose power fails after changes and while one waits to be confirmed, and one whose clock
+//! is set back and forth meanwhile.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,8 +9,13 @@ use lab::vm::{Done, Kernels, Step};
 use super::open;
 
 #[test]
-fn what_nobody_confirmed_is_undone_when_the_power_comes_back() {
+fn what_was_changed_is_told_and_what_nobody_confirmed_undone_when_the_power_comes_back() {
     let Some(kernels) = with_disk() else { return };
+    let Some(changed) = run(&kernels, "changed") else {
+        return;
+    };
+    assert_eq!(lines(&changed, "changed"), ["7"]);
+    assert_eq!(changed.status, None, "the power failed");
     let Some(cut) = run(&kernels, "cut") else {
         return;
     };
@@ -21,8 +26,19 @@ fn what_nobody_confirmed_is_undone_when_the_power_comes_back() {
     };
     assert_eq!(boot.status, Some(0));
     assert_eq!(lines(&boot, "listed"), ["cam1 cam2"]);
-    for told in ["degraded", "nobody confirmed the change"] {
-        assert!(boot.output.contains(told), "{}", boot.output);
+    let told = ["degraded", "nobody confirmed the change"];
+    // The log, and the sets of each change but the last, whose name the disk may not have had.
+    let logged = [
+        "1 -> 2",
+        "\"one\"",
+        "\"two\"",
+        "\"three\"",
+        "6 -> 7",
+        "7 -> 8",
+    ];
+    let kept = ["\n2  ", "\n3  ", "\n4  ", "\n5  ", "\n6  "];
+    for told in told.iter().chain(&logged).chain(&kept) {
+        assert!(boot.output.contains(told), "{told:?}: {}", boot.output);
     }
 }
 

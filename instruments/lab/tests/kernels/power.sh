@@ -1,5 +1,6 @@
 #!/bin/sh
-# A change that waits to be confirmed while somebody sets the clock and the power fails; then another boot.
+# Changes, and one that waits to be confirmed, while somebody sets the clock and the power fails; then
+# another boot.
 set -eu
 /usr/sbin/ip link add veth0 type veth peer name veth1
 /usr/sbin/ip link add veth2 type veth peer name veth3
@@ -36,6 +37,13 @@ try_out() {
     # On a terminal it would ask, wait and count down.
     mcr apply /run/new.toml --confirm "$1" --yes 2>&1 </dev/null | cat
 }
+# By the kernel's log, as what a terminal still holds is lost too.
+cut_off() {
+    echo "<1>$1" >/dev/kmsg
+    # Nothing is written any more: what was not on the disk is lost.
+    echo b >/proc/sysrq-trigger
+    sleep 60
+}
 case $1 in
 clock)
     start
@@ -52,19 +60,30 @@ clock)
     done
     mcr stop
     ;;
+changed)
+    start
+    for name in one two three; do
+        mcr add 239.1.1.9%veth1:5001 239.10.1.9%veth2:6001 --name $name --message "$name"
+        mcr remove $name
+    done
+    last=$(mcr generations | busybox tail -n 1)
+    # The log and the sets before it are on the disk once this one is there by name.
+    until [ -e "/var/lib/mcr/guest/generations/${last%% *}.toml.gz" ]; do
+        sleep 1
+    done
+    cut_off "changed ${last%% *}"
+    ;;
 cut)
     start
     mcr add 239.1.1.2%veth1:5001 239.10.1.2%veth2:6001 --name cam2
     try_out 1h
-    # By the kernel's log, as what a terminal still holds is lost too.
-    echo "<1>$(listed)" >/dev/kmsg
-    # Nothing is written any more: what was not on the disk is lost.
-    echo b >/proc/sysrq-trigger
-    sleep 60
+    cut_off "$(listed)"
     ;;
 boot)
     start
     listed
     mcr status
+    mcr log changes
+    mcr generations
     ;;
 esac

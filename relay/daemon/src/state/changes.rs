@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use api::reply::{ChangeRecord, Outcome, Via};
+use sys::whole_file;
 
 use super::lines::Lines;
 
@@ -32,6 +33,14 @@ impl ChangeLog {
     /// Where an instance keeps it.
     pub(crate) fn path(directory: &Path) -> PathBuf {
         directory.join("changes.log")
+    }
+
+    /// Has what was written so far outlive a power failure, which takes a disk's time.
+    pub(crate) fn sync(directory: &Path) -> io::Result<()> {
+        match File::open(Self::path(directory)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            file => file?.sync_data(),
+        }
     }
 
     /// Opens it, and cuts off what was not written to its end.
@@ -139,15 +148,9 @@ impl ChangeLog {
         let kept: Vec<u8> = stays
             .flat_map(|(_, line)| [line, &b"\n"[..]].concat())
             .collect();
-        let new = self.path.with_extension("new");
-        let written = write_new(&new, &kept).and_then(|file| {
-            fs::rename(&new, &self.path)?;
-            Ok(file)
-        });
-        let file = written.map_err(|error| {
-            let _ = fs::remove_file(&new);
-            self.named(&error)
-        })?;
+        whole_file::replace(&self.path, &kept)?;
+        let file = OpenOptions::new().write(true).open(&self.path);
+        let file = file.map_err(|error| self.named(&error))?;
         self.lines = Lines::new(file, kept.len() as u64);
         self.count = all.len() - goes.len();
         Ok(())
@@ -156,14 +159,6 @@ impl ChangeLog {
     fn named(&self, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
     }
-}
-
-fn write_new(path: &Path, text: &[u8]) -> io::Result<File> {
-    let mut open = OpenOptions::new();
-    let open = open.read(true).write(true).create(true).truncate(true);
-    let mut file = open.mode(0o600).open(path)?;
-    file.write_all(text)?;
-    Ok(file)
 }
 
 /// Whether a line tells of what no person did.

@@ -17,9 +17,11 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use parking_lot::{Condvar, Mutex};
 use rules::ruleset::{Policy, RuleSet};
+use sys::whole_file;
 
 use crate::abort_on_panic::AbortOnPanic;
 use crate::core::export;
+use crate::state::changes::ChangeLog;
 
 /// How many are kept.
 const KEPT: usize = 50;
@@ -65,6 +67,11 @@ impl Generations {
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
+        for left in fs::read_dir(directory)?.flatten().map(|entry| entry.path()) {
+            if left.to_string_lossy().ends_with(".new") {
+                fs::remove_file(left)?;
+            }
+        }
         let writer = generations.clone();
         let thread = thread::Builder::new().name("generations".to_owned());
         thread.spawn(move || {
@@ -175,12 +182,13 @@ impl Generations {
         }
     }
 
+    /// With it the log of changes, which would cost a change a disk's time, is made to outlive a power
+    /// failure.
     fn write(&self, number: u64, set: &Waiting) -> io::Result<()> {
-        let new = self.directory.join(".new");
-        let mut packed = GzEncoder::new(File::create(&new)?, Compression::fast());
+        ChangeLog::sync(self.directory.parent().unwrap_or(&self.directory))?;
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(set.text()?.as_bytes())?;
-        packed.finish()?.sync_all()?;
-        fs::rename(&new, self.path(number))?;
+        whole_file::replace(&self.path(number), &packed.finish()?)?;
         let files = self.files();
         let old = files.len().saturating_sub(KEPT);
         for (_, path) in files.into_iter().take(old) {
@@ -272,6 +280,20 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn what_a_process_that_died_left_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = directory.path().join("generations");
+        fs::create_dir(&kept).unwrap();
+        fs::write(kept.join("7.toml.new"), "half").unwrap();
+        let generations = Generations::start(directory.path()).unwrap();
+        keep(&generations, 8);
+        generations.finish();
+        assert!(generations.files().into_keys().eq([8]));
+        assert_eq!(kept.read_dir().unwrap().count(), 1);
+    }
+
     #[test]
     fn what_is_being_written_is_listed_at_any_moment() {
         let directory = tempfile::tempdir().unwrap();
