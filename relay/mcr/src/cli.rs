@@ -98,7 +98,11 @@ impl Cli {
     pub(crate) fn read() -> (Self, String) {
         let matches = definition().get_matches();
         let name = matches.subcommand_name().unwrap_or_default().to_owned();
-        match Self::from_arg_matches(&matches) {
+        let read = Self::from_arg_matches(&matches).and_then(|mut cli| {
+            cli.global.settle(&matches)?;
+            Ok(cli)
+        });
+        match read {
             Ok(cli) => (cli, name),
             Err(error) => error.format(&mut definition()).exit(),
         }

@@ -41,10 +41,13 @@ pub(crate) fn remember_daemon(words: &[OsString]) {
     let typed = words.iter().filter_map(|word| word.to_str());
     let _ = TYPED.set(typed.map(str::to_owned).collect());
     let environment = std::env::var_os("MCR_SOCKET").map(PathBuf::from);
+    let (socket, instance) = (after("--socket"), after("--instance"));
+    let host = std::env::var("MCR_HOST").ok();
+    let host = host.filter(|_| socket.is_none() && instance.is_none());
     let _ = MEANT.set(Global {
-        socket: after("--socket").map(PathBuf::from).or(environment),
-        instance: after("--instance").unwrap_or_else(|| "default".to_owned()),
-        host: after("--host").or_else(|| std::env::var("MCR_HOST").ok()),
+        socket: socket.map(PathBuf::from).or(environment),
+        instance: instance.unwrap_or_else(|| "default".to_owned()),
+        host: after("--host").or(host),
         json: false,
     });
 }

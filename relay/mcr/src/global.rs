@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 
 /// Options that may stand before or after the subcommand.
 #[derive(Args, Clone, Debug)]
@@ -36,6 +38,23 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// Has a daemon of this host that somebody wrote stand before another host of the environment.
+    pub(crate) fn settle(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let mut leaf = matches;
+        while let Some((_, below)) = leaf.subcommand() {
+            leaf = below;
+        }
+        let is_written = |name| leaf.value_source(name) == Some(ValueSource::CommandLine);
+        if is_written("socket") || is_written("instance") {
+            if is_written("host") {
+                let message = "--socket and --instance are of this host: leave them or --host out";
+                return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
+            }
+            self.host = None;
+        }
+        Ok(())
+    }
+
     /// The control socket that these options come to.
     pub(crate) fn socket(&self) -> PathBuf {
         match &self.socket {

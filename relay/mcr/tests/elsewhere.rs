@@ -6,6 +6,7 @@
 mod capture;
 mod commands;
 mod crowd;
+mod hosts;
 mod keys;
 mod page;
 mod page_access;

@@ -1,0 +1,137 @@
+//! Two relays that are steered from a third host: what is meant for one reaches that one.
+
+use std::fs;
+use std::process::Command;
+
+use lab::daemon::{Daemon, Options};
+use lab::process::{self, Finished};
+use lab::wait;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::{Bed, PATIENCE, config};
+use crate::bed::{INPUT, OUTPUT};
+
+/// A relay with the rule `cam1`, and a second one with `cam2`, which `hosts.toml` knows as `first` and
+/// `second`.
+fn bed() -> Option<(Bed, Daemon)> {
+    let bed = Bed::new("")?;
+    let options = Options {
+        config: Some(config(&bed.keys, "").replace(":9471", ":9472")),
+        ..Options::default()
+    };
+    let second = Daemon::start(&bed.chain.relay, options).unwrap();
+    let host = |name: &str, port: u16| {
+        format!(
+            "[{name}]\naddress = \"10.0.1.1:{port}\"\nca = \"../servers.pem\"\n\
+             token_file = \"../change.token\"\n"
+        )
+    };
+    let hosts = host("first", 9471) + &host("second", 9472);
+    fs::write(bed.keys.path("mcr/hosts.toml"), hosts).unwrap();
+    wait::until("the second listens", || {
+        bed.run("second", &["status"]).status.success()
+    })
+    .unwrap();
+    bed.mcr("first", &["add", INPUT, OUTPUT, "--name", "cam1"]);
+    let [input, output] = ["239.1.1.2%veth1:5002", "239.10.1.2%veth2:6002"];
+    bed.mcr("second", &["add", input, output, "--name", "cam2"]);
+    Some((bed, second))
+}
+
+/// Runs `mcr` on the third host with what stands in its environment, and says how it ends.
+fn mcr(bed: &Bed, environment: &[(&str, &str)], line: &str) -> (Option<i32>, String, String) {
+    let mut command: Command = bed.chain.sink.command(lab::binary::mcr().unwrap());
+    command.env("XDG_CONFIG_HOME", bed.keys.directory());
+    command.env_remove("MCR_SOCKET").env_remove("MCR_HOST");
+    command.envs(environment.iter().copied());
+    command.args(line.split(' '));
+    let Finished {
+        status,
+        stdout,
+        stderr,
+    } = process::run(command, PATIENCE).unwrap();
+    (status.code(), stdout, stderr)
+}
+
+#[test]
+fn what_is_meant_for_one_host_reaches_that_one() {
+    let Some((bed, mut second)) = bed() else {
+        return;
+    };
+    let names = |environment: &[(&str, &str)], options: &str| {
+        let (status, stdout, stderr) = mcr(&bed, environment, &format!("{options}list -o name"));
+        assert_eq!(status, Some(0), "{environment:?} {options}: {stderr}");
+        stdout
+    };
+    let named = |host| [("MCR_HOST", host)];
+    assert_eq!(names(&named("first"), ""), "cam1\n");
+    assert_eq!(names(&named("second"), ""), "cam2\n");
+    // A socket of this host says nothing of another one; what is written beats what stands around.
+    let socket = [("MCR_HOST", "second"), ("MCR_SOCKET", "/nowhere")];
+    assert_eq!(names(&socket, ""), "cam2\n");
+    assert_eq!(names(&named("first"), "--host second "), "cam2\n");
+    for line in ["first: cam1\n", "second: cam2\n"] {
+        for environment in [
+            &named("all")[..],
+            &named("first,second"),
+            &named("second,first"),
+        ] {
+            let told = names(environment, "");
+            assert!(told.contains(line) && told.lines().count() == 2, "{told}");
+        }
+        let told = names(&named("first"), "--host=all ");
+        assert!(told.contains(line) && told.lines().count() == 2, "{told}");
+    }
+    for (line, environment) in [("--host all list --json", ""), ("list --json", "all")] {
+        let environment = named(environment);
+        let environment = environment.iter().filter(|(_, value)| !value.is_empty());
+        let environment: Vec<(&str, &str)> = environment.copied().collect();
+        let (_, told, _) = mcr(&bed, &environment, line);
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let name = |host: &str| told["hosts"][host].to_string();
+        assert_eq!(told["hosts"].as_object().unwrap().len(), 2, "{told}");
+        assert!(
+            name("first").contains("cam1") && !name("first").contains("cam2"),
+            "{told}"
+        );
+        assert!(
+            name("second").contains("cam2") && !name("second").contains("cam1"),
+            "{told}"
+        );
+    }
+    // A daemon of this host that is written is meant, and nobody means two.
+    for written in ["--socket /nowhere list", "list --instance nobody"] {
+        let (status, _, stderr) = mcr(&bed, &named("first"), written);
+        assert!(status == Some(4) && !stderr.contains("first"), "{stderr}");
+    }
+    let (status, _, stderr) = mcr(&bed, &[], "list --socket /nowhere --host first");
+    assert!(status == Some(2) && stderr.contains("--host"), "{stderr}");
+    // A change of one is made at one.
+    let (status, _, stderr) = mcr(&bed, &named("second"), "disable cam2");
+    assert_eq!(status, Some(0), "{stderr}");
+    let (status, _, stderr) = mcr(&bed, &named("second"), "disable cam1");
+    assert!(status == Some(3) && stderr.contains("second: "), "{stderr}");
+    let disabled = |host: &str| bed.mcr(host, &["export"]).contains("enabled = false");
+    assert_eq!((disabled("first"), disabled("second")), (false, true));
+    // With all of them what one refuses is its own.
+    let (status, _, stderr) = mcr(&bed, &named("all"), "enable cam2");
+    assert_eq!(status, Some(3), "{stderr}");
+    assert!(
+        stderr.contains("first: ") && !stderr.contains("second: "),
+        "{stderr}"
+    );
+    assert_eq!((disabled("first"), disabled("second")), (false, false));
+    // Who is away is named, and the others answer.
+    second.stop(Signal::SIGTERM).unwrap();
+    let (status, stdout, stderr) = mcr(&bed, &named("all"), "list -o name");
+    assert_eq!((status, stdout.as_str()), (Some(4), "first: cam1\n"));
+    assert!(stderr.contains("second (10.0.1.1:9472)"), "{stderr}");
+    let (status, _, stderr) = mcr(&bed, &named("third"), "list");
+    assert!(
+        status == Some(2) && stderr.contains("have: first, second"),
+        "{stderr}"
+    );
+    let (status, _, stderr) = mcr(&bed, &named("first"), "doctor");
+    assert!(status == Some(2) && stderr.contains("MCR_HOST"), "{stderr}");
+}
