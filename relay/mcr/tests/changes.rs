@@ -431,6 +431,14 @@ fn a_command_says_that_it_waits_for_a_daemon_that_hangs() {
     let Some(bed) = bed() else { return };
     let daemon = Pid::from_raw(bed.daemon.id() as i32);
     kill(daemon, Signal::SIGSTOP).unwrap();
+    wait::until("all its threads are stopped", || {
+        let mut threads = fs::read_dir(format!("/proc/{daemon}/task")).unwrap();
+        threads.all(|thread| {
+            let stat = fs::read_to_string(thread.unwrap().path().join("stat"));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        })
+    })
+    .unwrap();
     let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
     command
         .arg("--socket")

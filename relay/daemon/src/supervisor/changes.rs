@@ -69,7 +69,8 @@ impl Supervisor {
             } => {
                 let last = self.last.as_ref();
                 let who = last.map_or(who, |last| {
-                    let what: Vec<&str> = last.what.lines().take(WHAT_TOLD).collect();
+                    let what: Vec<&str> =
+                        last.what.lines().map(str::trim).take(WHAT_TOLD).collect();
                     format!("{} ({})", last.by, what.join(", "))
                 });
                 Refused::Conflict {
