@@ -1,5 +1,5 @@
-//! The page for whoever cannot see it well, or not at all, at three widths, light and dark: what axe would
-//! look for that can be computed here. It is no axe.
+//! The page for whoever cannot see it well, or not at all, at three widths, light and dark: what axe finds,
+//! and what it does not look for.
 
 use std::collections::BTreeSet;
 
@@ -89,7 +89,9 @@ fn audit(operator: &Operator, view: &str) {
             operator.browser.resize(width, height);
             let found = operator.browser.run(AUDIT);
             let found = found.as_array().unwrap().iter();
-            wrong.extend(found.map(|one| format!("{scheme}, {width}: {}", one.as_str().unwrap())));
+            let found = found.map(|one| one.as_str().unwrap().to_owned());
+            let found = found.chain(operator.browser.axe("html"));
+            wrong.extend(found.map(|one| format!("{scheme}, {width}: {one}")));
         }
     }
     for node in operator.browser.told() {

@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 const ADDRESS: &str = "127.0.0.1:9515";
 
+/// axe-core 4.14.1 as npm has it, under the MPL-2.0: for tests, in nothing that is given away.
+const AXE: &str = include_str!("../vendor/axe.min.js");
+
 /// A browser with one page. Dropping it ends it.
 pub(crate) struct Browser {
     namespace: Namespace,
@@ -176,6 +179,25 @@ impl Browser {
             &format!("element/{field}/value"),
             &json!({"text": file}),
         );
+    }
+
+    /// What axe finds that is serious or critical in what `of` selects, as the page is now.
+    pub(crate) fn axe(&self, of: &str) -> Vec<String> {
+        if self.run("return window.axe === undefined") == true {
+            self.run(AXE);
+        }
+        self.run(&format!(
+            "window.looked = null; axe.run('{of}', {{ resultTypes: ['violations'] }}).then(({{ violations, passes }}) => {{ \
+             window.looked = [passes.length, violations \
+               .filter(({{ impact }}) => ['serious', 'critical'].includes(impact)) \
+               .flatMap(({{ id, nodes }}) => nodes.map(({{ html, failureSummary }}) => \
+                 `${{id}}: ${{html.slice(0, 200)}}: ${{failureSummary}}`))]; }})"
+        ));
+        let looked = || self.run("return window.looked");
+        wait::until("axe has looked", || !looked().is_null()).unwrap();
+        let (passed, found): (usize, Vec<String>) = serde_json::from_value(looked()).unwrap();
+        assert!(passed > 10, "axe saw nothing that is right: {passed}");
+        found
     }
 
     /// The page as screen readers are told of it, node by node.
