@@ -171,12 +171,29 @@ pub struct Status {
     /// How it goes with those who are told of events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notify: Vec<NotifyStatus>,
+    /// Addresses of this host, on links of rules, that others there have too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub address_conflicts: Vec<AddressConflict>,
     /// What is joined whatever the rules say.
     #[serde(default)]
     pub joins: Vec<JoinStatus>,
     /// The tunnels that the settings ask for.
     #[serde(default)]
     pub tunnels: Vec<TunnelStatus>,
+}
+
+/// An address of this host that another host has too.
+#[serde_with::skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AddressConflict {
+    /// The interface.
+    pub interface: String,
+    /// The address.
+    pub address: String,
+    /// The Ethernet address of the other, where it is known.
+    pub mac: Option<String>,
+    /// What that means, and what to do.
+    pub reason: String,
 }
 
 /// A group, or a range of them, that is joined whatever the rules say.
@@ -283,7 +300,8 @@ pub struct Event {
     /// `rule_removed`, `settings_changed`, `output_up`, `output_degraded`, `output_down`,
     /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `line_down`, `line_up`,
     /// `line_degraded`, `lines_differ`, `skew_exceeds_window`, `stream_restarted`, `input_switched`, `joined`,
-    /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`, `name_truncated`, `address_came`, `address_gone`,
+    /// `join_failed`, `worker_restarted`, `address_conflict`,
+    /// `address_conflict_ended`, `output_unheard`, `output_heard`, `link_changed`, `name_resolved`, `name_failed`, `name_truncated`, `address_came`, `address_gone`,
     /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`, `backlog_raised`, `backlog_short`,
     /// `next_hop_changed`, `reloaded`, `reload_failed`, `change_confirmed`,
     /// `change_undone`, `not_saved`, `saved`, `api_up`, `api_degraded`, `api_refused`, `expires_soon`,

@@ -59,6 +59,8 @@ kinds! {
     STREAM_RESTARTED = "stream_restarted", News;
     INPUT_SWITCHED = "input_switched", Trouble;
     WORKER_RESTARTED = "worker_restarted", Trouble;
+    ADDRESS_CONFLICT = "address_conflict", Trouble until ADDRESS_CONFLICT_ENDED;
+    ADDRESS_CONFLICT_ENDED = "address_conflict_ended", News;
     LINK_CHANGED = "link_changed", Detail;
     NAME_RESOLVED = "name_resolved", News;
     NAME_FAILED = "name_failed", Trouble until NAME_RESOLVED;
@@ -79,6 +81,8 @@ kinds! {
     LISTENERS_REFUSED = "listeners_refused", Trouble;
     OUTPUT_WANTED = "output_wanted", News;
     OUTPUT_IDLE = "output_idle", News;
+    OUTPUT_UNHEARD = "output_unheard", Trouble until OUTPUT_HEARD;
+    OUTPUT_HEARD = "output_heard", News;
     BACKLOG_RAISED = "backlog_raised", News;
     BACKLOG_SHORT = "backlog_short", Trouble until BACKLOG_RAISED;
     CHANGE_CONFIRMED = "change_confirmed", News;

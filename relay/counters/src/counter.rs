@@ -107,6 +107,13 @@ impl Number for Option<bool> {
     }
 }
 
+/// Where it is a reason: 1.
+impl Number for Option<String> {
+    fn number(&self) -> Option<Value> {
+        self.as_ref().map(|_| Value::Whole(1))
+    }
+}
+
 impl Number for Option<f64> {
     fn number(&self) -> Option<Value> {
         self.map(Value::Real)

@@ -10,6 +10,7 @@ use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use rules::net::Ifindex;
 
 use super::Error;
+use super::bridge::Bridge;
 
 /// What a device and its queue did not send, since the device is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct EgressCounters {
     pub device_errors: u64,
     /// Packets that its queueing discipline dropped; 32 bits wide in the kernel.
     pub queue_dropped: u64,
+    /// Of a bridge, how it deals with multicast.
+    pub bridge: Option<Bridge>,
 }
 
 /// Reads the counters of these links; those that are not there are left out.
@@ -71,6 +74,7 @@ fn of_link(message: &LinkMessage) -> EgressCounters {
         device_dropped: stats.tx_dropped + if loops { stats.rx_dropped } else { 0 },
         device_errors: stats.tx_errors,
         queue_dropped: 0,
+        bridge: Bridge::of(message),
     })
 }
 

@@ -17,8 +17,10 @@ macro_rules! first {
 
 mod addresses;
 pub mod backlog;
+pub mod bridge;
 mod co_users;
 mod device_drops;
+pub mod duplicates;
 mod gro_list;
 mod ipsec;
 mod links;

@@ -14,6 +14,7 @@ mod leaving;
 mod log;
 mod losses;
 mod metrics;
+mod neighbours;
 mod page;
 mod page_watched;
 pub(crate) mod pictures;

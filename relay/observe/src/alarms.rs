@@ -236,6 +236,10 @@ mod tests {
         let rows = legs::ROWS.iter().map(said);
         let rows = rows.chain(drops::ROWS.map(said));
         let rows = rows.chain([said(&crate::stats::EGRESS_DROPS)]);
+        let rows = rows.chain([
+            said(&crate::stats::ADDRESS_CONFLICT),
+            said(&crate::stats::NOBODY),
+        ]);
         // The state of a watched stream has two kinds.
         let stream = |kind| (STREAM, kind, &["mcr_stream_state"][..]);
         let rows = rows.chain([STREAM_DEGRADED, STREAM_DOWN].map(stream));

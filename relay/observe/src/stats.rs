@@ -1,5 +1,6 @@
 //! Counters and states put together into what `mcr stats` shows.
 
+mod addresses;
 pub mod demand;
 mod drop_reasons;
 mod egress;
@@ -27,12 +28,14 @@ use dataplane::counters::{Counters, Drops, InputCounters, OutputCounters, RuleCo
 use igmp::listeners::Listeners;
 use rules::health::Silence;
 use rules::reflect::MODE;
-use rules::rule::Rule;
+use rules::rule::{OutputSpec, Rule};
 
 pub use drop_reasons::{PossibleDrops, Reasons};
-#[cfg(test)]
-pub(crate) use egress::DROPS as EGRESS_DROPS;
 pub use sampler::Sampler;
+#[cfg(test)]
+pub(crate) use {
+    addresses::CONFLICT as ADDRESS_CONFLICT, egress::DROPS as EGRESS_DROPS, egress::NOBODY,
+};
 
 use self::selection::Selected;
 use crate::alarms;
@@ -149,6 +152,12 @@ impl<'a> Readings<'a> {
             ..rule(state, counted, &self.view.host, self.sampler)
         };
         demand::count_members(written, state, self.listeners, &mut made.outputs);
+        for ((spec, view), output) in { written.outputs.iter() }
+            .zip(&state.rule.outputs)
+            .zip(&mut made.outputs)
+        {
+            output.unheard = self.unheard(spec, view);
+        }
         let is_idle = made.is_idle();
         let expects = state.rule.enabled && written.reflect.is_none() && !is_idle;
         if !expects {
@@ -170,6 +179,22 @@ impl<'a> Readings<'a> {
         }
         made.condition = Some(made.condition());
         made
+    }
+
+    /// Why copies of an output reach nobody, where that is known.
+    fn unheard(self, spec: &OutputSpec, view: &OutputView) -> Option<String> {
+        let (to, link) = (&spec.to, view.link.filter(|_| view.down.is_none())?);
+        match view.wanted {
+            Some(0) if spec.demand.is_some() => Some(format!(
+                "nobody on {} listens to it; have the receiver join it there",
+                to.interface.as_deref()?
+            )),
+            None if to.is_multicast() => {
+                let why = self.sampler.unheard(link, to.destination.address);
+                why.map(ToOwned::to_owned)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -411,6 +436,7 @@ fn output(
             .filter(|_| view.copies.is_none())
             .map(u64::from),
         members: None,
+        unheard: None,
         sent: counted.sent,
         last_packet_seconds: last_packet_seconds(counted.sent),
         dropped,

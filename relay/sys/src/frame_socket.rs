@@ -20,8 +20,6 @@ use crate::packet_socket::{VNET_HEADER, bind};
 pub enum Capture {
     /// Everything that arrives, before tc ingress sees it.
     All,
-    /// ARP alone.
-    Arp,
     /// IPv4 and only what tc ingress let pass.
     Ipv4BehindIngress,
     /// IPv6 and only what tc ingress let pass.
@@ -45,7 +43,6 @@ impl FrameSocket {
     pub fn open(interface: u32, capture: Capture) -> io::Result<Self> {
         let protocol = match capture {
             Capture::All => libc::ETH_P_ALL,
-            Capture::Arp => libc::ETH_P_ARP,
             Capture::Ipv4BehindIngress => libc::ETH_P_IP,
             Capture::Ipv6BehindIngress => libc::ETH_P_IPV6,
             Capture::None => 0,

@@ -1,6 +1,7 @@
 //! The unsafe fence: the system calls MCR needs beyond the standard library, as safe functions.
 
 pub mod abort_on_panic;
+pub mod arp_socket;
 pub mod capability;
 pub mod capture_sign;
 pub mod clock;

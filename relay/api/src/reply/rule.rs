@@ -287,6 +287,8 @@ pub struct OutputStats {
     pub wanted: Option<u64>,
     /// Hosts that listen to them.
     pub members: Option<u64>,
+    /// Why its copies reach nobody, as far as a bridge of this host or `demand` knows.
+    pub unheard: Option<String>,
     /// Copies handed to the egress device.
     pub sent: Traffic,
     /// Seconds since the last of them was; none while none was.
@@ -325,7 +327,8 @@ impl OutputStats {
         self.wanted == Some(0) || has_nobody && self.state == State::Up
     }
 
-    /// What is to be known of it beside its state: why it does not send, or that its name fails.
+    /// What is to be known of it beside its state: why it does not send, that its name fails, or that nobody
+    /// listens.
     pub fn remark(&self) -> Option<String> {
         let failed = |why: &String| {
             let address = match self.addresses {
@@ -335,7 +338,8 @@ impl OutputStats {
             format!("its name cannot be looked up, {address} stays in use: {why}")
         };
         let reason = self.reason.clone();
-        reason.or_else(|| self.name_error.as_ref().map(failed))
+        let failed = || self.name_error.as_ref().map(failed);
+        reason.or_else(failed).or_else(|| self.unheard.clone())
     }
 }
 
@@ -380,6 +384,8 @@ counters! { OutputStats {
     sent.bytes: "mcr_output_sent_bytes_total", "UDP payload bytes handed to the egress device.";
     wanted: "mcr_output_wanted_groups", "Groups of the output that hosts listen to.",
         "{} group{s} listened to";
+    unheard: "mcr_output_unheard",
+        "1 if copies of the output reach nobody, as far as a bridge of this host or demand knows.";
     members: "mcr_output_members", "Hosts that listen to groups of the output.", "{} host{s}";
     last_packet_seconds: "mcr_output_last_packet_timestamp_seconds",
         "When the output sent its last packet, seconds since the epoch.", "last packet {} ago";

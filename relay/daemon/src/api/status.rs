@@ -3,11 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use api::reply::{
-    FeatureStatus, JoinStatus, PathStatus, PendingChange, State, Status, TunnelStatus,
+    AddressConflict, FeatureStatus, JoinStatus, PathStatus, PendingChange, State, Status,
+    TunnelStatus,
 };
 use compile::host::Host;
 use config::{StaticJoin, Tunnel};
 use dataplane::features::Feature;
+use host::duplicates::Duplicate;
 use observe::view::{self, InputState, View};
 
 use super::service::Service;
@@ -25,10 +27,16 @@ impl Service {
             let why = one.reason.as_ref()?;
             Some(format!("{} at {} {why}", one.name, one.to))
         });
-        let trouble = self::trouble(view).or(trouble).or(untold);
+        let conflicts = self.sampler.conflicts().into_iter();
+        let conflicts: Vec<AddressConflict> = conflicts.map(conflict).collect();
+        let conflict = conflicts
+            .first()
+            .map(|one| format!("{}: {}", one.interface, one.reason));
+        let trouble = self::trouble(view).or(trouble).or(untold).or(conflict);
         Status {
             api,
             notify,
+            address_conflicts: conflicts,
             instance: self.identity.instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -68,6 +76,15 @@ fn trouble(view: &View) -> Option<String> {
         )
     });
     undone.or_else(|| view.unsaved.as_deref().map(str::to_owned))
+}
+
+fn conflict(one: Duplicate) -> AddressConflict {
+    AddressConflict {
+        reason: format!("{}: {}", one.told(), one.remedy()),
+        interface: one.interface,
+        address: one.address.to_string(),
+        mac: one.other.map(|mac| mac.to_string()),
+    }
 }
 
 fn pending(pending: &view::Pending) -> Option<PendingChange> {

@@ -1,13 +1,32 @@
-//! Outputs on demand: whether the relay can learn who listens on their interfaces.
+//! Who listens to outputs: whether the relay can learn that on the interfaces of those on demand, and of
+//! which it knows that nobody does.
 
-use api::reply::DemandStats;
+use api::reply::{DemandStats, RuleStats};
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
 
 pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let links = snapshot.rules.stats.iter().flat_map(|stats| &stats.demand);
-    links.filter_map(of).collect()
+    let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
+    links
+        .filter_map(of)
+        .chain(rules.flat_map(unheard))
+        .collect()
+}
+
+/// Outputs of which it is known that nobody has joined what they send: on demand that may be as it should.
+fn unheard(rule: &RuleStats) -> impl Iterator<Item = Finding> {
+    rule.outputs.iter().filter_map(|output| {
+        let severity = match output.is_idle() {
+            true => Severity::Note,
+            false => Severity::Harms,
+        };
+        let (what, remedy) = output.unheard.as_deref()?.split_once("; ")?;
+        let subject = format!("rule {:?}", rule.name);
+        let evidence = format!("output {}: {what}", output.to);
+        Some(Finding::new(severity, subject, evidence).remedy(remedy))
+    })
 }
 
 fn of(link: &DemandStats) -> Option<Finding> {

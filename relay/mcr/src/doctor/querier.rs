@@ -12,7 +12,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 
 fn bridge(link: &Link) -> Option<Finding> {
     let bridge = link.bridge.as_ref()?;
-    if !bridge.snoops || bridge.asks || bridge.hears.is_some() || !link.up {
+    if !bridge.snoops || bridge.asks || bridge.hears != (None, None) || !link.up {
         return None;
     }
     let name = &link.name;

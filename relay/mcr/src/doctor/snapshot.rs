@@ -1,7 +1,6 @@
 //! Everything that the checks judge, read once: links, rules, sockets, settings, programs. It changes
 //! nothing.
 
-mod duplicate;
 mod link;
 mod network;
 
@@ -10,6 +9,7 @@ use std::error::Error;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{self, PathBuf};
+use std::time::Duration;
 
 use api::reply::{FleetStatus, PathStatus, RuleStats, Stats, Status, TunnelStatus};
 use bpf::orphans;
@@ -20,6 +20,7 @@ use compile::table::Path;
 use compile::{Compiled, RuleView, compile, next_hop_queries, next_hop_query, tunnel_query};
 use config::Settings;
 use dataplane::features::{Feature, Features};
+use host::duplicates::{Duplicate, Duplicates};
 use host::{LateCapture, late_captures, udp_sockets};
 use rules::endpoint::Endpoint;
 use rules::net::{Ifindex, Mac};
@@ -28,7 +29,6 @@ use rules::ruleset::RuleSet;
 use rules::wildcard;
 
 use super::Heard;
-pub(crate) use duplicate::Duplicate;
 pub(crate) use host::UdpSocket;
 pub(crate) use link::Link;
 
@@ -118,6 +118,18 @@ pub(crate) struct Snapshot {
     settings: PathBuf,
 }
 
+/// Asks twice, for one question may be lost, and waits for answers, which come from the same link.
+fn duplicates(host: &Host, links: &BTreeSet<Ifindex>) -> Vec<Duplicate> {
+    let Some(duplicates) = Duplicates::open() else {
+        return Vec::new();
+    };
+    for _ in 0..2 {
+        duplicates.ask(host, links);
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    duplicates.known(host, links)
+}
+
 /// Out of `/proc/net/dev_mcast`.
 fn group_users(text: &str) -> BTreeMap<(u32, Mac), u64> {
     let user = |line: &str| {
@@ -191,7 +203,7 @@ impl Snapshot {
         let used = snapshot.inputs().into_iter().map(|(_, _, link)| link);
         let used = used.chain(snapshot.outputs().into_iter().map(|output| output.link));
         let used = used.map(|link| Ifindex(link.index)).collect();
-        snapshot.duplicates = duplicate::ask(&snapshot.host, &used);
+        snapshot.duplicates = duplicates(&snapshot.host, &used);
         Ok(snapshot)
     }
 

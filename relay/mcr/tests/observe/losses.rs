@@ -20,10 +20,10 @@ lab::on_both_paths!(
 );
 
 /// The events as they come.
-struct Followed(Process);
+pub(super) struct Followed(Process);
 
 impl Followed {
-    fn start(bed: &Bed) -> Self {
+    pub(super) fn start(bed: &Bed) -> Self {
         let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
         command.arg("--socket").arg(bed.daemon.socket());
         command.args(["events", "--json", "--recent", "200"]);
@@ -40,7 +40,7 @@ impl Followed {
 
     /// Waits for an event of that kind about that subject; returns what it says.
     #[track_caller]
-    fn wait(&self, kind: &str, subject: &str) -> String {
+    pub(super) fn wait(&self, kind: &str, subject: &str) -> String {
         let mut message = String::new();
         let told = wait::until(&format!("{kind} of {subject}"), || {
             let of = |event: &&Value| event["kind"] == kind && event["subject"] == subject;
@@ -68,7 +68,7 @@ fn stats(bed: &Bed) -> Value {
 }
 
 /// The sample of a metric whose labels have these words.
-fn metric(bed: &Bed, name: &str, label: &str) -> Option<String> {
+pub(super) fn metric(bed: &Bed, name: &str, label: &str) -> Option<String> {
     let mut command = bed.chain.relay.command("curl");
     command
         .args(["-sf", "--unix-socket"])

@@ -1,11 +1,13 @@
-//! What devices and their queues drop behind MCR, read once a second while it relays and when somebody
-//! asks, and when that begins and ends.
+//! What devices and their queues drop behind MCR, and whom bridges pass copies on to, read once a second
+//! while it relays and when somebody asks, and when that begins and ends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Weak};
 
 use api::reply::{EgressStats, Event};
 use compile::host::{Host, Interface};
+use host::bridge::Members;
 use host::{EgressCounters, connect, read_egress};
 use parking_lot::Mutex;
 use rtnetlink::Handle;
@@ -13,7 +15,7 @@ use rules::net::Ifindex;
 
 use crate::alarms::{Alarm, Alarms, Row};
 use crate::events::event;
-use crate::events::kind::{DROPS_BEGAN, DROPS_ENDED};
+use crate::events::kind::{DROPS_BEGAN, DROPS_ENDED, OUTPUT_HEARD, OUTPUT_UNHEARD};
 use crate::view::View;
 
 /// Time between two readings, a little less than two samples' so that every other one reads.
@@ -69,6 +71,26 @@ pub(crate) static DROPS: Row<(u64, usize)> = Row {
     stands: None,
 };
 
+/// For more than so many readings nobody may have joined a group.
+const UNHEARD: u64 = 2;
+
+/// An output's group that nobody behind the bridge has joined which it leaves by, each with its output, and
+/// for how many readings.
+pub(crate) static NOBODY: Row<(u64, String)> = Row {
+    faults: &["nobody behind a snooping bridge joins what an output sends there"],
+    metrics: &["mcr_output_unheard"],
+    kind: OUTPUT_UNHEARD,
+    condition: |(readings, _)| (*readings, Alarm::above(UNHEARD)),
+    begins: |(_, output)| format!("output {output} reaches nobody: {NO_PORT}"),
+    remedy: "",
+    ends: Some((OUTPUT_HEARD, |(_, output), _| {
+        format!("output {output}: somebody behind the bridge has joined it")
+    })),
+    stands: None,
+};
+const NO_PORT: &str = "nobody behind the bridge that it leaves by has joined it; have the receiver join it \
+                       (bridge mdb show lists who has), or take the output away";
+
 /// The devices that outputs leave by.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Egress(Arc<Mutex<Inner>>);
@@ -85,6 +107,9 @@ struct Inner {
     /// Links that send next to nothing of what they are handed: for how many readings, and how much they
     /// dropped meanwhile.
     refuse: BTreeMap<Ifindex, (u32, u64)>,
+    /// Groups that nobody behind a bridge has joined: for how many readings.
+    unheard: BTreeMap<(Ifindex, IpAddr), u64>,
+    nobody: Alarms<(Ifindex, IpAddr)>,
 }
 
 impl Egress {
@@ -118,7 +143,12 @@ impl Egress {
             (handle, inner.links.clone())
         };
         match read_egress(&handle, &links).await {
-            Ok(counted) => self.0.lock().take(now_ns, counted, &view.host),
+            Ok(counted) => {
+                let mut inner = self.0.lock();
+                let mut events = inner.note_unheard(now_ns, &counted, view);
+                events.extend(inner.take(now_ns, counted, &view.host));
+                events
+            }
             Err(error) => {
                 tracing::debug!(%error, "cannot read what devices drop");
                 self.0.lock().handle = None;
@@ -150,6 +180,13 @@ impl Egress {
                 LINK.replace("{}", name)
             )
         })
+    }
+
+    /// Why copies to a group reach nobody behind the bridge that they leave by.
+    pub(super) fn unheard(&self, link: Ifindex, group: IpAddr) -> Option<&'static str> {
+        let readings = { self.0.lock() }.unheard.get(&(link, group)).copied();
+        let is_sure = readings.is_some_and(|readings| readings > UNHEARD);
+        is_sure.then_some(NO_PORT)
     }
 }
 
@@ -198,6 +235,69 @@ impl Inner {
         events
     }
 
+    /// Looks who has joined the groups of outputs behind bridges.
+    fn note_unheard(
+        &mut self,
+        now_ns: u64,
+        counted: &BTreeMap<Ifindex, EgressCounters>,
+        view: &View,
+    ) -> Vec<Event> {
+        let prunes = |link: &Ifindex, ipv4: bool| {
+            let bridge = counted.get(link).and_then(|counted| counted.bridge);
+            bridge.is_some_and(|bridge| bridge.prunes(ipv4))
+        };
+        let may = counted
+            .keys()
+            .any(|link| prunes(link, true) || prunes(link, false));
+        let Some(members) = Some(()).filter(|()| may).and_then(|()| Members::read()) else {
+            self.unheard.clear();
+            self.nobody = Alarms::default();
+            return Vec::new();
+        };
+        let rules = view
+            .rules
+            .iter()
+            .zip(view.states.values())
+            .filter(|(rule, _)| rule.enabled);
+        let outputs = rules.flat_map(|(rule, state)| {
+            let outputs = rule.outputs.iter().zip(&state.rule.outputs);
+            outputs.map(|(spec, output)| (rule.name.as_str(), spec, output))
+        });
+        let sent = outputs.filter_map(|(rule, spec, output)| {
+            let (group, link) = (spec.to.destination.address, output.link?);
+            let is_sent = output.down.is_none() && output.wanted.is_none();
+            let is_one = spec.to.is_multicast() && spec.to.destination.is_host();
+            let is_pruned =
+                is_sent && is_one && !is_flooded(group) && prunes(&link, group.is_ipv4());
+            is_pruned.then(|| ((link, group), (rule, &*output.to)))
+        });
+        let sent: BTreeMap<(Ifindex, IpAddr), (&str, &str)> = sent.collect();
+        let before = std::mem::take(&mut self.unheard);
+        let unheard = sent
+            .keys()
+            .filter(|(link, group)| !members.has(*link, *group, &view.host));
+        self.unheard = unheard
+            .map(|at| (*at, before.get(at).map_or(1, |readings| readings + 1)))
+            .collect();
+        let read = |at: &(Ifindex, IpAddr)| {
+            (
+                self.unheard.get(at).copied().unwrap_or(0),
+                sent[at].1.to_owned(),
+            )
+        };
+        let levels = sent.keys().map(|at| (*at, (NOBODY.condition)(&read(at))));
+        let turns = self.nobody.sample(now_ns, levels).into_iter();
+        let events = turns.filter_map(|(at, turn)| {
+            let (rule, output) = sent.get(&at)?;
+            let (kind, what) = NOBODY.told(&read(&at), &turn)?;
+            Some(Event {
+                part: Some((*output).to_owned()),
+                ..event(kind, rule, format!("rule {rule:?}: {what}"))
+            })
+        });
+        events.collect()
+    }
+
     /// Of a link that was handed nothing since nothing new is known.
     fn note_refusals(&mut self, counted: &BTreeMap<Ifindex, EgressCounters>) {
         self.refuse.retain(|link, _| counted.contains_key(link));
@@ -216,5 +316,13 @@ impl Inner {
                 self.refuse.remove(link);
             }
         }
+    }
+}
+
+/// Groups that bridges send everywhere, whoever joined them (RFC 4541, 2.1.2 and 3).
+fn is_flooded(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(group) => group.octets().starts_with(&[224, 0, 0]),
+        IpAddr::V6(group) => group == Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
     }
 }

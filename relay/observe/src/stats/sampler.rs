@@ -1,18 +1,22 @@
 //! Samples of the counters, of those alone that may have changed: they give the rates of every rule,
 //! the state of each watched stream and the reports of drops, the same for every view.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
 use compile::host::{Host, Interface};
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
+use host::duplicates::Duplicate;
 use host::tick;
 use parking_lot::Mutex;
 use rules::health::Silence;
+use rules::net::Ifindex;
 use rules::rule::Rule;
 use rules::ruleset::RuleSet;
 
+use super::addresses::Addresses;
 use super::egress::Egress;
 use super::history::{self, Amount, Past, Span};
 use super::stream::Stream;
@@ -31,6 +35,7 @@ const IDLE_INTERVAL: Duration = tick::SECOND;
 pub struct Sampler {
     pub(super) streams: Arc<Mutex<Streams>>,
     egress: Egress,
+    addresses: Addresses,
     /// How long a stream may pause that its rule does not watch.
     silence: Silence,
 }
@@ -163,7 +168,14 @@ impl Sampler {
     /// The same while the relay samples, which is quiet while nothing comes.
     pub async fn devices(&self, now_ns: u64, view: &Arc<View>, is_quiet: bool) -> Vec<Event> {
         self.egress.connect();
-        self.egress.sample(now_ns, view, is_quiet).await
+        let mut events = self.egress.sample(now_ns, view, is_quiet).await;
+        events.extend(self.addresses.sample(now_ns, view));
+        events
+    }
+
+    /// Own addresses that others on the link have too.
+    pub fn conflicts(&self) -> Vec<Duplicate> {
+        self.addresses.conflicts()
     }
 
     /// The names of those rules that are to be read whether packets came for them or not.
@@ -285,6 +297,11 @@ impl Sampler {
     /// Why an output is degraded that leaves by a link which sends next to nothing.
     pub(super) fn refusal(&self, link: &Interface) -> Option<String> {
         self.egress.refusal(link)
+    }
+
+    /// Why copies to a group reach nobody behind the bridge that they leave by.
+    pub(super) fn unheard(&self, link: Ifindex, group: IpAddr) -> Option<&'static str> {
+        self.egress.unheard(link, group)
     }
 
     /// What the devices that outputs leave by dropped.

@@ -1,10 +1,7 @@
 //! What the checks want to know of a link beyond what rules need.
 
-use std::net::IpAddr;
-
-use rtnetlink::packet_route::link::{
-    BridgeQuerierState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
-};
+use host::bridge::Bridge;
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo};
 
 /// A link.
 #[derive(Clone, Debug, Default)]
@@ -29,16 +26,6 @@ pub(crate) struct Link {
     pub(crate) clsact: bool,
 }
 
-/// How a bridge deals with multicast.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bridge {
-    pub(crate) snoops: bool,
-    /// Whether it asks for members itself.
-    pub(crate) asks: bool,
-    /// Address of another querier.
-    pub(crate) hears: Option<IpAddr>,
-}
-
 impl Link {
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.name == name || self.alternatives.iter().any(|other| other == name)
@@ -55,6 +42,7 @@ impl From<&host::Link> for Link {
             mtu: read.interface.mtu,
             up: header.flags.contains(LinkFlags::Up),
             xdp: read.xdp(),
+            bridge: Bridge::of(&read.message),
             ..Self::default()
         };
         let mut is_elsewhere = false;
@@ -79,38 +67,6 @@ fn note(link: &mut Link, info: &LinkInfo) {
     match info {
         LinkInfo::Kind(InfoKind::Other(kind)) => link.kind.clone_from(kind),
         LinkInfo::Kind(kind) => link.kind = kind.to_string(),
-        LinkInfo::Data(InfoData::Bridge(data)) => link.bridge = Some(bridge(data)),
         _ => {}
-    }
-}
-
-fn bridge(data: &[InfoBridge]) -> Bridge {
-    let mut bridge = Bridge::default();
-    for attribute in data {
-        match attribute {
-            InfoBridge::MulticastSnooping(on) => bridge.snoops = *on,
-            InfoBridge::MulticastQuerier(on) => bridge.asks = *on,
-            // The bridge's own queries are listed too, but without the other's timer.
-            InfoBridge::MulticastQuerierState(state) => {
-                let timed = state.iter().any(|part| {
-                    matches!(
-                        part,
-                        BridgeQuerierState::Ipv4OtherTimer(_)
-                            | BridgeQuerierState::Ipv6OtherTimer(_)
-                    )
-                });
-                bridge.hears = state.iter().find_map(querier).filter(|_| timed);
-            }
-            _ => {}
-        }
-    }
-    bridge
-}
-
-fn querier(part: &BridgeQuerierState) -> Option<IpAddr> {
-    match part {
-        BridgeQuerierState::Ipv4Address(address) => Some((*address).into()),
-        BridgeQuerierState::Ipv6Address(address) => Some((*address).into()),
-        _ => None,
     }
 }
