@@ -323,7 +323,7 @@ mod tests {
                 client(&format!("token = \"{TOKEN}\"\nexpires = \"soon\"")),
                 "a day or a time",
             ),
-            (client("role = \"root\""), "duplicate"),
+            (client("role = \"root\""), "stands there twice"),
             ("[api]\nclient_crl = \"/x\"\n".to_owned(), "client_ca"),
             ("[api]\ntls = \"1.1\"\n".to_owned(), "1.2"),
         ] {

@@ -1,5 +1,6 @@
 //! What is wrong with the files, and where.
 
+use rules::printable::printable;
 use rules::problem::lines;
 use serde::Serialize;
 
@@ -29,6 +30,18 @@ impl ConfigError {
 /// another type than it has to be.
 pub(super) fn words(error: &toml::de::Error) -> String {
     let message = error.message();
+    if let Some((key, _)) = named(message, "missing field `") {
+        return format!("{key} is missing");
+    }
+    if let Some((key, known)) = named(message, "unknown field `") {
+        let (_, known) = known.rsplit_once("expected ").unwrap_or_default();
+        let known = known.trim_start_matches("one of ").replace('`', "");
+        let instead = match known.split_once("; ") {
+            Some((_, meant)) => meant.to_owned(),
+            None => format!("there are {}", known.replace(" or ", ", ")),
+        };
+        return format!("there is no key {key} here; {instead}");
+    }
     let wrong = message.strip_prefix("invalid type: ");
     let Some((found, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
         return message.to_owned();
@@ -56,6 +69,62 @@ pub(super) fn words(error: &toml::de::Error) -> String {
     let is = if key.is_empty() { "" } else { " = " };
     format!("{key}{is}{found}: give {expected}")
 }
+
+/// The name in backquotes behind a text, and what follows.
+fn named<'a>(message: &'a str, before: &str) -> Option<(&'a str, &'a str)> {
+    message.strip_prefix(before)?.split_once('`')
+}
+
+/// What is to be done about what TOML's reader cannot read, by how its message begins.
+const REMEDIES: [(&str, &str); 16] = [
+    (
+        "string values must be quoted",
+        "write texts in quotes, as in \"…\", and true and false without",
+    ),
+    (
+        "invalid basic string",
+        "the text has no end: close it with \"",
+    ),
+    (
+        "invalid literal string",
+        "the text has no end: close it with '",
+    ),
+    (
+        "invalid multi-line",
+        "the text has no end: close it with three quotes, as it begins",
+    ),
+    ("missing escaped value", "write \\\\ for a backslash"),
+    ("unclosed array table", "close it with ]], as in [[rule]]"),
+    ("unclosed table", "close it with ], as in [daemon]"),
+    ("unclosed array", "the list has no end: close it with ]"),
+    (
+        "unclosed inline table",
+        "the table has no end: close it with }",
+    ),
+    ("duplicate key", "it stands there twice; take one away"),
+    (
+        "unexpected key or value",
+        "begin a line of its own for each key",
+    ),
+    ("extra comma", "take the second comma away"),
+    ("missing comma", "put a comma between the two"),
+    ("unexpected leading zero", "numbers do not begin with 0"),
+    ("invalid boolean", "write true or false"),
+    ("carriage return", "end lines as Unix or Windows does"),
+];
+
+/// What is wrong with a line that TOML's reader cannot read, and what to do.
+pub(super) fn unread(message: &str, line: &str) -> String {
+    let known = { REMEDIES.iter() }.find(|(begins, _)| message.starts_with(begins));
+    let remedy = known.map_or("write KEY = VALUE, as in name = \"cam1\"", |(_, remedy)| {
+        remedy
+    });
+    let line: String = line.trim().chars().take(SHOWN).collect();
+    format!("{}: {remedy}", printable(&line))
+}
+
+/// Characters of a line that are shown.
+const SHOWN: usize = 60;
 
 /// One or more errors, by file and line; each prints on a line of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]

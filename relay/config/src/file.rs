@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::error::words;
+use super::error::{unread, words};
 use super::{
     ApiSettings, ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Notify, NotifyTable,
     NotifyTarget, Settings, VERSION, join,
@@ -108,7 +108,9 @@ pub(super) fn parse(file: &ConfigFile, main: bool) -> Parsed {
     } else {
         // What was saved of a broken file would only give errors that are not there.
         for error in errors {
-            reader.refuse(error.span(), error.message().to_owned());
+            let line = reader.line(error.span().map_or(0, |span| span.start));
+            let text = file.text.lines().nth(line - 1).unwrap_or_default();
+            reader.refuse(error.span(), unread(error.message(), text));
         }
         reader.parsed.errors.dedup_by_key(|error| error.line);
     }
@@ -274,6 +276,9 @@ impl<'a> Reader<'a> {
             _ => "rule without a name: ".to_owned(),
         };
         let parts = self.parts(table);
+        let keys = table.keys().map(|key| key.get_ref().as_ref());
+        let above = { keys }.find(|key| ["version", "join", "allow_link_local"].contains(key));
+        let above = above.map(|key| format!("{key} stands at the top of a file, before [[rule]]"));
         match RuleDocument::deserialize(ValueDeserializer::from(rule)) {
             Ok(document) => {
                 let located = LocatedRule {
@@ -286,7 +291,8 @@ impl<'a> Reader<'a> {
             }
             Err(error) => {
                 let at = error.span().unwrap_or(span);
-                self.refuse(Some(at), format!("{name}{}", words(&error)));
+                let problem = above.unwrap_or_else(|| words(&error));
+                self.refuse(Some(at), format!("{name}{problem}"));
             }
         }
     }

@@ -284,7 +284,7 @@ mod tests {
             ),
             (
                 "over = \"udp\"\nremote = \"10.9.9.9\"\nttl = 3",
-                "unknown field `ttl`",
+                "there is no key ttl here",
             ),
         ] {
             let problem = refused(keys);
