@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rules::endpoint::is_wildcard;
+use rules::near;
 use rules::rule::Rule;
 use rules::ruleset::listed;
 use rules::wildcard;
@@ -120,7 +121,10 @@ impl<'a> Links<'a> {
         }
         match names.as_slice() {
             [] => format!("no interface {what} (there is none but {LOOPBACK})"),
-            names => format!("no interface {what} (have: {})", listed(names)),
+            names => {
+                let hint = near::hint(name, names.iter().map(String::as_str));
+                format!("no interface {what} (have: {}{hint})", listed(names))
+            }
         }
     }
 }

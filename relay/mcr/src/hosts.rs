@@ -13,6 +13,7 @@ use std::thread;
 
 use api::client::{Client, Host};
 use config::HostEntry;
+use rules::near;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Status};
@@ -49,7 +50,8 @@ pub(crate) fn meant(asked: &str, command: &str) -> Result<Vec<String>, Failure> 
         None => Ok(names),
         Some(unknown) => {
             let known: Vec<&str> = known.keys().map(String::as_str).collect();
-            let what = format!("no host {unknown:?} (have: {})", known.join(", "));
+            let hint = near::hint(unknown, known.iter().copied());
+            let what = format!("no host {unknown:?} (have: {}{hint})", known.join(", "));
             Err(Failure::new(
                 Status::Usage,
                 format!("{}: {what}", path.display()),

@@ -12,7 +12,7 @@ pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String 
 }
 
 /// Says whether one letter was mistyped, left out or put in, or only the case differs.
-pub(crate) fn similar(known: &str, asked: &str) -> bool {
+fn similar(known: &str, asked: &str) -> bool {
     let (a, b) = (known.to_ascii_lowercase(), asked.to_ascii_lowercase());
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let start = a.iter().zip(b).take_while(|(a, b)| a == b).count();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use rules::document::{OutputDocument, RuleDocument};
 use rules::endpoint::{Endpoint, REJOIN};
+use rules::near;
 use rules::rule::OutputSpec;
 
 use crate::completion;
@@ -144,7 +145,8 @@ impl Refused {
     fn of(self, rule: &str, kind: &str) -> Failure {
         let message = match self {
             Self::Missing { asked, have } => {
-                format!("no {kind} {asked} (have: {})", have.join(", "))
+                let hint = near::hint(&asked, have.iter().map(String::as_str));
+                format!("no {kind} {asked} (have: {}{hint})", have.join(", "))
             }
             Self::Several { asked, meant } => {
                 let meant = meant.join(" and ");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rtnetlink::packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
-use rules::wildcard;
+use rules::{near, wildcard};
 use tokio::runtime::Builder;
 
 use crate::failure::{Failure, Status};
@@ -45,7 +45,8 @@ pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure>
     for pattern in patterns {
         if !all.iter().any(|link| link.is_meant_by(pattern)) {
             let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
-            let message = format!("no interface {pattern} (have: {})", names.join(", "));
+            let hint = near::hint(pattern, names.iter().copied());
+            let message = format!("no interface {pattern} (have: {}{hint})", names.join(", "));
             return Err(Failure::new(Status::Unavailable, message));
         }
     }

@@ -9,7 +9,7 @@ use rules::document::RuleDocument;
 use rules::endpoint::Endpoint;
 use rules::net::Prefix;
 use rules::rule::SourceChoice;
-use rules::wildcard;
+use rules::{near, wildcard};
 use sys::sniffer::Direction;
 
 use crate::control::Control;
@@ -136,7 +136,7 @@ impl CapturePoints {
                 return self.missing.push(missing);
             }
             let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
-            let have = names.join(", ");
+            let have = names.join(", ") + &near::hint(pattern, names.iter().copied());
             self.missing
                 .push(format!("{what}: no interface {pattern} (have: {have})"));
         }

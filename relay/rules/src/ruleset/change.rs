@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::place::Place;
 use super::set::RuleSet;
 use crate::document::RuleDocument;
-use crate::near::similar;
+use crate::near::nearest;
 use crate::problem::Problems;
 use crate::rule::Rule;
 use crate::shared_map::SharedMap;
@@ -147,7 +147,7 @@ const NAMES_SHOWN: usize = 8;
 
 fn no_such_rules(missing: &[String], known: &[String]) -> String {
     let line = |name: &String| {
-        let close = known.iter().find(|known| similar(known, name));
+        let close = nearest(name, known.iter().map(String::as_str));
         match close {
             Some(close) => format!("no rule {name:?}; did you mean {close:?}?"),
             None if known.is_empty() => format!("no rule {name:?} (there are none)"),

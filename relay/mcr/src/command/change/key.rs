@@ -5,6 +5,7 @@ use std::str::FromStr;
 use rules::document::{
     FailoverDocument, HealthDocument, MergeDocument, REFLECT_KEYS, RuleDocument,
 };
+use rules::near;
 use rules::setting::{Form, Row, Table};
 use serde_json::{Map, Value, json};
 
@@ -85,7 +86,9 @@ impl Setting {
             Form::Map(_) => below,
             _ => !below,
         });
-        let row = row.ok_or_else(|| format!("there is no such key; there are {}", keys()))?;
+        let hint = || near::hint(key, RuleDocument::ROWS.iter().map(|row| row.key));
+        let row =
+            row.ok_or_else(|| format!("there is no such key; there are {}{}", keys(), hint()))?;
         let Some(text) = self.value.as_deref() else {
             return Ok(Value::Null);
         };
