@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::body_quota::{Client, Place, Room};
 use super::connections::Connection;
-use super::refusal::{Code, Refusal};
+use super::refusal::{Answer, Code, Refusal};
 
 /// Largest request body in bytes: 100,000 rules with room to spare.
 pub(super) const BODY_MAX: usize = 32 << 20;
@@ -98,6 +98,28 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
+/// The parameters of the query.
+#[derive(Debug)]
+pub(super) struct Parameters<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let query = Query::try_from_uri(&parts.uri);
+        let Query(query) = query.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+        Ok(Self(query))
+    }
+}
+
+/// What some longer work comes to, done on a thread for such.
+pub(super) async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Answer<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Refusal::new(Code::Internal, error))
+}
+
 /// JSON that tells the generation of the rules as its `ETag` too.
 #[derive(Debug)]
 pub(super) struct Tagged<T>(pub(super) u64, pub(super) T);
@@ -133,10 +155,7 @@ impl<T: DeserializeOwned + Send + 'static, S: Sync> FromRequest<S> for Body<T> {
             read(&bytes)
         } else {
             // Reading takes a while; others are answered meanwhile.
-            let reading = tokio::task::spawn_blocking(move || read(&bytes));
-            reading
-                .await
-                .map_err(|error| Refusal::new(Code::Internal, error))?
+            beside(move || read(&bytes)).await?
         };
         read.map(Self)
     }

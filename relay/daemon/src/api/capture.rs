@@ -13,8 +13,7 @@ use api::query::{DiscoverQuery, TapQuery};
 use api::reply::{Discovery, ErrorReply};
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
@@ -28,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa_axum::routes;
 
-use super::body::Name;
+use super::body::{Name, Parameters};
 use super::connections::{Connection, Held};
 use super::document::Routes;
 use super::refusal::{Answer, Code, Refusal};
@@ -59,9 +58,8 @@ pub(super) async fn tap(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Connection>,
     Name(name): Name,
-    query: Result<Query<TapQuery>, QueryRejection>,
+    Parameters(query): Parameters<TapQuery>,
 ) -> Answer<Response> {
-    let Query(query) = query.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     service.rule(&name)?;
     let option = |option: &str, value: Option<u64>| {
         value.map(|value| OsString::from(format!("--{option}={value}")))
@@ -83,9 +81,8 @@ pub(super) async fn tap(
 pub(super) async fn discover(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Connection>,
-    query: Result<Query<DiscoverQuery>, QueryRejection>,
+    Parameters(query): Parameters<DiscoverQuery>,
 ) -> Answer<Response> {
-    let Query(query) = query.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let mut words = vec!["--json".into(), duration(query.seconds)?];
     let listed = |list: &str, option: &str| -> Vec<OsString> {
         let parts = list.split(',').filter(|part| !part.is_empty());

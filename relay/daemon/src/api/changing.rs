@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::reply::{By, Change, Via};
 use api::request::{MESSAGE_HEADER, MESSAGE_MAX, Transaction};
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use compile::table::Table;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::body::Tagged;
+use super::body::{Parameters, Tagged};
 use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
 use super::remote::admission::Caller;
@@ -73,12 +73,12 @@ impl FromRequestParts<Arc<Service>> for Changing {
         parts: &mut Parts,
         service: &Arc<Service>,
     ) -> Result<Self, Refusal> {
+        let query = Parameters::<ConfirmOptions>::from_request_parts(parts, service).await?;
+        let Parameters(query) = query;
         let deadline = parts.extensions.get::<Deadline>();
         let deadline = deadline.map_or_else(Instant::now, |deadline| deadline.0);
         let client = parts.extensions.get::<Connection>();
         let caller = parts.extensions.get::<Caller>();
-        let query = Query::<ConfirmOptions>::try_from_uri(&parts.uri);
-        let Query(query) = query.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
         if let (true, Some(Caller(name, role))) = (query.save, caller)
             && *role < Role::Change
         {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use api::reply::{Change, ChangeRecord, EarlierRule, ErrorReply, RuleChange};
 use api::request::{Rollback, RuleList};
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use config::Config;
 use observe::view::View;
@@ -17,7 +16,7 @@ use rules::ruleset::RuleDifference;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::body::{Body, IfMatch, Name, Tagged};
+use super::body::{Body, IfMatch, Name, Parameters, Tagged, beside};
 use super::changing::{
     Changing, ConfirmOptions, IfMatchHeader, MessageHeader, ReplaceOptions, change,
 };
@@ -48,10 +47,9 @@ impl ChangesOptions {
     responses((status = 200, body = Vec<ChangeRecord>)))]
 pub(super) async fn changes(
     State(service): State<Arc<Service>>,
-    options: Result<Query<ChangesOptions>, QueryRejection>,
+    Parameters(options): Parameters<ChangesOptions>,
     client: Client,
 ) -> Answer<Response> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let reading = service
         .read(Subject::Changes(options.last), &client)
         .await?;
@@ -82,11 +80,10 @@ pub(super) async fn confirm(changing: Changing) -> Answer<Tagged<Change>> {
         (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn rollback(
     mut changing: Changing,
-    options: Result<Query<ReplaceOptions>, QueryRejection>,
+    Parameters(options): Parameters<ReplaceOptions>,
     if_match: IfMatch,
     Body(asked): Body<Rollback>,
 ) -> Answer<Tagged<Change>> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     if asked.generation.is_none() && changing.service.is_waiting() {
         let dry_run = options.dry_run;
         return change(changing, Order::Undo { dry_run }).await;
@@ -116,12 +113,10 @@ pub(super) struct EarlierOptions {
 pub(super) async fn rule_of_before(
     State(service): State<Arc<Service>>,
     Name(name): Name,
-    options: Result<Query<EarlierOptions>, QueryRejection>,
+    Parameters(options): Parameters<EarlierOptions>,
 ) -> Answer<Json<EarlierRule>> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let (generations, number) = (service.generations.clone(), options.generation);
-    let read = tokio::task::spawn_blocking(move || load(&generations, number)).await;
-    let then = read.map_err(|error| Refusal::new(Code::Internal, error))??;
+    let then = beside(move || load(&generations, number)).await??;
     let then = then.rules.get(&name).ok_or_else(|| {
         let message = format!("generation {number} had no rule {name:?}");
         Refusal::new(Code::NotFound, message)
@@ -165,15 +160,13 @@ impl Service {
     pub(super) async fn unsaved(&self) -> Answer<Arc<Change>> {
         let (view, unsaved) = (self.view(), Arc::clone(&self.unsaved));
         let main = self.identity.config.clone();
-        let looked = tokio::task::spawn_blocking(move || unsaved.look(&main, &view)).await;
-        looked.map_err(|error| Refusal::new(Code::Internal, error))?
+        beside(move || unsaved.look(&main, &view)).await?
     }
 
     /// The rule sets that people made last, as each was made.
     pub(super) async fn kept(&self) -> Answer<Vec<ChangeRecord>> {
         let generations = self.generations.clone();
-        let read = tokio::task::spawn_blocking(move || generations.list()).await;
-        read.map_err(|error| Refusal::new(Code::Internal, error))
+        beside(move || generations.list()).await
     }
 
     /// Whether a change waits to be confirmed.
@@ -185,8 +178,7 @@ impl Service {
     /// The rules and settings of before that are asked for, and what of them is left out.
     pub(super) async fn earlier(&self, asked: Rollback) -> Answer<(RuleList, Vec<String>)> {
         let (view, generations) = (self.view(), self.generations.clone());
-        let read = tokio::task::spawn_blocking(move || earlier(&view, &generations, &asked)).await;
-        read.map_err(|error| Refusal::new(Code::Internal, error))?
+        beside(move || earlier(&view, &generations, &asked)).await?
     }
 
     /// Where the log of changes is.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, stream};
@@ -15,6 +14,7 @@ use observe::events::{Begin, Delivery, KEPT, Numbered, Subscriber};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::body::Parameters;
 use super::connections::{Connection, Held};
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
@@ -53,10 +53,9 @@ impl EventOptions {
 pub(super) async fn events(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Connection>,
-    options: Result<Query<EventOptions>, QueryRejection>,
+    Parameters(options): Parameters<EventOptions>,
     headers: HeaderMap,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     if options.recent > KEPT {
         let message = format!("recent={}: at most {KEPT} are kept", options.recent);
         return Err(Refusal::new(Code::Usage, message));

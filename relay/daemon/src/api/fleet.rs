@@ -5,14 +5,13 @@ use std::sync::Arc;
 use api::reply::{ErrorReply, FleetChange, FleetDone, FleetRecord, FleetRules, FleetStatus};
 use api::request::{FleetMove, FleetRelayName, FleetRuleList};
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::body::Body;
+use super::body::{Body, Parameters};
 use super::changing::Changing;
-use super::refusal::{Answer, Code, Refusal};
+use super::refusal::Answer;
 use super::service::Service;
 
 /// The fleet as this relay sees it, also while etcd does not answer.
@@ -43,9 +42,8 @@ pub(super) struct RecordOptions {
     responses((status = 200, body = FleetRecord), (status = 404, body = ErrorReply)))]
 pub(super) async fn record(
     State(service): State<Arc<Service>>,
-    options: Result<Query<RecordOptions>, QueryRejection>,
+    Parameters(options): Parameters<RecordOptions>,
 ) -> Answer<Json<FleetRecord>> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     service.fleet()?.record(options.seconds).await.map(Json)
 }
 
@@ -64,13 +62,12 @@ pub(super) struct ApplyOptions {
     responses((status = 200, body = FleetChange), (status = 404, body = ErrorReply),
         (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn apply(
-    options: Result<Query<ApplyOptions>, QueryRejection>,
+    Parameters(options): Parameters<ApplyOptions>,
     Changing {
         service, author, ..
     }: Changing,
     Body(rules): Body<FleetRuleList>,
 ) -> Answer<Json<FleetChange>> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let fleet = service.fleet()?;
     fleet
         .apply(rules, &author.by, options.dry_run)

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use api::reply::{ErrorReply, History};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use observe::stats::history::{STEP_SECONDS, STEPS};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::body::Parameters;
 use super::refusal::{Answer, Code, Refusal};
 use super::response_cache::{Client, Subject, text};
 use super::selection;
@@ -38,10 +38,9 @@ const fn an_hour() -> u32 {
     responses((status = 200, body = History), (status = 404, body = ErrorReply)))]
 pub(super) async fn history(
     State(service): State<Arc<Service>>,
-    options: Result<Query<HistoryOptions>, QueryRejection>,
+    Parameters(options): Parameters<HistoryOptions>,
     client: Client,
 ) -> Answer<Response> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let HistoryOptions { rules, seconds } = options;
     let rules = selection::names(&rules)?;
     if !(1..=an_hour()).contains(&seconds) {

@@ -11,8 +11,7 @@ use api::reply::{
 };
 use api::request::{ActiveInput, Enabled, RuleList, Transaction};
 use axum::body::Bytes;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -28,7 +27,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::{Body, IfMatch, Name, Tagged, etag};
+use super::body::{Body, IfMatch, Name, Parameters, Tagged, etag};
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
     transact,
@@ -211,10 +210,10 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Status> {
     responses((status = 200, body = Stats)))]
 async fn stats(
     State(service): State<Arc<Service>>,
-    parameters: selection::Parameters,
+    Parameters(pairs): Parameters<selection::Pairs>,
     client: Client,
 ) -> Answer<Response> {
-    let query = selection::of_stats(parameters)?;
+    let query = selection::of_stats(pairs)?;
     let subject = Subject::Stats(query.map(Box::new));
     let reading = service.read(subject, &client).await?;
     Ok(text("application/json", reading))
@@ -262,10 +261,10 @@ async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> A
         ("ETag" = String, description = "The generation, for If-Match")))))]
 async fn rules(
     State(service): State<Arc<Service>>,
-    parameters: selection::Parameters,
+    Parameters(pairs): Parameters<selection::Pairs>,
     client: Client,
 ) -> Answer<Response> {
-    let query = selection::of_rules(parameters)?;
+    let query = selection::of_rules(pairs)?;
     let reading = service.read(Subject::Rules(query), &client).await?;
     let tag = etag(reading.generation());
     Ok((tag, text("application/json", reading)).into_response())
@@ -343,12 +342,11 @@ async fn add(
         (status = 422, body = ErrorReply)))]
 async fn replace(
     changing: Changing,
-    options: Result<Query<ReplaceOptions>, QueryRejection>,
+    Parameters(options): Parameters<ReplaceOptions>,
     if_match: IfMatch,
     Body(mut rules): Body<RuleList>,
 ) -> Answer<Tagged<Change>> {
     rules.generation = if_match.and(rules.generation)?;
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let request = ChangeRequest::Replace(Box::new(rules));
     change(changing, options.order(request)).await
 }
@@ -374,12 +372,11 @@ async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answ
         (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 async fn transaction(
     changing: Changing,
-    options: Result<Query<ReplaceOptions>, QueryRejection>,
+    Parameters(options): Parameters<ReplaceOptions>,
     if_match: IfMatch,
     Body(mut transaction): Body<Transaction>,
 ) -> Answer<Tagged<Change>> {
     transaction.generation = if_match.and(transaction.generation)?;
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     change(changing, options.order(ChangeRequest::Change(transaction))).await
 }
 
@@ -476,9 +473,8 @@ enum Missing {
     responses((status = 200, body = String)))]
 async fn readyz(
     State(service): State<Arc<Service>>,
-    options: Result<Query<ReadyOptions>, QueryRejection>,
+    Parameters(options): Parameters<ReadyOptions>,
 ) -> Answer<&'static str> {
-    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     service.check_ready(options.missing.is_some()).await?;
     Ok("ready\n")
 }

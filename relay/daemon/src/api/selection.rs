@@ -4,16 +4,14 @@
 use api::query::{FILTER_MAX, LABELS_MAX, Label, Order, RulesQuery, StatsQuery};
 use api::reply::Condition;
 use api::request::{HISTORY_RULES_MAX, RULES_MAX};
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
 
 use super::refusal::{Answer, Code, Refusal};
 
 /// Parameters as they were written; labels may come several times.
-pub(super) type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
+pub(super) type Pairs = Vec<(String, String)>;
 
 /// Reads what is asked of statistics; `None` where it is all.
-pub(super) fn of_stats(parameters: Parameters) -> Answer<Option<StatsQuery>> {
+pub(super) fn of_stats(parameters: Pairs) -> Answer<Option<StatsQuery>> {
     let mut query = StatsQuery::default();
     let has_any = read(parameters, |name, value| {
         match name {
@@ -42,7 +40,7 @@ pub(super) fn of_stats(parameters: Parameters) -> Answer<Option<StatsQuery>> {
 }
 
 /// Reads which rules are asked for; `None` where it is all.
-pub(super) fn of_rules(parameters: Parameters) -> Answer<Option<RulesQuery>> {
+pub(super) fn of_rules(parameters: Pairs) -> Answer<Option<RulesQuery>> {
     let mut query = RulesQuery::default();
     let has_any = read(parameters, |name, value| {
         match name {
@@ -68,9 +66,7 @@ pub(super) fn names(text: &str) -> Answer<Vec<String>> {
 }
 
 /// Takes in all parameters; says whether there is any.
-fn read(parameters: Parameters, mut take: impl FnMut(&str, String) -> Answer<()>) -> Answer<bool> {
-    let parameters = parameters.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
-    let Query(parameters) = parameters;
+fn read(parameters: Pairs, mut take: impl FnMut(&str, String) -> Answer<()>) -> Answer<bool> {
     let has_any = !parameters.is_empty();
     for (name, value) in parameters {
         take(&name, value)?;

@@ -4,7 +4,6 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
@@ -38,6 +37,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::body::beside;
 use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
 use super::remote::state::Remote;
@@ -176,8 +176,7 @@ impl Service {
         if few {
             return write();
         }
-        let written = tokio::task::spawn_blocking(write).await;
-        written.map_err(|error| Refusal::new(Code::Internal, error))?
+        beside(write).await?
     }
 
     const fn readings<'a>(&'a self, view: &'a View, counters: &'a Counters) -> Readings<'a> {
@@ -277,12 +276,11 @@ impl Service {
         };
         let (_, mut stats) = self.readings(&view, &counters).selected(&query);
         let troubled = stats.find(|stats| stats.name == name && stats.is_troubled());
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let what = match (asked.acknowledged, troubled) {
             (false, _) => None,
             (true, Some(stats)) => Some(Acknowledgement {
                 by: author.by,
-                at_ms: now.unwrap_or_default().as_millis() as u64,
+                at_ms: sys::clock::realtime_ms(),
                 message: author.message,
                 condition: stats.condition(),
             }),

@@ -10,7 +10,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use rules::endpoint::check_interface_name;
 
-use super::body::Body;
+use super::body::{Body, beside};
 use super::refusal::{Answer, Code, Refusal};
 
 /// What a configuration may say, key by key, as JSON Schema: what forms and editors are made of.
@@ -27,7 +27,7 @@ pub(super) async fn schema() -> impl IntoResponse {
 #[utoipa::path(post, path = "/v1/check", tag = "rules", request_body = RulesWritten,
     responses((status = 200, body = RulesRead)))]
 pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<RulesRead>> {
-    apart(move || {
+    let read = beside(move || {
         let text = match written.toml {
             Some(text) => text,
             None => config::text_of_any(&written.rules)
@@ -53,8 +53,8 @@ pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<Rule
                 }
             }
         })
-    })
-    .await
+    });
+    read.await?.map(Json)
 }
 
 /// Makes rules of a session description, a playlist, smcroute.conf or a document of IS-05, as `mcr import`
@@ -62,7 +62,7 @@ pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<Rule
 #[utoipa::path(post, path = "/v1/import", tag = "rules", request_body = RulesFound,
     responses((status = 200, body = RulesRead), (status = 422, body = ErrorReply)))]
 pub(super) async fn import(Body(asked): Body<RulesFound>) -> Answer<Json<RulesRead>> {
-    apart(move || {
+    let read = beside(move || {
         let usage = |error: &dyn std::fmt::Display| Refusal::new(Code::Usage, error);
         let invalid = |error: &dyn std::fmt::Display| Refusal::new(Code::Invalid, error);
         for interface in &asked.interfaces {
@@ -81,8 +81,8 @@ pub(super) async fn import(Body(asked): Body<RulesFound>) -> Answer<Json<RulesRe
             ..TextProblem::default()
         });
         Ok(read(made.rules.to_documents(), remarks.collect()))
-    })
-    .await
+    });
+    read.await?.map(Json)
 }
 
 fn read(rules: Vec<rules::document::RuleDocument>, problems: Vec<TextProblem>) -> RulesRead {
@@ -92,15 +92,6 @@ fn read(rules: Vec<rules::document::RuleDocument>, problems: Vec<TextProblem>) -
         toml,
         problems,
     }
-}
-
-/// Reads where nobody waits for it who has something else to do.
-async fn apart<T: Send + 'static>(
-    read: impl FnOnce() -> Answer<T> + Send + 'static,
-) -> Answer<Json<T>> {
-    let read = tokio::task::spawn_blocking(read).await;
-    read.map_err(|error| Refusal::new(Code::Internal, error))?
-        .map(Json)
 }
 
 /// The rule of a line, from 0, and its key there.

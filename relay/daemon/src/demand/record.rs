@@ -7,7 +7,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use compile::host::Host;
 use igmp::listeners::Routers;
@@ -129,6 +129,5 @@ impl From<Sources> for SourceFilter {
 }
 
 fn now_s() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |now| now.as_secs())
+    sys::clock::realtime_ms() / 1000
 }

@@ -4,7 +4,6 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::time::SystemTime;
 
 use api::reply::{Change, ChangeRecord, Event, Outcome, Via};
 use config::{Config, OnFull};
@@ -87,9 +86,8 @@ impl Supervisor {
 
     /// A change for the log.
     pub(super) fn record(&self, author: &Author, change: &Change) -> ChangeRecord {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let record = ChangeRecord {
-            at_ms: now.map_or(0, |now| now.as_millis() as u64),
+            at_ms: sys::clock::realtime_ms(),
             by: author.by.clone(),
             message: author.message.clone(),
             before: self.core.generation(),
