@@ -44,7 +44,7 @@ pub enum Key {
 }
 
 /// Builds and parses the keys of one fleet.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Keys {
     prefix: String,
 }

@@ -36,60 +36,80 @@ Exit status: 0 done, 1 refused by the daemon, 2 usage, 3 no such rule or already
 4 daemon unreachable, 5 loss or error found, 69 interface or service unavailable,
 77 missing privilege, 78 bad configuration.";
 
-/// The subcommands.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Run(command::run::Args),
-    Add(command::add::Args),
-    Remove(command::remove::Args),
-    Change(command::change::Args),
-    Enable(command::enable::EnableArgs),
-    Disable(command::enable::DisableArgs),
-    Switch(command::switch::Args),
-    Acknowledge(command::acknowledge::Args),
-    Join(command::join::JoinArgs),
-    Leave(command::join::LeaveArgs),
-    List(command::list::Args),
-    Show(command::show::Args),
-    Stats(command::stats::Args),
-    History(command::history::Args),
-    Status(command::status::Args),
-    Stop(command::stop::Args),
-    Top(command::top::Args),
-    Events(command::events::Args),
-    Explain(command::explain::Args),
-    Tap(command::tap::Args),
-    Discover(command::discover::Args),
-    Log(command::log::Args),
-    Check(command::check::Args),
-    Config(command::config::Args),
-    Diff(command::apply::DiffArgs),
-    Apply(command::apply::Args),
-    Reload(command::reload::Args),
-    Rollback(command::rollback::Args),
-    Confirm(command::rollback::ConfirmArgs),
-    Save(command::rollback::SaveArgs),
-    Generations(command::rollback::GenerationsArgs),
-    Export(command::export::Args),
-    Import(command::import::Args),
-    Fleet(command::fleet::Args),
-    Token(command::token::Args),
-    Notify(command::notify::Args),
-    Send(command::send::Args),
-    Receive(command::receive::Args),
-    Doctor(command::doctor::Args),
-    Demo(command::demo::Args),
-    Bench(command::bench::Args),
-    Completions(command::completions::Args),
-    Man(command::man::Args),
+/// Declares the subcommands: the arguments of each, and what runs it.
+macro_rules! commands {
+    ($($(#[$hidden:meta])? $name:ident($args:ty) = $run:expr,)+) => {
+        /// The subcommands.
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Command {
+            $($(#[$hidden])? $name($args),)+
+        }
+
+        impl Command {
+            fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+                match self {
+                    $(Self::$name(args) => {
+                        let run: fn($args, &Global) -> Result<ExitCode, Failure> = $run;
+                        run(args, global)
+                    })+
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Run(command::run::Args) = command::run::run,
+    Add(command::add::Args) = command::add::run,
+    Remove(command::remove::Args) = command::remove::run,
+    Change(command::change::Args) = |args, global| command::change::run(&args, global),
+    Enable(command::enable::EnableArgs) = |args, global| command::enable::enable(&args, global),
+    Disable(command::enable::DisableArgs) = |args, global| command::enable::disable(&args, global),
+    Switch(command::switch::Args) = |args, global| command::switch::run(&args, global),
+    Acknowledge(command::acknowledge::Args) = command::acknowledge::run,
+    Join(command::join::JoinArgs) = command::join::join,
+    Leave(command::join::LeaveArgs) = command::join::leave,
+    List(command::list::Args) = |args, global| command::list::run(&args, global),
+    Show(command::show::Args) = |args, global| command::show::run(&args, global),
+    Stats(command::stats::Args) = |args, global| command::stats::run(&args, global),
+    History(command::history::Args) = |args, global| command::history::run(&args, global),
+    Status(command::status::Args) = |args, global| command::status::run(&args, global),
+    Stop(command::stop::Args) = |args, global| command::stop::run(&args, global),
+    Top(command::top::Args) = |args, global| command::top::run(&args, global),
+    Events(command::events::Args) = |args, global| command::events::run(&args, global),
+    Explain(command::explain::Args) = |args, global| command::explain::run(&args, global),
+    Tap(command::tap::Args) = |args, global| command::tap::run(&args, global),
+    Discover(command::discover::Args) = |args, global| command::discover::run(&args, global),
+    Log(command::log::Args) = |args, global| command::log::run(&args, global),
+    Check(command::check::Args) = |args, global| command::check::run(&args, global),
+    Config(command::config::Args) = |args, _| command::config::run(&args),
+    Diff(command::apply::DiffArgs) = |args, global| command::apply::diff(&args, global),
+    Apply(command::apply::Args) = |args, global| command::apply::run(&args, global),
+    Reload(command::reload::Args) = |args, global| command::reload::run(&args, global),
+    Rollback(command::rollback::Args) = |args, global| command::rollback::run(&args, global),
+    Confirm(command::rollback::ConfirmArgs) = |args, global| command::rollback::confirm(&args, global),
+    Save(command::rollback::SaveArgs) = |args, global| command::rollback::save(&args, global),
+    Generations(command::rollback::GenerationsArgs) = |args, global| command::rollback::generations(&args, global),
+    Export(command::export::Args) = |args, global| command::export::run(&args, global),
+    Import(command::import::Args) = |args, global| command::import::run(&args, global),
+    Fleet(command::fleet::Args) = |args, global| command::fleet::run(&args, global),
+    Token(command::token::Args) = |args, global| command::token::run(&args, global),
+    Notify(command::notify::Args) = |args, global| command::notify::run(&args, global),
+    Send(command::send::Args) = |args, global| command::send::run(&args, global.json),
+    Receive(command::receive::Args) = |args, global| command::receive::run(&args, global.json),
+    Doctor(command::doctor::Args) = |args, global| command::doctor::run(&args, global),
+    Demo(command::demo::Args) = |args, global| command::demo::run(&args, global.json),
+    Bench(command::bench::Args) = |args, global| command::bench::run(&args, global.json),
+    Completions(command::completions::Args) = |args, _| command::completions::run(&args),
+    Man(command::man::Args) = |args, _| command::man::run(&args, definition()),
     #[command(hide = true)]
-    Complete(command::complete::Args),
+    Complete(command::complete::Args) = |args, _| command::complete::run(args, definition()),
     #[command(hide = true)]
-    Guard(command::guard::Args),
+    Guard(command::guard::Args) = |args, _| command::guard::run(&args),
     #[command(hide = true)]
-    Keeper(command::keeper::Args),
+    Keeper(command::keeper::Args) = |args, _| command::keeper::run(&args),
     #[command(hide = true)]
-    Worker(command::worker::Args),
+    Worker(command::worker::Args) = |args, _| Ok(command::worker::run(&args)),
 }
 
 impl Cli {
@@ -121,55 +141,7 @@ pub(crate) fn run(cli: Cli, name: &str) -> Result<ExitCode, Failure> {
             return hosts::run_at_each(&names, name, global.json);
         }
     }
-    match cli.command {
-        Command::Run(args) => command::run::run(args, &global),
-        Command::Add(args) => command::add::run(args, &global),
-        Command::Remove(args) => command::remove::run(args, &global),
-        Command::Change(args) => command::change::run(&args, &global),
-        Command::Enable(args) => command::enable::enable(&args, &global),
-        Command::Disable(args) => command::enable::disable(&args, &global),
-        Command::Switch(args) => command::switch::run(&args, &global),
-        Command::Acknowledge(args) => command::acknowledge::run(args, &global),
-        Command::Join(args) => command::join::join(args, &global),
-        Command::Leave(args) => command::join::leave(args, &global),
-        Command::List(args) => command::list::run(&args, &global),
-        Command::Show(args) => command::show::run(&args, &global),
-        Command::Stats(args) => command::stats::run(&args, &global),
-        Command::History(args) => command::history::run(&args, &global),
-        Command::Status(args) => command::status::run(&args, &global),
-        Command::Stop(args) => command::stop::run(&args, &global),
-        Command::Top(args) => command::top::run(&args, &global),
-        Command::Explain(args) => command::explain::run(&args, &global),
-        Command::Tap(args) => command::tap::run(&args, &global),
-        Command::Discover(args) => command::discover::run(&args, &global),
-        Command::Events(args) => command::events::run(&args, &global),
-        Command::Log(args) => command::log::run(&args, &global),
-        Command::Config(args) => command::config::run(&args),
-        Command::Check(args) => command::check::run(&args, &global),
-        Command::Diff(args) => command::apply::diff(&args, &global),
-        Command::Apply(args) => command::apply::run(&args, &global),
-        Command::Reload(args) => command::reload::run(&args, &global),
-        Command::Rollback(args) => command::rollback::run(&args, &global),
-        Command::Save(args) => command::rollback::save(&args, &global),
-        Command::Confirm(args) => command::rollback::confirm(&args, &global),
-        Command::Generations(args) => command::rollback::generations(&args, &global),
-        Command::Export(args) => command::export::run(&args, &global),
-        Command::Import(args) => command::import::run(&args, &global),
-        Command::Fleet(args) => command::fleet::run(&args, &global),
-        Command::Token(args) => command::token::run(&args, &global),
-        Command::Notify(args) => command::notify::run(&args, &global),
-        Command::Send(args) => command::send::run(&args, global.json),
-        Command::Receive(args) => command::receive::run(&args, global.json),
-        Command::Doctor(args) => command::doctor::run(&args, &global),
-        Command::Demo(args) => command::demo::run(&args, global.json),
-        Command::Bench(args) => command::bench::run(&args, global.json),
-        Command::Completions(args) => command::completions::run(&args),
-        Command::Man(args) => command::man::run(&args, definition()),
-        Command::Complete(args) => command::complete::run(args, definition()),
-        Command::Guard(args) => command::guard::run(&args),
-        Command::Keeper(args) => command::keeper::run(&args),
-        Command::Worker(args) => Ok(command::worker::run(&args)),
-    }
+    cli.command.run(&global)
 }
 
 /// The whole command line as clap sees it, for completions and manual pages.

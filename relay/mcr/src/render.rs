@@ -10,11 +10,11 @@ pub(crate) mod times;
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
-use std::time::SystemTime;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 use serde::Serialize;
+use sys::clock::realtime_ms;
 
 /// Form of what a subcommand lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -162,11 +162,9 @@ pub(crate) fn time_of_day(at_ms: u64) -> String {
 
 /// Writes a time since the epoch as time of day, and of another day than today with its date.
 pub(crate) fn moment(at_ms: u64) -> String {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let now_ms = now.map_or(at_ms, |now| now.as_millis() as u64);
-    match at_ms / DAY_MS == now_ms / DAY_MS {
-        true => time_of_day(at_ms),
-        false => format!("{} {}", date(at_ms / DAY_MS), time_of_day(at_ms)),
+    match date(at_ms) {
+        today if today == date(realtime_ms()) => time_of_day(at_ms),
+        date => format!("{date} {}", time_of_day(at_ms)),
     }
 }
 
@@ -175,20 +173,11 @@ pub(crate) fn second(at_ms: u64) -> String {
     moment(at_ms / 1000 * 1000).replace(".000Z", "Z")
 }
 
-const DAY_MS: u64 = 86_400_000;
-
-/// The date of a day counted from 1970, as `2026-11-21`. The year begins in March here, so that the
-/// leap day is its last; 400 years have 146,097 days.
-fn date(day: u64) -> String {
-    let day = day + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02}")
+/// The day of a time since the epoch, as `2026-11-21`.
+fn date(at_ms: u64) -> String {
+    let mut moment = config::moment_text(at_ms / 1000);
+    moment.truncate(10);
+    moment
 }
 
 fn scaled(value: f64, unit: &str) -> String {
@@ -207,6 +196,8 @@ fn scaled(value: f64, unit: &str) -> String {
 mod tests {
     use super::*;
 
+    const DAY_MS: u64 = 86_400_000;
+
     #[test]
     fn counts_are_grouped_by_three() {
         assert_eq!(count(0), "0");
@@ -224,10 +215,9 @@ mod tests {
             (20_453, "2025-12-31"),
             (20_454, "2026-01-01"),
         ] {
-            assert_eq!(date(day), written);
+            assert_eq!(date(day * DAY_MS), written);
         }
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.unwrap().as_millis() as u64;
+        let now = realtime_ms();
         assert!(moment(now).len() <= 14 || now % DAY_MS > DAY_MS - 1000);
     }
 

@@ -69,6 +69,11 @@ pub fn realtime_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_REALTIME)
 }
 
+/// Milliseconds since the epoch.
+pub fn realtime_ms() -> u64 {
+    realtime_ns() / 1_000_000
+}
+
 fn nanoseconds(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |time| {
         time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64

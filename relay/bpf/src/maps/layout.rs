@@ -11,7 +11,7 @@ use std::net::IpAddr;
 pub use counts::*;
 pub use streams::*;
 pub use sys::memory::Plain;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// An address as maps hold it: of IPv4 the first four bytes.
 pub fn address_bytes(address: IpAddr) -> [u8; 16] {
@@ -307,14 +307,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            budget: Limit::default(),
-            own_bloom: [0; 64],
-            ranges: 0,
-            addresses: 0,
-            answers: 0,
-            clock_ns: 0,
-        }
+        Self::new_zeroed()
     }
 }
 

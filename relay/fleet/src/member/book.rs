@@ -20,7 +20,7 @@ pub(super) struct Known<T> {
 }
 
 /// The watched keys.
-#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Book {
     pub(super) keys: Keys,
     /// Newest revision that lists and watches have reported.
@@ -50,18 +50,7 @@ impl Book {
     pub(super) fn new(keys: Keys) -> Self {
         Self {
             keys,
-            revision: 0,
-            read_to: 0,
-            relays: BTreeMap::new(),
-            shares: BTreeMap::new(),
-            unclear: BTreeMap::new(),
-            share_changes: 0,
-            moves: BTreeMap::new(),
-            drained: BTreeMap::new(),
-            current: None,
-            refused: BTreeMap::new(),
-            doubt: 0,
-            doubted: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

@@ -9,7 +9,7 @@ use crate::member::{
 const RIVAL_FOR: u64 = 10_000_000_000;
 
 /// Where this relay stands with its session.
-#[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
+#[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct State {
     pub(super) phase: PhaseName,
     /// The session; 0 is none.
@@ -34,17 +34,9 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(adopted: Option<Session>) -> Self {
         Self {
-            phase: PhaseName::Starting,
-            number: 0,
-            since: 0,
             cluster: adopted.as_ref().map(|kept| kept.cluster),
-            leaving: false,
-            going: false,
-            rival: None,
             adopted,
-            retry: 0,
-            rests_until: 0,
-            busy: false,
+            ..Self::default()
         }
     }
 

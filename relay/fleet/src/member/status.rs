@@ -44,10 +44,11 @@ pub struct Status {
 
 named! {
     /// Where a relay stands with its session.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum PhaseName {
         /// It has not read the fleet's keys yet.
+        #[default]
         Starting = "starting",
         /// It waits until an earlier session of its name has ended.
         Waiting = "waiting",

@@ -6,8 +6,9 @@ use api::reply::FleetChange;
 use etcd::{Compare, Is, KeyRange, Op, RangeOptions, Txn};
 use rules::document::RuleDocument;
 use rules::ruleset::Policy;
+use sys::clock::realtime_ms;
 
-use super::operator::{Operator, PATIENCE, now_ms};
+use super::operator::{Operator, PATIENCE};
 use super::status::listed;
 use super::tasks::beside;
 use crate::error::Error;
@@ -74,7 +75,7 @@ impl Operator {
             hash: text.hash.clone(),
             chunks: text.chunks().count() as u16,
             rules: new.documents.len() as u32,
-            at: now_ms(),
+            at: realtime_ms(),
             by: Current::author(by.as_deref(), &self.config.relay),
         };
         let revision = self.store().replace(&before, &text, &current).await?;

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use api::reply::{FleetChange, FleetCounters, FleetRelay, FleetRelayState, FleetRules};
 use etcd::{Client, Compare, Is, KeyRange, Op, RangeOptions, Txn};
 use rules::document::RuleDocument;
+use sys::clock::realtime_ms;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -168,7 +169,7 @@ impl Operator {
         self.require_relay(relay)?;
         let key = self.keys.text(&Key::Drained(relay.to_owned()));
         if drained {
-            let value = Drained { at: now_ms() }.write();
+            let value = Drained { at: realtime_ms() }.write();
             self.client.put(key, value, PATIENCE).await?;
         } else {
             self.client.delete(KeyRange::key(key), PATIENCE).await?;
@@ -207,7 +208,7 @@ impl Operator {
                 key,
                 Move {
                     relay,
-                    at: now_ms(),
+                    at: realtime_ms(),
                 }
                 .write(),
             )
@@ -266,7 +267,7 @@ impl Operator {
         let mut value = RelayEntry::read(&entry, &found.value)
             .map_err(|refused| Error::invalid(refused.to_string()))?;
         value.fenced = true;
-        value.since = now_ms();
+        value.since = realtime_ms();
         let (beat, seen) = self.silence(relay).await?;
         let txn = Txn::new()
             .when(Compare::mod_revision(beat.as_str(), Is::Equal, seen))
@@ -303,9 +304,4 @@ impl Operator {
 
 fn is_alive(relay: &FleetRelay) -> bool {
     relay.state > FleetRelayState::Silent
-}
-
-pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
 }

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rules::endpoint::Endpoint;
-use traffic::endpoint::{self, Listen};
 use traffic::latency::Summary;
 use traffic::receiver::{self, Control, Options};
 use traffic::report::{ReceiveReport, Tally};
 
-use super::traffic_run::{packets, refusal, stop_on_signals, usage, watch_packets};
+use super::traffic_run::{listens, packets, refusal, stop_on_signals, watch_packets};
 use crate::failure::{Failure, verdict};
 use crate::render;
 
@@ -137,14 +136,8 @@ fn remark(args: &Args, total: &Tally) {
 }
 
 fn options(args: &Args) -> Result<Options, Failure> {
-    let mut endpoints = Vec::new();
-    for first in &args.endpoints {
-        for endpoint in endpoint::count_up(first, args.streams).map_err(usage)? {
-            endpoints.push(Listen::resolve(&endpoint).map_err(usage)?);
-        }
-    }
     Ok(Options {
-        endpoints,
+        endpoints: listens(&args.endpoints, args.streams)?,
         count: args.count.or(args.expect),
         duration: args.duration,
         idle: args.idle.or_else(|| default_idle(args)),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use api::query::{StatsQuery, TapQuery};
 use daemon::capture::BYTES_MAX;
@@ -344,8 +344,7 @@ impl Capture<'_> {
 
     /// Counts what was lost, in the file and for people.
     fn finish(&mut self) -> Result<(), Failure> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.map_or(0, |now| now.as_nanos() as u64);
+        let now = sys::clock::realtime_ns();
         for socket in &mut self.sockets {
             socket.close();
             let (what, name) = (&socket.point.what, &socket.point.interface);

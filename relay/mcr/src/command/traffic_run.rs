@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use rules::endpoint::Endpoint;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use traffic::endpoint::{self, Destination, Listen};
 use traffic::receiver::Error;
 
 use crate::failure::{Failure, Status};
@@ -98,6 +100,26 @@ pub(super) fn number(text: &str) -> Result<f64, String> {
 
 pub(super) fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::new(Status::Usage, error)
+}
+
+/// The endpoints to receive on: of each that is named so many streams, counted up.
+pub(super) fn listens(first: &[Endpoint], streams: u32) -> Result<Vec<Listen>, Failure> {
+    let all = each(first, streams)?.into_iter();
+    all.map(|at| Listen::resolve(&at).map_err(usage)).collect()
+}
+
+/// The destinations to send to, likewise.
+pub(super) fn destinations(first: &[Endpoint], streams: u32) -> Result<Vec<Destination>, Failure> {
+    let mut all = Vec::new();
+    for endpoint in each(first, streams)? {
+        all.extend(Destination::resolve(&endpoint).map_err(usage)?);
+    }
+    Ok(all)
+}
+
+fn each(first: &[Endpoint], streams: u32) -> Result<Vec<Endpoint>, Failure> {
+    let all = first.iter().map(|first| endpoint::count_up(first, streams));
+    Ok(all.collect::<Result<Vec<_>, _>>().map_err(usage)?.concat())
 }
 
 /// Has SIGINT and SIGTERM set `stop`; a second one then ends the process at once.

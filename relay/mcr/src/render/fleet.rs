@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::reply::{
     FleetChange, FleetCounters, FleetEtcd, FleetRelay, FleetShare, FleetShareState, FleetStatus,
@@ -10,6 +9,7 @@ use api::reply::{
 use comfy_table::Cell;
 use rules::document::RuleDocument;
 use rules::printable::{plural, printable};
+use sys::clock::realtime_ms;
 
 use super::times::duration;
 
@@ -39,7 +39,7 @@ pub(crate) fn screen(status: &FleetStatus) -> String {
     if let Some(more) = status.problems.len().checked_sub(PROBLEMS_SHOWN + 1) {
         line("", format!("and {} more; --json has all", more + 1));
     }
-    let now_ms = now_ms();
+    let now_ms = realtime_ms();
     if !status.relays.is_empty() {
         let _ = write!(text, "\n{}\n", relays_table(&status.relays, now_ms));
     }
@@ -191,11 +191,6 @@ fn since(at_ms: u64, now_ms: u64) -> String {
     duration(now_ms.saturating_sub(at_ms) as f64 / 1e3)
 }
 
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_millis() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -203,7 +198,7 @@ mod tests {
     use super::*;
 
     fn status() -> FleetStatus {
-        let now_ms = now_ms();
+        let now_ms = realtime_ms();
         serde_json::from_value(json!({
             "fleet": "plant", "relay": "relay-a", "phase": "joined", "on_isolation": "peers",
             "hold_ms": 1200, "remaining_ms": 1080, "generation": 4, "rules": 2, "takeovers": 1,

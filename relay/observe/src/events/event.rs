@@ -1,7 +1,6 @@
 //! An event, and those that several parts of the daemon publish.
 
 use std::fmt::Display;
-use std::time::SystemTime;
 
 use api::reply::{By, Event, State};
 use dataplane::counters::WorkerStats;
@@ -12,9 +11,8 @@ use crate::alarms::pauses::Pause;
 
 /// Something that happened just now.
 pub fn event(kind: &str, subject: &str, message: String) -> Event {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Event {
-        at_ms: now.map_or(0, |now| now.as_millis() as u64),
+        at_ms: sys::clock::realtime_ms(),
         kind: kind.to_owned(),
         subject: subject.to_owned(),
         message: printable(&message).into_owned(),

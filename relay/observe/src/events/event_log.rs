@@ -4,7 +4,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::SystemTime;
 
 use api::reply::Event;
 use parking_lot::Mutex;
@@ -59,8 +58,7 @@ impl Default for EventLog {
     /// Numbers begin with the time in milliseconds, so that they are above those of the daemon
     /// before, which a reader may still know.
     fn default() -> Self {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let first = now.map_or(0, |now| now.as_millis() as u64);
+        let first = sys::clock::realtime_ms();
         let kept = Kept {
             first,
             next: first,

@@ -10,10 +10,6 @@ mod text;
 
 use std::process::ExitCode;
 
-use rules::endpoint::Endpoint;
-use traffic::endpoint::{self, Listen};
-
-use crate::command::traffic_run::usage;
 use crate::failure::Failure;
 
 /// Where a verifier listens by default.
@@ -46,15 +42,4 @@ pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         Role::Receive(args) => receive::run(args),
         Role::Send(args) => send::run(args, json),
     }
-}
-
-/// Resolves endpoints to count at; each stands for so many, counted up.
-fn listens(endpoints: &[Endpoint], streams: u32) -> Result<Vec<Listen>, Failure> {
-    let mut listens = Vec::new();
-    for first in endpoints {
-        for endpoint in endpoint::count_up(first, streams).map_err(usage)? {
-            listens.push(Listen::resolve(&endpoint).map_err(usage)?);
-        }
-    }
-    Ok(listens)
 }

@@ -8,11 +8,10 @@ use dataplane::features::Feature;
 use rules::endpoint::Endpoint;
 use rules::rule::code_point;
 use traffic::capture::Capture;
-use traffic::endpoint::{self, Destination};
 use traffic::framing::Framing;
 use traffic::generator::{Faults, Line, Method, Options, Restart, Sizes};
 
-use crate::command::traffic_run::{number, seconds, usage};
+use crate::command::traffic_run::{destinations, number, seconds, usage};
 use crate::command::without::Without;
 use crate::failure::Failure;
 
@@ -142,12 +141,7 @@ enum SendRate {
 
 /// Reads what the arguments name, and turns them into options.
 pub(super) fn options(args: &Args) -> Result<Options, Failure> {
-    let mut destinations = Vec::new();
-    for first in &args.destinations {
-        for endpoint in endpoint::count_up(first, args.streams).map_err(usage)? {
-            destinations.extend(Destination::resolve(&endpoint).map_err(usage)?);
-        }
-    }
+    let destinations = destinations(&args.destinations, args.streams)?;
     let framing = args.framing;
     let destination = match args.line.is_empty() {
         true => Options::to(destinations),

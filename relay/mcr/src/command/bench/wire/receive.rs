@@ -9,9 +9,9 @@ use rules::endpoint::Endpoint;
 use rules::printable::printable;
 use traffic::wire::verifier::{Error, Verifier};
 
-use super::{LISTEN, listens};
+use super::LISTEN;
 use crate::command::receive::counter;
-use crate::command::traffic_run::{refusal, stop_on_signals, usage};
+use crate::command::traffic_run::{listens, refusal, stop_on_signals, usage};
 use crate::failure::{Failure, Status};
 
 /// Count for a generator what arrives at the endpoints, until interrupted.

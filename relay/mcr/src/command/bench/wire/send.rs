@@ -8,7 +8,6 @@ use std::thread;
 
 use rules::endpoint::Endpoint;
 use socket2::{Domain, Socket, Type};
-use traffic::endpoint::{self, Destination};
 use traffic::generator::Options;
 use traffic::wire::channel;
 use traffic::wire::host::Host;
@@ -19,9 +18,9 @@ use traffic::wire::verifier::Verifier;
 
 use super::measure::{Plan, measure};
 use super::relay::Relay;
-use super::{line, listens, receive, text};
+use super::{line, receive, text};
 use crate::command::send;
-use crate::command::traffic_run::{number, stop_on_signals, usage};
+use crate::command::traffic_run::{destinations, listens, number, stop_on_signals};
 use crate::failure::{Failure, Status, verdict};
 use crate::render;
 
@@ -146,12 +145,7 @@ fn drive(
 }
 
 fn options(args: &Args) -> Result<Options, Failure> {
-    let mut destinations = Vec::new();
-    for first in &args.destinations {
-        for endpoint in endpoint::count_up(first, args.streams).map_err(usage)? {
-            destinations.extend(Destination::resolve(&endpoint).map_err(usage)?);
-        }
-    }
+    let destinations = destinations(&args.destinations, args.streams)?;
     let streams = destinations.len();
     if let Some(groups) = args.groups.filter(|groups| *groups as usize > streams) {
         let message = format!("--groups {groups}: only {streams} streams are named");
