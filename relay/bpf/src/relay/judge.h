@@ -4,9 +4,9 @@
 #ifndef JUDGE_H
 #define JUDGE_H
 
-#include "arbitrate.h"
+#include "select.h"
 #include "count.h"
-#include "cut.h"
+#include "gso_split.h"
 #include "gate.h"
 #include "health.h"
 #include "latency.h"

@@ -7,7 +7,7 @@
 #define REPLICATE_H
 
 #include <linux/pkt_cls.h>
-#include "answer.h"
+#include "reply.h"
 #include "count.h"
 #include "limit.h"
 #include "lookup.h"

@@ -2,8 +2,8 @@
  * them come here: for a while it is remembered who asked, by the port that the question came from. An
  * answer takes the route of the interface that it comes by, to the one output that leads to the asker.
  */
-#ifndef ANSWER_H
-#define ANSWER_H
+#ifndef REPLY_H
+#define REPLY_H
 
 #include "lookup.h"
 

@@ -1,8 +1,8 @@
 /* Which packets of a rule's several inputs pass: those of the active one (failover.h), or the first copy
  * of each (merge.h). Of a super-packet each segment is judged by itself.
  */
-#ifndef ARBITRATE_H
-#define ARBITRATE_H
+#ifndef SELECT_H
+#define SELECT_H
 
 #include "count.h"
 #include "failover.h"

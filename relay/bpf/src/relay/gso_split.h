@@ -1,10 +1,10 @@
 /* Super-packets of which some segments pass and some do not: those that do leave one by one. The payload
  * is put aside, and the packet becomes each of them in turn, which ends it being a super-packet.
  */
-#ifndef CUT_H
-#define CUT_H
+#ifndef GSO_SPLIT_H
+#define GSO_SPLIT_H
 
-#include "arbitrate.h"
+#include "select.h"
 #include "health.h"
 #include "replicate.h"
 
