@@ -1,0 +1,102 @@
+/* Packets that are told apart by their payload. */
+#ifndef SCENES_PAYLOADS_H
+#define SCENES_PAYLOADS_H
+
+static void payload(int on_cpus)
+{
+	begin(on_cpus, 2);
+	by_payload = true;
+	m.window_ns = 3ull << MERGE_TICK_SHIFT;
+}
+
+#define TICKS(n) ((__u64)(n) << MERGE_TICK_SHIFT)
+
+static struct packet content(__u32 line, __u64 digest, __u32 index, __u64 tick)
+{
+	struct packet p = copy(line, 0, HASH(digest), index, 0);
+
+	p.at_ns = TICKS(tick);
+	return p;
+}
+
+static void same_payload(void)
+{
+	payload(2);
+	for (int l = 0; l < 2; l++)
+		put(l, content(l, 77, 0, 100));
+}
+
+static void payloads_crossed(void)
+{
+	payload(2);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, content(l, 77 + (i ^ l), i ^ l, 100));
+}
+
+/* A word is forgotten between the CPUs' looks at it: one is a tick behind. */
+static void a_payload_is_forgotten(void)
+{
+	payload(2);
+	for (int i = 0; i < 2; i++) {
+		struct packet p = content(0, 1 + i, 0, 96 - i);
+
+		judge(&p);
+	}
+	for (int l = 0; l < 2; l++)
+		put(l, content(l, 77, 0, 100 - l));
+}
+
+static void payloads_of_one_line_on_two_cpus(void)
+{
+	payload(3);
+	put(0, content(0, 77, 0, 100));
+	put(1, content(1, 77, 0, 100));
+	put(2, content(0, 78, 1, 100));
+	put(1, content(1, 78, 1, 100));
+}
+
+/* Reflected: whoever brings a payload, and however often, it passes once. */
+static void reflected(int on_cpus)
+{
+	payload(on_cpus);
+	m.format.by = MERGE_BY_ONCE;
+}
+
+static void the_same_reflected(void)
+{
+	reflected(3);
+	for (int i = 0; i < 3; i++)
+		put(i, content(0, 77, 0, 100));
+}
+
+static void crossed_reflected(void)
+{
+	reflected(2);
+	for (int i = 0; i < 2; i++)
+		for (int j = 0; j < 2; j++)
+			put(i, content(0, 77 + (i ^ j), i ^ j, 100));
+}
+
+static void the_same_again_and_again(void)
+{
+	reflected(2);
+	for (int i = 0; i < 2; i++)
+		for (int j = 0; j < 2; j++)
+			put(i, content(0, 77, 0, 100));
+}
+
+/* Where there is no room somebody else's makes some. */
+static void a_full_bucket(void)
+{
+	reflected(2);
+	for (int i = 0; i < MERGE_WAYS; i++) {
+		struct packet p = content(0, 1 + i, 0, 100);
+
+		judge(&p);
+	}
+	for (int i = 0; i < 2; i++)
+		put(i, content(0, 77, 0, 100));
+}
+
+#endif
