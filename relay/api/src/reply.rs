@@ -171,29 +171,15 @@ pub struct Status {
     /// How it goes with those who are told of events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notify: Vec<NotifyStatus>,
-    /// Addresses of this host, on links of rules, that others there have too.
+    /// Addresses of this host, on links of rules, that others there have too: which, who, and what to do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub address_conflicts: Vec<AddressConflict>,
+    pub address_conflicts: Vec<String>,
     /// What is joined whatever the rules say.
     #[serde(default)]
     pub joins: Vec<JoinStatus>,
     /// The tunnels that the settings ask for.
     #[serde(default)]
     pub tunnels: Vec<TunnelStatus>,
-}
-
-/// An address of this host that another host has too.
-#[serde_with::skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AddressConflict {
-    /// The interface.
-    pub interface: String,
-    /// The address.
-    pub address: String,
-    /// The Ethernet address of the other, where it is known.
-    pub mac: Option<String>,
-    /// What that means, and what to do.
-    pub reason: String,
 }
 
 /// A group, or a range of them, that is joined whatever the rules say.

@@ -3,13 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use api::reply::{
-    AddressConflict, FeatureStatus, JoinStatus, PathStatus, PendingChange, State, Status,
-    TunnelStatus,
+    FeatureStatus, JoinStatus, PathStatus, PendingChange, State, Status, TunnelStatus,
 };
 use compile::host::Host;
 use config::{StaticJoin, Tunnel};
 use dataplane::features::Feature;
-use host::duplicates::Duplicate;
 use observe::view::{self, InputState, View};
 
 use super::service::Service;
@@ -27,16 +25,13 @@ impl Service {
             let why = one.reason.as_ref()?;
             Some(format!("{} at {} {why}", one.name, one.to))
         });
-        let conflicts = self.sampler.conflicts().into_iter();
-        let conflicts: Vec<AddressConflict> = conflicts.map(conflict).collect();
-        let conflict = conflicts
-            .first()
-            .map(|one| format!("{}: {}", one.interface, one.reason));
+        let address_conflicts = self.sampler.conflicts();
+        let conflict = address_conflicts.first().cloned();
         let trouble = self::trouble(view).or(trouble).or(untold).or(conflict);
         Status {
             api,
             notify,
-            address_conflicts: conflicts,
+            address_conflicts,
             instance: self.identity.instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -76,15 +71,6 @@ fn trouble(view: &View) -> Option<String> {
         )
     });
     undone.or_else(|| view.unsaved.as_deref().map(str::to_owned))
-}
-
-fn conflict(one: Duplicate) -> AddressConflict {
-    AddressConflict {
-        reason: format!("{}: {}", one.told(), one.remedy()),
-        interface: one.interface,
-        address: one.address.to_string(),
-        mac: one.other.map(|mac| mac.to_string()),
-    }
 }
 
 fn pending(pending: &view::Pending) -> Option<PendingChange> {

@@ -22,7 +22,7 @@ const INTERVAL_NS: u64 = 5_900_000_000;
 /// An address of this host's is another's too.
 pub(crate) static CONFLICT: Row<Duplicate> = Row {
     faults: &["another host on the link has an address of the relay's"],
-    metrics: &["mcr_address_conflict"],
+    metrics: &["mcr_address_conflicts"],
     kind: ADDRESS_CONFLICT,
     // One answer may be lost.
     condition: |_| (1, Alarm::above(0).held(3 * INTERVAL_NS)),
@@ -96,9 +96,12 @@ impl Addresses {
         events
     }
 
-    /// Those that others have too.
-    pub(super) fn conflicts(&self) -> Vec<Duplicate> {
-        self.0.lock().known.values().cloned().collect()
+    /// Those that others have too, and what to do.
+    pub(super) fn conflicts(&self) -> Vec<String> {
+        let inner = self.0.lock();
+        let known = inner.known.values();
+        let told = known.map(|one| format!("{}: {}", one.interface, (CONFLICT.begins)(one)));
+        told.collect()
     }
 }
 

@@ -114,15 +114,11 @@ pub fn text(
     }
     workers(&mut page, &stats.workers);
     egress(&mut page, &stats.egress);
-    let name = "mcr_address_conflict";
-    page.family(
-        name,
-        "1 if another host on the link has this address of the relay's too.",
+    page.single(
+        "mcr_address_conflicts",
+        "Addresses of this host, on links of rules, that others there have too.",
+        status.address_conflicts.len(),
     );
-    for one in &status.address_conflicts {
-        let labels = [("interface", &*one.interface), ("address", &*one.address)];
-        page.sample(name, &labels, 1);
-    }
     let name = "mcr_interface_xdp_packets_total";
     page.family(
         name,

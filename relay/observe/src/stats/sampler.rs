@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
 use compile::host::{Host, Interface};
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
-use host::duplicates::Duplicate;
 use host::tick;
 use parking_lot::Mutex;
 use rules::health::Silence;
@@ -174,7 +173,7 @@ impl Sampler {
     }
 
     /// Own addresses that others on the link have too.
-    pub fn conflicts(&self) -> Vec<Duplicate> {
+    pub fn conflicts(&self) -> Vec<String> {
         self.addresses.conflicts()
     }
 
