@@ -212,8 +212,8 @@ enum Receiver {
     Group,
     /// By its link-layer address, and who that is where a route leads there.
     At(Option<Mac>, Option<IpAddr>),
-    /// Not known, and whether it was asked in vain.
-    Unknown(IpAddr, bool),
+    /// Not known: what it is, and whether it was asked in vain.
+    Unknown(&'static str, IpAddr, bool),
     /// Whom this host's stack finds.
     Routed(Detour),
 }
@@ -265,7 +265,11 @@ fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
             via,
             silent,
             source,
-        }) => (interface, Receiver::Unknown(*via, *silent), *source),
+        }) => {
+            let is_itself = host.address(&next_hop_query(spec).destination) == Some(*via);
+            let what = if is_itself { "neighbour" } else { "gateway" };
+            (interface, Receiver::Unknown(what, *via, *silent), *source)
+        }
         Some(NextHop::Routed {
             interface,
             source,
@@ -471,7 +475,7 @@ fn source(
 fn header(link: &Interface, receiver: Receiver) -> Result<LinkHeader, Down> {
     match (link.mac, receiver) {
         (_, Receiver::Here) => Ok(LinkHeader::Host),
-        (_, Receiver::Unknown(via, silent)) => {
+        (_, Receiver::Unknown(what, via, silent)) => {
             let asked = if via.is_ipv4() {
                 "ARP"
             } else {
@@ -479,9 +483,9 @@ fn header(link: &Interface, receiver: Receiver) -> Result<LinkHeader, Down> {
             };
             let name = &link.name;
             let text = if silent {
-                format!("neighbour {via} on {name} does not answer {asked}; is it there?")
+                format!("{what} {via} on {name} does not answer {asked}; is it there?")
             } else {
-                format!("neighbour {via} on {name} has not answered {asked} yet")
+                format!("{what} {via} on {name} has not answered {asked} yet")
             };
             Err(down(DownReason::NoNeighbour, text))
         }

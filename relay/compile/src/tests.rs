@@ -500,10 +500,7 @@ fn sends_unicast_to_the_resolved_next_hop() {
         source: None,
     }));
     assert_eq!(reason, DownReason::NoNeighbour);
-    assert_eq!(
-        text,
-        "neighbour 10.0.1.254 on eth1 has not answered ARP yet"
-    );
+    assert_eq!(text, "gateway 10.0.1.254 on eth1 has not answered ARP yet");
     let (reason, text) = down(&at(NextHop::Unresolved {
         interface: Ifindex(3),
         via: gateway,
@@ -513,7 +510,7 @@ fn sends_unicast_to_the_resolved_next_hop() {
     assert_eq!(reason, DownReason::NoNeighbour);
     assert_eq!(
         text,
-        "neighbour 10.0.1.254 on eth1 does not answer ARP; is it there?"
+        "gateway 10.0.1.254 on eth1 does not answer ARP; is it there?"
     );
     let (reason, _) = down(&one(INPUT, "10.9.9.9:7000", &usual()));
     assert_eq!(reason, DownReason::NoRoute);

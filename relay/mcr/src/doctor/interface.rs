@@ -31,12 +31,16 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
+const LINKS: &str = "the rule goes on by itself once that is mended; ip -br link, ip -br address";
+const NAMES: &str = "the rule goes on by itself once the name is found (getent ahosts NAME, /etc/resolv.conf); \
+                     or write an address";
+
 fn troubles(snapshot: &Snapshot, rule: &RuleView) -> Vec<Finding> {
     let subject = || format!("rule {:?}", rule.name);
     let inputs = rule.inputs.iter().filter_map(|input| {
         let pending = input.pending.as_ref()?;
         let evidence = format!("input {}: {pending}", input.at);
-        Some(Finding::new(Severity::Stops, subject(), evidence))
+        Some(Finding::new(Severity::Stops, subject(), evidence).remedy(LINKS))
     });
     let outputs = rule.outputs.iter().filter_map(|output| {
         let down = output.down.as_ref()?;
@@ -50,11 +54,13 @@ fn troubles(snapshot: &Snapshot, rule: &RuleView) -> Vec<Finding> {
             None => (Severity::Stops, String::new()),
         };
         let evidence = format!("output {}: {}{goes_on}", output.to, down.text);
-        Some(Finding::new(severity, subject(), evidence))
+        let remedy = match evidence.contains("looked up") {
+            true => NAMES,
+            false => LINKS,
+        };
+        Some(Finding::new(severity, subject(), evidence).remedy(remedy))
     });
-    let remedy = "the rule goes on by itself once that is mended; ip -br link, ip -br address";
-    let all = inputs.chain(outputs);
-    all.map(|finding| finding.remedy(remedy)).collect()
+    inputs.chain(outputs).collect()
 }
 
 /// A port of a bridge or bond has no IP of its own: what it joins, nobody hears.

@@ -203,3 +203,11 @@ fn finds_addresses_of_its_own_that_others_have_too() {
     bed.doctor(&[])
         .has("duplicate", "harms", &["fd00:1::2", "veth2"]);
 }
+
+#[test]
+fn a_name_that_cannot_be_looked_up_has_a_remedy_of_its_own() {
+    let rules = RULE.replace("239.10.1.1%veth2:6001", "nosuch.invalid:6001");
+    let Some(bed) = bed(&rules) else { return };
+    let words = ["nosuch.invalid", "getent ahosts", "write an address"];
+    bed.doctor(&[]).has("interface", "stops", &words);
+}
