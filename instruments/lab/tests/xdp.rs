@@ -219,6 +219,26 @@ fn captures_see_what_xdp_would_take_and_hand_over() {
     }
     wait::until("XDP serves again", || is_at_xdp(&bed.daemon)).unwrap();
     assert_counted(&bed.daemon, 400);
+    // By a process of the daemon alike, for who asks by the API.
+    let socket = bed.daemon.socket();
+    let path = "/v1/discover?interfaces=veth1&seconds=15";
+    let asked = std::thread::spawn(move || lab::control::read(&socket, path));
+    wait_for_reason(&bed.daemon, "mcr captures on veth1");
+    let listens = || {
+        let sockets = bed.chain.relay.read_proc_net("packet").unwrap();
+        let index = link::index((&bed.chain.relay, "veth1"))
+            .unwrap()
+            .to_string();
+        let captures = ["0003", index.as_str()];
+        sockets
+            .lines()
+            .any(|line| line.split_whitespace().skip(3).take(2).eq(captures))
+    };
+    wait::until("it listens", listens).unwrap();
+    bed.relay(50, 100).unwrap();
+    let told = asked.join().unwrap().unwrap();
+    assert!(told.contains("\"packets\":50,"), "{told}");
+    wait::until("XDP serves again", || is_at_xdp(&bed.daemon)).unwrap();
 }
 
 #[test]
