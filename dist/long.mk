@@ -3,7 +3,7 @@
 # chance.
 
 LONG := adversary agreement bench-fleet change-cost changes crowd demand fleet fleet-chance gaps hitless kernels many-rules \
-    merge-check merge-table names power reload sanitize soak tunnel upgrade world zaps
+    merge-check merge-table names page power properties reload sanitize soak tunnel upgrade world zaps
 
 .PHONY: $(LONG) $(LONG:%=long-%) reliability
 $(LONG): %: long-%
@@ -93,6 +93,11 @@ long-merge-table: tools build
 long-names: ## a name whose 64 addresses change each second; 500 that come and go at 20,000 packets a second
 long-names: tools build
 	$(IN_LAB) names::servers::long -- $(ALONE)
+
+long-page: ## frame times of the page with 10,000 rules, and five tasks of a newcomer
+long-page: build
+	MCR_TEST_BINARY=$(abspath $(BINARY)) $(AS_ROOT) $(CARGO) test --locked --package mcr \
+	    --test mcr -- elsewhere::page_frames newcomer --include-ignored --nocapture --test-threads 1
 
 # Without root; MCR_TEST_SCALE as above.
 long-power: ## a guest whose clock is set while a change waits to be confirmed

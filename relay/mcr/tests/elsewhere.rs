@@ -11,9 +11,11 @@ mod keys;
 mod page;
 mod page_access;
 mod page_attacks;
+mod page_frames;
 mod page_tasks;
 mod properties;
 mod refused;
+mod renewed;
 mod steered;
 mod telling;
 
