@@ -48,9 +48,20 @@ pub(crate) mod worker;
 
 use rules::printable::printable;
 
+use crate::failure::{Failure, Status};
+
 /// Says what keeps accepted rules from relaying all they should.
 fn warn(command: &str, warnings: &[String]) {
     for warning in warnings {
         eprintln!("mcr {command}: warning: {}", printable(warning));
+    }
+}
+
+/// Refuses a command that makes network namespaces where none can be made.
+fn require_root(command: &str) -> Result<(), Failure> {
+    let message = format!("needs root, to make network namespaces: sudo mcr {command}");
+    match lab::demo::may_run() {
+        true => Ok(()),
+        false => Err(Failure::new(Status::Privilege, message)),
     }
 }

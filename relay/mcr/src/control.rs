@@ -74,20 +74,17 @@ impl Control {
         }
     }
 
-    /// Waits for the next event; `None` when the daemon ended.
-    pub(crate) fn next_event(&self, events: &mut Events) -> Result<Option<StreamItem>, Failure> {
-        self.runtime.block_on(events.next()).map_err(Failure::from)
-    }
-
-    /// Waits for the next event for so long; `None` when none came.
-    pub(crate) fn next_event_within(
+    /// Waits for the next event, as long as it takes or within a limit; `None` when none came by then.
+    /// A daemon that ends is an error.
+    pub(crate) fn next_event(
         &self,
         events: &mut Events,
-        limit: Duration,
-    ) -> Result<Option<Option<StreamItem>>, Failure> {
-        let next = async { timeout(limit, events.next()).await };
-        match self.runtime.block_on(next) {
-            Ok(next) => next.map(Some).map_err(Failure::from),
+        limit: Option<Duration>,
+    ) -> Result<Option<StreamItem>, Failure> {
+        let limit = limit.unwrap_or(Duration::MAX);
+        match self.block_on(async { timeout(limit, events.next()).await }) {
+            Ok(Ok(None)) => Err(Failure::new(Status::Unreachable, "the daemon ended")),
+            Ok(next) => Ok(next?),
             Err(_) => Ok(None),
         }
     }

@@ -149,10 +149,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn measure(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
-    if !lab::demo::may_run() {
-        let message = "needs root, to make network namespaces: sudo mcr bench run";
-        return Err(Failure::new(Status::Privilege, message));
-    }
+    super::require_root("bench run")?;
     let options = options(args);
     lab::bench::run::needs::check(&options.relays).map_err(unavailable)?;
     let command: Vec<String> = std::env::args().skip(1).collect();

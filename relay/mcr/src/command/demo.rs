@@ -50,10 +50,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
-    if !lab::demo::may_run() {
-        let message = "needs root, to make network namespaces: sudo mcr demo";
-        return Err(Failure::new(Status::Privilege, message));
-    }
+    super::require_root("demo")?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let caught = signal_hook::flag::register(signal, Arc::clone(&stop));

@@ -6,7 +6,7 @@ use api::client::StreamItem;
 use api::reply::{Event, Via};
 
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
 
@@ -39,16 +39,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let mut following = control.events(args.recent, args.brief)?;
     let mut left = args.count;
     while left != Some(0) {
-        let event = match control.next_event(&mut following)? {
+        let event = match control.next_event(&mut following, None)? {
             Some(StreamItem::Event(event)) => event,
             Some(StreamItem::Missed(missed)) => {
                 eprintln!("mcr events: {}", render::missed(missed));
                 continue;
             }
-            None => {
-                let message = "the daemon ended";
-                return Err(Failure::new(Status::Unreachable, message));
-            }
+            None => continue,
         };
         if !args.subjects.is_empty() && !args.subjects.contains(&event.subject) {
             continue;

@@ -302,28 +302,21 @@ fn done(done: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {
 
 fn events(args: &EventsArgs, control: &Control, global: &Global) -> Result<(), Failure> {
     let mut following = control.events(200, false)?;
-    loop {
-        let next = match args.follow {
-            true => Some(control.next_event(&mut following)?),
-            false => control.next_event_within(&mut following, SETTLED)?,
-        };
+    let within = (!args.follow).then_some(SETTLED);
+    while let Some(next) = control.next_event(&mut following, within)? {
         let event = match next {
-            None => return Ok(()),
-            Some(None) => {
-                let message = "the daemon ended";
-                return Err(Failure::new(Status::Unreachable, message));
-            }
-            Some(Some(StreamItem::Missed(missed))) => {
+            StreamItem::Event(event) => event,
+            StreamItem::Missed(missed) => {
                 eprintln!("mcr fleet: {}", render::missed(missed));
                 continue;
             }
-            Some(Some(StreamItem::Event(event))) => event,
         };
         if !KINDS.contains(&event.kind.as_str()) {
             continue;
         }
         render::reply(global.json, &event, || line(&event))?;
     }
+    Ok(())
 }
 
 fn line(event: &Event) -> String {

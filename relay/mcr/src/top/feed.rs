@@ -155,7 +155,7 @@ fn follow_events(global: &Global, news: &Sender<News>, seen_ms: &mut u64) -> Opt
     let control = Control::open(global).ok()?.quietly();
     let told_before = *seen_ms;
     if let Ok(mut events) = control.events(RECENT, true) {
-        while let Ok(Some(told)) = control.next_event(&mut events) {
+        while let Ok(Some(told)) = control.next_event(&mut events, None) {
             let told = match told {
                 StreamItem::Event(event) if event.at_ms <= told_before => continue,
                 StreamItem::Event(event) => {

@@ -45,10 +45,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
-    if !lab::demo::may_run() {
-        let message = "needs root, to make a network namespace: sudo mcr bench fleet";
-        return Err(Failure::new(Status::Privilege, message));
-    }
+    super::super::require_root("bench fleet")?;
     if args.stopped >= args.relays {
         let message = "--stopped: give less than --relays, so that somebody takes over";
         return Err(Failure::new(Status::Usage, message));
