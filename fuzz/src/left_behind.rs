@@ -17,7 +17,7 @@ pub fn journal(data: &[u8]) {
     let middle = middle.unwrap_or(data.len());
     let (snapshot, journal) = data.split_at(middle);
     let lines = journal.strip_prefix(JOURNAL).unwrap_or_default();
-    daemon::left_behind::journal(snapshot, lines);
+    daemon::fuzz_entry::journal(snapshot, lines);
 }
 
 /// What stands behind the first byte: messages of a worker's control socket, the file of the
@@ -27,14 +27,14 @@ pub fn handover(data: &[u8]) {
     let kind = bytes.byte();
     let rest = bytes.rest();
     match kind % 4 {
-        0 => dataplane::left_behind::messages(rest),
+        0 => dataplane::fuzz_entry::messages(rest),
         1 => {
             let words = rest.chunks_exact(8);
             let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
             let words: Vec<u64> = words.take(256).collect();
-            dataplane::left_behind::owners(&words);
+            dataplane::fuzz_entry::owners(&words);
         }
-        2 => dataplane::left_behind::label(&String::from_utf8_lossy(rest)),
-        _ => daemon::left_behind::keeper(&rest[..rest.len().min(CONVERSATION_MAX)]),
+        2 => dataplane::fuzz_entry::label(&String::from_utf8_lossy(rest)),
+        _ => daemon::fuzz_entry::keeper(&rest[..rest.len().min(CONVERSATION_MAX)]),
     }
 }

@@ -8,6 +8,7 @@ mod abort_on_panic;
 mod api;
 mod author;
 pub mod capture;
+pub mod cleanup;
 pub mod config_files;
 pub mod config_save;
 mod config_watch;
@@ -17,10 +18,9 @@ mod demand;
 mod descriptor_store;
 mod error;
 mod fleet;
-mod instance;
 #[cfg(feature = "rehearsal")]
-pub mod left_behind;
-pub mod leftovers;
+pub mod fuzz_entry;
+mod instance;
 mod memberships;
 mod options;
 mod reports;
@@ -54,7 +54,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     // The control socket is claimed before anything is touched that another daemon may use.
     let listener = api::socket::Listener::bind(&options.socket)?;
     instance::mount_bpffs(&options.bpffs);
-    leftovers::end_strays(&options)?;
+    cleanup::end_strays(&options)?;
     // Before the first thread: capabilities belong to threads.
     if let Err(error) = sys::capability::raise_descriptor_limit() {
         tracing::warn!(%error, "cannot raise the limit of open descriptors");

@@ -44,13 +44,13 @@ pub(crate) struct GateMemory {
 struct State {
     /// What [`Gates::set`] said last.
     said: HashMap<String, u64>,
-    kernel: Option<Book>,
-    userspace: Option<Book>,
+    kernel: Option<GateTable>,
+    userspace: Option<GateTable>,
 }
 
 /// Which share has which gate of a path.
 #[derive(Debug)]
-struct Book {
+struct GateTable {
     memory: GateMemory,
     by_share: HashMap<String, u16>,
     indices: Indices,
@@ -63,9 +63,9 @@ impl Gates {
     pub fn set(&self, share: &str, until_ns: u64) {
         let until = to_kernel_ns(until_ns);
         let mut state = self.0.lock();
-        for book in state.books() {
-            if let Some(index) = book.by_share.get(share) {
-                book.memory.set(*index, until);
+        for table in state.tables() {
+            if let Some(index) = table.by_share.get(share) {
+                table.memory.set(*index, until);
             }
         }
         state.said.insert(share.to_owned(), until);
@@ -81,13 +81,13 @@ impl Gates {
     /// Takes over the gates of a path, as an earlier process may have left them.
     pub(crate) fn adopt(&self, path: Path, memory: GateMemory) {
         let mut state = self.0.lock();
-        let book = Book::adopt(memory);
-        for (share, index) in &book.by_share {
+        let table = GateTable::adopt(memory);
+        for (share, index) in &table.by_share {
             if let Some(until) = state.said.get(share) {
-                book.memory.set(*index, *until);
+                table.memory.set(*index, *until);
             }
         }
-        *state.of(path) = Some(book);
+        *state.of(path) = Some(table);
     }
 
     /// Makes sure that all of `shares` have a gate of the path or find one.
@@ -104,11 +104,11 @@ impl Gates {
             return Ok(());
         }
         let mut state = self.0.lock();
-        let Some(book) = state.of(path) else {
+        let Some(table) = state.of(path) else {
             return Ok(());
         };
-        let mut new = { shares.iter() }.filter(|share| !book.by_share.contains_key(**share));
-        match new.nth(book.indices.room()) {
+        let mut new = { shares.iter() }.filter(|share| !table.by_share.contains_key(**share));
+        match new.nth(table.indices.room()) {
             None => Ok(()),
             Some(share) => Err(Error::GateRoom {
                 share: (*share).to_owned(),
@@ -126,9 +126,9 @@ impl Gates {
     /// Says whether the gate of a path is somebody's.
     pub(crate) fn is_owned(&self, path: Path, gate: u16) -> bool {
         let mut state = self.0.lock();
-        let book = state.of(path).as_ref();
-        let book = book.filter(|_| u32::from(gate) < GATES);
-        book.is_some_and(|book| share_of(&book.memory.read(gate)).is_some())
+        let table = state.of(path).as_ref();
+        let table = table.filter(|_| u32::from(gate) < GATES);
+        table.is_some_and(|table| share_of(&table.memory.read(gate)).is_some())
     }
 
     /// The gate of a share on a path, a new one if it has none, as open as the share is; `None` where
@@ -136,14 +136,14 @@ impl Gates {
     pub(crate) fn acquire(&self, path: Path, share: &str) -> Option<u16> {
         let mut state = self.0.lock();
         let until = state.until(share);
-        let book = state.of(path).as_mut()?;
-        if let Some(index) = book.by_share.get(share) {
+        let table = state.of(path).as_mut()?;
+        if let Some(index) = table.by_share.get(share) {
             return Some(*index);
         }
         let name = name_of(share)?;
-        let index = book.indices.take()? as u16;
-        book.memory.write(index, name, until);
-        book.by_share.insert(share.to_owned(), index);
+        let index = table.indices.take()? as u16;
+        table.memory.write(index, name, until);
+        table.by_share.insert(share.to_owned(), index);
         Some(index)
     }
 
@@ -151,18 +151,18 @@ impl Gates {
     /// What was said of a share is forgotten with its last gate if it was shut.
     pub(crate) fn release_others(&self, path: Path, used: impl Iterator<Item = u16>) {
         let mut state = self.0.lock();
-        let Some(book) = state.of(path) else {
+        let Some(table) = state.of(path) else {
             return;
         };
-        if book.by_share.is_empty() {
+        if table.by_share.is_empty() {
             return;
         }
         let used: BTreeSet<u16> = used.collect();
-        let Book {
+        let GateTable {
             memory,
             by_share,
             indices,
-        } = book;
+        } = table;
         by_share.retain(|_, index| {
             let is_used = used.contains(index);
             if !is_used {
@@ -177,29 +177,29 @@ impl Gates {
             userspace,
         } = &mut *state;
         let has_gate = |share: &String| {
-            let mut books = kernel.iter().chain(&*userspace);
-            books.any(|book| book.by_share.contains_key(share))
+            let mut tables = kernel.iter().chain(&*userspace);
+            tables.any(|table| table.by_share.contains_key(share))
         };
         said.retain(|share, until| *until > 0 || has_gate(share));
     }
 
     /// Frees what was taken back before: no packet is judged by it any more.
     pub(crate) fn grace_period_passed(&self, path: Path) {
-        if let Some(book) = self.0.lock().of(path) {
-            book.indices.grace_period_passed();
+        if let Some(table) = self.0.lock().of(path) {
+            table.indices.grace_period_passed();
         }
     }
 }
 
 impl State {
-    fn of(&mut self, path: Path) -> &mut Option<Book> {
+    fn of(&mut self, path: Path) -> &mut Option<GateTable> {
         match path {
             Path::Kernel => &mut self.kernel,
             Path::Userspace => &mut self.userspace,
         }
     }
 
-    fn books(&self) -> impl Iterator<Item = &Book> {
+    fn tables(&self) -> impl Iterator<Item = &GateTable> {
         self.kernel.iter().chain(&self.userspace)
     }
 
@@ -207,15 +207,15 @@ impl State {
         if let Some(until) = self.said.get(share) {
             return *until;
         }
-        let found = self.books().filter_map(|book| {
-            let index = book.by_share.get(share)?;
-            Some(book.memory.read(*index).until)
+        let found = self.tables().filter_map(|table| {
+            let index = table.by_share.get(share)?;
+            Some(table.memory.read(*index).until)
         });
         found.max().unwrap_or(0)
     }
 }
 
-impl Book {
+impl GateTable {
     /// Finds whose is whose. Of two of one name, and of what is no name, none is believed.
     fn adopt(memory: GateMemory) -> Self {
         let mut by_share = HashMap::new();

@@ -6,6 +6,7 @@
 mod activity;
 mod allocator;
 mod at_xdp;
+pub mod cleanup;
 mod clock;
 mod control;
 pub mod counters;
@@ -14,13 +15,12 @@ mod error;
 pub mod explain;
 mod failover;
 pub mod features;
+#[cfg(feature = "rehearsal")]
+pub mod fuzz_entry;
 mod gates;
 mod icmp_guard;
 mod inspection;
 mod kernel;
-#[cfg(feature = "rehearsal")]
-pub mod left_behind;
-pub mod leftovers;
 mod limits;
 mod merge;
 mod open;

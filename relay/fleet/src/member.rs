@@ -6,7 +6,6 @@
 //! (policies `stop` and `peers`), whatever is delayed, lost, repeated or stopped.
 
 mod beat;
-mod book;
 mod claims;
 mod event;
 mod fence;
@@ -16,6 +15,7 @@ mod handover;
 mod io;
 mod monitors;
 mod plan;
+mod replica;
 mod session;
 mod status;
 
@@ -108,7 +108,7 @@ pub struct Member {
     beat: beat::OwnBeat,
     monitors: monitors::Monitors,
     fencing: fence::Fencing,
-    book: book::Book,
+    replica: replica::Replica,
     rules: Rules,
     plan: plan::Plan,
     claims: claims::Claims,
@@ -203,7 +203,7 @@ impl Member {
             beat: beat::OwnBeat::default(),
             monitors: monitors::Monitors::default(),
             fencing: fence::Fencing::default(),
-            book: book::Book::new(config.keys.clone()),
+            replica: replica::Replica::new(config.keys.clone()),
             rules: Rules::default(),
             plan: plan::Plan::default(),
             claims: claims::Claims::default(),
@@ -268,7 +268,7 @@ impl Member {
             input,
             Input::Listed { .. } | Input::Changed { .. } | Input::BeatSeen { .. }
         ) {
-            self.book.watch_goes_on(self.now);
+            self.replica.watch_goes_on(self.now);
         }
         match input {
             Input::Listed {
@@ -315,7 +315,7 @@ impl Member {
                 self.etcd_reachable = reachable;
             }
             Input::WatchLost => {
-                self.book.doubt();
+                self.replica.doubt();
                 // No beat of its own tells that etcd is another one.
                 if !self.session.has_begun() {
                     self.out.push(Command::ListAgain);

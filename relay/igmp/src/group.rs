@@ -18,7 +18,7 @@ const HOST_SOURCES_MAX: usize = 16;
 
 /// Who asks on the link, as far as the group's timers depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
+pub enum QuerierRole {
     /// This router.
     Own,
     /// Another: what leaves is left to its questions.
@@ -127,7 +127,7 @@ impl Group {
         (now, timers): (Instant, &Timers),
         (from, version): (IpAddr, Version),
         record: &Record,
-        (asker, room): (Asker, bool),
+        (asker, room): (QuerierRole, bool),
     ) -> Refused {
         let old_until = now + timers.membership();
         let is_join = matches!(record.kind, RecordKind::IsExclude);
@@ -308,19 +308,19 @@ impl Group {
         &mut self,
         (now, timers): (Instant, &Timers),
         (group, sources): (bool, BTreeSet<IpAddr>),
-        asker: Asker,
+        asker: QuerierRole,
     ) {
         let is_left = |hosts: &BTreeMap<IpAddr, Host>| hosts.is_empty();
         match asker {
-            Asker::Other => return,
-            Asker::Nobody if !is_left(&self.hosts) => return,
-            Asker::Nobody | Asker::Own => {}
+            QuerierRole::Other => return,
+            QuerierRole::Nobody if !is_left(&self.hosts) => return,
+            QuerierRole::Nobody | QuerierRole::Own => {}
         }
         if !group && sources.is_empty() {
             return;
         }
         self.lower((now, timers), group, &sources);
-        if asker == Asker::Own {
+        if asker == QuerierRole::Own {
             let asking = &mut self.asking;
             asking.at = Some(now);
             if group {

@@ -13,7 +13,7 @@ use rules::net::Prefix;
 
 use crate::codec::{Heard, Message, Query, Record, RecordKind, Report, RouterMessage, Version};
 
-use crate::group::{Asker, Group, Host, Refused};
+use crate::group::{Group, Host, QuerierRole, Refused};
 use crate::timers::Timers;
 
 /// The most groups of one family that are remembered on one link.
@@ -353,9 +353,9 @@ impl Router {
     fn heard_report(&mut self, now: Instant, from: IpAddr, report: &Report) {
         self.reports += 1;
         let asker = match self.querier() {
-            Querier::Own(_) => Asker::Own,
-            Querier::Other(_) => Asker::Other,
-            Querier::Nobody => Asker::Nobody,
+            Querier::Own(_) => QuerierRole::Own,
+            Querier::Other(_) => QuerierRole::Other,
+            Querier::Nobody => QuerierRole::Nobody,
         };
         for record in &report.records {
             if !self.concerns(record.group) {

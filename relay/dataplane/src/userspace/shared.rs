@@ -1,7 +1,6 @@
 //! What supervisor and workers share: messages on a socket pair, and memory with counters and with
 //! what workers decide by.
 
-pub(crate) mod askers;
 pub(crate) mod counted;
 pub(crate) mod counters;
 pub(crate) mod flows;
@@ -10,5 +9,6 @@ pub(crate) mod layout;
 pub(crate) mod limits;
 pub(crate) mod merges;
 pub(crate) mod messages;
+pub(crate) mod requesters;
 pub(crate) mod routed;
 pub(crate) mod state;

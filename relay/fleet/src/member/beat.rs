@@ -188,7 +188,7 @@ impl Member {
     /// This relay's entry, if it has changed and was not written just now.
     fn entry_to_write(&mut self) -> Option<Vec<u8>> {
         let mut entry = self.own_entry();
-        if let Some(written) = self.book.relay(&self.config.relay)
+        if let Some(written) = self.replica.relay(&self.config.relay)
             && written.session == entry.session
         {
             entry.since = written.since;
@@ -229,7 +229,7 @@ impl Member {
     fn beat_stands(&mut self, sent: Sent, revision: u64) {
         self.beat.settle(revision, Some(sent.monitors));
         let key = self.beat_key(&self.config.relay);
-        self.book.refused.remove(&key);
+        self.replica.refused.remove(&key);
         let at = if faulty!(self, CountFromAnswer) {
             self.now
         } else {
@@ -237,7 +237,7 @@ impl Member {
         };
         let counts_for = self.config.hold_ns - self.margin();
         self.beat.confirmed(at, counts_for, self.now);
-        self.book.believe(sent.at);
+        self.replica.believe(sent.at);
         if let Some(entry) = sent.entry {
             self.learn_own(
                 Key::Relay(self.config.relay.clone()),

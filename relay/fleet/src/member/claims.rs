@@ -90,8 +90,8 @@ impl Member {
             let busy = self.claims.busy.get(share).copied().unwrap_or(0);
             let (since, delay) = self.turn(share, *since);
             let due = self.now >= since + rank * delay && self.now >= busy;
-            let unclear = self.book.unclear.get(share);
-            let is_over = |at: &u64| self.book.may_hold(share, *at).next().is_none();
+            let unclear = self.replica.unclear.get(share);
+            let is_over = |at: &u64| self.replica.may_hold(share, *at).next().is_none();
             let due = due && unclear.is_none_or(is_over);
             let due = due && !self.rules.failed.contains_key(share);
             due.then(|| share.clone())
@@ -101,7 +101,7 @@ impl Member {
         let is_free = |share: &String| busy.get(share).is_none_or(|at| self.now >= *at);
         let spoilt = self.spoilt_shares().filter(is_free);
         // One that is unclear takes a comparison for each relay.
-        let clear = self.book.unclear.is_empty();
+        let clear = self.replica.unclear.is_empty();
         let most = if clear { self.claims.batch } else { 1 };
         spoilt.chain(due).take(most).collect()
     }
@@ -111,7 +111,7 @@ impl Member {
     /// other first: who comes alone takes all.
     fn turn(&self, share: &str, vacant: u64) -> (u64, u64) {
         let hold = self.config.hold_ns;
-        match self.book.shares.contains_key(share) {
+        match self.replica.shares.contains_key(share) {
             true => (vacant, RANK_DELAY),
             false if self.claims.held_before.contains(share) => (vacant, 0),
             false => (
@@ -137,9 +137,9 @@ impl Member {
     }
 
     fn claim_one(&self, share: &str, txn: &mut Txn) -> ShareEntry {
-        let known = self.book.shares.get(share);
+        let known = self.replica.shares.get(share);
         let key = self.key(Key::Share(share.to_owned()));
-        let unclear = self.book.unclear.get(share);
+        let unclear = self.replica.unclear.get(share);
         let at = known.map_or(0, |known| known.modified);
         let at = unclear.copied().unwrap_or(at);
         txn.compares.push(modified(key.clone(), at));
@@ -174,9 +174,9 @@ impl Member {
 
     /// Adds the condition that no other session lives than those that are known.
     fn compare_sessions(&self, txn: &mut Txn) {
-        let relays = self.book.relays.keys().cloned();
-        for relay in relays.chain(self.book.unread_relays()) {
-            let lives = self.book.relay(&relay).filter(|entry| !entry.fenced);
+        let relays = self.replica.relays.keys().cloned();
+        for relay in relays.chain(self.replica.unread_relays()) {
+            let lives = self.replica.relay(&relay).filter(|entry| !entry.fenced);
             let session = lives.map_or(0, |entry| entry.session);
             let known = created(self.beat_key(&relay), session);
             if relay != self.config.relay && !txn.compares.contains(&known) {

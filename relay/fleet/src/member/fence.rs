@@ -138,7 +138,7 @@ impl Member {
         let Some(kv) = beat else {
             *told = Some(None);
             self.stale |= was_garbled;
-            self.book.refused.remove(&self.beat_key(relay));
+            self.replica.refused.remove(&self.beat_key(relay));
             // Whatever session there was up to this revision is over.
             return self.fencing.end(relay, revision, waited);
         };
@@ -166,7 +166,7 @@ impl Member {
         let ended = kv.created.saturating_sub(1);
         self.fencing.end(relay, ended, self.waited);
         match read {
-            Ok(_) => drop(self.book.refused.remove(&kv.key)),
+            Ok(_) => drop(self.replica.refused.remove(&kv.key)),
             Err(error) => self.refuse(error),
         }
         if beats && relay == self.config.relay {
@@ -226,7 +226,7 @@ impl Member {
         for (relay, told) in &self.fencing.watched {
             let lists = |w: &Watched| w.beat.monitors.iter().any(|m| m.relay == me);
             let lists_me = told.as_ref().and_then(Option::as_ref).is_some_and(lists);
-            if lists_me && self.book.relay(relay).is_some_and(|entry| !entry.fenced) {
+            if lists_me && self.replica.relay(relay).is_some_and(|entry| !entry.fenced) {
                 wanted.insert(relay.clone());
             }
         }
@@ -248,7 +248,7 @@ impl Member {
                 .map(|m| m.relay.clone())
                 .filter(|relay| *relay != me),
         );
-        wanted.extend(self.book.unread_relays().filter(|relay| *relay != me));
+        wanted.extend(self.replica.unread_relays().filter(|relay| *relay != me));
         if !self.session.has_begun() {
             wanted.insert(me);
         }
@@ -273,7 +273,7 @@ impl Member {
             .as_ref()
             .map_or(self.config.relay.as_str(), |(relay, _)| relay);
         let others = || {
-            self.book
+            self.replica
                 .live()
                 .map(|(n, _)| n)
                 .filter(|n| *n != self.config.relay)
@@ -358,7 +358,7 @@ impl Member {
 
     /// A relay's entry as it stands once its session is ended.
     fn fenced_entry(&self, relay: &str, session: SessionNumber) -> Option<RelayEntry> {
-        let entry = self.book.relay(relay)?;
+        let entry = self.replica.relay(relay)?;
         Some(RelayEntry {
             session: session.max(entry.session),
             fenced: true,

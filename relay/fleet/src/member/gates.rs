@@ -75,7 +75,11 @@ impl Member {
             session: self.session.number,
             going: self.session.going,
             handing: self.handover.handing().cloned().collect(),
-            changes: [self.book.share_changes, self.rules.changes, self.plan.made],
+            changes: [
+                self.replica.share_changes,
+                self.rules.changes,
+                self.plan.made,
+            ],
         }
     }
 
@@ -101,7 +105,7 @@ impl Member {
         // Left open by a process whose policy was another.
         let too_far = before > deadline.max(self.now + self.config.hold_ns);
         let before = if too_far { 0 } else { before };
-        let may_open = before > self.now || !self.book.is_doubted(share);
+        let may_open = before > self.now || !self.replica.is_doubted(share);
         if self.rules.installed.contains(share) && may_open {
             return deadline.max(before);
         }

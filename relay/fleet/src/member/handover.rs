@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::keys::{Key, SessionNumber, ShareEntry, Value};
-use crate::member::book::Book;
 use crate::member::claims::BATCH_MAX;
 use crate::member::gates::Gates;
 use crate::member::plan::Planned;
+use crate::member::replica::Replica;
 use crate::member::{Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified};
 
 /// Shares on their way to others.
@@ -69,12 +69,12 @@ impl HandOver {
     pub(super) fn settle_inherited(
         &mut self,
         gates: &Gates,
-        book: &Book,
+        replica: &Replica,
         me: &str,
         session: SessionNumber,
         now: u64,
     ) -> bool {
-        for (share, known) in &book.shares {
+        for (share, known) in &replica.shares {
             let own = known.value.relay == me && known.value.session == session;
             if own && gates.until(share) <= now {
                 self.settle_later(share, known.modified);
@@ -191,11 +191,11 @@ impl Member {
 
     /// Whether there is a cause to give any share away: what mostly is not, and cheap to see.
     fn may_give_away(&self) -> bool {
-        self.gives_all() || !self.book.moves.is_empty() || !self.handover.unfit.is_empty()
+        self.gives_all() || !self.replica.moves.is_empty() || !self.handover.unfit.is_empty()
     }
 
     fn gives_all(&self) -> bool {
-        self.session.leaving || self.book.is_drained(&self.config.relay)
+        self.session.leaving || self.replica.is_drained(&self.config.relay)
     }
 
     /// To whom a share is to go, if there is a cause. The next must have had the time to get ready, and
@@ -207,8 +207,8 @@ impl Member {
     }
 
     fn is_to_go(&self, share: &str, next: &str) -> bool {
-        let held = self.book.shares.get(share).map(|known| known.modified);
-        let wish = self.book.moved_to(share);
+        let held = self.replica.shares.get(share).map(|known| known.modified);
+        let wish = self.replica.moved_to(share);
         let moved = |held| wish.is_some_and(|w| w.modified > held && w.value.relay == next);
         let unfit = self.handover.unfit.get(share);
         let unfit = unfit.is_some_and(|(since, patience)| self.now >= since + patience);
@@ -232,7 +232,7 @@ impl Member {
         let relay = target.unwrap_or(&self.config.relay).to_owned();
         let session = match target {
             None => Some(self.session.number),
-            Some(relay) => self.book.relay(relay).map(|entry| entry.session),
+            Some(relay) => self.replica.relay(relay).map(|entry| entry.session),
         };
         let Some(session) = session else {
             return;

@@ -116,7 +116,7 @@ pub(super) fn monitors_of<'a>(
 impl Member {
     /// Whom this relay lists, and who is to list this relay.
     pub(super) fn plan_monitors(&mut self) {
-        let live = self.book.live();
+        let live = self.replica.live();
         let live: Vec<_> = live
             .map(|(name, entry)| (name.to_owned(), entry.session))
             .collect();
@@ -170,7 +170,7 @@ impl Member {
     }
 
     fn ask(&mut self, monitor: BeatMonitor) {
-        let Some(peer) = self.book.relay(&monitor.relay).map(|entry| entry.peer) else {
+        let Some(peer) = self.replica.relay(&monitor.relay).map(|entry| entry.peer) else {
             return;
         };
         // By the clock, so that the numbers grow for as long as a session can: a process that takes it
@@ -246,7 +246,7 @@ impl Member {
         }
         self.monitors.next_at_rest = self.now + REST;
         let relay = self.config.relay.clone();
-        if let Some(session) = self.book.relay(&relay).map(|entry| entry.session) {
+        if let Some(session) = self.replica.relay(&relay).map(|entry| entry.session) {
             self.ask(BeatMonitor { relay, session });
         }
     }

@@ -121,7 +121,10 @@ impl Member {
 
     /// Keeps each share's order of relays: only other relays or weights make another.
     fn order_relays(&mut self) {
-        let known = self.book.relays().map(|(name, entry)| (name, entry.weight));
+        let known = self
+            .replica
+            .relays()
+            .map(|(name, entry)| (name, entry.weight));
         let before = self.plan.relays.iter();
         let before = before.map(|(name, weight)| (&**name, *weight));
         let has_order = known.clone().eq(before);
@@ -158,7 +161,7 @@ impl Member {
         let own = self.own_entry();
         let mut shares = std::mem::take(&mut self.plan.shares);
         // Both are in the order of the names: a thousand shares are gone through, not looked up.
-        let mut known = self.book.shares.iter().peekable();
+        let mut known = self.replica.shares.iter().peekable();
         for (share, planned) in &mut shares {
             while known.next_if(|(name, _)| *name < share).is_some() {}
             let known = known.next_if(|(name, _)| *name == share);
@@ -206,7 +209,7 @@ impl Member {
         let is_fit = |place: &usize| !is_unfit(place) && !lacks(place);
         let able = planned.order.iter().copied().filter(able);
         let fit = able.clone().filter(is_fit);
-        let wish = self.book.moved_to(share);
+        let wish = self.replica.moved_to(share);
         let wish = wish.and_then(|wish| self.place(&wish.value.relay));
         // An operator's wish counts whatever the load.
         let first = loads.take(fit.clone().filter(|place| Some(*place) == wish));
@@ -265,10 +268,10 @@ impl Member {
             able: Vec::new(),
         };
         for (name, weight) in &self.plan.relays {
-            let entry = self.book.relay(name).filter(|entry| !entry.fenced);
+            let entry = self.replica.relay(name).filter(|entry| !entry.fenced);
             let entry = entry.map(|entry| if **name == *me { own } else { entry });
             let garbled = self.fencing.is_garbled(name);
-            let drained = self.book.is_drained(name);
+            let drained = self.replica.is_drained(name);
             let takes = entry.is_some() && !garbled && !drained && !self.fencing.is_silent(name);
             relays.entries.push(entry);
             relays.weights.push(if takes { *weight } else { 0 });
@@ -312,13 +315,13 @@ impl Member {
         {
             return None;
         }
-        let ended = self.book.has_ended(&entry.relay, entry.session);
+        let ended = self.replica.has_ended(&entry.relay, entry.session);
         (!ended).then_some(&entry.relay)
     }
 
     /// Whether this relay's session holds a share, and at which revision of its key.
     pub(super) fn holds(&self, share: &str) -> Option<u64> {
-        let known = self.book.shares.get(share)?;
+        let known = self.replica.shares.get(share)?;
         let session: SessionNumber = self.session.number;
         let own = known.value.relay == self.config.relay && known.value.session == session;
         (own && self.session.has_begun()).then_some(known.modified)

@@ -66,12 +66,12 @@ impl Member {
         };
         let number = kept.session;
         // Who cannot read a share's key does not know whether it is its own.
-        let clear = self.book.unclear.is_empty();
+        let clear = self.replica.unclear.is_empty();
         if clear && own.created == number && revision >= own.modified {
             self.begin(number, own.modified);
             let (relay, now) = (&self.config.relay, self.now);
             let handover = &mut self.handover;
-            if handover.settle_inherited(&self.gates, &self.book, relay, number, now) {
+            if handover.settle_inherited(&self.gates, &self.replica, relay, number, now) {
                 // If etcd was restored, it does not say who has taken that since: they get the time to
                 // see it.
                 self.session.rests_until = self.waited + self.surely(self.config.hold_ns);
@@ -198,14 +198,14 @@ impl Member {
 
     /// etcd is not the one that it was: what rests on it is shut, and others get the time to see it.
     pub(super) fn restored(&mut self) {
-        let held = { self.book.shares.keys() }.filter(|share| self.holds(share).is_some());
+        let held = { self.replica.shares.keys() }.filter(|share| self.holds(share).is_some());
         let held: Vec<String> = held.cloned().collect();
         self.claims.held_before(held);
         self.end_session();
         self.session.phase = PhaseName::Resting;
         self.session.adopted = None;
         self.session.rests_until = self.waited + self.surely(self.config.hold_ns);
-        self.book = self.book.emptied();
+        self.replica = self.replica.emptied();
         // Sessions are counted anew, and a relay that has booted counts its questions anew.
         self.monitors.heeded.clear();
         self.newest = 0;

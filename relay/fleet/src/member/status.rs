@@ -100,9 +100,9 @@ impl Member {
             last_ack_ms: self.beat.acked().map(|acked| ms(now.saturating_sub(acked))),
             deadline_ms: ms(self.deadline().max(inherited).saturating_sub(now)),
             generation: self.rules.generation,
-            relays: self.book.relays().map(relay).collect(),
+            relays: self.replica.relays().map(relay).collect(),
             shares: self.plan.shares.iter().map(share).collect(),
-            refused: self.book.refused.clone(),
+            refused: self.replica.refused.clone(),
             wrong: self.wrong(now),
         }
     }
@@ -114,9 +114,9 @@ impl Member {
             format!("another process takes part under the name {me}; give one of them another name")
         });
         let is_known = !matches!(self.session.phase, PhaseName::Starting | PhaseName::Resting);
-        let has_gone = is_known && self.rules.generation > 0 && self.book.current.is_none();
+        let has_gone = is_known && self.rules.generation > 0 && self.replica.current.is_none();
         let rules = self.config.keys.text(&Key::Rules);
-        let has_gone = has_gone && !self.book.refused.contains_key(&rules);
+        let has_gone = has_gone && !self.replica.refused.contains_key(&rules);
         let gone = has_gone.then(|| {
             format!("etcd key {rules} has gone, the rules stay as they are; apply them again")
         });
@@ -126,7 +126,7 @@ impl Member {
     /// Why a share changed hands last; cheap, as it is asked for of each one that opens.
     #[must_use]
     pub fn why_held(&self, share: &str) -> &str {
-        let known = self.book.shares.get(share);
+        let known = self.replica.shares.get(share);
         known.map_or("", |known| known.value.why.as_str())
     }
 
@@ -157,7 +157,7 @@ impl Member {
         let state = match entry {
             RelayEntry { fenced: true, .. } => FleetRelayState::Fenced,
             RelayEntry { session: 0, .. } => FleetRelayState::Silent,
-            _ if self.book.is_drained(name) => FleetRelayState::Drained,
+            _ if self.replica.is_drained(name) => FleetRelayState::Drained,
             _ if unfit.is_empty() => FleetRelayState::Up,
             _ => FleetRelayState::Unfit,
         };
@@ -193,7 +193,7 @@ impl Member {
     }
 
     fn share_status(&self, name: &str, planned: &Planned, now: u64) -> FleetShare {
-        let known = self.book.shares.get(name).map(|known| &known.value);
+        let known = self.replica.shares.get(name).map(|known| &known.value);
         let state = self.share_state(name, planned, now);
         FleetShare {
             name: name.to_owned(),
@@ -236,8 +236,15 @@ impl Member {
         let lacks =
             { planned.holder.as_ref() }.and_then(|holder| planned.lacking.get_key_value(holder));
         let holder = planned.holder.as_deref();
-        let held = self.book.shares.get(name).map_or(0, |known| known.modified);
-        let wish = self.book.moved_to(name).filter(|wish| wish.modified > held);
+        let held = self
+            .replica
+            .shares
+            .get(name)
+            .map_or(0, |known| known.modified);
+        let wish = self
+            .replica
+            .moved_to(name)
+            .filter(|wish| wish.modified > held);
         let wish =
             { wish.map(|wish| wish.value.relay.as_str()) }.filter(|wish| Some(*wish) != holder);
         match state {
@@ -261,8 +268,8 @@ impl Member {
     }
 
     fn why_vacant(&self, share: &str) -> String {
-        let unclear = self.book.unclear.get(share);
-        let may_hold = unclear.map(|at| self.book.may_hold(share, *at).collect::<Vec<_>>());
+        let unclear = self.replica.unclear.get(share);
+        let may_hold = unclear.map(|at| self.replica.may_hold(share, *at).collect::<Vec<_>>());
         match may_hold.filter(|relays| !relays.is_empty()) {
             Some(relays) => format!(
                 "its key makes no sense, and {} may hold it: restart who does not forward it",

@@ -70,7 +70,7 @@ fn end_leftovers(global: &Global) -> Result<ExitCode, Failure> {
         instance: global.instance.clone(),
         ..Options::default()
     };
-    let ended = daemon::leftovers::end(&options)?;
+    let ended = daemon::cleanup::end(&options)?;
     if global.json {
         render::json(&json!({ "ended": ended }))?;
     } else if ended.is_empty() {

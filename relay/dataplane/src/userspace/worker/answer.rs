@@ -12,7 +12,7 @@ use super::context::Context;
 use super::lookup::RouteIndex;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute};
 use super::table::ActiveTable;
-use crate::userspace::shared::askers::{Asker, Place};
+use crate::userspace::shared::requesters::{Place, Requester};
 
 /// What becomes of an answer.
 pub(super) struct Answer<'a> {
@@ -42,7 +42,7 @@ impl ActiveTable {
             let Action::Send(sending) = &output.action else {
                 return None;
             };
-            let action = Action::Send(sending.for_asker(&asker)?);
+            let action = Action::Send(sending.for_requester(&asker)?);
             Some(CompiledOutput { action, ..*output })
         })?;
         let from = SocketAddr::new(datagram.source, datagram.source_port);
@@ -68,7 +68,7 @@ pub(super) fn note_question(route: &CompiledRoute, packet: &Matched<'_>, context
     let Some(mac) = mac.filter(|mac| is_question(datagram, *mac)) else {
         return;
     };
-    let asker = Asker {
+    let asker = Requester {
         interface: tap.interface,
         from: SocketAddr::new(datagram.source, datagram.source_port),
         mac,
@@ -78,7 +78,7 @@ pub(super) fn note_question(route: &CompiledRoute, packet: &Matched<'_>, context
         if let Action::Send(sending) = &output.action
             && let Some(place) = sending.answered_at(datagram.source_port)
         {
-            context.state.note_asker(place, &asker, context.now_ns);
+            context.state.note_requester(place, &asker, context.now_ns);
         }
     }
 }

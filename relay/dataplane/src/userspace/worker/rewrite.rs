@@ -19,11 +19,11 @@ use super::health::Subject;
 use crate::counters::Traffic;
 use crate::down::drop_reason;
 use crate::limits;
-use crate::userspace::shared::askers::{Asker, Place};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot};
 use crate::userspace::shared::messages::{CountedRoute, MergeLeg, Way};
+use crate::userspace::shared::requesters::{Place, Requester};
 
 /// A route, ready to execute.
 #[derive(Clone, Debug)]
@@ -249,7 +249,7 @@ impl Sending {
     }
 
     /// The copy that goes to whoever asked, as whose it came; `None` if it does not lead there.
-    pub(super) fn for_asker(&self, asker: &Asker) -> Option<Self> {
+    pub(super) fn for_requester(&self, asker: &Requester) -> Option<Self> {
         if !self.answers || self.way.interface() != Some(asker.interface) {
             return None;
         }

@@ -29,7 +29,7 @@ pub(crate) struct Place {
 
 /// Whose question it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     /// The interface that the question came by.
     pub(crate) interface: u32,
     /// Who asked.
@@ -42,7 +42,7 @@ pub(crate) struct Asker {
 
 impl SharedState {
     /// Remembers a question that is about to leave. Of two at one place the later one counts.
-    pub(crate) fn note_asker(&self, place: Place, asker: &Asker, now_ns: u64) {
+    pub(crate) fn note_requester(&self, place: Place, asker: &Requester, now_ns: u64) {
         let key = key(place);
         let free = |entry: &&[AtomicU64]| sequence(entry) & 1 == 0;
         let rank = |entry: &&[AtomicU64]| match words::<3>(entry, 1) == key {
@@ -86,7 +86,7 @@ impl SharedState {
     }
 
     /// Who asked last what is answered at a place, if that is not too long ago.
-    pub(crate) fn asker(&self, place: Place, now_ns: u64) -> Option<Asker> {
+    pub(crate) fn asker(&self, place: Place, now_ns: u64) -> Option<Requester> {
         let key = key(place);
         let read = |entry: &[AtomicU64]| {
             let before = sequence(&entry);
@@ -102,7 +102,7 @@ impl SharedState {
         }
         let [.., ports, mac, high, low, group_high, group_low] = values;
         let [_, _, mac @ ..] = mac.to_be_bytes();
-        Some(Asker {
+        Some(Requester {
             interface: (ports >> 32) as u32,
             from: SocketAddr::new(address([high, low]), (ports >> 16) as u16),
             mac,
@@ -171,8 +171,8 @@ mod tests {
         }
     }
 
-    fn asker(from: &str) -> Asker {
-        Asker {
+    fn asker(from: &str) -> Requester {
+        Requester {
             interface: 2,
             from: from.parse().unwrap(),
             mac: [2, 0, 0, 0, 0, 9],
@@ -185,7 +185,7 @@ mod tests {
         let state = state();
         let (first, second) = (asker("10.0.0.5:4000"), asker("[fe80::5]:4000"));
         assert_eq!(state.asker(place(4000), 5), None);
-        state.note_asker(place(4000), &first, 5);
+        state.note_requester(place(4000), &first, 5);
         assert_eq!(state.asker(place(4000), 6), Some(first));
         assert_eq!(state.asker(place(4001), 6), None);
         let elsewhere = Place {
@@ -193,7 +193,7 @@ mod tests {
             ..place(4000)
         };
         assert_eq!(state.asker(elsewhere, 6), None);
-        state.note_asker(place(4000), &second, 7);
+        state.note_requester(place(4000), &second, 7);
         assert_eq!(state.asker(place(4000), 8), Some(second));
         assert_eq!(state.asker(place(4000), 7 + LIFETIME_NS), None);
     }
@@ -203,7 +203,7 @@ mod tests {
         let state = state();
         for n in 0..100_000_u32 {
             let port = (n % 60_000) as u16 + 1;
-            state.note_asker(place(port), &asker("10.0.0.5:4000"), u64::from(n) + 1);
+            state.note_requester(place(port), &asker("10.0.0.5:4000"), u64::from(n) + 1);
         }
         let last = (100_000_u32 - 1) % 60_000;
         let known = |back: u32| {
@@ -221,7 +221,7 @@ mod tests {
         let askers = ["10.0.0.5:4000", "[fd00::5]:4001"].map(asker);
         std::thread::scope(|scope| {
             for asker in &askers {
-                scope.spawn(|| (1..20_000).for_each(|n| state.note_asker(place(1), asker, n)));
+                scope.spawn(|| (1..20_000).for_each(|n| state.note_requester(place(1), asker, n)));
             }
             for _ in 0..20_000 {
                 let found = state.asker(place(1), 20_000);

@@ -23,7 +23,7 @@ pub fn end(options: &Options) -> Result<Vec<String>, DaemonError> {
     let directory = instance.directory();
     let links = links();
     let indexes: Vec<u32> = links.iter().map(|(index, _)| *index).collect();
-    let ended = dataplane::leftovers::end(&options.bpffs, instance.name(), &indexes);
+    let ended = dataplane::cleanup::end(&options.bpffs, instance.name(), &indexes);
     let ended = ended.map_err(dataplane_thread::Error::from)?;
     let mut told: Vec<String> = ended
         .into_iter()
@@ -60,7 +60,7 @@ pub fn end(options: &Options) -> Result<Vec<String>, DaemonError> {
 pub(crate) fn end_strays(options: &Options) -> Result<(), DaemonError> {
     let links = links();
     let indexes: Vec<u32> = links.iter().map(|(index, _)| *index).collect();
-    let found = dataplane::leftovers::end_strays(&options.bpffs, &indexes);
+    let found = dataplane::cleanup::end_strays(&options.bpffs, &indexes);
     let (ended, running) = found.map_err(dataplane_thread::Error::from)?;
     for index in ended {
         tracing::warn!(

@@ -21,7 +21,7 @@ pub(super) struct Known<T> {
 
 /// The watched keys.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
-pub(super) struct Book {
+pub(super) struct Replica {
     pub(super) keys: Keys,
     /// Newest revision that lists and watches have reported.
     pub(super) revision: u64,
@@ -46,7 +46,7 @@ pub(super) struct Book {
     doubted: BTreeMap<String, u64>,
 }
 
-impl Book {
+impl Replica {
     pub(super) fn new(keys: Keys) -> Self {
         Self {
             keys,
@@ -261,7 +261,7 @@ fn unlearn<T>(map: &mut BTreeMap<String, Known<T>>, name: &str, revision: u64) {
     }
 }
 
-impl Book {
+impl Replica {
     /// Whether a key as it stood at `revision` cannot follow from what is known.
     fn contradicts(&self, kv: &KeyValue, revision: u64) -> bool {
         fn heard<T>(map: &BTreeMap<String, Known<T>>, name: &str) -> Option<u64> {
@@ -289,7 +289,7 @@ impl Member {
             Outcome::Refused { revision, found } => (*revision, known, &found[..]),
             Outcome::Unknown | Outcome::NotSent => return,
         };
-        let contradicts = |kv| self.book.contradicts(kv, revision);
+        let contradicts = |kv| self.replica.contradicts(kv, revision);
         if revision < least || found.iter().any(contradicts) {
             self.went_back();
         }
@@ -298,8 +298,8 @@ impl Member {
 
     pub(super) fn listed(&mut self, cluster: u64, revision: u64, keys: Vec<KeyValue>) {
         self.stale = true;
-        let went_back = revision < self.book.revision
-            || keys.iter().any(|kv| self.book.contradicts(kv, revision));
+        let went_back = revision < self.replica.revision
+            || keys.iter().any(|kv| self.replica.contradicts(kv, revision));
         if self.session.is_other_cluster(cluster) || went_back {
             self.restored();
         }
@@ -307,9 +307,9 @@ impl Member {
         self.read_up_to(revision);
         let own = self.beat_key(&self.config.relay);
         let beat = keys.iter().find(|kv| kv.key == own).cloned();
-        self.book.refused.clear();
+        self.replica.refused.clear();
         keys.iter().for_each(|kv| self.learn(kv, false));
-        if self.book.delete_missing(&keys, revision) {
+        if self.replica.delete_missing(&keys, revision) {
             self.tell(FleetEvent::RulesMissing);
         }
         self.session_listed(revision, beat);
@@ -317,13 +317,13 @@ impl Member {
 
     /// Notes a revision that a watch or a list has reported.
     pub(super) fn heard_up_to(&mut self, revision: u64) {
-        self.book.revision = self.book.revision.max(revision);
+        self.replica.revision = self.replica.revision.max(revision);
         self.newest = self.newest.max(revision);
     }
 
     fn read_up_to(&mut self, revision: u64) {
         self.heard_up_to(revision);
-        self.book.read_to = self.book.read_to.max(revision);
+        self.replica.read_to = self.replica.read_to.max(revision);
     }
 
     /// Shares whose keys make no sense, and that this relay does not hold and never will by what was written
@@ -337,9 +337,9 @@ impl Member {
                 _ => false,
             })
         };
-        let unclear = self.book.unclear.iter();
+        let unclear = self.replica.unclear.iter();
         let unclear = unclear.filter(move |(share, at)| {
-            **at <= self.book.read_to && self.holds(share).is_none() && !asked(share)
+            **at <= self.replica.read_to && self.holds(share).is_none() && !asked(share)
         });
         unclear.map(|(share, at)| (share.clone(), RelayEntry::not_held(*at)))
     }
@@ -351,11 +351,11 @@ impl Member {
                 Change::Put(kv) => self.learn(&kv, true),
                 Change::Deleted { key, revision } => {
                     self.stale = true;
-                    self.book.refused.remove(&key);
+                    self.replica.refused.remove(&key);
                     let Ok(key) = self.config.keys.parse(&key) else {
                         continue;
                     };
-                    if self.book.delete(&key, revision) {
+                    if self.replica.delete(&key, revision) {
                         self.tell(FleetEvent::RulesMissing);
                     }
                 }
@@ -367,23 +367,23 @@ impl Member {
     /// one and the last that was told, as a watch tells all.
     pub(super) fn learn(&mut self, kv: &KeyValue, follows: bool) {
         self.news += 1;
-        if self.book.doubt > 0
+        if self.replica.doubt > 0
             && let Ok(Key::Share(share)) = self.config.keys.parse(&kv.key)
         {
-            self.book.doubted.insert(share, self.now);
+            self.replica.doubted.insert(share, self.now);
             self.beat.hasten();
         }
-        match self.book.put(kv) {
+        match self.replica.put(kv) {
             Ok(is_news) => {
                 self.stale |= is_news;
-                self.book.refused.remove(&kv.key);
+                self.replica.refused.remove(&kv.key);
             }
             Err(error) => {
                 self.stale = true;
                 if let Ok(Key::Share(share)) = self.config.keys.parse(&kv.key) {
                     // What this relay holds nobody else can have taken, unless it gave it away.
                     let own = self.holds(&share).is_some() && !self.handover.may_be_given(&share);
-                    self.book.spoil(share, kv, follows || own);
+                    self.replica.spoil(share, kv, follows || own);
                 }
                 self.refuse(error);
             }
@@ -399,7 +399,7 @@ impl Member {
             self.beat.write_entry_anew();
         }
         let problem = format!("{problem}; {}", keys::remedy(parsed.ok().as_ref()));
-        let known = self.book.refused.insert(key.clone(), problem.clone());
+        let known = self.replica.refused.insert(key.clone(), problem.clone());
         if known.as_ref() != Some(&problem) {
             self.tell(FleetEvent::Refused { key, problem });
         }
@@ -407,12 +407,15 @@ impl Member {
 
     /// Shares of this relay whose keys make no sense.
     pub(super) fn spoilt_shares(&self) -> impl Iterator<Item = String> + '_ {
-        let keys = { self.book.refused.keys() }.filter_map(|key| self.config.keys.parse(key).ok());
+        let keys =
+            { self.replica.refused.keys() }.filter_map(|key| self.config.keys.parse(key).ok());
         let shares = keys.filter_map(|key| match key {
             Key::Share(share) => Some(share),
             _ => None,
         });
-        shares.filter(|share| self.holds(share).is_some() && !self.book.unclear.contains_key(share))
+        shares.filter(|share| {
+            self.holds(share).is_some() && !self.replica.unclear.contains_key(share)
+        })
     }
 
     /// Takes what a committed transaction of this relay wrote.
