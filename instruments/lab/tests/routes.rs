@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+mod several;
+
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 

@@ -1,17 +1,18 @@
 //! How each output of a rule leaves this host, or why it cannot.
 
 mod copies;
+mod detour;
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use rules::net::{Ifindex, Mac, Ports, Prefix};
+use rules::net::{Ifindex, Mac};
 use rules::rule::{OutputSpec, Rule, SourceChoice};
 use rules::ruleset::listed;
 
+use self::detour::{by_stack, detour, foreign, judged_answers};
 use super::{Down, Leaving, Links, OutputView, is_routed, link_down, next_hop_query, tunnel};
 use crate::host::{Detour, Framing, Host, Interface, LOOPBACK, Named, NextHop};
-use crate::ipsec::{Flow, Judgement};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
 
 /// The outputs of `rule` in its order, and what can be said about each.
@@ -110,14 +111,14 @@ impl Way<'_> {
     /// How an output leaves that has an address.
     fn standing(&self, spec: &OutputSpec) -> Standing {
         let (mut by, mut to, mut routed, mut unanswered) = (None, None, None, None);
-        let egress = next_hop(spec, self.host, self.links).and_then(|(link, receiver, source)| {
+        let egress = next_hop(spec, self.host, self.links).and_then(|(link, receiver, preferred)| {
             by = Some(link.index);
             to = match &receiver {
                 Receiver::At(_, via) => *via,
                 _ => None,
             };
             let place = (self.host, self.links);
-            let egress = egress(spec, link, (receiver, source), place, &mut routed)?;
+            let egress = egress(spec, link, (receiver, preferred), place, &mut routed)?;
             if let (Some((reason, why)), Some(bar)) = (
                 routed.take_if(|_| self.sockets_barred.is_some()),
                 self.sockets_barred,
@@ -218,8 +219,16 @@ enum Receiver {
     Routed(Detour),
 }
 
-/// Where an output leaves, who is to receive it there, and the address that this host has there.
-type Hop<'a> = (&'a Interface, Receiver, Option<IpAddr>);
+/// What a route says of the packets that take it.
+#[derive(Clone, Copy, Default)]
+struct Preferred {
+    /// The address that a socket would send from.
+    source: Option<IpAddr>,
+    mtu: Option<u32>,
+}
+
+/// Where an output leaves, who is to receive it there, and what the route says, if one leads there.
+type Hop<'a> = (&'a Interface, Receiver, Preferred);
 
 /// Finds the interface an output leaves by, and who is to receive it there.
 fn next_hop<'a>(spec: &OutputSpec, host: &'a Host, links: &Links<'a>) -> Result<Hop<'a>, Down> {
@@ -246,19 +255,26 @@ fn next_hop<'a>(spec: &OutputSpec, host: &'a Host, links: &Links<'a>) -> Result<
         _ if spec.to.is_broadcast() => Receiver::At(link.mac.map(|_| Mac([0xff; 6])), None),
         _ => Receiver::Group,
     };
-    Ok((link, receiver, None))
+    Ok((link, receiver, Preferred::default()))
 }
 
 /// The same where the routing table decides.
 fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
     let destination = spec.to.destination.address;
     let no_route = |text| Err(down(DownReason::NoRoute, text));
+    let mut mtu = None;
     let (index, receiver, source) = match host.next_hops.get(&next_hop_query(spec)) {
         None => return no_route(format!("the route to {destination} is being looked up")),
-        Some(NextHop::NoRoute) if spec.to.is_multicast() => {
+        Some(NextHop::NoRoute(_)) if spec.to.is_multicast() => {
             return no_route(not_local(destination));
         }
-        Some(NextHop::NoRoute) => return no_route(no_route_to(spec, host)),
+        Some(NextHop::NoRoute(Some(kind))) => {
+            return no_route(format!(
+                "the route to {destination} is of the type {kind}, so nothing is sent there; `ip route` and `ip rule` \
+             show it"
+            ));
+        }
+        Some(NextHop::NoRoute(None)) => return no_route(no_route_to(spec, host)),
         Some(NextHop::Here { interface, source }) => (interface, Receiver::Here, *source),
         Some(NextHop::Unresolved {
             interface,
@@ -280,7 +296,11 @@ fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
             via,
             mac,
             source,
-        }) => (interface, Receiver::At(*mac, Some(*via)), *source),
+            mtu: set,
+        }) => {
+            mtu = *set;
+            (interface, Receiver::At(*mac, Some(*via)), *source)
+        }
     };
     match host.interfaces.get(index) {
         Some(link) => match (&receiver, link.name == LOOPBACK) {
@@ -289,7 +309,7 @@ fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
                  outside of VRFs only",
                 link.name
             )),
-            (Receiver::Here, true) | (_, false) => Ok((link, receiver, source)),
+            (Receiver::Here, true) | (_, false) => Ok((link, receiver, Preferred { source, mtu })),
             (_, true) => no_route(not_local(destination)),
         },
         None => Err(down(
@@ -331,7 +351,7 @@ fn not_local(destination: IpAddr) -> String {
 fn egress(
     spec: &OutputSpec,
     link: &Interface,
-    (receiver, preferred): (Receiver, Option<IpAddr>),
+    (receiver, preferred): (Receiver, Preferred),
     (host, links): (&Host, &Links<'_>),
     routed: &mut Option<(DownReason, String)>,
 ) -> Result<Egress, Down> {
@@ -344,14 +364,14 @@ fn egress(
     if let Some(why) = link.reach.obstacle(&link.name, to_many) {
         return Err(down(DownReason::NoRoute, why));
     }
-    let source = source(spec, link, preferred, host)?;
+    let source = source(spec, link, preferred.source, host)?;
     *routed = detour(spec, link, (&receiver, source), host)?.or_else(|| foreign(link));
-    let by = spec.to.interface.as_deref();
+    let route_mtu = preferred.mtu.unwrap_or(u32::MAX).min(link.mtu);
     let (link_header, mtu) = match routed {
         // The stack cuts what it may where it has to.
-        Some(_) if spec.fragment => (by_stack(by, links), u16::MAX.into()),
-        Some(_) => (by_stack(by, links), link.mtu),
-        None => (header(link, receiver)?, link.mtu),
+        Some(_) if spec.fragment => (by_stack(spec, &receiver, links), u16::MAX.into()),
+        Some(_) => (by_stack(spec, &receiver, links), link.mtu),
+        None => (header(link, receiver)?, route_mtu),
     };
     Ok(Egress {
         interface: link.index,
@@ -368,81 +388,6 @@ fn egress(
         answers: false,
         answers_by_socket: false,
     })
-}
-
-/// Why the host's own stack has to send all that leaves by an interface.
-fn foreign(link: &Interface) -> Option<(DownReason, String)> {
-    let why = || format!("{} has a link header of its own", link.name);
-    (link.framing == Framing::Stack).then(|| (DownReason::NoNeighbour, why()))
-}
-
-fn by_stack(interface: Option<&str>, links: &Links<'_>) -> LinkHeader {
-    let by = interface.and_then(|name| links.named(name));
-    LinkHeader::Routed {
-        by: by.map(|link| link.index),
-    }
-}
-
-/// Why the host's own stack has to send the copies, where it has: by device and link address alone
-/// they would go past what it would do with them.
-fn detour(
-    spec: &OutputSpec,
-    link: &Interface,
-    (receiver, source): (&Receiver, Option<IpAddr>),
-    host: &Host,
-) -> Result<Option<(DownReason, String)>, Down> {
-    if matches!(receiver, Receiver::Here) {
-        return Ok(None);
-    }
-    let flow = Flow {
-        source,
-        destination: spec.to.destination,
-        source_port: spec.source_port,
-        ports: spec.to.ports,
-        interface: link.index,
-    };
-    let refused = |text| Err(down(DownReason::IpsecPolicy, text));
-    match host.policies.judge(&flow) {
-        Judgement::Free => match receiver {
-            Receiver::Routed(why) => Ok(Some((DownReason::NoRoute, why.to_string()))),
-            _ => Ok(None),
-        },
-        Judgement::Judged(policy) => {
-            let why = format!("the IPsec policy {} may be for it", policy.text);
-            Ok(Some((DownReason::IpsecPolicy, why)))
-        }
-        Judgement::Blocked(policy) => refused(format!(
-            "the IPsec policy {} lets none of it out",
-            policy.text
-        )),
-        Judgement::Waits(policy) => refused(format!(
-            "the IPsec policy {} lets it out encrypted only, and there is no security association \
-             to do so yet; `ip xfrm state` shows those that there are",
-            policy.text
-        )),
-    }
-}
-
-/// Why answers that leave by an interface are for the kernel to judge: who sends them, to whom, is not
-/// known beforehand.
-fn judged_answers(link: &Interface, spec: &OutputSpec, host: &Host) -> Option<String> {
-    let any: IpAddr = match spec.to.is_ipv4() {
-        true => Ipv4Addr::UNSPECIFIED.into(),
-        false => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let flow = Flow {
-        source: None,
-        destination: Prefix::new(any, 0),
-        source_port: None,
-        ports: Ports::ALL,
-        interface: link.index,
-    };
-    match host.policies.judge(&flow) {
-        Judgement::Free => None,
-        Judgement::Judged(policy) | Judgement::Blocked(policy) | Judgement::Waits(policy) => {
-            Some(format!("the IPsec policy {} may be for them", policy.text))
-        }
-    }
 }
 
 fn source(

@@ -285,9 +285,7 @@ impl fmt::Display for Detour {
         f.write_str(match self {
             Self::Encapsulated => "its route encapsulates",
             Self::Vrf => "its route leads into a VRF",
-            Self::ByPacket => {
-                "`ip rule`, or a route of one TOS, goes by what it keeps of each packet"
-            }
+            Self::ByPacket => "its route goes by what it keeps of each packet",
         })
     }
 }
@@ -328,8 +326,8 @@ impl Named {
 /// Where a destination is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// No route leads there.
-    NoRoute,
+    /// No route leads there; the type of the one that says so, if one does, such as `blackhole`.
+    NoRoute(Option<&'static str>),
     /// This host itself: an address of its own, or what a route says is local.
     Here {
         /// Interface of the route: the loopback interface, or a VRF.
@@ -367,5 +365,7 @@ pub enum NextHop {
         mac: Option<Mac>,
         /// The address that a socket would send from.
         source: Option<IpAddr>,
+        /// The MTU that the route sets.
+        mtu: Option<u32>,
     },
 }

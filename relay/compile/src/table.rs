@@ -303,5 +303,7 @@ pub enum LinkHeader {
     Routed {
         /// Interface that the route has to lead through; `None` where the routing table decides.
         by: Option<Ifindex>,
+        /// Whether it finds the source too, as that goes by the route.
+        finds_source: bool,
     },
 }

@@ -476,8 +476,10 @@ fn sends_unicast_to_the_resolved_next_hop() {
         via: gateway,
         mac: Some(mac),
         source: None,
+        mtu: Some(1400),
     });
     let egress = egress(&resolved);
+    assert_eq!(egress.mtu, 1400);
     assert_eq!(
         egress.link,
         LinkHeader::Neighbour {
@@ -487,12 +489,15 @@ fn sends_unicast_to_the_resolved_next_hop() {
     );
     assert_eq!(egress.source, Some("10.0.1.1".parse().unwrap()));
 
-    let (reason, text) = down(&at(NextHop::NoRoute));
+    let (reason, text) = down(&at(NextHop::NoRoute(None)));
     assert_eq!(reason, DownReason::NoRoute);
     assert_eq!(
         text,
         "no route to 10.9.9.9; add one, `ip route get 10.9.9.9` shows it"
     );
+    let (reason, text) = down(&at(NextHop::NoRoute(Some("blackhole"))));
+    assert_eq!(reason, DownReason::NoRoute);
+    assert!(text.contains("of the type blackhole"), "{text}");
     let (reason, text) = down(&at(NextHop::Unresolved {
         interface: Ifindex(3),
         via: gateway,
@@ -563,6 +568,7 @@ fn sends_to_what_a_name_stands_for_in_the_family_of_the_input() {
             via: "10.0.1.254".parse().unwrap(),
             mac: Some(Mac([2, 0, 0, 0, 0, 9])),
             source: None,
+            mtu: None,
         },
     );
     let compiled = one(INPUT, output, &host);
@@ -626,7 +632,7 @@ fn wants_a_route_for_ipv6_groups_on_the_loopback_interface() {
     let query = next_hop_queries(&set).pop_first().unwrap();
     assert_eq!(query.interface.as_deref(), Some("lo"));
     let mut host = usual();
-    host.next_hops.insert(query.clone(), NextHop::NoRoute);
+    host.next_hops.insert(query.clone(), NextHop::NoRoute(None));
     let (reason, text) = down(&one(INPUT6, to, &host));
     assert_eq!(reason, DownReason::NoRoute);
     assert!(
@@ -1096,7 +1102,7 @@ fn a_vrf_is_no_interface_that_packets_come_and_go_by() {
         let all = next_hop_queries(&rules(&[("a", &[INPUT], &["10.9.9.9:7000"])]));
         host.next_hops = all
             .into_iter()
-            .map(|query| (query, NextHop::NoRoute))
+            .map(|query| (query, NextHop::NoRoute(None)))
             .collect();
         host
     }));

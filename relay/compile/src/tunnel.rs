@@ -23,7 +23,7 @@ pub fn tunnel_query(tunnel: &Tunnel) -> NextHopQuery {
 /// The interface that a tunnel's own packets leave by, if it is known.
 pub fn below<'a>(tunnel: &Tunnel, host: &'a Host) -> Option<&'a Interface> {
     let index = match host.next_hops.get(&tunnel_query(tunnel))? {
-        NextHop::NoRoute => return None,
+        NextHop::NoRoute(_) => return None,
         NextHop::Here { interface, .. }
         | NextHop::Unresolved { interface, .. }
         | NextHop::Routed { interface, .. }
@@ -77,7 +77,7 @@ fn obstacle(tunnel: &Tunnel, name: &str, host: &Host) -> Option<Down> {
         None => no_route(format!(
             "the route to {remote}, the other end of tunnel {name}, is being looked up"
         )),
-        Some(NextHop::NoRoute) => no_route(format!(
+        Some(NextHop::NoRoute(_)) => no_route(format!(
             "no route to {remote}, the other end of tunnel {name}; add one, `ip route get {remote}` shows it"
         )),
         Some(NextHop::Here { .. }) => no_route(format!(
@@ -237,7 +237,7 @@ mod tests {
             (None, None, "is being looked up"),
             (
                 None,
-                Some(NextHop::NoRoute),
+                Some(NextHop::NoRoute(None)),
                 "no route to 10.9.9.9, the other end of tunnel wan",
             ),
             (None, Some(here), "10.9.9.9, is an address of this host"),

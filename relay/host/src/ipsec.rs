@@ -11,22 +11,20 @@ use std::sync::Arc;
 use compile::host::{Host, NextHop};
 use compile::ipsec::{Action, Flow, Judgement, Policies, Policy, Selector, Template};
 use futures::StreamExt;
-use futures::channel::mpsc::UnboundedReceiver;
 use netlink_packet_xfrm::{
     AF_INET6, Address, UserPolicyDefault, UserPolicyInfo, UserSaInfo, UserTemplate,
     XFRM_MSG_GETDEFAULT, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_USER_POLICY_INFO_LEN,
     XFRM_USER_TEMPLATE_LEN, XFRMA_IF_ID, XFRMA_MARK, XFRMA_POLICY_TYPE, XFRMA_TMPL,
 };
 use rtnetlink::packet_core::{
-    DecodeError, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload, NetlinkSerializable, NlasIterator,
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
 };
-use rtnetlink::proto::sys::TokioSocket;
-use rtnetlink::proto::{ConnectionHandle, new_connection_with_socket};
+use rtnetlink::sys::SocketAddr;
 use rtnetlink::sys::protocols::NETLINK_XFRM;
-use rtnetlink::sys::{AsyncSocket, SocketAddr};
 use rules::net::{Ifindex, Prefix};
 use rules::rule::SourceChoice;
+
+use super::raw::{Changes, Handle, Message, connect, follow};
 
 /// XFRMNLGRP_EXPIRE, _SA, _POLICY and _MIGRATE of linux/xfrm.h.
 const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6;
@@ -43,16 +41,9 @@ const SA_ID: usize = 24;
 /// The kernel's policies, followed.
 pub struct Ipsec {
     /// `None` where the kernel has no IPsec, or tells this process nothing of it.
-    handle: Option<ConnectionHandle<Message>>,
-    changes: UnboundedReceiver<(NetlinkMessage<Message>, SocketAddr)>,
+    handle: Option<Handle>,
+    changes: Changes,
     known: Option<Arc<Policies>>,
-}
-
-/// A message as it comes, not parsed.
-#[derive(Clone, Debug)]
-pub struct Message {
-    kind: u16,
-    body: Vec<u8>,
 }
 
 impl Ipsec {
@@ -94,28 +85,14 @@ impl Ipsec {
     }
 }
 
-type Connected = (
-    ConnectionHandle<Message>,
-    UnboundedReceiver<(NetlinkMessage<Message>, SocketAddr)>,
-);
-
-fn open() -> io::Result<Connected> {
+fn open() -> io::Result<(Handle, Changes)> {
     // Requests have a socket of their own: an overrun of notifications must not hurt them.
-    let (_, changes) = connect(GROUPS)?;
-    let (handle, _) = connect(0)?;
+    let changes = follow(NETLINK_XFRM, GROUPS)?;
+    let (handle, _) = connect(NETLINK_XFRM, 0)?;
     Ok((handle, changes))
 }
 
-fn connect(groups: u32) -> io::Result<Connected> {
-    let (mut connection, handle, changes) =
-        new_connection_with_socket::<Message, TokioSocket>(NETLINK_XFRM)?;
-    let socket = connection.socket_mut().socket_mut();
-    socket.bind(&SocketAddr::new(0, groups))?;
-    tokio::spawn(connection);
-    Ok((handle, changes))
-}
-
-async fn read(handle: &ConnectionHandle<Message>) -> Policies {
+async fn read(handle: &Handle) -> Policies {
     let listed = list(handle, XFRM_MSG_GETPOLICY, POLICY_ID, NLM_F_DUMP).await;
     let listed = listed.iter().filter_map(|body| Listed::parse(body));
     let listed: Vec<Listed> = listed.filter(Listed::concerns_copies).collect();
@@ -160,7 +137,7 @@ pub(crate) fn ask_for_associations(host: &Host) {
             | NextHop::Routed {
                 interface, source, ..
             } => (*interface, *source),
-            NextHop::NoRoute | NextHop::Here { .. } => continue,
+            NextHop::NoRoute(_) | NextHop::Here { .. } => continue,
         };
         let (packet, destination) = (query.packet, host.address(&query.destination));
         let (Some(destination), Some(ports)) = (destination, packet.ports) else {
@@ -192,12 +169,7 @@ pub(crate) fn ask_for_associations(host: &Host) {
 }
 
 /// The bodies of all answers; none where the kernel refuses.
-async fn list(
-    handle: &ConnectionHandle<Message>,
-    kind: u16,
-    length: usize,
-    flags: u16,
-) -> Vec<Vec<u8>> {
+async fn list(handle: &Handle, kind: u16, length: usize, flags: u16) -> Vec<Vec<u8>> {
     let body = vec![0; length];
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | flags;
@@ -355,35 +327,4 @@ fn ip(address: Address, family: u16) -> IpAddr {
     }
     let [a, b, c, d, ..] = address.addr;
     Ipv4Addr::new(a, b, c, d).into()
-}
-
-impl NetlinkSerializable for Message {
-    fn message_type(&self) -> u16 {
-        self.kind
-    }
-
-    fn buffer_len(&self) -> usize {
-        self.body.len()
-    }
-
-    fn serialize(&self, buffer: &mut [u8]) {
-        buffer.copy_from_slice(&self.body);
-    }
-}
-
-impl NetlinkDeserializable for Message {
-    type Error = DecodeError;
-
-    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
-        Ok(Self {
-            kind: header.message_type,
-            body: payload.to_vec(),
-        })
-    }
-}
-
-impl From<Message> for NetlinkPayload<Message> {
-    fn from(message: Message) -> Self {
-        Self::InnerMessage(message)
-    }
 }

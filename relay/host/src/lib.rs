@@ -28,8 +28,10 @@ mod multicast_route;
 mod names;
 mod next_hop;
 pub mod offload;
+mod raw;
 mod reach;
 mod route;
+mod route_kinds;
 mod routing_policy;
 mod sockets;
 #[cfg(test)]
@@ -50,6 +52,7 @@ use futures::channel::mpsc::UnboundedReceiver;
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::SocketAddr;
+use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::{Handle, MulticastGroup};
 use rules::net::Ifindex;
 use sys::abort_on_panic::AbortOnPanic;
@@ -63,8 +66,9 @@ pub use ipsec::Ipsec;
 pub use links::{Link, read_links};
 pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
-pub use route::{Via, query_route};
-pub use routing_policy::{RoutingPolicy, has_routes_by_tos};
+pub use route::{NoRoute, Via, query_route};
+pub use route_kinds::RouteKinds;
+pub use routing_policy::RoutingPolicy;
 pub use sockets::{LateCapture, UdpSocket, late_captures, name_owners, udp_sockets};
 
 use next_hop::NextHops;
@@ -86,6 +90,9 @@ const GROUPS: [MulticastGroup; 9] = [
     MulticastGroup::Neigh,
     MulticastGroup::Tc,
 ];
+
+/// RTNLGRP_NEXTHOP, _IPV4_NETCONF and _IPV6_NETCONF of linux/rtnetlink.h.
+const NEXTHOP_GROUPS: u32 = 1 << 31 | 1 << 23 | 1 << 24;
 
 /// Why the host cannot be read or followed.
 #[derive(Debug, thiserror::Error)]
@@ -202,6 +209,7 @@ pub fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
     let follower = Follower {
         next_hops: NextHops::new(handle.clone()),
         ipsec: Ipsec::follow(),
+        nexthops: raw::follow(NETLINK_ROUTE, NEXTHOP_GROUPS)?,
         handle,
         changes,
         notices: Arc::clone(&notices),
@@ -221,6 +229,8 @@ struct Follower {
     handle: Handle,
     next_hops: NextHops,
     ipsec: Ipsec,
+    /// Of objects that routes refer to, of which the other socket's decoder knows nothing.
+    nexthops: raw::Changes,
     changes: mpsc::Sender<Snapshot>,
     notices: Arc<AtomicU64>,
     readings: u64,
@@ -258,6 +268,12 @@ impl Follower {
                     None => return,
                 },
                 () = self.ipsec.changed() => self.wake(),
+                // A nexthop object takes its routes along and says nothing of them.
+                Some(_) = self.nexthops.next() => {
+                    self.next_hops.forget_kinds();
+                    self.next_hops.forget_routes();
+                    self.wake();
+                }
                 () = self.next_hops.names.next_change() => {
                     self.next_hops.forget_routes();
                     self.wake();
@@ -292,8 +308,11 @@ impl Follower {
                 {
                     return;
                 }
-                Message::NewNeighbour(_) | Message::DelNeighbour(_) => {
+                Message::NewNeighbour(entry) | Message::DelNeighbour(entry) => {
                     self.next_hops.forget_neighbours();
+                    if self.next_hops.may_reroute(entry) {
+                        self.next_hops.forget_routes();
+                    }
                 }
                 // A bridge port that leaves its bridge is reported deleted under AF_BRIDGE.
                 Message::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
@@ -309,8 +328,8 @@ impl Follower {
                 | Message::NewTrafficChain(_)
                 | Message::DelTrafficChain(_) => return,
                 Message::NewRoute(route) | Message::DelRoute(route) => {
-                    if route.header.tos != 0 {
-                        self.next_hops.forget_routes_by_tos();
+                    if RouteKinds::concern(route) {
+                        self.next_hops.forget_kinds();
                     }
                     self.next_hops.forget_routes();
                 }
@@ -318,7 +337,7 @@ impl Follower {
             },
             // Notifications were lost: nothing that is remembered can be trusted.
             _ => {
-                self.next_hops.forget_routes_by_tos();
+                self.next_hops.forget_kinds();
                 self.next_hops.forget_routes();
                 self.next_hops.forget_neighbours();
             }

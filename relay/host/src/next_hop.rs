@@ -12,10 +12,10 @@ use compile::host::{Destination, Interface, NextHop, NextHopQuery};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{StreamExt, TryStreamExt};
 use rtnetlink::packet_core::NetlinkPayload;
-use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, MulticastGroup};
 use rules::net::{Ifindex, Mac};
 use tokio::task::JoinHandle;
@@ -23,8 +23,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::addresses::AllNames;
 use super::names::Names;
-use super::route::{Via, query_route};
-use super::routing_policy::{RoutingPolicy, has_routes_by_tos};
+use super::route::{NoRoute, Via, query_route};
+use super::route_kinds::RouteKinds;
+use super::routing_policy::RoutingPolicy;
 use super::{Error, Notification};
 
 /// How long a change waits for names that are new.
@@ -39,11 +40,11 @@ pub(super) struct NextHops {
     pub(super) all: AllNames,
     queries: BTreeSet<NextHopQuery>,
     /// Answers of the routing table, by query.
-    routes: BTreeMap<NextHopQuery, Option<Via>>,
+    routes: BTreeMap<NextHopQuery, Result<Via, NoRoute>>,
     /// What routes are chosen by; `None`: not known.
     policy: Option<RoutingPolicy>,
-    /// Whether some IPv4 routes are for one TOS alone; `None`: not known.
-    by_tos: Option<bool>,
+    /// Which kinds of routes there are; `None`: not known.
+    kinds: Option<RouteKinds>,
     /// What the neighbour table holds of the next hops; `None`: not known.
     neighbours: Option<BTreeMap<Via, Neighbour>>,
     /// Those that the kernel asked in vain, until they answer.
@@ -65,7 +66,7 @@ impl NextHops {
             queries: BTreeSet::new(),
             routes: BTreeMap::new(),
             policy: None,
-            by_tos: None,
+            kinds: None,
             neighbours: None,
             silent: BTreeSet::new(),
         }
@@ -112,9 +113,9 @@ impl NextHops {
         self.policy = None;
     }
 
-    /// Forgets whether routes are for one TOS alone.
-    pub(super) const fn forget_routes_by_tos(&mut self) {
-        self.by_tos = None;
+    /// Forgets which kinds of routes there are.
+    pub(super) fn forget_kinds(&mut self) {
+        self.kinds = None;
     }
 
     /// A name that has no address yet has no next hop.
@@ -133,6 +134,9 @@ impl NextHops {
     /// Says whether a neighbour table entry is that of a next hop, or of one whose route is being
     /// read again: a link that flaps loses its routes first, its neighbours then.
     pub(super) fn concerns(&self, entry: &NeighbourMessage) -> bool {
+        if self.is_by_neighbour() {
+            return true;
+        }
         let Some(address) = destination(entry) else {
             return false;
         };
@@ -140,6 +144,17 @@ impl NextHops {
         let known = self.neighbours.iter().flat_map(BTreeMap::keys);
         let mut vias = self.routes.values().flatten().chain(known);
         vias.any(|via| via.interface == interface && via.address == address)
+    }
+
+    fn is_by_neighbour(&self) -> bool {
+        { self.policy.as_ref() }.is_some_and(RoutingPolicy::is_by_neighbour)
+    }
+
+    /// Says whether the kernel may send by another neighbour now: IPv6 passes over routers that do not
+    /// answer (`rt6_score_route`), IPv4 next hops of a route, where it is told to.
+    pub(super) fn may_reroute(&self, entry: &NeighbourMessage) -> bool {
+        let has_failed = entry.header.state == NeighbourState::Failed;
+        has_failed && entry.header.family == AddressFamily::Inet6 || self.is_by_neighbour()
     }
 
     /// Answers all queries.
@@ -152,12 +167,12 @@ impl NextHops {
         let missing = queries.iter().filter(|q| !self.routes.contains_key(q));
         let missing: Vec<NextHopQuery> = missing.cloned().collect();
         if !missing.is_empty() && self.policy.is_none() {
-            let by_tos = match self.by_tos {
+            let kinds = match self.kinds.take() {
                 Some(known) => known,
-                None => has_routes_by_tos(&self.handle).await,
+                None => RouteKinds::read(&self.handle).await,
             };
-            self.by_tos = Some(by_tos);
-            self.policy = Some(RoutingPolicy::read(&self.handle, by_tos).await);
+            self.kinds = Some(kinds.clone());
+            self.policy = Some(RoutingPolicy::read(&self.handle, kinds).await);
         }
         let policy = self.policy.clone().unwrap_or_default();
         // Of a thousand outputs to one host each has a port of its own; most tables do not mind.
@@ -181,7 +196,7 @@ impl NextHops {
         }
         self.read_neighbours(interfaces).await?;
         let answers = self.routes.iter().map(|(query, via)| {
-            let next_hop = via.map_or(NextHop::NoRoute, |via| self.next_hop(via, interfaces));
+            let next_hop = via.map_or_else(NextHop::NoRoute, |via| self.next_hop(via, interfaces));
             (query.clone(), next_hop)
         });
         Ok(answers.collect())
@@ -190,6 +205,10 @@ impl NextHops {
     /// Asks for neighbours that are not known to be reachable. Says whether what is remembered of
     /// them should be read again.
     pub(super) async fn probe(&mut self) -> bool {
+        if { self.policy.as_ref() }.is_some_and(RoutingPolicy::is_outdated) {
+            self.forget_routes();
+            return true;
+        }
         // Where nothing is known any more the reading that is due finds out.
         let Some(known) = &self.neighbours else {
             return false;
@@ -220,6 +239,7 @@ impl NextHops {
             interface,
             address,
             source,
+            mtu,
             ..
         } = via;
         if via.local {
@@ -239,6 +259,7 @@ impl NextHops {
             via: address,
             mac,
             source,
+            mtu,
         };
         match (own, neighbour.and_then(Neighbour::valid_mac)) {
             (None, _) => resolved(None),

@@ -5,14 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use compile::host::{Detour, Interface, PacketQuery};
 use futures::TryStreamExt;
+use nix::errno::Errno;
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType, RouteVia,
 };
 use rtnetlink::{Handle, RouteMessageBuilder};
 use rules::net::Ifindex;
 use rules::rule::SourceChoice;
 
-use super::routing_policy::{RoutingPolicy, is_own};
+use super::route_kinds::{can_ask, is_divided};
+use super::routing_policy::RoutingPolicy;
 
 /// A next hop: interface and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,9 +27,14 @@ pub struct Via {
     pub local: bool,
     /// The address that a socket would send from.
     pub source: Option<IpAddr>,
+    /// The MTU that the route sets.
+    pub mtu: Option<u32>,
     /// What else is to be done on the way.
     pub detour: Option<Detour>,
 }
+
+/// Why no route leads there: the type of the one that says so, if one does.
+pub type NoRoute = Option<&'static str>;
 
 impl Via {
     /// Says whether it is for MCR to find who is next.
@@ -37,25 +44,22 @@ impl Via {
 }
 
 /// Asks the routing table for the way to `destination`, by `interface` if one is named, of what `packet`
-/// shows; `None` if no route leads there.
+/// shows.
+///
+/// # Errors
+/// No route leads there.
 pub async fn query_route(
     (handle, policy): (&Handle, &RoutingPolicy),
     destination: IpAddr,
     (interface, packet): (Option<&str>, PacketQuery),
     interfaces: &BTreeMap<Ifindex, Interface>,
-) -> Option<Via> {
+) -> Result<Via, NoRoute> {
     let packet = policy.relevant(packet);
     let mut message = request(destination);
     let mut ask = |attribute| message.attributes.push(attribute);
     if let Some(name) = interface {
-        let link = interfaces.values().find(|link| link.is_named(name))?;
-        ask(RouteAttribute::Oif(link.index.0));
-    }
-    // The table refuses to say anything about another host's.
-    if let SourceChoice::Address(source) = packet.source
-        && is_own(source, interfaces)
-    {
-        ask(RouteAttribute::Source(source.into()));
+        let link = interfaces.values().find(|link| link.is_named(name));
+        ask(RouteAttribute::Oif(link.ok_or(None)?.index.0));
     }
     ask(RouteAttribute::IpProto(UDP));
     if let Some(ports) = packet.ports {
@@ -65,20 +69,57 @@ pub async fn query_route(
         ask(RouteAttribute::Sport(port));
     }
     message.header.tos = packet.dscp.unwrap_or_default() << 2;
-    // An error is the kernel's way to say that there is no route.
-    let mut answers = Box::pin(handle.route().get(message).execute());
-    let answer = answers.try_next().await.ok().flatten()?;
-    let mut via = via(destination, &answer)?;
+    let source = match packet.source {
+        SourceChoice::Address(source) if can_ask(packet.source, destination, interfaces) => {
+            Some(source)
+        }
+        _ => None,
+    };
+    let mut answer = ask_from(handle, &message, source).await;
+    let mut sources = policy.kept_sources(destination, &packet);
+    while let (Err(None), Some(source)) = (&answer, sources.next()) {
+        answer = ask_from(handle, &message, Some(*source)).await;
+    }
+    let mut via = via(destination, &answer?)?;
     let link = interfaces.get(&via.interface);
-    if policy.tells_apart(destination, interface, &packet, interfaces) {
+    let hashes = interface.is_none() || destination.is_ipv6();
+    let is_divided = hashes
+        && policy.may_divide(destination, &packet, interfaces)
+        && is_divided(handle, message).await;
+    if is_divided || policy.tells_apart(destination, interface, &packet, interfaces) {
         via.detour = Some(Detour::ByPacket);
     } else if link.is_some_and(Interface::is_vrf) {
         via.detour = via.detour.or(Some(Detour::Vrf));
     }
-    Some(via)
+    Ok(via)
 }
 
 const UDP: u8 = 17;
+
+async fn ask_from(
+    handle: &Handle,
+    request: &RouteMessage,
+    source: Option<IpAddr>,
+) -> Result<RouteMessage, NoRoute> {
+    let mut request = request.clone();
+    let source = source.map(|source| RouteAttribute::Source(source.into()));
+    request.attributes.extend(source);
+    let mut answers = Box::pin(handle.route().get(request).execute());
+    match answers.try_next().await {
+        Ok(answer) => answer.ok_or(None),
+        // An error is the kernel's way to say that there is no route (`fib_props` in
+        // net/ipv4/fib_semantics.c).
+        Err(rtnetlink::Error::NetlinkError(error)) => {
+            Err(match Errno::from_raw(error.raw_code().abs()) {
+                Errno::EINVAL => Some("blackhole"),
+                Errno::EHOSTUNREACH => Some("unreachable"),
+                Errno::EACCES => Some("prohibit"),
+                _ => None,
+            })
+        }
+        Err(_) => Err(None),
+    }
+}
 
 fn request(destination: IpAddr) -> RouteMessage {
     match destination {
@@ -91,13 +132,14 @@ fn request(destination: IpAddr) -> RouteMessage {
     }
 }
 
-fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
+fn via(destination: IpAddr, answer: &RouteMessage) -> Result<Via, NoRoute> {
     let local = match answer.header.kind {
         RouteType::Local => true,
         RouteType::Unicast | RouteType::Broadcast | RouteType::Anycast => false,
-        _ => return None,
+        _ => return Err(None),
     };
     let (mut interface, mut source, mut detour) = (None, None, None);
+    let (mut mtu, mut passes) = (None, false);
     let mut address = destination;
     for attribute in &answer.attributes {
         match attribute {
@@ -111,14 +153,20 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
             RouteAttribute::EncapType(_) | RouteAttribute::Encap(_) => {
                 detour = Some(Detour::Encapsulated);
             }
+            RouteAttribute::Metrics(metrics) => {
+                mtu = first!(metrics, RouteMetric::Mtu(mtu) => *mtu);
+            }
+            RouteAttribute::CacheInfo(cache) => passes = cache.expires != 0,
             _ => {}
         }
     }
-    Some(Via {
-        interface: interface?,
+    Ok(Via {
+        interface: interface.ok_or(None)?,
         address,
         local,
         source,
+        // Nobody is told when one that was learnt ends.
+        mtu: mtu.filter(|_| !passes),
         detour,
     })
 }

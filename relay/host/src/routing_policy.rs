@@ -6,20 +6,22 @@ use compile::ipsec::{Holds, within};
 use futures::TryStreamExt;
 use rtnetlink::packet_core::Nla;
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage, RulePortRange};
-use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+use rtnetlink::{Handle, IpVersion};
 use rules::net::{Ports, Prefix};
 use rules::rule::SourceChoice;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, btree_set};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rules::net::Ifindex;
+
+use super::route_kinds::{Division, RouteKinds, can_ask};
 
 /// The rules that go by more than the destination.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingPolicy {
     rules: Vec<Rule>,
-    /// Some IPv4 routes are for one TOS alone.
-    by_tos: bool,
+    kinds: RouteKinds,
+    division: Division,
 }
 
 /// What a rule goes by.
@@ -41,9 +43,9 @@ const UDP: u8 = 17;
 const FRA_DSCP: u16 = 25;
 
 impl RoutingPolicy {
-    /// Reads both families' rules; those of one that the kernel has not are none. `by_tos`: some IPv4
-    /// routes are for one TOS alone.
-    pub async fn read(handle: &Handle, by_tos: bool) -> Self {
+    /// Reads both families' rules, those of one that the kernel has not are none, for routes of these
+    /// kinds.
+    pub async fn read(handle: &Handle, kinds: RouteKinds) -> Self {
         let mut rules = Vec::new();
         for (family, any) in [
             (IpVersion::V4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -59,14 +61,21 @@ impl RoutingPolicy {
                 || rule.ports.is_some()
                 || rule.tos != 0
         });
-        Self { rules, by_tos }
+        Self {
+            rules,
+            kinds,
+            division: Division::read(),
+        }
     }
 
     /// What of `packet` can make a difference.
     pub(crate) fn relevant(&self, packet: PacketQuery) -> PacketQuery {
-        let by_ports =
-            { self.rules.iter() }.any(|rule| rule.ports.is_some() || rule.source_ports.is_some());
-        let by_source = self.rules.iter().any(|rule| rule.source.is_some());
+        let mut rules = self.rules.iter();
+        let by_ports = self.kinds.several && self.division.is_by_ports()
+            || rules.any(|rule| rule.ports.is_some() || rule.source_ports.is_some());
+        let by_source = self.kinds.several
+            || !self.kinds.sources.is_empty()
+            || self.rules.iter().any(|rule| rule.source.is_some());
         PacketQuery {
             source: match packet.source {
                 SourceChoice::Keep if !by_source => SourceChoice::Auto,
@@ -87,39 +96,52 @@ impl RoutingPolicy {
         packet: &PacketQuery,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> bool {
-        if self.by_tos && destination.is_ipv4() && packet.dscp.is_none() {
+        if self.kinds.by_tos && destination.is_ipv4() && packet.dscp.is_none()
+            || self.kept_sources(destination, packet).len() > 0
+        {
             return true;
         }
         let mut rules = self.rules.iter();
         rules.any(|rule| {
             let holds = rule.holds(destination, interface, packet);
-            let asks_in_vain = match packet.source {
-                SourceChoice::Address(source) => {
-                    rule.source.is_some() && !is_own(source, interfaces)
-                }
-                SourceChoice::Auto | SourceChoice::Keep => false,
-            };
+            let asks_in_vain =
+                rule.source.is_some() && !can_ask(packet.source, destination, interfaces);
             holds == Holds::Sometimes || holds == Holds::Always && asks_in_vain
         })
     }
-}
 
-/// Says whether there are IPv4 routes that are for one TOS alone.
-pub async fn has_routes_by_tos(handle: &Handle) -> bool {
-    let all = RouteMessageBuilder::<Ipv4Addr>::new().build();
-    let mut routes = Box::pin(handle.route().get(all).execute());
-    // A router may have a million, which are not kept; the list is read to its end.
-    let mut is_one = false;
-    while let Ok(Some(route)) = routes.try_next().await {
-        is_one |= route.header.tos != 0;
+    /// An address of each source that routes are for alone, where it is the packets' own that counts.
+    pub(crate) fn kept_sources(
+        &self,
+        destination: IpAddr,
+        packet: &PacketQuery,
+    ) -> btree_set::Iter<'_, IpAddr> {
+        const NONE: &BTreeSet<IpAddr> = &BTreeSet::new();
+        match packet.source == SourceChoice::Keep && destination.is_ipv6() {
+            true => self.kinds.sources.iter(),
+            false => NONE.iter(),
+        }
     }
-    is_one
-}
 
-/// Says whether an address is one of this host's.
-pub(crate) fn is_own(address: IpAddr, interfaces: &BTreeMap<Ifindex, Interface>) -> bool {
-    let mut links = interfaces.values();
-    links.any(|link| link.addresses.contains(&address))
+    /// Says whether a route with several next hops would take some of the packets to one, some to another.
+    pub(crate) fn may_divide(
+        &self,
+        destination: IpAddr,
+        packet: &PacketQuery,
+        interfaces: &BTreeMap<Ifindex, Interface>,
+    ) -> bool {
+        self.kinds.several && { self.division }.tells_apart(destination, packet, interfaces)
+    }
+
+    /// Says whether the host divides packets in another way by now.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.kinds.several && self.division != Division::read()
+    }
+
+    /// Says whether a route may be another when a neighbour answers or not.
+    pub(crate) const fn is_by_neighbour(&self) -> bool {
+        self.kinds.several && self.division.is_by_neighbour()
+    }
 }
 
 fn rule(message: &RuleMessage, any: IpAddr) -> Rule {
@@ -234,7 +256,7 @@ mod tests {
         let own = BTreeMap::new();
         let policy = RoutingPolicy {
             rules: vec![rule],
-            by_tos: false,
+            ..RoutingPolicy::default()
         };
         policy.tells_apart(ip("10.9.9.9"), Some("eth1"), &packet, &own)
     }

@@ -248,7 +248,7 @@ fn next_hops_are_resolved_and_followed() {
         if !resolved(&snapshot, &near, 2) {
             snapshot = until(&mut changes, |s| resolved(s, &near, 2)).await;
         }
-        assert_eq!(snapshot.host.next_hops[&far], NextHop::NoRoute);
+        assert_eq!(snapshot.host.next_hops[&far], NextHop::NoRoute(None));
         assert!(matches!(
             snapshot.host.next_hops[&silent],
             NextHop::Unresolved { .. }
@@ -274,6 +274,9 @@ fn next_hops_are_resolved_and_followed() {
         })
         .await;
         ip(&here, "route del 10.7.0.0/16");
-        until(&mut changes, |s| s.host.next_hops[&far] == NextHop::NoRoute).await;
+        until(&mut changes, |s| {
+            s.host.next_hops[&far] == NextHop::NoRoute(None)
+        })
+        .await;
     });
 }

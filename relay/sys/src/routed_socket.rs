@@ -27,7 +27,7 @@ pub struct SocketKind {
 /// A datagram's headers, as such a socket takes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers {
-    /// Source address, of this host or not.
+    /// Source address, of this host or not; unspecified, the route's own, over IPv4 alone.
     pub source: IpAddr,
     /// Destination.
     pub to: SocketAddr,

@@ -335,6 +335,7 @@ fn a_next_hop_that_answers_brings_the_output_up() {
         via,
         mac,
         source: None,
+        mtu: None,
     });
     let step = follow(&core, found, &BTreeSet::new());
     assert!(!down(&step.diff().set[0].1));
@@ -415,6 +416,7 @@ fn a_change_of_few_rules_shares_the_budget_as_a_whole_look_does() {
         via,
         mac,
         source: None,
+        mtu: None,
     };
     host.next_hops.insert(query, next_hop);
     let host = Arc::new(host);

@@ -258,7 +258,7 @@ impl Snapshot {
         let query = next_hop_query(spec);
         let address = self.host.address(&query.destination)?;
         let (Ifindex(index), via) = match self.host.next_hops.get(&query)? {
-            NextHop::NoRoute => return None,
+            NextHop::NoRoute(_) => return None,
             NextHop::Here { interface, .. } | NextHop::Routed { interface, .. } => {
                 (*interface, address)
             }

@@ -163,7 +163,9 @@ fn route_to<'a>(
         let handle = host::connect().ok()?;
         let policy = host::RoutingPolicy::default();
         let asked = (None, compile::host::PacketQuery::default());
-        host::query_route((&handle, &policy), destination, asked, &BTreeMap::new()).await
+        let none = BTreeMap::new();
+        let via = host::query_route((&handle, &policy), destination, asked, &none).await;
+        via.ok()
     })?;
     all.iter().find(|link| link.index == via.interface.0)
 }

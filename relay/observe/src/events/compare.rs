@@ -287,7 +287,7 @@ fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
             NextHop::Routed { why, .. } => {
                 format!("{destination} is now reached by a socket: {why}")
             }
-            NextHop::NoRoute | NextHop::Unresolved { .. } => continue,
+            NextHop::NoRoute(_) | NextHop::Unresolved { .. } => continue,
         };
         told.insert((destination, message));
     }

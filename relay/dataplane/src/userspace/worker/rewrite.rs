@@ -111,6 +111,8 @@ pub(super) struct Sending {
     neighbour: Option<Mac>,
     /// Interface that [`Way::Routed`] has to lead through; 0: any.
     pub(super) by: u32,
+    /// Whether that finds the source too.
+    pub(super) finds_source: bool,
     change: Rewrite,
     /// For ranges: what each packet's own destination is made of.
     range: Option<Range>,
@@ -188,9 +190,16 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
                 _ => None,
             },
             by: match egress.link {
-                LinkHeader::Routed { by } => by.map_or(0, |link| link.0),
+                LinkHeader::Routed { by, .. } => by.map_or(0, |link| link.0),
                 _ => 0,
             },
+            finds_source: matches!(
+                egress.link,
+                LinkHeader::Routed {
+                    finds_source: true,
+                    ..
+                }
+            ),
             change: Rewrite {
                 source: egress.source,
                 destination: egress.destination.address,
@@ -263,6 +272,7 @@ impl Sending {
         answer.neighbour = Some(Mac(asker.mac));
         if self.answers_by_socket {
             (answer.way, answer.by) = (Way::Routed, asker.interface);
+            answer.finds_source = false;
             answer.change.link = LinkChange::None;
         }
         Some(answer)

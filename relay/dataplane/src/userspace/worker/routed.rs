@@ -2,6 +2,7 @@
 //! when the first packet asks for it.
 
 use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -13,6 +14,7 @@ use packet::verdict::DropReason;
 use packet::{ipv4, ipv6};
 use sys::routed_socket::{self, SocketKind};
 
+use super::rewrite::Sending;
 use crate::userspace::shared::routed::ask;
 
 /// Sockets that are kept; the oldest has to go then.
@@ -99,7 +101,7 @@ pub(super) fn told<'p>(
     datagram: &Datagram,
     (ip, udp): (&[u8], &[u8]),
     payload: &'p [u8],
-    by: u32,
+    sending: &Sending,
 ) -> Result<(routed_socket::Headers, &'p [u8]), DropReason> {
     if datagram.part != Part::Whole {
         return Err(DropReason::EgressError);
@@ -132,9 +134,12 @@ pub(super) fn told<'p>(
     }
     let port = u16::from_be_bytes([udp[2], udp[3]]);
     let headers = routed_socket::Headers {
-        source,
+        source: match (source, sending.finds_source) {
+            (IpAddr::V4(_), true) => Ipv4Addr::UNSPECIFIED.into(),
+            _ => source,
+        },
         to: (destination, port).into(),
-        by,
+        by: sending.by,
         ttl,
         traffic_class,
     };

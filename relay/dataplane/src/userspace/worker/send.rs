@@ -381,7 +381,7 @@ impl<'p> Outgoing<'_, 'p> {
         kind: SocketKind,
     ) -> Result<(), DropReason> {
         let copy = head.copy_for(sending)?;
-        let told = routed::told(&head.datagram, copy.ip_and_udp(), payload, sending.by)?;
+        let told = routed::told(&head.datagram, copy.ip_and_udp(), payload, sending)?;
         let routed = self.routed;
         let socket = routed.get(kind).ok_or(DropReason::EgressError)?;
         let pushed = self.batch.push_routed(socket, &told.0, told.1);

@@ -2,8 +2,8 @@
 
 use compile::host::{Destination, Host, NextHop, NextHopQuery};
 use host::{
-    Error, Ipsec, RoutingPolicy, Via, connect, ingress_qdiscs, look_up, look_up_all, query_route,
-    read_links, read_multicast_routes,
+    Error, Ipsec, RouteKinds, RoutingPolicy, Via, connect, ingress_qdiscs, look_up, look_up_all,
+    query_route, read_links, read_multicast_routes,
 };
 use rules::net::Ifindex;
 
@@ -27,7 +27,7 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
     };
     host.policies = Ipsec::follow().policies().await;
     host.multicast_routing = read_multicast_routes(host.interfaces.values());
-    let policy = RoutingPolicy::read(&handle, host::has_routes_by_tos(&handle).await).await;
+    let policy = RoutingPolicy::read(&handle, RouteKinds::read(&handle).await).await;
     let mut each = Vec::new();
     for query in queries {
         if let Destination::Name { name, .. } = &query.destination
@@ -50,7 +50,7 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
         let asked = (query.interface.as_deref(), query.packet);
         let via = query_route((&handle, &policy), destination, asked, &host.interfaces).await;
         host.next_hops
-            .insert(query, via.map_or(NextHop::NoRoute, reached));
+            .insert(query, via.map_or_else(NextHop::NoRoute, reached));
     }
     Ok((links, host))
 }
@@ -74,5 +74,6 @@ const fn reached(via: Via) -> NextHop {
         via: via.address,
         mac: None,
         source: via.source,
+        mtu: via.mtu,
     }
 }
