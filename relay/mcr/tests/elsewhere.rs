@@ -197,7 +197,7 @@ impl Bed {
     }
 }
 
-/// All that a daemon has written below its own directories.
+/// All that a daemon has written below its own directories, unpacked.
 fn left_behind(instance: &str) -> String {
     let mut text = String::new();
     let mut folders = vec![
@@ -211,7 +211,9 @@ fn left_behind(instance: &str) -> String {
             match entry.file_type().unwrap() {
                 kind if kind.is_dir() => folders.push(entry.path()),
                 kind if kind.is_file() => {
-                    text += &String::from_utf8_lossy(&fs::read(entry.path()).unwrap_or_default());
+                    // Rule sets of before are packed.
+                    let read = Command::new("zcat").arg("-f").arg(entry.path()).output();
+                    text += &String::from_utf8_lossy(&read.unwrap().stdout);
                 }
                 _ => {}
             }

@@ -335,7 +335,24 @@ fn each_role_is_answered_as_far_as_it_goes() {
     assert!(answers > 15, "{answers}");
     let recent = format!("https://{RELAY}/v1/events?follow=false&recent=200");
     told += &bed.curl(&format!("-H @change.header {recent}")).1;
-    told += &left_behind(bed.daemon.instance());
+    // Nor of a change that waits, which is written down with the settings before it.
+    let waits = [
+        "239.9.9.9%veth1:1",
+        OUTPUT,
+        "--name",
+        "waits",
+        "--confirm",
+        "60s",
+        "--yes",
+    ];
+    bed.mcr("change", &[&["add"], &waits[..]].concat());
+    wait::until("the rule set of now is kept", || {
+        left_behind(bed.daemon.instance()).matches("# {").count() > 1
+    })
+    .unwrap();
+    let left = left_behind(bed.daemon.instance());
+    assert!(left.contains("deadline_ns"), "{left}");
+    told += &left;
     for (_, token) in TOKENS {
         for secret in [token.to_owned(), tls::token::hash(token)] {
             assert!(!told.contains(&secret), "{secret}");
