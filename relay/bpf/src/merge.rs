@@ -15,6 +15,12 @@ pub const BLOCKS: u32 = RINGS + RULES * TABLE + CELLS * CELL_BLOCKS;
 /// How many of them may be there at a time on the kernel path.
 pub const BLOCKS_MAX: u32 = 65_536;
 
+/// Of where a fragment lies in its datagram, above its length and, from bit 16 on, its offset: no other comes
+/// behind it.
+pub const PIECE_LAST: u64 = 1 << 32;
+/// Likewise: it is not the first.
+pub const PIECE_LATER: u64 = 1 << 33;
+
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -62,6 +68,8 @@ unsafe extern "C" {
         length: u32,
         sender: u32,
         now_ns: u64,
+        pieces: *mut [u32; 2],
+        piece: u64,
     ) -> u32;
 }
 
@@ -82,12 +90,25 @@ impl Windows {
     ///
     /// Safe from any thread and process at once. What is not merged is always [`Verdict::First`].
     #[inline]
-    pub fn judge(
+    pub fn judge(&self, (index, line): (u32, u32), packet: (&[u8], u32), now_ns: u64) -> Verdict {
+        self.judge_piece((index, line), packet, now_ns, None)
+    }
+
+    /// The same of a fragment whose payload that is, which goes by what its leg has brought of the datagram:
+    /// nothing at first, and what this writes there; `place` is where it lies, `PIECE_LATER` with it where
+    /// others go before.
+    #[must_use]
+    #[inline]
+    pub fn judge_piece(
         &self,
         (index, line): (u32, u32),
         (payload, sender): (&[u8], u32),
         now_ns: u64,
+        piece: Option<(&mut [u32; 2], u64)>,
     ) -> Verdict {
+        let (pieces, place) = piece.map_or((std::ptr::null_mut(), 0), |(pieces, place)| {
+            (std::ptr::from_mut(pieces), place)
+        });
         if index >= self.rules.len() {
             return Verdict::First;
         }
@@ -96,7 +117,7 @@ impl Windows {
         // merge_block as is said, both of words that are only ever accessed atomically and may
         // change through a shared
         // reference; the C code checks each block's number against that, masks `line`, and reads
-        // `length` bytes of the payload at most.
+        // `length` bytes of the payload at most; `pieces` is nobody else's, or null.
         let verdict = unsafe {
             mcr_merge_judge(
                 self.rules.all().as_ptr().cast_mut().cast(),
@@ -108,6 +129,8 @@ impl Windows {
                 length,
                 sender,
                 now_ns,
+                pieces,
+                place,
             )
         };
         Verdict::of(verdict)
@@ -180,7 +203,7 @@ mod tests {
             MergePart { first, last, mark }
             MergeStream { id, top, base, opened_ns, seen_ns, began_ns, again }
             MergeLine { counts, numbers, seen_ns, candidate, span, skew_ns_8, skew_max_ns,
-                since_ns, owner, unnumbered, still, exceeded, part }
+                since_ns, owner, unnumbered, still, exceeded, cut, part }
             Merge { format, first_block, blocks_log, window_ns, newest, owner, first_place, places,
                 cells, span, firsts,
                 unnumbered, unsettled, watch, watcher, key,

@@ -301,6 +301,7 @@ fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
             unnumbered,
             still,
             exceeded,
+            cut,
             pad,
             part
         }

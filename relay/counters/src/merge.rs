@@ -44,6 +44,11 @@ pub struct LineStats {
     #[schema(required = false)]
     #[serde(default)]
     pub exceeded: u64,
+    /// Packets that hold what other inputs brought cut into packets differently: found where packets take up
+    /// several numbers, and of one in 32 where its length differs.
+    #[schema(required = false)]
+    #[serde(default)]
+    pub differently_cut: u64,
     /// Numbers that only other inputs brought.
     #[schema(required = false)]
     pub missed: u64,
@@ -89,6 +94,8 @@ counters! { LineStats {
         "Datagrams that passed under a number that stands still, each payload once.", "{} under one number";
     exceeded: "mcr_merge_exceeded_packets_total",
         "Datagrams of more SSRCs or sessions at a time than a merge tells apart.", "{} of too many streams";
+    differently_cut: "mcr_merge_differently_cut_packets_total",
+        "Datagrams with what other merged inputs brought cut into datagrams differently.", "{} differently cut";
     missed: "mcr_merge_missed_packets_total",
         "Numbers that only others of the merged inputs brought.", "{} missed";
     skew_seconds: "mcr_merge_skew_seconds",

@@ -278,6 +278,7 @@ impl MergeCounters {
                 stray,
                 still: line.still,
                 exceeded: line.exceeded,
+                differently_cut: line.cut,
                 missed: line.missed,
                 skew_seconds: Seconds::from_ns(line.skew_ns),
                 skew_max_seconds: Seconds::from_ns(line.skew_max_ns),

@@ -1,10 +1,8 @@
-//! Which ports the first fragment of a datagram named, and what became of it where the others are to
-//! follow: bounded, and forgetful, because identifications come back.
+//! Which ports the first fragment of a datagram named, and what has come of it where legs are merged:
+//! bounded, and forgetful, because identifications come back.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-
-use crate::verdict::Verdict;
 
 /// Datagrams that are remembered; the oldest goes first. The kernel path's map has the same size.
 pub const DATAGRAMS: usize = 8192;
@@ -34,49 +32,50 @@ pub struct FragmentCache {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     number: u64,
-    ports: (u16, u16),
+    ports: Option<(u16, u16)>,
     seen_ns: u64,
-    fate: Option<Verdict>,
+    pieces: [u32; 2],
 }
 
 impl FragmentCache {
     /// Remembers the source and destination ports of a datagram that arrives on `ingress`.
     pub fn remember(&mut self, ingress: u32, key: FragmentKey, ports: (u16, u16), now_ns: u64) {
-        if self.order.len() >= DATAGRAMS {
-            self.forget_oldest();
+        let entry = self.entry(ingress, key, now_ns);
+        (entry.ports, entry.seen_ns) = (Some(ports), now_ns);
+    }
+
+    /// What a merge keeps of a datagram; zero at first.
+    pub fn pieces(&mut self, ingress: u32, key: FragmentKey, now_ns: u64) -> &mut [u32; 2] {
+        &mut self.entry(ingress, key, now_ns).pieces
+    }
+
+    fn entry(&mut self, ingress: u32, key: FragmentKey, now_ns: u64) -> &mut Entry {
+        let name = (ingress, key);
+        if self.fresh(name, now_ns).is_none() {
+            if self.order.len() >= DATAGRAMS {
+                self.forget_oldest();
+            }
+            self.entries.remove(&name);
+            self.order.push_back((self.next, name));
+            self.next += 1;
         }
-        let number = self.next;
-        self.next += 1;
-        let entry = Entry {
-            number,
-            ports,
+        self.entries.entry(name).or_insert(Entry {
+            number: self.next - 1,
+            ports: None,
             seen_ns: now_ns,
-            fate: self.fate(ingress, key, now_ns),
-        };
-        self.entries.insert((ingress, key), entry);
-        self.order.push_back((number, (ingress, key)));
+            pieces: [0; 2],
+        })
     }
 
-    /// Remembers what became of a first fragment whose ports are remembered.
-    pub fn decide(&mut self, ingress: u32, key: FragmentKey, fate: Verdict) {
-        if let Some(entry) = self.entries.get_mut(&(ingress, key)) {
-            entry.fate = Some(fate);
-        }
-    }
-
-    /// What became of a datagram's first fragment; `None` if that was not seen, not judged, or too long
-    /// ago.
-    pub fn fate(&self, ingress: u32, key: FragmentKey, now_ns: u64) -> Option<Verdict> {
-        let entry = self.entries.get(&(ingress, key))?;
-        let is_fresh = now_ns.saturating_sub(entry.seen_ns) < LIFETIME_NS;
-        entry.fate.filter(|_| is_fresh)
+    fn fresh(&self, name: (u32, FragmentKey), now_ns: u64) -> Option<&Entry> {
+        let entry = self.entries.get(&name)?;
+        (now_ns.saturating_sub(entry.seen_ns) < LIFETIME_NS).then_some(entry)
     }
 
     /// The ports of the datagram that a later fragment belongs to; `None` if its first fragment
     /// was not seen, or too long ago.
     pub fn recall(&self, ingress: u32, key: FragmentKey, now_ns: u64) -> Option<(u16, u16)> {
-        let entry = self.entries.get(&(ingress, key))?;
-        (now_ns.saturating_sub(entry.seen_ns) < LIFETIME_NS).then_some(entry.ports)
+        self.fresh((ingress, key), now_ns)?.ports
     }
 
     fn forget_oldest(&mut self) {
@@ -112,19 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn remembers_what_became_of_a_first_fragment_that_comes_again() {
+    fn keeps_what_came_of_a_datagram_before_its_first_fragment() {
         let mut memory = FragmentCache::default();
-        memory.decide(1, key(7), Verdict::Passed);
-        assert_eq!(memory.fate(1, key(7), 0), None);
-        memory.remember(1, key(7), (1, 2), 0);
-        assert_eq!(memory.fate(1, key(7), 0), None);
-        memory.decide(1, key(7), Verdict::Forwarded);
+        memory.pieces(1, key(7), 0)[1] = 5;
+        assert_eq!(memory.recall(1, key(7), 0), None);
         memory.remember(1, key(7), (1, 2), 100);
-        assert_eq!(memory.fate(1, key(7), 100), Some(Verdict::Forwarded));
-        assert_eq!(memory.fate(2, key(7), 100), None);
-        assert_eq!(memory.fate(1, key(7), 100 + LIFETIME_NS), None);
-        memory.remember(1, key(7), (1, 2), 100 + LIFETIME_NS);
-        assert_eq!(memory.fate(1, key(7), 100 + LIFETIME_NS), None);
+        assert_eq!(memory.recall(1, key(7), 100), Some((1, 2)));
+        assert_eq!(*memory.pieces(1, key(7), 100), [0, 5]);
+        assert_eq!(*memory.pieces(2, key(7), 100), [0, 0]);
+        assert_eq!(*memory.pieces(1, key(7), 100 + LIFETIME_NS), [0, 0]);
+        assert_eq!(memory.recall(1, key(7), 100 + LIFETIME_NS), None);
+        assert_eq!(memory.entries.len(), 2);
     }
 
     #[test]

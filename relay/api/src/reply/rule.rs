@@ -403,7 +403,7 @@ mod tests {
         let input: InputStats = serde_json::from_str(plain).unwrap();
         assert_eq!(input.line, None);
         assert_eq!(serde_json::to_string(&input).unwrap(), plain);
-        let counts = r#","first":1,"duplicate":2,"repeated":3,"late":4,"stray":5,"still":0,"exceeded":0,"missed":6,"skew_seconds":0.007,"skew_max_seconds":0.008}"#;
+        let counts = r#","first":1,"duplicate":2,"repeated":3,"late":4,"stray":5,"still":0,"exceeded":0,"differently_cut":0,"missed":6,"skew_seconds":0.007,"skew_max_seconds":0.008}"#;
         let merged = plain.replace("7}}", &format!("7}}{counts}"));
         let input: InputStats = serde_json::from_str(&merged).unwrap();
         let line = input.line.unwrap();

@@ -47,6 +47,23 @@ pub fn scribble(pin: &Path, mut word: impl FnMut() -> u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives every element of a pinned map, of whatever kind, this value.
+///
+/// # Errors
+///
+/// When there is no such map, or the kernel refuses the value.
+pub fn overwrite(pin: &Path, value: &[u8]) -> io::Result<()> {
+    let map = Map::open(pin)?;
+    let bytes = map.info.value_size as usize;
+    assert_eq!(value.len(), bytes, "a value of {}", pin.display());
+    let mut key = map.next_key(None);
+    while let Some(one) = key {
+        map.update(&one, value)?;
+        key = map.next_key(Some(&one));
+    }
+    Ok(())
+}
+
 /// What becomes of one element of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {

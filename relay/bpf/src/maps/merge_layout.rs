@@ -179,8 +179,10 @@ pub struct MergeLine {
     pub still: u64,
     /// Packets of streams for which there was no room.
     pub exceeded: u64,
+    /// Packets of what another leg cut differently.
+    pub cut: u64,
     /// Zero.
-    pub pad: [u64; 4],
+    pub pad: [u64; 3],
     /// What it brought of each stream.
     pub part: [MergePart; STREAMS],
 }

@@ -43,6 +43,8 @@ pub struct Line {
     pub still: u64,
     /// Packets of streams for which there was no room.
     pub exceeded: u64,
+    /// Packets of what another leg cut into packets differently, as far as that is seen.
+    pub cut: u64,
     /// Numbers that only other legs brought.
     pub missed: u64,
     /// How much later than the first its copies come by now; a mean.
@@ -65,6 +67,7 @@ impl Counts {
             }
             line.still += other.still;
             line.exceeded += other.exceeded;
+            line.cut += other.cut;
             line.missed += other.missed;
             line.skew_ns = line.skew_ns.max(other.skew_ns);
             line.skew_max_ns = line.skew_max_ns.max(other.skew_max_ns);
@@ -85,6 +88,7 @@ pub fn fold(rule: &mut Merge, cell: &Merge, now_ns: u64) {
         line.unnumbered += other.unnumbered;
         line.still += other.still;
         line.exceeded += other.exceeded;
+        line.cut += other.cut;
         line.span += if line.since_ns == 0 {
             0
         } else {
@@ -189,6 +193,7 @@ pub fn counts(
             packets: words.counts,
             still: words.still,
             exceeded: words.exceeded,
+            cut: words.cut,
             missed: reading.missed,
             skew_ns: words.skew_ns_8 / 8,
             skew_max_ns: words.skew_max_ns,

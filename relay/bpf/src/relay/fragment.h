@@ -9,7 +9,9 @@
 #include "parse.h"
 #include "range.h"
 
-#define FRAGMENT_LIFETIME_NS 2000000000ull	/* packet::memory::LIFETIME_NS */
+#define FRAGMENT_TICK_SHIFT 20
+#define FRAGMENT_TICKS 0x20	/* in `state`, beside what is merge_fragment.h's */
+#define FRAGMENT_LIFETIME_NS 2000000000ull	/* packet::fragment_cache::LIFETIME_NS */
 
 static __always_inline void fragment_key(struct ctx_buff *skb, const struct packet *p,
 					 struct fragment_key *key)
@@ -24,68 +26,79 @@ static __always_inline void fragment_key(struct ctx_buff *skb, const struct pack
 	}
 }
 
+/* Notes that something of a datagram has come. */
+static __always_inline void see_datagram(struct fragment_ports *ports)
+{
+	ports->seen = bpf_ktime_get_ns() >> FRAGMENT_TICK_SHIFT;
+	ports->state |= FRAGMENT_TICKS;
+}
+
+static __always_inline bool is_recent(const struct fragment_ports *ports)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (ports->state & FRAGMENT_TICKS)
+		return (__u32)(now >> FRAGMENT_TICK_SHIFT) - ports->seen < FRAGMENT_LIFETIME_NS >> FRAGMENT_TICK_SHIFT;
+	return now - ports->seen_ns < FRAGMENT_LIFETIME_NS;
+}
+
+/* What is known of a fragment's datagram, if that is not too long ago. */
+static __always_inline struct fragment_ports *datagram_of(struct ctx_buff *skb, const struct packet *p,
+							  struct fragment_key *key)
+{
+	struct fragment_ports *ports;
+
+	fragment_key(skb, p, key);
+	ports = bpf_map_lookup_elem(&fragments, key);
+	return ports && is_recent(ports) ? ports : 0;
+}
+
+/* The same, and begins to know it. */
+static __always_inline struct fragment_ports *begin_datagram(struct ctx_buff *skb, const struct packet *p,
+							     struct fragment_key *key)
+{
+	struct fragment_ports *ports = datagram_of(skb, p, key), fresh = {};
+
+	if (ports) {
+		if (!(ports->state & FRAGMENT_TICKS))
+			see_datagram(ports);
+		return ports;
+	}
+	see_datagram(&fresh);
+	bpf_map_update_elem(&fragments, key, &fresh, 0);
+	return bpf_map_lookup_elem(&fragments, key);
+}
+
 VERIFIED_ONCE int remember(struct ctx_buff *skb, const struct packet *p)
 {
+	struct fragment_key key = {};
+	struct fragment_ports *ports;
+
 	if (!p)
 		return 0;
-
-	struct fragment_key key = {};
-	struct fragment_ports ports = {
-		.seen_ns = bpf_ktime_get_ns(),
-		.sport = p->sport,
-		.dport = p->dport,
-	};
-
-	fragment_key(skb, p, &key);
-	bpf_map_update_elem(&fragments, &key, &ports, 0);
+	ports = begin_datagram(skb, p, &key);
+	if (!ports)
+		return 0;
+	see_datagram(ports);
+	ports->sport = p->sport;
+	ports->dport = p->dport;
 	return 0;
 }
 
 /* Gives a later fragment its datagram's ports; says whether they are known. */
 VERIFIED_ONCE int recall(struct ctx_buff *skb, struct packet *p)
 {
-	if (!p)
-		return 0;
-
 	struct fragment_key key = {};
 	struct fragment_ports *ports;
 
-	fragment_key(skb, p, &key);
-	ports = bpf_map_lookup_elem(&fragments, &key);
-	if (!ports || bpf_ktime_get_ns() - ports->seen_ns >= FRAGMENT_LIFETIME_NS)
+	if (!p)
+		return 0;
+	ports = datagram_of(skb, p, &key);
+	if (!ports || !ports->dport)
 		return false;
 	p->sport = ports->sport;
 	p->dport = ports->dport;
 	return true;
-}
-
-/* What became of a later fragment's first, as `note_fate` put it; 0: nobody knows. */
-VERIFIED_ONCE int recall_fate(struct ctx_buff *skb, const struct packet *p)
-{
-	if (!p)
-		return 0;
-
-	struct fragment_key key = {};
-	struct fragment_ports *ports;
-
-	fragment_key(skb, p, &key);
-	ports = bpf_map_lookup_elem(&fragments, &key);
-	return ports ? ports->fate : 0;
-}
-
-VERIFIED_ONCE int note_fate(struct ctx_buff *skb, const struct packet *p, __u32 fate)
-{
-	if (!p)
-		return 0;
-
-	struct fragment_key key = {};
-	struct fragment_ports *ports;
-
-	fragment_key(skb, p, &key);
-	ports = bpf_map_lookup_elem(&fragments, &key);
-	if (ports)
-		ports->fate = fate;
-	return 0;
 }
 
 static __always_inline void consider_group(struct ctx_buff *skb, const struct packet *p,

@@ -94,6 +94,9 @@ static __always_inline enum verdict judge(struct fanout *f, struct tally *counte
 	count_drop(f->m.counter, reason, &f->p);
 	if (unlikely(shut))	/* the host's own sockets are no share's */
 		return SHADOWED;
+	/* What merging drops may be the host's own where nobody knows its port yet. */
+	if (reason > DROP_STANDBY && f->p.part == PART_LATER && !f->p.dport)
+		return LEFT;
 	return reason == DROP_FRAGMENT_UNKNOWN ? LEFT : DROPPED;
 }
 

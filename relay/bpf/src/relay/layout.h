@@ -328,12 +328,20 @@ struct fragment_key {
 	__be32 destination[4];
 };
 
-/* Value of `fragments`: what only the first fragment says. */
+/* Value of `fragments`: what only the first fragment says, and where legs are merged what has come (struct
+ * merge_pieces). A former version's program keeps `seen_ns`, and `state` below 16.
+ */
 struct fragment_ports {
-	__u64 seen_ns;
+	union {
+		__u64 seen_ns;
+		struct {
+			__u32 seen;	/* in units of FRAGMENT_TICK_SHIFT, with FRAGMENT_TICKS in `state` */
+			__u32 name;
+		};
+	};
 	__be16 sport;
-	__be16 dport;
-	__u32 fate;	/* what became of it where lines are merged: its verdict plus one */
+	__be16 dport;	/* 0: the first has not come */
+	__u32 state;
 };
 
 #define ASKERS 4096
@@ -364,7 +372,13 @@ struct asker {
 
 /* Entry of `cuts`, one for each CPU: a super-packet whose segments are judged one by one. */
 struct cut {
-	__u64 kept[CUT_SEGMENTS / 64];	/* segments that pass, a bit for each */
+	union {
+		__u64 kept[CUT_SEGMENTS / 64];	/* segments that pass, a bit for each */
+		struct {	/* of a fragment */
+			struct merge_pieces pieces;
+			__u64 piece;
+		};
+	};
 	__u32 dropped[8];		/* the others, by verdict */
 	__u32 segment;			/* bytes of payload in each but the last */
 	__u32 payload;			/* in all together */

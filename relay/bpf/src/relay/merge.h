@@ -27,32 +27,48 @@ merge_inline void merge_skew(struct merge_line *line, __u64 ns)
 {
 	__u64 mean = MERGE_LOAD(line->skew_ns_8);
 
-	if (ns >> MERGE_SKEW_SHIFT)	/* a stamp of an earlier generation */
-		return;
 	MERGE_STORE(line->skew_ns_8, mean - (mean >> 3) + ns);
 	if (ns > MERGE_LOAD(line->skew_max_ns))
 		MERGE_STORE(line->skew_max_ns, ns);
 }
 
-/* Claims the packet's number for its leg. */
-MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
+merge_inline __u64 merge_stamp(const struct merge_packet *p, __u64 at, __u64 ns)
 {
-	__u64 place, old, *word, *stamp;
-	__u32 n, tag, any, mine, l;
+	return (at | MERGE_STAMP_MARK) << MERGE_NUMBER_BITS | (__u64)p->length << 32 |
+	       (__u32)(ns >> MERGE_STAMP_SHIFT);
+}
+
+/* How many of eight numbers. */
+merge_inline __u32 merge_bits(__u32 bits)
+{
+	bits = (bits & 0x55) + (bits >> 1 & 0x55);
+	bits = (bits & 0x33) + (bits >> 2 & 0x33);
+	return (bits & 0xf) + (bits >> 4 & 0xf);
+}
+
+/* Claims for its leg those numbers of the packet that lie in one word, after so many before. The first of
+ * them decides.
+ */
+MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p, __u32 before)
+{
+	__u64 at, place, old, *word, *stamp;
+	__u32 n, tag, all, mine, l, fresh;
 	struct merge_block *block;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return MERGE_FIRST;
-	place = p->at >> 3;
-	n = p->at & 7;
+	at = (p->at + before) & MERGE_NUMBER_MASK;
+	place = at >> 3;
+	n = at & 7;
 	l = p->line & (MERGE_LINES - 1);
+	all = p->count - before;
+	all = (all < 8 ? (1u << all) - 1 : 0xff) << n & 0xff;
 	merge_see(&m->stream[p->slot & (MERGE_STREAMS - 1)].seen_ns, p->now_ns);
 	block = merge_ring(m, p, place);
 	if (!block)
 		goto unsettled;
 	tag = p->generation << 16 | (place >> (MERGE_WORDS_LOG + (m->blocks_log & 15)) & 0xffff);
-	any = 0x01010101u << n;
-	mine = 1u << (l * 8 + n);
+	mine = all << l * 8;
 	word = &block->word[place & (MERGE_WORDS - 1)];
 	stamp = &block->stamp[place >> 2 & (MERGE_STAMPS - 1)];
 	for (int i = 0; i < MERGE_SWAPS; i++) {
@@ -61,17 +77,23 @@ MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
 		old = MERGE_LOAD(*word);
 		was = old >> 32;
 		if (was == tag) {
-			if (old & mine)
+			if (!(mine & ~old))
 				return MERGE_REPEATED;
 			if (MERGE_CAS(*word, old, old | mine) != old)
 				continue;
-			if (!(old & any))
+			fresh = all & ~(old | old >> 8 | old >> 16 | old >> 24);
+			p->fresh += merge_bits(fresh);
+			p->brought += merge_bits((mine & ~old) >> l * 8);
+			if (fresh >> n & 1)
 				return MERGE_FIRST;
 			if (!(place & 3)) {
-				__u64 at = MERGE_LOAD(*stamp);
+				__u64 was_at = MERGE_LOAD(*stamp);
 
-				if (at && at >> MERGE_NUMBER_BITS == (p->at & 0xffff))
-					merge_skew(&m->line[l], (MERGE_NS() - at) & MERGE_NUMBER_MASK);
+				if (was_at >> MERGE_NUMBER_BITS == ((at | MERGE_STAMP_MARK) & 0xffff)) {
+					p->cut |= (was_at >> 32 & 0xffff) != p->length;
+					merge_skew(&m->line[l], (__u64)(__u32)((MERGE_NS() >> MERGE_STAMP_SHIFT) - was_at)
+									<< MERGE_STAMP_SHIFT);
+				}
 			}
 			return MERGE_DUPLICATE;
 		}
@@ -81,14 +103,68 @@ MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
 		if (MERGE_CAS(*word, old, (__u64)tag << 32 | mine) != old)
 			continue;
 		if (!(place & 3)) {
-			MERGE_STORE(*stamp, p->at << MERGE_NUMBER_BITS | (MERGE_NS() & MERGE_NUMBER_MASK));
+			MERGE_STORE(*stamp, merge_stamp(p, at, MERGE_NS()));
 			merge_skew(&m->line[l], 0);
 		}
-		return MERGE_FIRST;
+		goto first;
 	}
 unsettled:
 	MERGE_ADD(m->unsettled, 1);
+first:
+	p->fresh += merge_bits(all);
+	p->brought += merge_bits(all);
 	return MERGE_FIRST;
+}
+
+/* Whether nobody else has brought one of the packet's numbers in a word. */
+MERGE_CALL int merge_is_alone(struct merge *m, struct merge_packet *p, __u32 before)
+{
+	__u32 all, l, others, n;
+	struct merge_block *block;
+	__u64 at, word;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return 0;
+	at = (p->at + before) & MERGE_NUMBER_MASK;
+	block = merge_ring(m, p, at >> 3);
+	if (!block)
+		return 0;
+	l = p->line & (MERGE_LINES - 1);
+	n = at & 7;
+	all = p->count - before;
+	all = (all < 8 ? (1u << all) - 1 : 0xff) << n & 0xff;
+	word = MERGE_LOAD(block->word[at >> 3 & (MERGE_WORDS - 1)]);
+	if (word >> 48 != p->generation)
+		return 0;
+	others = word & ~(0xffu << l * 8);
+	return (word >> l * 8 & all & ~(others | others >> 8 | others >> 16 | others >> 24)) != 0;
+}
+
+/* Claims all numbers of a packet that takes up several. The first one decides between those that are the
+ * same: by then all others are claimed. Who is second and finds that one of them is its own alone has a
+ * packet that is cut differently, which passes.
+ */
+MERGE_CALL int merge_claim_all(struct merge *m, struct merge_packet *p)
+{
+	__u32 verdict, at, beyond;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	at = p->at & 7;
+	for (__u32 i = 1; i < MERGE_SPREAD && i * 8 - at < p->count; i++)
+		merge_claim(m, p, i * 8 - at);
+	beyond = MERGE_SPREAD * 8 - at;		/* what lies there is not looked at */
+	beyond = p->count > beyond ? p->count - beyond : 0;
+	p->brought += beyond;
+	verdict = merge_claim(m, p, 0);
+	if (verdict == MERGE_FIRST)
+		p->fresh += beyond;
+	for (__u32 i = 0; i < MERGE_SPREAD && verdict == MERGE_DUPLICATE && p->fresh && (!i || i * 8 - at < p->count); i++)
+		if (merge_is_alone(m, p, i ? i * 8 - at : 0)) {
+			p->cut = 1;
+			return MERGE_FIRST;
+		}
+	return verdict;
 }
 
 /* Whether a leg that repeats itself has begun anew: by the eighth packet in a row that goes on from those
@@ -216,7 +292,7 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 	if ((verdict == MERGE_STRAY || verdict == MERGE_LATE) && merge_has_opened(m, p))
 		return MERGE_AGAIN;
 	if (verdict == MERGE_CLAIM) {
-		verdict = merge_claim(m, p);
+		verdict = p->count > 1 ? merge_claim_all(m, p) : merge_claim(m, p, 0);
 		merge_see(&rule->line[p->line & (MERGE_LINES - 1)].seen_ns, p->now_ns);
 		if (verdict == MERGE_REPEATED && merge_has_opened(m, p))
 			return MERGE_AGAIN;
@@ -238,6 +314,7 @@ merge_inline __u32 merge_judge(struct merge *rule, struct merge_packet *p)
 	__u32 verdict = p->count ? MERGE_AGAIN : MERGE_UNNUMBERED;
 
 	p->cell = p->merge;
+	p->fresh = p->brought = p->cut = 0;
 	for (int turn = 0; turn < MERGE_TURNS && verdict == MERGE_AGAIN; turn++)
 		verdict = merge_turn(rule, p);
 	if (verdict == MERGE_REPEATED && p->still)
@@ -274,11 +351,14 @@ merge_inline __u32 merge_count(struct merge *rule, const struct merge_packet *p,
 			MERGE_ADD(line->unnumbered, 1);
 		if (verdict == MERGE_FIRST)
 			MERGE_ADD(m->unnumbered, 1);
-	} else if (m->format.count_bytes) {
-		if (verdict == MERGE_FIRST)
-			MERGE_ADD(m->firsts, p->count);
-		if (brought || verdict == MERGE_LATE)
-			MERGE_ADD(line->numbers, p->count);
+		return verdict;
+	}
+	if (p->cut)
+		MERGE_ADD(line->cut, 1);
+	if (m->format.count_bytes) {
+		if (p->fresh)
+			MERGE_ADD(m->firsts, p->fresh);
+		MERGE_ADD(line->numbers, verdict == MERGE_LATE ? p->count : p->brought);
 	}
 	return verdict;
 }

@@ -19,10 +19,10 @@ merge_inline __u32 merge_spread(const struct merge_packet *p)
 	return (hash ^ hash >> 15) * 0x2c1b3c6du;
 }
 
-/* The entry that may be a key's cell, after `i` others. */
+/* The entry that may be a key's cell, after `i` others: far from them, however many there are. */
 merge_inline __u32 merge_place(const struct merge *rule, __u32 hash, __u32 i)
 {
-	hash += i * ((hash >> 7 ^ hash << 11) | 1);
+	hash += i * 0x9e3779b1u;
 	return rule->first_place + (__u32)((__u64)hash * rule->places >> 32);
 }
 
@@ -60,8 +60,11 @@ MERGE_CALL int merge_find(struct merge *rule, struct merge_packet *p)
 		return 0;
 	hash = merge_spread(p);
 	p->cell = p->merge;
-	if (MERGE_LOAD(rule->key) == (1ull << 32 | p->key))
+	owner = MERGE_LOAD(rule->key);
+	if (owner == (1ull << 32 | p->key))
 		return 1;
+	if (!owner && !MERGE_LOAD(rule->cells))	/* nobody has one: to look would cost memory in every place */
+		return 0;
 	id = merge_cell_id(p);
 	for (__u32 i = 0; i < MERGE_PROBES; i++) {
 		__u32 place = merge_place(rule, hash, i);

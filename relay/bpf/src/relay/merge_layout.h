@@ -82,7 +82,8 @@ struct merge_line {
 	__u64 unnumbered;	/* of `counts`, first and duplicate ones that have no number */
 	__u64 still;		/* of `counts`, first ones under a number that stands still */
 	__u64 exceeded;		/* of streams for which there was no room */
-	__u64 pad[4];
+	__u64 cut;		/* of what another line cut into packets differently, as far as that is seen */
+	__u64 pad[3];
 	struct merge_part part[MERGE_STREAMS];	/* of each stream */
 };
 
@@ -117,6 +118,12 @@ struct merge {
 	struct merge_line line[MERGE_LINES];
 };
 
+/* What a leg has brought of a datagram in fragments (merge_fragment.h). */
+struct merge_pieces {
+	__u32 name;
+	__u32 state;
+};
+
 /* Element of `merge_blocks`, of one stream: a ring of words or part of it.
  *
  *	63       48 47  32 31                                0
@@ -126,7 +133,7 @@ struct merge {
  */
 struct merge_block {
 	__u64 word[MERGE_WORDS];
-	__u64 stamp[MERGE_STAMPS];	/* number 16, time 48, of the packet that opened a word */
+	__u64 stamp[MERGE_STAMPS];	/* number 16, length 16, time 32, of the packet that opened a word */
 };
 
 #endif

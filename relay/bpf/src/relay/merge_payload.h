@@ -21,6 +21,7 @@
 #include "merge.h"
 
 #define MERGE_WAYS 8
+#define MERGE_LOOKS 2		/* in `once`: only says whether it has come */
 #define MERGE_LEVEL 128
 #define MERGE_AHEAD_MAX 127
 #define MERGE_CONFIRMED (1ull << 24)
@@ -189,6 +190,8 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 			return MERGE_AGAIN;
 		return balance * sign < 0 ? MERGE_DUPLICATE : MERGE_FIRST;
 	}
+	if (once == MERGE_LOOKS)
+		return MERGE_FIRST;
 	if (!room && !once)
 		return MERGE_OPEN;
 	way = room ? merge_lowest(room) : p->number >> MERGE_TURN_SHIFT & (MERGE_WAYS - 1);
@@ -246,6 +249,14 @@ merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 	return verdict;
 }
 
+/* Judges by a hash that passes once in a window. */
+MERGE_CALL __u32 merge_judge_once(struct merge *rule, struct merge_packet *p)
+{
+	if (MERGE_MISSING(rule) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	return merge_judge_in_table(rule, p, MERGE_RINGS + p->merge * MERGE_TABLE, MERGE_TABLE);
+}
+
 /* Judges what has no number, one that stands still, or 0 by the hash of its payload. */
 merge_inline __u32 merge_judge_unnumbered(struct merge *m, struct merge_packet *p, __u64 hash)
 {
@@ -254,11 +265,12 @@ merge_inline __u32 merge_judge_unnumbered(struct merge *m, struct merge_packet *
 
 	p->number = hash;
 	p->once = 1;
-	verdict = merge_judge_in_table(m, p, MERGE_RINGS + p->merge * MERGE_TABLE, MERGE_TABLE);
+	verdict = merge_judge_once(m, p);
 	of = p->cell == p->merge ? m : MERGE_AT(p, p->cell);
 	if (p->claimed) {
 		p->once = 0;
-		if (verdict == MERGE_DUPLICATE && of)	/* it left before it had a number */
+		/* It left before it had a number. Where packets take up several, `fresh` counts. */
+		if (verdict == MERGE_DUPLICATE && of && !of->format.count_bytes)
 			MERGE_ADD(of->firsts, p->count);
 		return verdict;
 	}

@@ -84,7 +84,7 @@ merge_inline int merge_read_sequence(const struct merge_format *f, MERGE_SOURCE 
 		if (merge_field(source, payload, f->count_offset, f->count_bytes, little, &value))
 			return 1;
 		/* MoldUDP64: 0 is a heartbeat, all ones the end of the session. Neither has a number. */
-		p->count = f->count_bytes == 2 && value == 0xffff ? 0 : value;
+		p->count = f->count_bytes == 2 && value == 0xffff ? 0 : value < 0xffff ? value : 0xffff;
 	}
 	return 0;
 }

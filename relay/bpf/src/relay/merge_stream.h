@@ -24,7 +24,9 @@
 #define MERGE_PATIENCE 3	/* windows after which a leg is no longer with the others */
 #define MERGE_CONFIRM 16	/* numbers within which a second packet confirms a restart */
 #define MERGE_RUN 8		/* repeated packets of a leg in a row that are a restart */
-#define MERGE_SKEW_SHIFT 34	/* 17 s */
+#define MERGE_SPREAD 64		/* words that a packet's numbers may lie in */
+#define MERGE_STAMP_SHIFT 2	/* a stamp's time is in units of 4 ns: 17 s */
+#define MERGE_STAMP_MARK 8	/* in its number, where no stamped one has a bit: it is no former version's */
 #define MERGE_NUMBER_BITS 48
 #define MERGE_NUMBER_MASK 0xffffffffffffull
 #define MERGE_PROBES 32		/* entries that may be a key's cell */
@@ -60,8 +62,12 @@ struct merge_packet {
 	__u32 slot;		/* of its stream; found */
 	__u32 generation;	/* the same */
 	__u32 still;		/* its leg repeats this number: the stream's slot, plus one */
-	__u32 once;		/* of a payload: it passes once, whichever leg brings it */
-	__u32 claimed;		/* the number 0, as one of its stream */
+	__u16 once;		/* of a payload: it passes once, whichever leg brings it */
+	__u16 claimed;		/* the number 0, as one of its stream */
+	__u16 length;		/* of its payload */
+	__u16 fresh;		/* of its numbers, that nobody had brought; found */
+	__u16 brought;		/* and that its leg had not; found */
+	__u16 cut;		/* another leg has cut the same into packets differently; found */
 	MERGE_PACKET_MORE
 };
 

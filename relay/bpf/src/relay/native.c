@@ -23,7 +23,7 @@ struct merge_packet;
 static struct merge_block *native_block(const struct merge_packet *p, __u32 n);
 
 #include "merge_read.h"
-#include "merge_payload.h"
+#include "merge_fragment.h"
 
 static inline struct merge_block *native_block(const struct merge_packet *p, __u32 n)
 {
@@ -49,38 +49,51 @@ static __u64 native_digest(const __u8 *payload, __u32 length)
 	return merge_digest_end(&d, length);
 }
 
-/* Judges a packet of the rule whose words are `m`. */
-__u32 mcr_merge_judge(struct merge *merges, __u32 index, struct merge_block *blocks, __u32 block_count, __u32 line,
-		      const __u8 *payload, __u32 length, __u32 sender, __u64 now_ns)
+static __u32 native_judge(struct merge *m, struct merge_packet *p, const __u8 *payload, __u32 length, __u32 sender)
 {
-	struct merge_packet packet = {
-		.merges = merges, .merge = index, .line = line, .now_ns = now_ns, .blocks = blocks, .block_count = block_count,
-	};
 	struct native_source source = { payload };
-	struct merge *m = &merges[index];
 	__u32 verdict;
 
 	switch (m->format.by) {
 	case MERGE_BY_RTP:
 	case MERGE_BY_SEQUENCE:
-		if (merge_read(m, source, length, &packet))
-			return merge_stray(m, line);
-		verdict = merge_judge(m, &packet);
+		if (merge_read(m, source, length, p))
+			return merge_stray(m, p->line);
+		verdict = merge_judge(m, p);
 		if (verdict == MERGE_UNNUMBERED)
-			verdict = merge_judge_unnumbered(m, &packet, native_digest(payload, length));
-		return merge_count(m, &packet, verdict);
+			verdict = merge_judge_unnumbered(m, p, native_digest(payload, length));
+		return merge_count(m, p, verdict);
 	case MERGE_BY_PAYLOAD:
-		packet.number = native_digest(payload, length);
-		return merge_judge_payload(m, &packet);
 	case MERGE_BY_ONCE:
 	case MERGE_BY_ONCE_FROM_EACH:
-		packet.number = native_digest(payload, length);
+		p->number = native_digest(payload, length);
 		if (m->format.by == MERGE_BY_ONCE_FROM_EACH)
-			packet.number = merge_digest_of_sender(packet.number, sender);
-		return merge_judge_payload(m, &packet);
+			p->number = merge_digest_of_sender(p->number, sender);
+		return merge_judge_payload(m, p);
 	default:
 		return MERGE_FIRST;
 	}
+}
+
+/* Judges a packet of the rule with that index, or a fragment of one, of whose datagram its leg has brought
+ * `pieces`; `piece` says where it lies, PIECE_LATER whether it follows others.
+ */
+__u32 mcr_merge_judge(struct merge *merges, __u32 index, struct merge_block *blocks, __u32 block_count, __u32 line,
+		      const __u8 *payload, __u32 length, __u32 sender, __u64 now_ns, struct merge_pieces *pieces,
+		      __u64 piece)
+{
+	struct merge_packet packet = {
+		.merges = merges, .merge = index, .line = line, .now_ns = now_ns, .blocks = blocks, .block_count = block_count,
+		.length = length,
+	};
+	struct merge *m = &merges[index];
+	__u32 verdict = MERGE_VERDICTS;
+
+	if (!pieces || !(piece & PIECE_LATER))
+		verdict = native_judge(m, &packet, payload, length, sender);
+	else if (!(pieces->state & PIECES_FATE))
+		packet.number = merge_digest_of_sender(native_digest(payload, length) ^ piece, sender);
+	return pieces ? merge_follow(m, &packet, pieces, piece, verdict) : verdict;
 }
 
 /* Where everything lies, for a test of the mirror in Rust. */
@@ -96,7 +109,7 @@ const __u32 mcr_merge_layout[] = {
 	sizeof(struct merge_line), AT(merge_line, counts), AT(merge_line, numbers), AT(merge_line, seen_ns),
 	AT(merge_line, candidate), AT(merge_line, span), AT(merge_line, skew_ns_8),
 	AT(merge_line, skew_max_ns), AT(merge_line, since_ns), AT(merge_line, owner),
-	AT(merge_line, unnumbered), AT(merge_line, still), AT(merge_line, exceeded), AT(merge_line, part),
+	AT(merge_line, unnumbered), AT(merge_line, still), AT(merge_line, exceeded), AT(merge_line, cut), AT(merge_line, part),
 	sizeof(struct merge), AT(merge, format), AT(merge, first_block), AT(merge, blocks_log),
 	AT(merge, window_ns), AT(merge, newest), AT(merge, owner), AT(merge, first_place), AT(merge, places), AT(merge, cells), AT(merge, span), AT(merge, firsts),
 	AT(merge, unnumbered), AT(merge, unsettled), AT(merge, watch), AT(merge, watcher), AT(merge, key), AT(merge, opener), AT(merge, streams), AT(merge, stream), AT(merge, line),

@@ -66,7 +66,7 @@ static __always_inline struct merge *merge_at(__u32 index)
 }
 
 #include "merge_read.h"
-#include "merge_payload.h"
+#include "merge_fragment.h"
 
 /* Some segments of a super-packet pass and some do not. */
 #define ARBITER_MIXED (DROP_SLOTS + 1)
@@ -150,6 +150,7 @@ static __always_inline __u32 merge_datagram(struct ctx_buff *skb, struct cut *cu
 		return MERGE_FIRST;
 	p->line = arbiter >> ARBITER_LINE_SHIFT & ARBITER_KIND;
 	p->now_ns = bpf_ktime_get_coarse_ns();
+	p->length = length;
 	if (unlikely(m->format.by >= MERGE_BY_PAYLOAD)) {
 		p->number = merge_hash(skb, offset, length);
 		if (m->format.by == MERGE_BY_ONCE_FROM_EACH)
@@ -306,18 +307,86 @@ static __always_inline __u32 merge_super(struct fanout *f, __u32 arbiter)
 	return sum_cut(f->p.segments);
 }
 
-/* A datagram is judged once: later fragments follow their first. */
-static __always_inline __u32 merge_fragment(struct fanout *f, __u32 arbiter)
+/* Where a fragment lies in its datagram. */
+static __always_inline __u64 piece_of(struct ctx_buff *skb, const struct packet *p)
 {
-	__u32 fate;
+	__u32 at = IP_OFFSET + 6, length = p->payload & 0xffff, offset;
+	__be16 field;
 
-	if (f->p.part == PART_LATER) {
-		fate = recall_fate(f->skb, &f->p);
-		return fate ? drop_reason(fate - 1) : DROP_FRAGMENT_UNKNOWN;
+	if (p->part == PART_FIRST)
+		return length + sizeof(struct udphdr);
+	if (p->ipv6)
+		at = (p->l4 & L4_MASK) - 6;
+	if (load_bytes(skb, at, &field, sizeof(field)))
+		return length;
+	offset = host16(field);
+	if (p->ipv6)
+		return (__u64)(offset & 0xfff8) << 16 | length | (offset & 1 ? 0 : PIECE_LAST);
+	return (__u64)(offset & 0x1fff) << 19 | length | (offset & 0x2000 ? 0 : PIECE_LAST);
+}
+
+/* Puts aside what has come of a fragment's datagram, and which piece it is: the stack is short. */
+VERIFIED_ONCE int begin_piece(struct ctx_buff *skb, const struct packet *p, __u32 index)
+{
+	struct cut *cut = cut_here();
+	struct fragment_key key = {};
+	struct fragment_ports *ports;
+	struct merge_packet *m;
+
+	if (!p || !cut)
+		return 0;
+	m = (struct merge_packet *)cut->packet;
+	ports = begin_datagram(skb, p, &key);
+	cut->pieces.name = ports ? ports->name : 0;
+	cut->pieces.state = ports ? ports->state : 0;
+	cut->piece = piece_of(skb, p);
+	if (p->part == PART_FIRST)
+		return 0;
+	m->now_ns = bpf_ktime_get_coarse_ns();
+	m->merge = index;
+	if (!(cut->pieces.state & PIECES_FATE))
+		m->number = merge_digest_of_sender(merge_hash(skb, p->l4 & L4_MASK, p->payload) ^ cut->piece,
+						   sender_of(p) ^ p->id);
+	return 0;
+}
+
+/* Judges a fragment; of a first one its datagram has been judged. */
+VERIFIED_ONCE __u32 follow(__u32 index, __u32 verdict)
+{
+	struct merge *rule = bpf_map_lookup_elem(&merges, &index);
+	struct cut *cut = cut_here();
+
+	if (!rule || !cut)
+		return MERGE_FIRST;
+	return merge_follow(rule, (struct merge_packet *)cut->packet, &cut->pieces, cut->piece, verdict);
+}
+
+VERIFIED_ONCE int end_piece(struct ctx_buff *skb, const struct packet *p)
+{
+	struct cut *cut = cut_here();
+	struct fragment_key key = {};
+	struct fragment_ports *ports;
+
+	if (!p || !cut)
+		return 0;
+	ports = datagram_of(skb, p, &key);
+	if (ports) {
+		ports->name = cut->pieces.name;
+		ports->state = cut->pieces.state | FRAGMENT_TICKS;
 	}
-	fate = merge_one(f->skb, &f->p, arbiter);
-	note_fate(f->skb, &f->p, fate + 1);
-	return drop_reason(fate);
+	return 0;
+}
+
+static __always_inline __u32 merge_piece(struct fanout *f, __u32 arbiter)
+{
+	__u32 verdict = MERGE_VERDICTS;
+
+	if (f->p.part == PART_FIRST)
+		verdict = merge_one(f->skb, &f->p, arbiter);
+	begin_piece(f->skb, &f->p, (arbiter >> ARBITER_MERGE_SHIFT) - 1);
+	verdict = follow((arbiter >> ARBITER_MERGE_SHIFT) - 1, verdict);
+	end_piece(f->skb, &f->p);
+	return drop_reason(verdict);
 }
 
 #define WATCH_TURNS 256		/* looking at a packet takes less */
@@ -356,7 +425,7 @@ static __always_inline __u32 arbitrate(struct fanout *f, __u32 input, __u32 arbi
 	if ((arbiter & ARBITER_KIND) == ARBITER_FAILOVER)
 		return is_standby(f->m.counter, input) ? DROP_STANDBY : NOT_DROPPED;
 	if (unlikely(f->p.part != PART_WHOLE))
-		return merge_fragment(f, arbiter);
+		return merge_piece(f, arbiter);
 	if (unlikely(segment_size(f->skb)))
 		return merge_super(f, arbiter);
 	if (unlikely(!is_intact(f->skb, &f->p)))

@@ -24,7 +24,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "if (MERGE_CAS(*word, old, (__u64)tag << 32 | mine) != old)\n\t\t\tcontinue;",
         "MERGE_STORE(*word, (__u64)tag << 32 | mine);",
     ),
-    mutant("if (!(old & any))", "if (!(old & mine))"),
+    mutant("if (fresh >> n & 1)", "if (!(old & mine))"),
     mutant("(__s16)(was - tag) > 0", "0"),
     mutant(
         "if (merge_is_opened(id, newest))\n\t\t\treturn MERGE_AGAIN;",
@@ -185,4 +185,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "p->generation = balance * sign < 0;",
     ),
     mutant("if (once)\n\t\t\treturn MERGE_DUPLICATE;", ""),
+    mutant("verdict == MERGE_DUPLICATE && p->fresh &&", "0 &&"),
+    mutant("#define MERGE_STAMP_MARK 8", "#define MERGE_STAMP_MARK 0"),
+    mutant("(was_at >> 32 & 0xffff) != p->length", "0"),
+    mutant(
+        "MERGE_ADD(m->firsts, p->fresh);",
+        "MERGE_ADD(m->firsts, p->count);",
+    ),
+    mutant("hash += i * 0x9e3779b1u;", ""),
+    mutant("!owner && !MERGE_LOAD(rule->cells)", "!owner"),
 ];

@@ -30,6 +30,7 @@ struct packet {
 	__u32 index;	/* which packet of the source it is a copy of */
 	__u32 verdict;
 	__u64 hash;	/* of its payload */
+	__u32 length;	/* likewise */
 };
 
 #define PACKETS 65536
@@ -54,7 +55,7 @@ static __u32 judge(const struct packet *from)
 {
 	struct merge_packet p = {
 		.number = from->number, .now_ns = from->at_ns, .key = from->key, .line = from->line,
-		.count = from->count, .width = from->width,
+		.count = from->count, .width = from->width, .length = from->length,
 	};
 
 	__u32 verdict;

@@ -3,8 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use dataplane::Capacity;
+use dataplane::{Action, Capacity, Input, corrupt};
 use lab::socket::{Receiver, Sender};
+use packet::craft::Craft;
+use packet::fragment::{pieces, write_piece_header};
+use sys::clock::monotonic_ns;
 
 use crate::bed::{Bed, route, table};
 
@@ -45,4 +48,70 @@ fn demand_reassembled(from: IpAddr, to: IpAddr, sender: &str) {
         (sent.packets, sent.bytes),
         (received.packets, received.bytes)
     );
+}
+
+/// What the program of a version before this noted of a datagram: when its first fragment came, the ports, and
+/// what became of it.
+#[test]
+fn takes_what_a_former_version_noted_for_what_it_is() {
+    let bed = Bed::new();
+    let group = IpAddr::from(Ipv4Addr::new(239, 1, 1, 1));
+    let rule = |name, port| {
+        let outputs = vec![bed.output(0, Ipv4Addr::new(239, 1, 1, 2), 6001)];
+        (bed.key(group, port), route(name, outputs))
+    };
+    let mut dataplane = bed.open(Capacity::default());
+    // Without ports, nobody knows whose a fragment is.
+    bed.sync(&mut dataplane, &table([rule("a", 5001), rule("b", 5002)]));
+    let craft = Craft {
+        id: 7,
+        fragment: 0,
+        ..Craft::new(
+            "10.0.0.1:4000".parse().unwrap(),
+            (group, 5001).into(),
+            vec![1; 4000],
+        )
+    };
+    let frame = craft.frame();
+    let (header, data) = frame.split_at(34);
+    let frames: Vec<Vec<u8>> = pieces(20, data.len(), 1500)
+        .map(|piece| {
+            let mut frame = header.to_vec();
+            write_piece_header(&mut frame[14..], piece).unwrap();
+            frame.extend(&data[piece.offset..piece.offset + piece.length]);
+            frame
+        })
+        .collect();
+    let mut comes = |piece: usize| {
+        let input = Input {
+            frame: &frames[piece],
+            ifindex: bed.ingress.0,
+            gso_size: 0,
+            gso_segments: 1,
+            received_ns: 0,
+            repeat: 1,
+        };
+        let dataplane = &mut dataplane;
+        bed.inside(move || dataplane.test_run(input).unwrap().action)
+    };
+    let maps = bed.pins().join(format!("maps-{}", bpf::layout::HASH));
+    let noted = |seen_ns: u64| {
+        let mut value = seen_ns.to_ne_bytes().to_vec();
+        value.extend([4000_u16.to_be_bytes(), 5001_u16.to_be_bytes()].concat());
+        value.extend(1_u32.to_ne_bytes());
+        corrupt::overwrite(&maps.join("fragments"), &value).unwrap();
+    };
+    assert_eq!(comes(1), Action::Pass);
+    assert_eq!(comes(0), Action::Consume);
+    assert_eq!(comes(1), Action::Consume);
+    noted(monotonic_ns());
+    assert_eq!(comes(1), Action::Consume);
+    noted(monotonic_ns() - 3_000_000_000);
+    assert_eq!(comes(1), Action::Pass);
+    // The lower half is this version's time.
+    let now = monotonic_ns();
+    noted(((now >> 32) + 3) << 32 | now >> 20 & 0xffff_ffff);
+    assert_eq!(comes(1), Action::Pass);
+    assert_eq!(comes(0), Action::Consume);
+    assert_eq!(comes(1), Action::Consume);
 }

@@ -277,7 +277,7 @@ fn on_screen(bed: &Bed, last: &str) -> String {
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let socket = bed.daemon.socket().display().to_string();
     let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);
-    screen.tmux(&["resize-window", "-x", "160", "-y", "60"]);
+    screen.tmux(&["resize-window", "-x", "200", "-y", "60"]);
     screen.until("the rule is there", |text| text.contains("cam1 "));
     screen.press(&["Enter"]);
     screen.until("all outputs are shown", |text| {

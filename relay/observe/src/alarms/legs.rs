@@ -231,6 +231,7 @@ impl Leg {
             stray: grown(counts.stray, before.stray),
             still: grown(counts.still, before.still),
             exceeded: grown(counts.exceeded, before.exceeded),
+            cut: grown(counts.differently_cut, before.differently_cut),
             ..limits
         };
         // Its silence explains all that a silent leg lacks.

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use packet::datagram::Datagram;
-use packet::fragment::{Attribution, Fragment, FragmentKey};
+use packet::fragment::{Attribution, Fragment};
 use packet::fragment_cache::FragmentCache;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
@@ -57,8 +57,8 @@ struct Read {
     found: Option<RouteIndex>,
     /// Whether it is a fragment that another rule might take as well.
     is_unknown: bool,
-    /// The datagram that it is a fragment of.
-    name: Option<(u32, FragmentKey)>,
+    /// Which fragment it is, and of which interface.
+    piece: Option<(u32, Fragment)>,
 }
 
 /// A super-packet of a merged rule, and where it belongs.
@@ -155,7 +155,7 @@ impl ActiveTable {
                 return self.execute_segments(sender, context, taken, (watches, samples, clock));
             }
             let whole = (&datagram, packet.vnet, bytes);
-            line.verdict(whole, (fragments, read.name), context)
+            line.verdict(whole, (fragments, read.piece), context)
         } else {
             Verdict::Forwarded
         };
@@ -198,7 +198,7 @@ impl ActiveTable {
         fragments: &mut FragmentCache,
         counts: &mut BatchCounts,
     ) -> Option<Read> {
-        let mut name = None;
+        let mut piece = None;
         let (mut datagram, found, is_unknown) = match parse(bytes, packet.link, packet.meta) {
             Parsed::Udp(datagram) => (datagram, self.find(interface, &datagram), false),
             Parsed::Fragment(fragment) => {
@@ -206,7 +206,7 @@ impl ActiveTable {
                     counts.received += 1;
                     return None;
                 };
-                name = Some((interface, fragment.key));
+                piece = Some((interface, fragment));
                 attributed
             }
             Parsed::NotOurs(_) => {
@@ -222,7 +222,7 @@ impl ActiveTable {
             datagram,
             found,
             is_unknown,
-            name,
+            piece,
         })
     }
 
@@ -316,9 +316,7 @@ impl ActiveTable {
     }
 
     /// Finds a fragment's route: by its datagram's ports where they are known, else by its group;
-    /// `true` with one that another rule might take as well, on either path, or whose fate is that of a
-    /// fragment that is not known. `None` if no rule has
-    /// the group; one that the kernel path judges leads to no route.
+    /// `true` with one that another rule might take as well, on either path. `None` if no rule has the group; one that the kernel path judges leads to no route.
     #[cold]
     fn attribute(
         &self,
@@ -343,15 +341,7 @@ impl ActiveTable {
             Attribution::Known(datagram) => {
                 Some((datagram, self.find(interface, &datagram), false))
             }
-            Attribution::Orphan(datagram) => {
-                // What a merged rule is to do with it only its first fragment could tell.
-                let is_merged = |index: &RouteIndex| {
-                    let route = self.routes.get(index.0 as usize).and_then(Option::as_ref);
-                    route.is_some_and(|route| route.merge.is_some())
-                };
-                let is_unknown = several || is_merged(&index);
-                Some((datagram, Some(index), is_unknown))
-            }
+            Attribution::Orphan(datagram) => Some((datagram, Some(index), several)),
         }
     }
 }

@@ -1,14 +1,16 @@
 //! What becomes of the packets of a rule that merges: the first copy of each passes, whichever leg and
 //! whichever worker brings it.
 //!
-//! A datagram in fragments is judged by its first, which the others follow. Of a super-packet each
+//! A datagram in fragments is judged by its first, which the others follow as long as no leg has brought all
+//! of it. Of a super-packet each
 //! segment is judged by itself, and those that are first copies leave.
 
 use std::net::IpAddr;
 
 use packet::datagram::{Datagram, Part};
-use packet::fragment::FragmentKey;
+use packet::fragment::Fragment;
 use packet::fragment_cache::FragmentCache;
+use packet::udp;
 use packet::verdict::{DropReason, Verdict};
 
 use sys::packet_socket::VnetHeader;
@@ -18,8 +20,8 @@ use super::context::Context;
 use super::segments::Segments;
 use crate::userspace::shared::messages::MergeLeg;
 
-/// Where fragments' fates are remembered, and by which name that of a packet is, if it is one.
-pub(super) type Fates<'a> = (&'a mut FragmentCache, Option<(u32, FragmentKey)>);
+/// What has come of datagrams in fragments, and which fragment a packet is, if it is one.
+pub(super) type Pieces<'a> = (&'a mut FragmentCache, Option<(u32, Fragment)>);
 
 impl MergeLeg {
     /// Says whether a packet that is no super-packet passes.
@@ -27,7 +29,7 @@ impl MergeLeg {
     pub(super) fn verdict(
         self,
         (datagram, vnet, bytes): (&Datagram, VnetHeader, &[u8]),
-        fates: Fates<'_>,
+        pieces: Pieces<'_>,
         context: Context<'_>,
     ) -> Verdict {
         if datagram.part == Part::Whole {
@@ -37,31 +39,36 @@ impl MergeLeg {
             }
             return verdict(self.judge((datagram, payload(datagram, bytes)), context));
         }
-        self.fate((datagram, bytes), fates, context)
+        self.follow((datagram, bytes), pieces, context)
     }
 
     /// The same of a fragment.
     #[cold]
-    fn fate(
+    fn follow(
         self,
         (datagram, bytes): (&Datagram, &[u8]),
-        (memory, name): Fates<'_>,
+        (memory, fragment): Pieces<'_>,
         context: Context<'_>,
     ) -> Verdict {
-        let Some((interface, key)) = name else {
+        let Some((interface, fragment)) = fragment else {
             return Verdict::Dropped(DropReason::FragmentUnknown);
         };
-        let before = memory.fate(interface, key, sys::clock::monotonic_ns());
-        if datagram.part == Part::Later {
-            return before.unwrap_or(Verdict::Dropped(DropReason::FragmentUnknown));
+        let Context { merges, now_ns, .. } = context;
+        let payload = payload(datagram, bytes);
+        let is_later = datagram.part == Part::Later;
+        let header = if is_later { 0 } else { udp::HEADER };
+        let mut place = (payload.len() + header) as u64 | u64::from(fragment.offset) << 16;
+        if !fragment.more {
+            place |= bpf::merge::PIECE_LAST;
         }
-        let judged = self.judge((datagram, payload(datagram, bytes)), context);
-        // A first fragment that comes twice does not take what passed from those that follow it.
-        let is_again = judged == bpf::merge::Verdict::Repeated;
-        if !(is_again && before == Some(Verdict::Forwarded)) {
-            memory.decide(interface, key, verdict(judged));
+        let mut from = sender(datagram);
+        if is_later {
+            place |= bpf::merge::PIECE_LATER;
+            from ^= fragment.key.id;
         }
-        verdict(judged)
+        let pieces = memory.pieces(interface, fragment.key, sys::clock::monotonic_ns());
+        let leg = (self.merge, self.place);
+        verdict(merges.judge_piece(leg, (payload, from), now_ns, Some((pieces, place))))
     }
 
     /// Judges the segments of a super-packet and gives `each` run of those that share a verdict, in

@@ -111,6 +111,7 @@ fn counted(stats: &Stats) -> Samples {
             ("stray", line.stray),
             ("still", line.still),
             ("exceeded", line.exceeded),
+            ("differently_cut", line.differently_cut),
             ("missed", line.missed),
         ] {
             add(&format!("{name}_packets_total"), &labels, count as f64);
@@ -133,7 +134,7 @@ fn said(rule: &RuleStats) -> Vec<String> {
         let [first, duplicate, repeated, late, stray, missed] = counts(input);
         said.push(format!(
             "{first} first, {duplicate} duplicate, {repeated} repeated, {late} late, {stray} stray, \
-             0 under one number, 0 of too many streams, {missed} missed"
+             0 under one number, 0 of too many streams, 0 differently cut, {missed} missed"
         ));
     }
     for (reason, count) in &rule.dropped {

@@ -20,6 +20,7 @@ pub(in crate::alarms) struct Reading {
     pub(super) stray: u64,
     pub(super) still: u64,
     pub(super) exceeded: u64,
+    pub(super) cut: u64,
     /// How many it lacks of those that the legs brought together.
     pub(super) missed: u64,
     pub(super) of: u64,
@@ -93,6 +94,16 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         remedy: ": its sender does not count; each payload passes once",
         ends: None,
         stands: Some(|_, standing| format!("brought {} under one number", packets(standing.sum))),
+    },
+    Row {
+        faults: &["merged legs cut the same into packets differently"],
+        metrics: &["mcr_merge_differently_cut_packets_total"],
+        kind: LINES_DIFFER,
+        condition: |leg| (leg.cut, Alarm::growth()),
+        begins: |leg| format!("brings {} differently cut", packets(leg.cut)),
+        remedy: ": what they hold may leave twice; have all legs send the same packets",
+        ends: None,
+        stands: Some(|_, standing| format!("brought {} differently cut", packets(standing.sum))),
     },
     Row {
         faults: &["more streams come by a merged leg than are told apart"],

@@ -344,6 +344,19 @@ fn more_streams_than_there_is_room_for_are_told_of() {
 }
 
 #[test]
+fn legs_that_cut_the_same_differently_are_told_of() {
+    let mut bed = Bed::new("");
+    let told = bed.goes_on(10, |bed| bed.leg(BLUE).differently_cut += 2);
+    let cut = format!(
+        "input {BLUE} brings 2 packets differently cut: what they hold may leave twice; have all \
+         legs send the same packets"
+    );
+    assert_eq!(told, [news(LINES_DIFFER, &cut)]);
+    let trouble = "brought 20 packets differently cut".to_owned();
+    assert_eq!(bed.troubles(), [(BLUE.to_owned(), trouble)]);
+}
+
+#[test]
 fn a_line_that_lags_half_the_window_is_told_of_before_it_is_late() {
     let mut bed = Bed::new("");
     let skew = |us: u64| move |bed: &mut Bed| bed.leg(BLUE).skew_seconds.ns = us * 1_000;

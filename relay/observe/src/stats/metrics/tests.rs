@@ -210,6 +210,7 @@ fn merged_inputs_have_samples_and_others_no_families() {
             stray: 8,
             still: 4,
             exceeded: 2,
+            differently_cut: 1,
             missed: 9,
             skew_seconds: Seconds::from_ns(12_500_000),
             skew_max_seconds: Seconds::from_ns(40_000_000),

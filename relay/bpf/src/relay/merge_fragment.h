@@ -1,0 +1,83 @@
+/* Datagrams in fragments. The first one names its datagram and is judged by that; the others follow it. A
+ * leg may bring the first of a datagram and lose another. So a copy passes as long as no leg has brought
+ * the datagram whole, and which are whole is remembered like a payload: no leg's fragments shut out those
+ * of another that are needed. What comes before its first passes once, by what is in it.
+ */
+#ifndef MERGE_FRAGMENT_H
+#define MERGE_FRAGMENT_H
+
+#include "merge_payload.h"
+
+/* `state` of a struct merge_pieces; above, the bytes before the end less those that are there. Bits 5 to 7
+ * are whoever's who keeps it.
+ */
+#define PIECES_FATE 0xf		/* verdict of the first fragment, plus one; 0: it has not come */
+#define PIECES_END 0x10		/* the last fragment has come */
+#define PIECES_MISSING_SHIFT 8
+#define PIECES_PASS (MERGE_FIRST + 1)
+
+/* A piece: its length 16, where it begins 16, and whether it is the last. */
+#define PIECE_LAST (1ull << 32)
+#define PIECE_LATER (1ull << 33)	/* native.c's */
+
+/* Judges by `hash` in the table of what passes once in a window; or says whether it is there. */
+merge_inline __u32 merge_look_up(struct merge *rule, struct merge_packet *p, __u64 hash, __u32 once)
+{
+	p->number = hash;
+	p->once = once;
+	return merge_judge_once(rule, p);
+}
+
+/* What a datagram is called that has been judged. */
+merge_inline __u32 merge_name_of(const struct merge *rule, const struct merge_packet *p)
+{
+	__u64 name = p->number;
+
+	if (rule->format.by < MERGE_BY_PAYLOAD && !p->once)
+		name = (p->at ^ (__u64)p->generation << MERGE_NUMBER_BITS) + p->key * MERGE_PRIME2;
+	return (name * MERGE_PRIME) >> 32;
+}
+
+/* Judges a fragment of which its leg has brought `d` before: a first one whose datagram's verdict is given,
+ * or a later one, MERGE_VERDICTS. The packet's number is the hash of one that comes before its first.
+ */
+MERGE_CALL int merge_follow(struct merge *rule, struct merge_packet *p, struct merge_pieces *d, __u64 piece,
+			    __u32 verdict)
+{
+	__u32 length = piece & 0xffff, state, fate, name;
+	int is_first, is_copy;
+
+	if (MERGE_MISSING(rule) || MERGE_MISSING(p) || MERGE_MISSING(d))
+		return MERGE_FIRST;
+	state = d->state;
+	fate = state & PIECES_FATE;
+	is_first = verdict < MERGE_VERDICTS;
+	is_copy = verdict == MERGE_DUPLICATE || verdict == MERGE_REPEATED;
+	name = is_first ? merge_name_of(rule, p) : d->name;
+	if (is_copy && fate == PIECES_PASS && d->name == name)
+		return verdict;		/* the very same again */
+	if (!is_first && !fate) {
+		verdict = merge_look_up(rule, p, p->number, 1);
+	} else if (is_copy || (!is_first && fate == PIECES_PASS)) {
+		verdict = merge_look_up(rule, p, name * MERGE_PRIME, MERGE_LOOKS);
+	} else if (!is_first) {
+		return fate - 1;
+	}
+	if (is_first) {
+		d->name = name;
+		fate = verdict + 1;
+		state = (state & PIECES_FATE ? 0 : state & ~PIECES_FATE) | fate;
+	}
+	/* What another leg has brought of the same datagram before its first is there, too. */
+	if (verdict == MERGE_FIRST || !fate) {
+		if (piece & PIECE_LAST)
+			state = (state | PIECES_END) + ((length + (piece >> 16 & 0xffff)) << PIECES_MISSING_SHIFT);
+		state -= length << PIECES_MISSING_SHIFT;
+	}
+	d->state = state;
+	if (fate == PIECES_PASS && state & PIECES_END && !(state >> PIECES_MISSING_SHIFT))
+		merge_look_up(rule, p, name * MERGE_PRIME, 1);
+	return verdict;
+}
+
+#endif
