@@ -279,6 +279,7 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 
 	if (MERGE_MISSING(rule) || MERGE_MISSING(p))
 		return MERGE_FIRST;
+	p->fresh = p->brought = p->cut = 0;
 	if (!merge_find(rule, p)) {
 		if (merge_is_0(rule, p))
 			return MERGE_UNNUMBERED;
@@ -314,7 +315,6 @@ merge_inline __u32 merge_judge(struct merge *rule, struct merge_packet *p)
 	__u32 verdict = p->count ? MERGE_AGAIN : MERGE_UNNUMBERED;
 
 	p->cell = p->merge;
-	p->fresh = p->brought = p->cut = 0;
 	for (int turn = 0; turn < MERGE_TURNS && verdict == MERGE_AGAIN; turn++)
 		verdict = merge_turn(rule, p);
 	if (verdict == MERGE_REPEATED && p->still)

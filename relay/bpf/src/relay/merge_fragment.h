@@ -8,8 +8,9 @@
 
 #include "merge_payload.h"
 
-/* `state` of a struct merge_pieces; above, the bytes before the end less those that are there. Bits 5 to 7
- * are whoever's who keeps it.
+/* `state` of a struct merge_pieces; above, the square of where the end is, less those of where each piece
+ * ends, plus those of where it begins: no piece that comes twice stands for another. Bits 5 to 7 are
+ * whoever's who keeps it.
  */
 #define PIECES_FATE 0xf		/* verdict of the first fragment, plus one; 0: it has not come */
 #define PIECES_END 0x10		/* the last fragment has come */
@@ -28,12 +29,12 @@ merge_inline __u32 merge_look_up(struct merge *rule, struct merge_packet *p, __u
 	return merge_judge_once(rule, p);
 }
 
-/* What a datagram is called that has been judged. */
-merge_inline __u32 merge_name_of(const struct merge *rule, const struct merge_packet *p)
+/* What a datagram is called that has been judged. A 0 that left before it had a number is called by its hash. */
+merge_inline __u32 merge_name_of(const struct merge *rule, const struct merge_packet *p, __u32 verdict)
 {
 	__u64 name = p->number;
 
-	if (rule->format.by < MERGE_BY_PAYLOAD && !p->once)
+	if (rule->format.by < MERGE_BY_PAYLOAD && !p->once && !(p->claimed && verdict == MERGE_DUPLICATE))
 		name = (p->at ^ (__u64)p->generation << MERGE_NUMBER_BITS) + p->key * MERGE_PRIME2;
 	return (name * MERGE_PRIME) >> 32;
 }
@@ -44,7 +45,7 @@ merge_inline __u32 merge_name_of(const struct merge *rule, const struct merge_pa
 MERGE_CALL int merge_follow(struct merge *rule, struct merge_packet *p, struct merge_pieces *d, __u64 piece,
 			    __u32 verdict)
 {
-	__u32 length = piece & 0xffff, state, fate, name;
+	__u32 from = piece >> 16 & 0xffff, to = from + (piece & 0xffff), state, fate, name;
 	int is_first, is_copy;
 
 	if (MERGE_MISSING(rule) || MERGE_MISSING(p) || MERGE_MISSING(d))
@@ -53,7 +54,7 @@ MERGE_CALL int merge_follow(struct merge *rule, struct merge_packet *p, struct m
 	fate = state & PIECES_FATE;
 	is_first = verdict < MERGE_VERDICTS;
 	is_copy = verdict == MERGE_DUPLICATE || verdict == MERGE_REPEATED;
-	name = is_first ? merge_name_of(rule, p) : d->name;
+	name = is_first ? merge_name_of(rule, p, verdict) : d->name;
 	if (is_copy && fate == PIECES_PASS && d->name == name)
 		return verdict;		/* the very same again */
 	if (!is_first && !fate) {
@@ -71,8 +72,8 @@ MERGE_CALL int merge_follow(struct merge *rule, struct merge_packet *p, struct m
 	/* What another leg has brought of the same datagram before its first is there, too. */
 	if (verdict == MERGE_FIRST || !fate) {
 		if (piece & PIECE_LAST)
-			state = (state | PIECES_END) + ((length + (piece >> 16 & 0xffff)) << PIECES_MISSING_SHIFT);
-		state -= length << PIECES_MISSING_SHIFT;
+			state = (state | PIECES_END) + (to * to << PIECES_MISSING_SHIFT);
+		state -= (to * to - from * from) << PIECES_MISSING_SHIFT;
 	}
 	d->state = state;
 	if (fate == PIECES_PASS && state & PIECES_END && !(state >> PIECES_MISSING_SHIFT))

@@ -111,7 +111,9 @@ struct merge {
 	__u32 watch;		/* the route whose `health` all lines' packets are looked at for, plus one */
 	__u32 watcher;		/* of the kernel path: a CPU is at it */
 	__u64 key;		/* whose streams are here, with bit 32 set; 0: nobody's */
-	__u64 opener;		/* when a leg began to bring something while none did; the leg in the lower bits */
+	__u64 opener;		/* when a leg began to bring something while none did 32, its number 16, of a digest of
+				 * its key 14, the leg 2
+				 */
 	__u32 streams;		/* the most keys at a time */
 	__u32 pad;
 	struct merge_stream stream[MERGE_STREAMS];

@@ -29,6 +29,7 @@
 #define MERGE_STAMP_MARK 8	/* in its number, where no stamped one has a bit: it is no former version's */
 #define MERGE_NUMBER_BITS 48
 #define MERGE_NUMBER_MASK 0xffffffffffffull
+#define MERGE_OPENER_SHIFT 16	/* an opener's time is in units of 65 us */
 #define MERGE_PROBES 32		/* entries that may be a key's cell */
 #define MERGE_NONE MERGE_STREAMS
 #define MERGE_PENDING (1ull << 63)	/* in `newest`: its stream had not been opened yet */
@@ -290,11 +291,12 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 }
 
 /* Whether a packet's leg is no stranger to what is there: it brings some of it, or nobody brings any. Of
- * legs that begin at once one does, and the others are strangers to what it has not begun.
+ * legs that begin at once one does, and the others are strangers to what it has not begun; less than 0: but
+ * this packet is of what it begins.
  */
 MERGE_CALL int merge_is_member(struct merge *rule, const struct merge_packet *p)
 {
-	__u64 patience, opener;
+	__u64 patience, opener, own;
 	__u32 l;
 
 	if (MERGE_MISSING(rule) || MERGE_MISSING(p))
@@ -303,14 +305,25 @@ MERGE_CALL int merge_is_member(struct merge *rule, const struct merge_packet *p)
 	patience = MERGE_PATIENCE * rule->window_ns;
 	if (!merge_is_over(MERGE_LOAD(rule->line[l].seen_ns), p->now_ns, patience))
 		return 1;
+	own = p->now_ns >> MERGE_OPENER_SHIFT << 32 | (p->number & 0xffff) << 16 |
+	      ((merge_mark(p) - 1) >> 46 & 0xfffc) | l;
 	opener = MERGE_LOAD(rule->opener);
-	if (!merge_is_over(opener, p->now_ns, patience))
-		return (opener & (MERGE_LINES - 1)) == l;
-	for (__u32 i = 0; i < MERGE_LINES; i++)
-		if (i != l && !merge_is_over(MERGE_LOAD(rule->line[i].seen_ns), p->now_ns, patience))
+	if (merge_is_over(opener, own, patience >> MERGE_OPENER_SHIFT << 32)) {
+		__u32 others = 0;
+
+		for (__u32 i = 0; i < MERGE_LINES; i++)
+			others |= i != l && !merge_is_over(MERGE_LOAD(rule->line[i].seen_ns), p->now_ns, patience);
+		if (!others && MERGE_CAS(rule->opener, opener, own) == opener)
+			return 1;
+		opener = MERGE_LOAD(rule->opener);	/* of one of them, if it has just begun */
+		if (merge_is_over(opener, own, patience >> MERGE_OPENER_SHIFT << 32))
 			return 0;
-	return MERGE_CAS(rule->opener, opener, (p->now_ns & ~(MERGE_LINES - 1ull)) | l) == opener ||
-	       (MERGE_LOAD(rule->opener) & (MERGE_LINES - 1)) == l;
+	}
+	own ^= opener;
+	if (!(own & (MERGE_LINES - 1)))
+		return 1;
+	patience = merge_ahead(p->number, opener >> 16, 16) + merge_reach(rule);
+	return own & 0xfffc || patience > 2 * merge_reach(rule) ? 0 : -1;
 }
 
 /* Whether a packet has the number of what stands outside a sequence. */
@@ -357,8 +370,10 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	if (merge_is_0(m, p) && merge_is_before(m, p, l.found))
 		return MERGE_UNNUMBERED;
 	/* A stranger to what is there has nothing to say as long as that is brought. */
-	is_member = (l.found != MERGE_NONE && !merge_is_over(l.found_seen, now, window)) ||
+	is_member = (l.found != MERGE_NONE && !merge_is_over(l.found_seen, now, window)) ? 1 :
 		    merge_is_member(MERGE_AT(p, p->merge), p);
+	if (is_member < 0)	/* unless that has begun */
+		is_member = l.newest == MERGE_NONE || merge_is_over(l.seen, now, MERGE_PATIENCE * window);
 	/* What it saw of a place that has been taken meanwhile says nothing. */
 	if (MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING))
 		return MERGE_AGAIN;

@@ -117,11 +117,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "return (__s16)(generation - than) > 0;",
         "return generation > than;",
     ),
-    mutant("(opener & (MERGE_LINES - 1)) == l;\n\tfor", "1;\n\tfor"),
-    mutant("(opener & (MERGE_LINES - 1)) == l;\n\tfor", "0;\n\tfor"),
+    mutant("if (!(own & (MERGE_LINES - 1)))", "if (0)"),
+    mutant("own & 0xfffc || ", ""),
+    mutant("own & 0xfffc || ", "1 || "),
     mutant(
-        "return MERGE_CAS(rule->opener, opener, (p->now_ns & ~(MERGE_LINES - 1ull)) | l) == opener ||",
-        "MERGE_STORE(rule->opener, (p->now_ns & ~(MERGE_LINES - 1ull)) | l);\n\treturn 1 ||",
+        "MERGE_CAS(rule->opener, opener, own) == opener)",
+        "(MERGE_STORE(rule->opener, own), 1))",
+    ),
+    mutant("opener = MERGE_LOAD(rule->opener);\t/*", "/*"),
+    mutant("is_member = l.newest == MERGE_NONE ||", "is_member = 1 ||"),
+    mutant(
+        "is_member = l.newest == MERGE_NONE || merge_is_over(l.seen, now, MERGE_PATIENCE * window)",
+        "is_member = l.newest == MERGE_NONE",
     ),
     mutant(
         "if (!owner || owner == (1ull << 32 | p->key))",

@@ -22,7 +22,7 @@ static struct merge merges[MERGE_RULES];
 #include "merge.h"
 #include "merge_payload.h"
 
-#define UNIT 1000	/* ns */
+#define UNIT (1 << MERGE_OPENER_SHIFT)	/* ns */
 
 struct packet {
 	__u64 at_ns, number;

@@ -52,6 +52,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     begins_anew_after_silence(relay);
     limits_count_one_copy(relay);
     datagrams_in_fragments(relay);
+    the_number_0_in_fragments(relay);
     super_packets(relay);
 }
 
@@ -512,17 +513,14 @@ fn datagrams_in_fragments(relay: &mut Relay<'_>) {
     for (name, ipv6) in [("pieces", false), ("pieces-6", true)] {
         let table = table(name, By::Rtp, 2, ipv6);
         let pieces = |line: usize, number: u16, id: u32| {
-            let payload = [rtp(number), vec![5; 4_000]].concat();
-            let craft = craft(&table, line, &payload);
-            match ipv6 {
-                true => cut_ipv6(&craft, id, 1496),
-                false => cut_ipv4(&craft, id as u16, 1468),
-            }
+            let large = if number < 10 { 4_000 } else { 5_500 };
+            let payload = [rtp(number), vec![5; large]].concat();
+            cut(&craft(&table, line, &payload), id, ipv6)
         };
         let mut steps = Vec::new();
         let mut come = |(line, number, id), order: &[usize], reason: Option<DropReason>| {
             let all = pieces(line, number, id);
-            assert_eq!(all.len(), 3);
+            assert_eq!(all.len(), if number < 10 { 3 } else { 4 });
             steps.extend(order.iter().map(|piece| (all[*piece].clone(), reason)));
         };
         let again = Some(Duplicate);
@@ -553,9 +551,41 @@ fn datagrams_in_fragments(relay: &mut Relay<'_>) {
         come((0, 9, 9_009), &[0], None);
         come((0, 9, 9_009), &[0], again);
         come((0, 9, 9_009), &[1, 2], None);
+        // A fragment that comes twice is none that was lost.
+        come((0, 10, 9_010), &[0, 1, 1, 3], None);
+        come((1, 10, 9_010), &[0, 1, 2, 3], None);
         forward_all(relay, name, &table, &steps);
         relay.end(&[name]);
     }
+}
+
+fn cut(craft: &Craft, id: u32, ipv6: bool) -> Vec<Packet> {
+    match ipv6 {
+        true => cut_ipv6(craft, id, 1496),
+        false => cut_ipv4(craft, id as u16, 1468),
+    }
+}
+
+/// One line brings 0 before anything of its sequence has come, the other as one of it.
+fn the_number_0_in_fragments(relay: &mut Relay<'_>) {
+    let name = "zeros";
+    let table = table(name, unusual::exchange(), 2, false);
+    let pieces = |line, number: u32| {
+        let payload = [&[4; 4][..], &number.to_le_bytes(), &[5; 4_000]].concat();
+        cut(&craft(&table, line, &payload), number, false)
+    };
+    let mut steps = Vec::new();
+    let mut come = |line, number, reason| {
+        let all = pieces(line, number).into_iter();
+        steps.extend(all.map(|piece| (piece, reason)));
+    };
+    come(0, 0, None);
+    come(1, u32::MAX, None);
+    come(1, 0, Some(Duplicate));
+    come(1, 1, None);
+    come(0, 1, Some(Duplicate));
+    forward_all(relay, name, &table, &steps);
+    relay.end(&[name]);
 }
 
 /// A super-packet of a line, of which each segment has a number.

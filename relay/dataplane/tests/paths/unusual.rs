@@ -5,18 +5,21 @@ use rules::merge::{By, ByteOrder, Field, Sequence};
 
 use crate::merged::{STREAMS, Step, mold, of_source, rtp};
 
-/// Each by itself, on a rule of its own.
-pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
-    let number = Field {
-        offset: 4,
-        bytes: 4,
-    };
-    let exchange = By::Sequence(Sequence {
-        number,
+/// A number of four bytes at the fourth, without sessions.
+pub(crate) const fn exchange() -> By {
+    By::Sequence(Sequence {
+        number: Field {
+            offset: 4,
+            bytes: 4,
+        },
         order: ByteOrder::Little,
         session: None,
         count: None,
-    });
+    })
+}
+
+/// Each by itself, on a rule of its own.
+pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
     vec![
         ("numbers that go back", By::Rtp, goes_back()),
         ("numbers that go back while a line lags", By::Rtp, lags()),
@@ -24,7 +27,7 @@ pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
         ("one strange packet", By::Rtp, strange()),
         ("a number that stands still", By::Rtp, still()),
         ("reports among packets", By::Rtp, reports()),
-        ("packets outside the sequence", exchange, unsequenced()),
+        ("packets outside the sequence", exchange(), unsequenced()),
         ("the end of a session", By::MoldUdp64, end_of_session()),
         ("many messages a packet", By::MoldUdp64, many_messages()),
         ("many sources", By::Rtp, many_sources()),

@@ -316,7 +316,8 @@ impl ActiveTable {
     }
 
     /// Finds a fragment's route: by its datagram's ports where they are known, else by its group;
-    /// `true` with one that another rule might take as well, on either path. `None` if no rule has the group; one that the kernel path judges leads to no route.
+    /// `true` with one that another rule might take as well, on either path. `None` if no rule has the
+    /// group; one that the kernel path judges leads to no route.
     #[cold]
     fn attribute(
         &self,

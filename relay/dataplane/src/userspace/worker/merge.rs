@@ -2,8 +2,7 @@
 //! whichever worker brings it.
 //!
 //! A datagram in fragments is judged by its first, which the others follow as long as no leg has brought all
-//! of it. Of a super-packet each
-//! segment is judged by itself, and those that are first copies leave.
+//! of it. Of a super-packet each segment is judged by itself, and those that are first copies leave.
 
 use std::net::IpAddr;
 
