@@ -3,7 +3,7 @@
 # chance.
 
 LONG := adversary agreement bench-fleet change-cost changes crowd demand fleet fleet-chance gaps hitless kernels many-rules \
-    merge-check merge-table names page power properties reload sanitize soak tunnel upgrade world zaps
+    merge-chance merge-check merge-table names page power properties reload sanitize soak tunnel upgrade world zaps
 
 .PHONY: $(LONG) $(LONG:%=long-%) reliability
 $(LONG): %: long-%
@@ -82,6 +82,12 @@ long-kernels: build
 long-many-rules: ## 100,000 rules on the kernel path, the last of which relays
 long-many-rules: tools build
 	$(IN_LAB) scale::the_last_of_a_hundred -- --ignored --nocapture
+
+long-merge-chance: ## merging of streams of chance, by what was sent (DURATION=600, from seed MCR_TEST_SEED=1)
+long-merge-chance: DURATION = 600
+long-merge-chance:
+	MCR_TEST_SECONDS=$(DURATION) $(CARGO) test --release --locked --package bpf --test merge \
+	    very_many_streams_of_chance -- $(ALONE)
 
 long-merge-check: ## merging under every schedule of three preemptions; errors put in that must be noticed
 	$(CARGO) test --locked --package bpf --test merge -- --include-ignored --nocapture

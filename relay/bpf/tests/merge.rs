@@ -1,6 +1,8 @@
 //! Merging by the C code that both paths run: every schedule with few preemptions, generated streams
 //! against a model of sets, and threads that race. `tests/merge/` is the checker.
 
+#[path = "merge/chance.rs"]
+mod chance;
 #[path = "merge/mutants.rs"]
 mod mutants;
 
@@ -9,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bpf::merge::{Verdict, Windows};
-use bpf::merge_layout::Merge;
+use bpf::merge_layout::{CELLS, Merge};
+use chance::{Format, Random, World};
 use mutants::{MUTANTS, Mutant};
 use sys::shared_memory::Region;
 
@@ -121,6 +125,84 @@ fn very_many_generated_streams_are_merged_as_a_model_of_sets_says() {
 #[ignore = "a minute: make merge-check"]
 fn the_checker_notices_every_error() {
     notice(MUTANTS);
+}
+
+/// What is wrong with what leaves of a world of chance, and how many packets there were.
+fn chance(seed: u64) -> (Option<String>, usize) {
+    let world = World::new(&mut Random::of(seed), 4, 2_000);
+    let by = match world.format {
+        Format::Rtp => rules::merge::By::Rtp,
+        Format::MoldUdp64 => rules::merge::By::MoldUdp64,
+        Format::Mdp3 => rules::merge::By::Mdp3,
+        Format::Payload => rules::merge::By::Payload,
+        Format::Sessions => rules::merge::By::Sequence(rules::merge::Sequence {
+            number: rules::merge::Field {
+                offset: 4,
+                bytes: 4,
+            },
+            order: rules::merge::ByteOrder::Big,
+            session: Some(rules::merge::Field {
+                offset: 0,
+                bytes: 4,
+            }),
+            count: None,
+        }),
+    };
+    let (_, windows) = Windows::create().expect("a region");
+    let model = rules::merge::Merge {
+        by,
+        window: Duration::from_millis(400),
+        packets: if by == rules::merge::By::Payload {
+            16_384
+        } else {
+            2_048
+        },
+        streams: 1_024,
+    };
+    let mut rule = Merge::of(&model, 8);
+    (rule.first_place, rule.places) = (bpf::merge::RULES - CELLS, CELLS);
+    rule.line[..world.legs]
+        .iter_mut()
+        .for_each(|line| line.since_ns = 1);
+    windows.rules.write(3, &rule);
+    let left = world.arrivals.iter().filter_map(|arrival| {
+        let now_ns = 1_000_000_000 + arrival.at_us * 1_000;
+        let packet = (&*world.payload(arrival.packet), 7);
+        let verdict = windows.judge((3, arrival.leg as u32), packet, now_ns);
+        (verdict == Verdict::First).then_some(arrival.packet)
+    });
+    (world.judge(left), world.arrivals.len())
+}
+
+/// The first ones found something: a jump of packets with many numbers that nobody believed, a stream that went
+/// on after a pause and was late behind a stranger, a key without a place beside free ones.
+#[test]
+fn of_streams_of_chance_everything_leaves_once() {
+    for seed in [
+        25, 55, 77, 96, 147, 158, 223, 1_620, 1_838, 1, 2, 3, 4, 5, 6, 7,
+    ] {
+        let (wrong, _) = chance(seed);
+        assert_eq!(wrong, None, "seed {seed}");
+    }
+}
+
+/// For `MCR_TEST_SECONDS`, from the seed `MCR_TEST_SEED` on.
+#[test]
+#[ignore = "long: make merge-chance"]
+fn of_very_many_streams_of_chance_everything_leaves_once() {
+    let given = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let end = Instant::now() + Duration::from_secs(given("MCR_TEST_SECONDS").unwrap_or(60));
+    let first = given("MCR_TEST_SEED").unwrap_or(1);
+    let (mut seed, mut packets) = (first, 0);
+    while Instant::now() < end {
+        let (wrong, count) = chance(seed);
+        assert_eq!(wrong, None, "MCR_TEST_SEED={seed}");
+        (seed, packets) = (seed + 1, packets + count);
+    }
+    println!(
+        "{packets} packets in {} worlds from {first} on",
+        seed - first
+    );
 }
 
 /// Two threads are two lines, each with a loss of its own, never further apart than the window.

@@ -22,7 +22,7 @@
 #define MERGE_SWAPS 40		/* more than the 33 that a word can change, and its replacement */
 #define MERGE_TURNS 8
 #define MERGE_PATIENCE 3	/* windows after which a leg is no longer with the others */
-#define MERGE_CONFIRM 16	/* numbers within which a second packet confirms a restart */
+#define MERGE_CONFIRM 16	/* packets within which a second one confirms a restart */
 #define MERGE_RUN 8		/* repeated packets of a leg in a row that are a restart */
 #define MERGE_SPREAD 64		/* words that a packet's numbers may lie in */
 #define MERGE_STAMP_SHIFT 2	/* a stamp's time is in units of 4 ns: 17 s */
@@ -148,6 +148,12 @@ merge_inline int merge_near(const struct merge_packet *p, __u64 from, __s64 leas
 	return ahead >= least && ahead <= most;
 }
 
+/* How far apart the numbers of packets are at most that confirm each other. */
+merge_inline __s64 merge_most(const struct merge_packet *p)
+{
+	return MERGE_CONFIRM * (p->count & 0xffff);
+}
+
 /* Whether a leg goes on from where it was. The generation in `from` is none of the number's bits. */
 merge_inline int merge_goes_on(const struct merge_packet *p, __u64 from, __s64 least, __s64 most)
 {
@@ -163,12 +169,13 @@ merge_inline int merge_confirmed(struct merge *m, const struct merge_packet *p)
 {
 	__u32 l = p->line & (MERGE_LINES - 1);
 	__u64 own = MERGE_LOAD(m->line[l].candidate);
+	__s64 most = merge_most(p);
 
 	MERGE_CAS(m->line[l].candidate, own, merge_mark(p));
-	if (merge_near(p, own, 1, MERGE_CONFIRM))
+	if (merge_near(p, own, 1, most))
 		return 1;
 	for (__u32 i = 0; i < MERGE_LINES; i++)
-		if (i != l && merge_near(p, MERGE_LOAD(m->line[i].candidate), -MERGE_CONFIRM, MERGE_CONFIRM))
+		if (i != l && merge_near(p, MERGE_LOAD(m->line[i].candidate), -most, most))
 			return 1;
 	return 0;
 }
@@ -275,7 +282,7 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	if (by <= -reach || by > reach)
 		return 0;
 	/* Where the numbers began anew within reach, a leg that lags finishes what it is at. */
-	goes_on = merge_goes_on(p, mark, 1, MERGE_CONFIRM) &&
+	goes_on = merge_goes_on(p, mark, 1, merge_most(p)) &&
 		  !merge_is_over(stream_seen, p->now_ns, m->window_ns);
 	if (l->found == MERGE_NONE || (goes_on && !l->found_own) ||
 	    (!(l->found_goes_on && !mark) && merge_is_later(generation, p->generation))) {
@@ -343,6 +350,21 @@ merge_inline int merge_is_before(struct merge *m, const struct merge_packet *p, 
 	       merge_ahead(p->at, base, MERGE_NUMBER_BITS) < 0;
 }
 
+/* Whether a stream is not more than one packet of one leg. */
+MERGE_CALL int merge_is_single(struct merge *m, __u32 slot)
+{
+	__u64 top;
+	int legs = 0;
+
+	if (MERGE_MISSING(m))
+		return 0;
+	slot &= MERGE_STREAMS - 1;
+	top = MERGE_LOAD(m->stream[slot].top);
+	for (__u32 i = 0; i < MERGE_LINES; i++)
+		legs += !((MERGE_LOAD(m->line[i].part[slot].mark) ^ top) >> MERGE_NUMBER_BITS);
+	return legs < 2 && !merge_ahead(top, MERGE_LOAD(m->stream[slot].base), MERGE_NUMBER_BITS);
+}
+
 /* Where a packet belongs, or what becomes of it. */
 MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 {
@@ -378,8 +400,11 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	if (MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING))
 		return MERGE_AGAIN;
 	silent = merge_is_over(l.seen, now, window);
-	/* Nothing of a generation before is in flight: the source has gone back to where it once was. */
-	if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))
+	/* Nothing of a generation before is in flight: the source has gone back to where it once was; or its
+	 * stream goes on, and a single packet that came after a pause was a stranger's.
+	 */
+	if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window) &&
+	    !(merge_goes_on(p, l.found_own, 1, merge_most(p)) && merge_is_single(m, l.newest)))
 		l.found = MERGE_NONE;
 	if (merge_is_0(m, p) && l.found == MERGE_NONE)
 		return MERGE_UNNUMBERED;

@@ -105,8 +105,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("MERGE_ADD(of->firsts, p->count);", ""),
     mutant("verdict == MERGE_REPEATED && p->still", "0"),
     mutant(
-        "if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))",
-        "if (0)",
+        "if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window) &&",
+        "if (0 &&",
+    ),
+    mutant("merge_is_single(m, l.newest)", "0"),
+    mutant("merge_is_single(m, l.newest)", "1"),
+    mutant(
+        "return MERGE_CONFIRM * (p->count & 0xffff);",
+        "return MERGE_CONFIRM;",
     ),
     mutant("p->count ? MERGE_AGAIN : MERGE_UNNUMBERED", "MERGE_AGAIN"),
     mutant(
