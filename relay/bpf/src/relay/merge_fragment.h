@@ -45,39 +45,35 @@ merge_inline __u32 merge_name_of(const struct merge *rule, const struct merge_pa
 MERGE_CALL int merge_follow(struct merge *rule, struct merge_packet *p, struct merge_pieces *d, __u64 piece,
 			    __u32 verdict)
 {
-	__u32 from = piece >> 16 & 0xffff, to = from + (piece & 0xffff), state, fate, name;
+	__u32 from = piece >> 16 & 0xffff, to = from + (piece & 0xffff), before, state, fate, name, once;
 	int is_first, is_copy;
 
 	if (MERGE_MISSING(rule) || MERGE_MISSING(p) || MERGE_MISSING(d))
 		return MERGE_FIRST;
-	state = d->state;
-	fate = state & PIECES_FATE;
+	fate = d->state & PIECES_FATE;
 	is_first = verdict < MERGE_VERDICTS;
 	is_copy = verdict == MERGE_DUPLICATE || verdict == MERGE_REPEATED;
 	name = is_first ? merge_name_of(rule, p, verdict) : d->name;
 	if (is_copy && fate == PIECES_PASS && d->name == name)
 		return verdict;		/* the very same again */
-	if (!is_first && !fate) {
+	before = is_first && fate ? 0 : d->state & ~PIECES_FATE;
+	state = before - ((to * to - from * from) << PIECES_MISSING_SHIFT);
+	if (piece & PIECE_LAST)
+		state = (state | PIECES_END) + (to * to << PIECES_MISSING_SHIFT);
+	/* Of legs that complete it at once one does. */
+	once = state & PIECES_END && !(state >> PIECES_MISSING_SHIFT) ? 1 : MERGE_LOOKS;
+	if (!is_first && !fate)
 		verdict = merge_look_up(rule, p, p->number, 1);
-	} else if (is_copy || (!is_first && fate == PIECES_PASS)) {
-		verdict = merge_look_up(rule, p, name * MERGE_PRIME, MERGE_LOOKS);
-	} else if (!is_first) {
+	else if (!is_first && fate != PIECES_PASS)
 		return fate - 1;
-	}
+	else if (!is_first || is_copy || (verdict == MERGE_FIRST && once == 1))
+		verdict = merge_look_up(rule, p, name * MERGE_PRIME, once);
 	if (is_first) {
 		d->name = name;
 		fate = verdict + 1;
-		state = (state & PIECES_FATE ? 0 : state & ~PIECES_FATE) | fate;
 	}
 	/* What another leg has brought of the same datagram before its first is there, too. */
-	if (verdict == MERGE_FIRST || !fate) {
-		if (piece & PIECE_LAST)
-			state = (state | PIECES_END) + (to * to << PIECES_MISSING_SHIFT);
-		state -= (to * to - from * from) << PIECES_MISSING_SHIFT;
-	}
-	d->state = state;
-	if (fate == PIECES_PASS && state & PIECES_END && !(state >> PIECES_MISSING_SHIFT))
-		merge_look_up(rule, p, name * MERGE_PRIME, 1);
+	d->state = (verdict == MERGE_FIRST || !fate ? state : before) | fate;
 	return verdict;
 }
 

@@ -229,10 +229,10 @@ struct merge_look {
 	__u64 found_own;	/* of the newest of these that it is within reach of */
 	__u64 found_seen;
 	__s64 found_ahead;
-	__u32 found_goes_on;	/* its leg has been there until now */
-	__u32 newest;
-	__u32 newest_generation;
-	__u32 found;		/* `generation` is the packet's then */
+	__u16 found_goes_on;	/* its leg has been there until now */
+	__u16 newest;
+	__u16 newest_generation;
+	__u16 found;		/* `generation` is the packet's then */
 };
 
 /* Looks at one of the streams: by itself, or the verifier walks every way through all four. Says whether
@@ -350,19 +350,22 @@ merge_inline int merge_is_before(struct merge *m, const struct merge_packet *p, 
 	       merge_ahead(p->at, base, MERGE_NUMBER_BITS) < 0;
 }
 
-/* Whether a stream is not more than one packet of one leg. */
-MERGE_CALL int merge_is_single(struct merge *m, __u32 slot)
+/* Whether a packet goes on where its leg was before a pause, after which one of another stream came first, on
+ * one leg.
+ */
+MERGE_CALL int merge_is_back(struct merge *m, const struct merge_packet *p, const struct merge_look *l)
 {
+	__u32 slot, legs = 0;
 	__u64 top;
-	int legs = 0;
 
-	if (MERGE_MISSING(m))
+	if (MERGE_MISSING(m) || MERGE_MISSING(p) || MERGE_MISSING(l))
 		return 0;
-	slot &= MERGE_STREAMS - 1;
+	slot = l->newest & (MERGE_STREAMS - 1);
 	top = MERGE_LOAD(m->stream[slot].top);
 	for (__u32 i = 0; i < MERGE_LINES; i++)
 		legs += !((MERGE_LOAD(m->line[i].part[slot].mark) ^ top) >> MERGE_NUMBER_BITS);
-	return legs < 2 && !merge_ahead(top, MERGE_LOAD(m->stream[slot].base), MERGE_NUMBER_BITS);
+	return merge_goes_on(p, l->found_own, 1, merge_most(p)) && legs < 2 &&
+	       !merge_ahead(top, MERGE_LOAD(m->stream[slot].base), MERGE_NUMBER_BITS);
 }
 
 /* Where a packet belongs, or what becomes of it. */
@@ -404,7 +407,7 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	 * stream goes on, and a single packet that came after a pause was a stranger's.
 	 */
 	if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window) &&
-	    !(merge_goes_on(p, l.found_own, 1, merge_most(p)) && merge_is_single(m, l.newest)))
+	    !merge_is_back(m, p, &l))
 		l.found = MERGE_NONE;
 	if (merge_is_0(m, p) && l.found == MERGE_NONE)
 		return MERGE_UNNUMBERED;

@@ -108,8 +108,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window) &&",
         "if (0 &&",
     ),
-    mutant("merge_is_single(m, l.newest)", "0"),
-    mutant("merge_is_single(m, l.newest)", "1"),
+    mutant("!merge_is_back(m, p, &l)", "1"),
+    mutant("&& legs < 2 &&", "&&"),
     mutant(
         "return MERGE_CONFIRM * (p->count & 0xffff);",
         "return MERGE_CONFIRM;",
@@ -204,6 +204,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "MERGE_ADD(m->firsts, p->fresh);",
         "MERGE_ADD(m->firsts, p->count);",
+    ),
+    mutant(
+        "!(state >> PIECES_MISSING_SHIFT) ? 1 : MERGE_LOOKS",
+        "0 ? 1 : MERGE_LOOKS",
     ),
     mutant("hash += i * 0x9e3779b1u;", ""),
     mutant("!owner && !MERGE_LOAD(rule->cells)", "!owner"),

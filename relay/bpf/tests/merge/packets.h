@@ -20,7 +20,7 @@
 static struct merge_block blocks[BLOCKS];
 static struct merge merges[MERGE_RULES];
 #include "merge.h"
-#include "merge_payload.h"
+#include "merge_fragment.h"
 
 #define UNIT (1 << MERGE_OPENER_SHIFT)	/* ns */
 
@@ -31,7 +31,10 @@ struct packet {
 	__u32 verdict;
 	__u64 hash;	/* of its payload */
 	__u32 length;	/* likewise */
+	__u64 piece;	/* of a fragment: where it lies */
 };
+
+static struct merge_pieces pieces[MERGE_LINES];	/* of the datagram of which a line brings fragments */
 
 #define PACKETS 65536
 static struct packet *queue[CPUS];
@@ -57,9 +60,18 @@ static __u32 judge(const struct packet *from)
 		.number = from->number, .now_ns = from->at_ns, .key = from->key, .line = from->line,
 		.count = from->count, .width = from->width, .length = from->length,
 	};
+	struct packet first = *from;
 
 	__u32 verdict;
 
+	if (from->piece) {
+		bool is_later = from->piece >> 16 & 0xffff;
+
+		first.piece = 0;
+		verdict = is_later ? MERGE_VERDICTS : judge(&first);
+		p.at = is_later ? 0 : from->number;
+		return merge_follow(&m, &p, &pieces[from->line], from->piece, verdict);
+	}
 	if (by_payload)
 		return merge_judge_payload(&m, &p);
 	verdict = merge_judge(&m, &p);
@@ -97,6 +109,7 @@ static void prepare(int on_cpus, __u32 lines, __u32 blocks_log, __u64 window_ns)
 	memset(queued, 0, sizeof(queued));
 	memset(merges, 0, sizeof(merges));
 	memset(blocks, 0, sizeof(blocks));
+	memset(pieces, 0, sizeof(pieces));
 	m.blocks_log = blocks_log;
 	m.window_ns = window_ns;
 	m.first_place = 1;
