@@ -51,6 +51,7 @@ static void begin(int on_cpus, __u32 lines)
 #include "scenes/sequences.h"
 #include "scenes/payloads.h"
 #include "scenes/checks.h"
+#include "scenes/parts.h"
 
 static const struct scene {
 	const char *name;
@@ -58,6 +59,9 @@ static const struct scene {
 	void (*check)(void);
 } scenes[] = {
 	{ "the first packet ever on both lines", first_ever, check_scene },
+	{ "both lines begin at once", both_begin_at_once, check_cells },
+	{ "both lines begin again far back", both_begin_again_far_back, check_scene },
+	{ "both lines begin again near", both_begin_again_near, check_scene },
 	{ "three numbers around the wrap", around_the_wrap, check_scene },
 	{ "48 bits around the wrap", around_the_wrap_of_48, check_scene },
 	{ "crossed", crossed, check_scene },
@@ -83,26 +87,35 @@ static const struct scene {
 	{ "a tail comes again in parts", a_tail_comes_again_in_parts, check_scene },
 	{ "it begins anew in the first generation", it_begins_anew_in_the_first_generation, check_scene },
 	{ "a packet from where it once was", a_packet_from_where_it_once_was, check_scene },
+	{ "a stranger comes first after a pause", a_stranger_comes_first_after_a_pause, check_scene },
 	{ "it begins anew while one line lags", it_begins_anew_while_one_lags, check_scene },
 	{ "a strange packet", a_strange_packet, check_scene },
 	{ "outside the sequence", outside_the_sequence, check_scene },
 	{ "the sequence begins with 0", the_sequence_begins_with_0, check_sequence },
 	{ "the sequence comes round to 0", the_sequence_comes_round_to_0, check_sequence },
-	{ "the sequence began before 0", the_sequence_began_before_0, check_begun },
+	{ "the sequence began before 0", the_sequence_began_before_0, check_scene },
 	{ "outside as the sequence begins", outside_as_the_sequence_begins, check_scene },
 	{ "outside a sequence near 0", outside_a_sequence_near_0, check_scene },
 	{ "outside a sequence that is over", outside_a_sequence_that_is_over, check_scene },
 	{ "a number that stands still", a_number_that_stands_still, check_scene },
 	{ "two sources of one line take over", two_sources_take_over_at_once, check_scene },
 	{ "two strangers at once", two_strangers_at_once, check_strangers },
+	{ "a line begins too late", a_line_begins_too_late, check_scene },
 	{ "two more sources at once", two_more_sources_at_once, check_cells },
 	{ "two sources want one cell", two_sources_want_one_cell, check_cells },
+	{ "a key is freed beside a cell", a_key_is_freed_beside_a_cell, check_cells },
 	{ "a place is taken over", a_place_is_taken_over, check_place },
 	{ "it goes back to where it once was", it_goes_back_to_where_it_once_was, check_scene },
 	{ "a line that was away comes back", a_line_that_was_away_comes_back_at_a_restart, check_scene },
 	{ "a stranger", a_stranger, check_scene },
-	{ "several numbers in a packet", several_numbers, check_scene },
+	{ "several numbers in a packet", several_numbers, check_several },
+	{ "a jump of several numbers", a_jump_of_several_numbers, check_jump },
+	{ "numbers in several words", many_numbers, check_several },
+	{ "cut differently", cut_differently, check_cut },
+	{ "a former version's stamp", a_former_stamp, check_stamp },
+	{ "lengths differ", lengths_differ, check_lengths },
 	{ "heartbeats", heartbeats, check_scene },
+	{ "fragments", fragments, check_fragments },
 	{ "payload: the same", same_payload, check_scene },
 	{ "payload: crossed", payloads_crossed, check_scene },
 	{ "payload: a word is forgotten", a_payload_is_forgotten, check_scene },

@@ -93,4 +93,16 @@ static void a_packet_from_where_it_once_was(void)
 		put(l, copy(l, 7, 20001, 0, 1090));
 }
 
+/* After a pause a stranger's packet comes first: what goes on is no stranger for that. */
+static void a_stranger_comes_first_after_a_pause(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	came(0, 7, 20000, 1080);
+	for (int i = 0; i < 2; i++)
+		put(0, copy(1, 7, 501 + i, i, 1081));
+	put(1, copy(0, 7, 502, 1, 1081));
+}
+
 #endif

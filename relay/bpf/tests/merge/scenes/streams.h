@@ -10,6 +10,34 @@ static void first_ever(void)
 		put(l, copy(l, 7, 100, 0, 1000));
 }
 
+/* Both begin at once, and neither with what the other brings first. */
+static void both_begin_at_once(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		put(l, copy(l, 7, 100 + l, l, 1000));
+}
+
+/* Likewise long after there was anything: further back than what is remembered, and near to that. */
+static void both_begin_again(__u64 number)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 20000, 1000);
+	for (int l = 0; l < 2; l++)
+		put(l, copy(l, 7, number + l, l, 2000));
+}
+
+static void both_begin_again_far_back(void)
+{
+	both_begin_again(100);
+}
+
+static void both_begin_again_near(void)
+{
+	both_begin_again(19990);
+}
+
 static void around_the_wrap(void)
 {
 	begin(2, 2);
@@ -220,12 +248,28 @@ static void two_sources_take_over_at_once(void)
 }
 
 /* Each line brings a stream of its own: one of them is taken, whole or from where it was first. */
-static void two_strangers_at_once(void)
+static void strangers(__u32 key, __u64 number)
 {
 	begin(2, 2);
 	for (int l = 0; l < 2; l++)
 		for (int i = 0; i < 2; i++)
-			put(l, copy(l, 7 + l, 500 + i, i, 1000 + i));
+			put(l, copy(l, l ? key : 7, (l ? number : 500) + i, i, 1000 + i));
+}
+
+static void two_strangers_at_once(void)
+{
+	strangers(8, 500);
+}
+
+/* Its leg begins with what the other has left behind. */
+static void a_line_begins_too_late(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 100; i++)
+		came(0, 7, 500 + i, 1000);
+	for (int i = 0; i < 2; i++)
+		put(0, copy(1, 7, 505 + i, INDEXES, 1001));
+	put(1, copy(0, 7, 600, 0, 1001));
 }
 
 static void two_more_sources_at_once(void)
@@ -247,6 +291,19 @@ static void two_sources_want_one_cell(void)
 	for (int l = 0; l < 2; l++)
 		for (int i = 0; i < 2; i++)
 			put(l, copy(l, 7 << (i ^ l), 500, i ^ l, 1001));
+}
+
+/* User space takes the rule's entry back from a key while another has a cell. */
+static void a_key_is_freed_beside_a_cell(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 3, 9, 1000);
+	came(0, 7, 500, 1001);
+	m.key = 0;
+	put(0, copy(0, 7, 501, 0, 1002));
+	put(1, copy(1, 7, 500, INDEXES, 1002));
+	put(1, copy(1, 7, 501, 0, 1002));
 }
 
 static void a_place_is_taken_over(void)
