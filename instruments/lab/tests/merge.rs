@@ -147,13 +147,13 @@ fn segments_of_super_packets_are_judged_one_by_one(path: &str) {
 
 /// By sockets that fragment, beyond the MTU.
 fn fragments_follow_their_first(path: &str) {
-    // A thousand datagrams that are whole are remembered for two windows: a worker of a busy machine may be
-    // a second late.
-    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "3s" }"#));
+    let merge = r#"{ by = "rtp", window = "500ms", packets = 8192 }"#;
+    let bed = Bed::new(path, &rule(2, merge));
     let faults = ["lose=5%", "lose=5%,delay=5ms"];
     let more = ["--size", "4000", "--method", "sockets"];
-    let run = bed.run("rtp", 125, "2", &faults, &more);
-    run.assert_once();
+    let run = bed.run("rtp", 250, "2", &faults, &more);
+    // Which datagrams are whole is remembered like payloads.
+    run.assert_once_within(Duration::from_millis(500));
 }
 
 fn a_killed_daemon_makes_no_copy_pass_twice(path: &str) {
