@@ -236,6 +236,10 @@ impl Member {
             sent.at
         };
         let counts_for = self.config.hold_ns - self.margin();
+        if self.beat.acked.is_some() && self.now >= self.deadline() {
+            // This relay may have been fenced in what an older backup has taken back.
+            self.rest();
+        }
         self.beat.confirmed(at, counts_for, self.now);
         self.replica.believe(sent.at);
         if let Some(entry) = sent.entry {

@@ -24,6 +24,7 @@ struct Basis {
     deadline: u64,
     session: SessionNumber,
     going: bool,
+    rests: bool,
     handing: Vec<String>,
     /// Changes so far of who holds what, of the rules, and of what is to be prepared.
     changes: [u64; 3],
@@ -74,6 +75,7 @@ impl Member {
             deadline: self.deadline(),
             session: self.session.number,
             going: self.session.going,
+            rests: self.session.rests(self.waited),
             handing: self.handover.handing().cloned().collect(),
             changes: [
                 self.replica.share_changes,
@@ -105,7 +107,8 @@ impl Member {
         // Left open by a process whose policy was another.
         let too_far = before > deadline.max(self.now + self.config.hold_ns);
         let before = if too_far { 0 } else { before };
-        let may_open = before > self.now || !self.replica.is_doubted(share);
+        let waits = self.session.rests(self.waited) || self.replica.is_doubted(share);
+        let may_open = before > self.now || !waits;
         if self.rules.installed.contains(share) && may_open {
             return deadline.max(before);
         }
@@ -168,6 +171,8 @@ impl Member {
             "its rules are not in the data plane"
         } else if !self.is_alive() {
             "its data plane does not answer"
+        } else if self.session.rests(self.waited) {
+            "it waits a hold, in case etcd is back from a backup"
         } else {
             return match self.silent_monitors() {
                 silent if silent.is_empty() => "etcd does not answer".to_owned(),

@@ -74,9 +74,14 @@ impl Member {
             if handover.settle_inherited(&self.gates, &self.replica, relay, number, now) {
                 // If etcd was restored, it does not say who has taken that since: they get the time to
                 // see it.
-                self.session.rests_until = self.waited + self.surely(self.config.hold_ns);
+                self.rest();
             }
         }
+    }
+
+    /// Opens nothing for a hold: whoever has it open sees meanwhile that etcd is another.
+    pub(super) fn rest(&mut self) {
+        self.session.rests_until = self.waited + self.surely(self.config.hold_ns);
     }
 
     /// Whether another process has this relay's name, as far as was seen of late.
@@ -204,7 +209,7 @@ impl Member {
         self.end_session();
         self.session.phase = PhaseName::Resting;
         self.session.adopted = None;
-        self.session.rests_until = self.waited + self.surely(self.config.hold_ns);
+        self.rest();
         self.replica = self.replica.emptied();
         // Sessions are counted anew, and a relay that has booted counts its questions anew.
         self.monitors.heeded.clear();

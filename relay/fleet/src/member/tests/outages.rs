@@ -289,6 +289,36 @@ fn a_process_that_comes_back_to_a_restored_etcd_doubles_nothing() {
     }
 }
 
+/// A relay that stood still, or was cut off, while a backup was taken and put back finds nothing changed.
+#[test]
+fn who_slept_from_a_backup_to_its_return_doubles_nothing() {
+    let policies = [OnIsolation::Peers, OnIsolation::Stop];
+    for (seed, policy) in (0..30).flat_map(|seed| policies.map(|policy| (seed, policy))) {
+        let mut sim = Sim::new(seed, settings(policy));
+        sim.run_until(4000 * MS + 2 * HOLD);
+        let first = holders(&sim).unwrap()[0];
+        let returns = sim.now + 4 * HOLD;
+        if seed % 2 == 0 {
+            sim.hosts[first].stopped_until = returns;
+        } else {
+            sim.hosts[first].etcd_cut_until = returns;
+            sim.hosts[first].peers_cut_until = returns;
+        }
+        sim.run_until(sim.now + 50 * MS);
+        let backup = sim.etcd.clone();
+        sim.run_until(returns - 20 * MS);
+        assert_ne!(holders(&sim).unwrap()[0], first, "seed {seed}, {policy:?}");
+        sim.replace_etcd(backup);
+        sim.etcd_down_until = sim.now;
+        for host in (0..3).filter(|host| *host != first) {
+            sim.hosts[host].etcd_cut_until = sim.now + seed % 6 * 200 * MS;
+        }
+        sim.run_until(sim.now + 7 * HOLD);
+        assert_eq!(sim.violation, None, "seed {seed}, {policy:?}");
+        holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}, {policy:?}: {wrong}"));
+    }
+}
+
 /// A jump that looks like a late tick is taken for time that has passed: those within a hold add up.
 #[test]
 fn small_jumps_of_a_clock_within_a_hold_double_nothing() {
