@@ -1,6 +1,7 @@
 //! Counters and states put together into what `mcr stats` shows.
 
 mod addresses;
+mod copies;
 pub mod demand;
 mod drop_reasons;
 mod egress;
@@ -18,12 +19,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::query::StatsQuery;
-use api::reply::{
-    AddressStats, Condition, InputStats, OutputStats, RuleStats, State, Stats, Traffic,
-};
+use api::reply::{Condition, InputStats, OutputStats, RuleStats, State, Stats, Traffic};
 use compile::OutputView;
 use compile::host::{Host, Interface};
-use compile::table::{Output, Path};
+use compile::table::Path;
 use dataplane::counters::{Counters, Drops, InputCounters, OutputCounters, RuleCounters};
 use igmp::listeners::Listeners;
 use rules::health::Silence;
@@ -240,7 +239,10 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
     let none = OutputCounters::default();
     let enabled = state.rule.enabled;
     let outputs = state.rule.outputs.iter().zip(0..).map(|(view, index)| {
-        let all = view.copies.as_ref().map(|_| together(counted, index));
+        let all = view
+            .copies
+            .as_ref()
+            .map(|_| copies::together(counted, index));
         let counted_there = counted.outputs.get(&index).map(|counted| &**counted);
         let there = all.as_ref().or(counted_there).unwrap_or(&none);
         let starved = sample.starved.iter().find(|(output, _)| *output == index);
@@ -251,7 +253,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         let tunnel = link.and_then(|link| host.tunnels.get(&link.name));
         OutputStats {
             tunnel: tunnel.map(|known| known.tunnel.remote.to_string()),
-            addresses: addresses(view, enabled, counted),
+            addresses: copies::addresses(view, enabled, counted),
             ..output(view, enabled, starved, there, link)
         }
     });
@@ -413,7 +415,7 @@ fn output(
         (down, _) if !enabled => (State::Disabled, down.as_ref().map(|down| down.text.clone())),
         (Some(down), _) => (State::Down, Some(down.text.clone())),
         (None, Some(why)) => (State::Degraded, Some(why)),
-        (None, None) => match copy_down(view).or_else(|| view.unanswered.clone()) {
+        (None, None) => match copies::copy_down(view).or_else(|| view.unanswered.clone()) {
             Some(why) => (State::Degraded, Some(why)),
             None => (State::Up, None),
         },
@@ -445,54 +447,6 @@ fn output(
             .map(|copies| copies.left_out as u64)
             .filter(|left_out| *left_out > 0),
     }
-}
-
-/// What an output sent and dropped to all addresses that its name has or had.
-fn together(counted: &RuleCounters, number: u64) -> OutputCounters {
-    let mut sum = OutputCounters::default();
-    let of_it = { counted.outputs.iter() }.filter(|(index, _)| Output::number(**index) == number);
-    for (_, counted) in of_it {
-        sum.sent.add(counted.sent);
-        sum.dropped.add(&counted.dropped);
-    }
-    sum
-}
-
-/// The addresses of a name that all get copies.
-fn addresses(
-    view: &OutputView,
-    enabled: bool,
-    counted: &RuleCounters,
-) -> Option<Vec<AddressStats>> {
-    let copies = view.copies.as_ref()?.all.iter();
-    let stats = copies.map(|copy| {
-        let counted = counted.outputs.get(&copy.index);
-        AddressStats {
-            address: copy.address.clone(),
-            state: match &copy.down {
-                _ if !enabled => State::Disabled,
-                Some(_) => State::Down,
-                None => State::Up,
-            },
-            reason: copy.down.as_ref().map(|down| down.text.clone()),
-            sent: counted.map_or_else(Traffic::default, |counted| counted.sent),
-            dropped: counted.map_or_else(BTreeMap::new, |counted| dropped(&counted.dropped)),
-        }
-    });
-    Some(stats.collect())
-}
-
-/// Why some of the addresses of a name get no copies.
-fn copy_down(view: &OutputView) -> Option<String> {
-    let copies = view.copies.as_ref()?;
-    let mut down = copies.all.iter().filter_map(|copy| copy.down.as_ref());
-    let first = down.next()?;
-    Some(format!(
-        "{} of {} addresses get no copies: {}",
-        1 + down.count(),
-        copies.all.len(),
-        first.text
-    ))
 }
 
 /// To a thousandth; a timer tick is longer.
