@@ -229,7 +229,8 @@ fn of_thousands_of_rules_as_many_are_told_as_are_asked_for() {
             &selection["states"]["down"],
             &selection["states"]["waiting"]
         ),
-        (&json!(1), &json!(2999))
+        (&json!(1), &json!(2999)),
+        "{selection}"
     );
     let around = read("/v1/stats?label=rack%3D5&filter=KERNEL&around=r2005&limit=4");
     assert_eq!(names(&around), "r1985 r1995 r2005 r2015");

@@ -283,10 +283,9 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         rates: sample.rates,
         silent_seconds: silent_seconds(counted.received, &sample),
         may_be_silent: None,
-        waiting_seconds: sample
-            .made_ns
-            .map(seconds_since)
-            .filter(|_| counted.received.packets == 0),
+        // One that was made just now is not in the readings yet.
+        waiting_seconds: (counted.received.packets == 0)
+            .then(|| sample.made_ns.map_or(0.0, seconds_since)),
         health: sample.health.filter(|_| enabled),
         residence: latency::stats(&counted.latency),
     }
