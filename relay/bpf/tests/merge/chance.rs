@@ -3,7 +3,7 @@
 //! brought leaves, and once. What is left out is what the guide says may be held back: a single packet from
 //! far away, and the first of a jump.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Chance that a seed repeats (xorshift64*).
 #[derive(Clone, Debug)]
@@ -98,11 +98,23 @@ struct Leg {
     cut_us: (u64, u64),
 }
 
+/// What comes back after three windows is a stranger to a stream that the others do not bring either: where one
+/// leg is away for so long, none of them is for a window.
+fn keep_one(legs: &mut [Leg]) {
+    let away = |leg: &Leg| leg.cut_us.1 - leg.cut_us.0;
+    let longest = legs.iter().map(away).max().unwrap_or(0);
+    if longest > 1_100_000 {
+        for leg in legs.iter_mut().filter(|leg| away(leg) < longest) {
+            leg.cut_us.1 = leg.cut_us.1.min(leg.cut_us.0 + 300_000);
+        }
+    }
+}
+
 /// How far a jump leads at least, in numbers: further than anything remembered lies apart.
 const FAR: u64 = 70_000;
 const FAR_RTP: u64 = 9_000;
-/// Packets of a jump that may be held back, of the first so many.
-const HELD_BACK: (u32, u32) = (4, 12);
+/// Packets of a jump that may be held back, of the first so many: a leg may lose a burst of these.
+const HELD_BACK: (u32, u32) = (4, 40);
 
 impl World {
     /// The world of a seed, of so many seconds with so many packets a second on each leg.
@@ -157,12 +169,31 @@ impl World {
                 }
             })
             .collect();
+        keep_one(&mut legs);
         world.introduce();
         for _ in 0..world.streams {
             world.stream(random, &mut legs, (end_us, rate), restarts);
         }
+        world.excuse_twins();
         world.arrivals.sort_by_key(|arrival| arrival.at_us);
         world
+    }
+
+    /// Nobody can tell a stranger's packet from that of its stream whose number it happens to have.
+    fn excuse_twins(&mut self) {
+        let messages = &self.messages;
+        let excused = |packet: &&Packet| messages[packet.message as usize].is_excused;
+        let strangers = self.packets.iter().filter(excused);
+        let numbers: BTreeSet<_> = strangers
+            .map(|packet| (packet.key, packet.number))
+            .collect();
+        for packet in 0..self.packets.len() {
+            let Packet { key, number, .. } = self.packets[packet];
+            if numbers.contains(&(key, number)) {
+                self.messages_of(packet)
+                    .for_each(|message| message.is_excused = true);
+            }
+        }
     }
 
     /// All legs bring the same first packets, one after the other: none is a stranger.

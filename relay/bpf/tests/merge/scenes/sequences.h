@@ -152,6 +152,9 @@ static void heartbeats(void)
 		p = copy(l, 7, 501, 0, 1001);
 		p.count = 0;
 		put(l, p);
+		p.index = 2;	/* another under the same number */
+		p.hash = HASH(78);
+		put(l, p);
 		put(l, copy(l, 7, 501, 1, 1001));
 	}
 }
