@@ -25,6 +25,8 @@ use crate::userspace::shared::routed;
 const SEND_BUFFER: usize = 16 << 20;
 /// Longest a worker may take to read or to confirm: it is between two batches in well under 10 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often one that is given no time is waited for.
+const TURNS: usize = 3;
 /// Longest a worker's heartbeat may stand still while packets wait for it.
 const HANG: Duration = Duration::from_millis(1000);
 
@@ -289,15 +291,26 @@ impl Process {
     /// # Errors
     /// The conversation's; `TimedOut` from a worker that hangs.
     pub(super) fn await_confirmation(&mut self) -> Result<(), messages::Error> {
-        if self.is_confirmed(PATIENCE)? {
-            return Ok(());
+        let (_, had) = run_state(self.pid).unwrap_or_default();
+        for _ in 0..TURNS {
+            if self.is_confirmed(PATIENCE)? {
+                return Ok(());
+            }
+            if !self.is_starved(had, PATIENCE) {
+                break;
+            }
         }
         Err(io::Error::from(ErrorKind::TimedOut).into())
     }
 
-    /// Says whether packets wait and the worker's heart has stopped beating. One that wants to run and
-    /// is given no time, on a host that has too much to do, does not hang: a new one would fare no
-    /// better.
+    /// Says whether the worker wants to run and got little of `time` since it had had so much: on a host that
+    /// has too much to do it does not hang, and a new one would fare no better.
+    fn is_starved(&self, had: Duration, time: Duration) -> bool {
+        run_state(self.pid)
+            .is_some_and(|(state, has)| state == 'R' && has.saturating_sub(had) < time / 4)
+    }
+
+    /// Says whether packets wait and the worker's heart has stopped beating, though it is not starved.
     pub(super) fn hangs(&mut self) -> bool {
         let (beat, since) = self.heartbeat;
         let now = self.counters.worker(WorkerWord::Heartbeat);
@@ -310,13 +323,10 @@ impl Process {
             // One that sleeps well answers, should the kernel's count of what waits be wrong.
             let _ = self.request_confirmation();
         }
-        let found = run_state(self.pid);
-        let time = found.map_or(Duration::ZERO, |(_, time)| time);
+        let (_, time) = run_state(self.pid).unwrap_or_default();
         let (seen, had) = *self.stalled.get_or_insert((Instant::now(), time));
-        let wants_to_run = found.is_some_and(|(state, _)| state == 'R');
-        let is_starved = wants_to_run && time.saturating_sub(had) < HANG / 4;
         // The last look may have been long ago: what waits now may have come just now.
-        since.elapsed() > HANG && seen.elapsed() > HANG / 2 && !is_starved
+        since.elapsed() > HANG && seen.elapsed() > HANG / 2 && !self.is_starved(had, HANG)
     }
 
     /// Says whether packets waited in the worker's rings when their statistics were read last.
