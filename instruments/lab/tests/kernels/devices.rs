@@ -79,6 +79,7 @@ fn all(wanted: fn(&Kind) -> bool) {
         ((&chain.sink, "veth3"), "10.0.1.12/24"),
     ] {
         link::address(end, host).unwrap();
+        in_order(end.0, end.1).unwrap();
     }
     for (number, kind) in KINDS.iter().enumerate().filter(|(_, kind)| wanted(kind)) {
         if kind.name == PPP && !std::path::Path::new("/usr/sbin/pppd").exists() {
@@ -169,11 +170,15 @@ fn make(kind: &Kind, places: &[Place<'_>; 2], processes: &mut Vec<Process>) -> R
         place.namespace.ip_batch(&format!(
             "address add fd16:{id}::{host}/64 dev {dev}\nlink set {dev} up multicast on\n"
         ))?;
-        // What a terminal brings is taken in by any processor's queue, out of order; now by one.
-        let steered = format!("class/net/{dev}/queues/rx-0/rps_cpus");
-        place.namespace.write_sysfs(&steered, "1")?;
+        in_order(place.namespace, dev)?;
     }
     Ok(())
+}
+
+/// Has one processor take in what a device brings. What comes from a terminal, or from a sender that moves to
+/// another processor meanwhile, waits in several queues and passes itself.
+fn in_order(namespace: &Namespace, dev: &str) -> Result<()> {
+    namespace.write_sysfs(&format!("class/net/{dev}/queues/rx-0/rps_cpus"), "1")
 }
 
 /// The rules of a kind on one side.
