@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use config::OnIsolation;
 
+use super::etcd::Etcd;
 use super::events::{fleet, sessions, stays, was_told};
 use super::sim::{MS, Sim};
 use super::{HOLD, Settings, holders, settings};
@@ -268,6 +269,16 @@ fn a_backup_whose_sessions_have_the_same_numbers_doubles_nothing() {
     }
 }
 
+/// Puts a backup back at once; the hosts but the first reach it a while later, by the seed.
+fn put_back(sim: &mut Sim, backup: Etcd, (first, seed): (usize, u64)) {
+    sim.replace_etcd(backup);
+    sim.etcd_down_until = sim.now;
+    for host in (0..3).filter(|host| *host != first) {
+        sim.hosts[host].etcd_cut_until = sim.now + seed % 6 * 200 * MS;
+    }
+    sim.run_until(sim.now + 7 * HOLD);
+}
+
 /// A process that comes back after others took its shares, to an etcd that has forgotten that.
 #[test]
 fn a_process_that_comes_back_to_a_restored_etcd_doubles_nothing() {
@@ -278,12 +289,7 @@ fn a_process_that_comes_back_to_a_restored_etcd_doubles_nothing() {
         sim.kill(first, false, 3 * HOLD);
         sim.run_until(sim.now + 3 * HOLD - 20 * MS);
         assert_ne!(holders(&sim).unwrap()[0], first);
-        sim.replace_etcd(backup);
-        sim.etcd_down_until = sim.now;
-        for host in (0..3).filter(|host| *host != first) {
-            sim.hosts[host].etcd_cut_until = sim.now + seed % 6 * 200 * MS;
-        }
-        sim.run_until(sim.now + 7 * HOLD);
+        put_back(&mut sim, backup, (first, seed));
         assert_eq!(sim.violation, None, "seed {seed}");
         holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
     }
@@ -308,12 +314,7 @@ fn who_slept_from_a_backup_to_its_return_doubles_nothing() {
         let backup = sim.etcd.clone();
         sim.run_until(returns - 20 * MS);
         assert_ne!(holders(&sim).unwrap()[0], first, "seed {seed}, {policy:?}");
-        sim.replace_etcd(backup);
-        sim.etcd_down_until = sim.now;
-        for host in (0..3).filter(|host| *host != first) {
-            sim.hosts[host].etcd_cut_until = sim.now + seed % 6 * 200 * MS;
-        }
-        sim.run_until(sim.now + 7 * HOLD);
+        put_back(&mut sim, backup, (first, seed));
         assert_eq!(sim.violation, None, "seed {seed}, {policy:?}");
         holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}, {policy:?}: {wrong}"));
     }
