@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use crate::wait;
@@ -84,14 +85,20 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends a signal, if it still runs.
+    /// Sends a signal, if it still runs. After SIGSTOP all its threads stand still, which `kill` alone
+    /// does not wait for.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         if self.is_running() {
             // The child is not reaped yet, so its id cannot belong to anybody else.
-            kill(Pid::from_raw(i32::try_from(self.id())?), signal)?;
+            let id = Pid::from_raw(i32::try_from(self.id())?);
+            kill(id, signal)?;
+            if signal == Signal::SIGSTOP {
+                let seen = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+                waitid(Id::Pid(id), seen)?;
+            }
         }
         Ok(())
     }

@@ -13,8 +13,7 @@ use lab::daemon::{Daemon, Options};
 use lab::namespace::Namespace;
 use lab::process;
 use lab::wait;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 lab::on_both_paths!(
     a_stream_that_two_instances_take_is_told_by_both_names,
@@ -224,7 +223,7 @@ fn what_is_pinned_in_another_bpffs_is_found_at_the_interface() {
 
 #[test]
 fn a_daemon_that_runs_is_never_taken_for_one_that_has_left() {
-    let bed = Bed::new("kernel").unwrap();
+    let mut bed = Bed::new("kernel").unwrap();
     // As an operator in another container: with the interfaces, and with a bpffs of its own.
     let script = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
     let elsewhere = |arguments: &[&str]| {
@@ -245,9 +244,9 @@ fn a_daemon_that_runs_is_never_taken_for_one_that_has_left() {
     };
     // Idle, and so late that it does nothing at all.
     looks(&bed);
-    kill(Pid::from_raw(bed.daemon.id() as i32), Signal::SIGSTOP).unwrap();
+    bed.daemon.signal(Signal::SIGSTOP).unwrap();
     looks(&bed);
-    kill(Pid::from_raw(bed.daemon.id() as i32), Signal::SIGCONT).unwrap();
+    bed.daemon.signal(Signal::SIGCONT).unwrap();
     bed.daemon.settled(RULE, 40).unwrap();
 }
 

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use lab::wait;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, INPUT, OUTPUT, can_run};
@@ -428,17 +427,8 @@ fn apply_asks_on_a_terminal_before_rules_go_that_no_file_has() {
 
 #[test]
 fn a_command_says_that_it_waits_for_a_daemon_that_hangs() {
-    let Some(bed) = bed() else { return };
-    let daemon = Pid::from_raw(bed.daemon.id() as i32);
-    kill(daemon, Signal::SIGSTOP).unwrap();
-    wait::until("all its threads are stopped", || {
-        let mut threads = fs::read_dir(format!("/proc/{daemon}/task")).unwrap();
-        threads.all(|thread| {
-            let stat = fs::read_to_string(thread.unwrap().path().join("stat"));
-            stat.is_ok_and(|stat| stat.contains(") T "))
-        })
-    })
-    .unwrap();
+    let Some(mut bed) = bed() else { return };
+    bed.daemon.signal(Signal::SIGSTOP).unwrap();
     let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
     command
         .arg("--socket")
@@ -448,7 +438,7 @@ fn a_command_says_that_it_waits_for_a_daemon_that_hangs() {
     let mut child = command.spawn().unwrap();
     let mut said = String::new();
     let read = BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said);
-    kill(daemon, Signal::SIGCONT).unwrap();
+    bed.daemon.signal(Signal::SIGCONT).unwrap();
     read.unwrap();
     assert!(
         said.contains("the daemon has not answered for 2 s"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use etcd::{Client, Config, Endpoint, RangeOptions};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
@@ -65,9 +66,15 @@ impl Member {
         std::fs::remove_dir_all(arguments.nth(1).unwrap()).unwrap();
     }
 
+    /// Sends a signal; after SIGSTOP all its threads stand still, which `kill` alone does not wait for.
     pub(crate) fn signal(&self, signal: Signal) {
         let process = self.process.as_ref().unwrap();
-        kill(Pid::from_raw(process.id().cast_signed()), signal).unwrap();
+        let id = Pid::from_raw(process.id().cast_signed());
+        kill(id, signal).unwrap();
+        if signal == Signal::SIGSTOP {
+            let seen = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+            waitid(Id::Pid(id), seen).unwrap();
+        }
     }
 
     pub(crate) fn end(&mut self) {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use lab::process::{self, Process};
 use lab::wait;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 use crate::bed::{Bed, INPUT, OUTPUT};
 
@@ -178,15 +177,14 @@ fn a_capture_takes_what_comes_later() {
 
 #[test]
 fn a_daemon_that_stands_still_does_not_hold_up_a_capture() {
-    let Some(bed) = Bed::with_tools(&[], &["--path", "kernel"]) else {
+    let Some(mut bed) = Bed::with_tools(&[], &["--path", "kernel"]) else {
         return;
     };
     bed.add();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("cam1.pcapng");
     let tap = capture(&bed, &file, &["cam1", "--count", "60"]);
-    let daemon = Pid::from_raw(bed.daemon.id() as i32);
-    kill(daemon, Signal::SIGSTOP).unwrap();
+    bed.daemon.signal(Signal::SIGSTOP).unwrap();
     // For longer than it takes to ask the daemon, for less than it takes to give up.
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args([
@@ -199,7 +197,7 @@ fn a_daemon_that_stands_still_does_not_hold_up_a_capture() {
     ]);
     let sent = process::run(command, Duration::from_secs(20));
     let told = tap.wait(Duration::from_secs(10));
-    kill(daemon, Signal::SIGCONT).unwrap();
+    bed.daemon.signal(Signal::SIGCONT).unwrap();
     sent.unwrap().success().unwrap();
     let told = told.unwrap();
     assert!(told.status.success(), "{}", told.stderr);
