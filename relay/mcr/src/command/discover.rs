@@ -88,7 +88,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     sockets.close_doors()?;
     let until = Instant::now() + args.duration;
     let is_live = !global.json && io::stdout().is_terminal();
-    while !ended.load(Ordering::Relaxed) && !sockets.have_ended() && Instant::now() < until {
+    // What waits in the sockets is told even to who interrupts it at once.
+    loop {
         let next = match is_live || sockets.are_lent() {
             true => until.min(Instant::now() + REDRAW),
             false => until,
@@ -97,6 +98,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         if is_live {
             let text = report::picture(&report::of(&listener, &joined, rules.as_ref()), until);
             render::text(&format!("{CLEAR}{text}"))?;
+        }
+        if ended.load(Ordering::Relaxed) || sockets.have_ended() || Instant::now() >= until {
+            break;
         }
     }
     let clear = if is_live { CLEAR } else { "" };
