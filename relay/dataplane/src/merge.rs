@@ -66,6 +66,8 @@ pub(crate) struct Merges<B> {
     readings: Mutex<HashMap<u32, RuleReading>>,
     /// Room for rules of a change that is under way.
     prepared: HashMap<Hash, ActiveMerge>,
+    /// Rules whose merge packets are about to see for the first time.
+    begun: BTreeSet<u32>,
     /// What packets in flight may still see.
     waiting: Vec<ActiveMerge>,
     /// Likewise, cells of rules that ended.
@@ -170,6 +172,7 @@ impl<B: BlockMemory> Merges<B> {
             active: BTreeMap::new(),
             readings: Mutex::default(),
             prepared: HashMap::new(),
+            begun: BTreeSet::new(),
             waiting: Vec::new(),
             retired: Vec::new(),
         }
@@ -328,6 +331,7 @@ impl<B: BlockMemory> Merges<B> {
                 let new = self.prepared.remove(&hash)?;
                 words::set_up(&self.words, rule, &new);
                 self.end(rule);
+                self.begun.insert(rule);
                 new
             }
         };
@@ -347,11 +351,14 @@ impl<B: BlockMemory> Merges<B> {
     }
 
     /// Takes their places from legs of a rule that are none of these any more, or ends its merge where
-    /// it has none.
+    /// it has none. By now packets see it.
     pub(crate) fn keep(&mut self, rule: u32, lines: Option<&[u32]>) {
         match (lines, self.of(rule)) {
             (Some(lines), Some(merge)) => {
                 words::part_with_others(&self.words, merge.index, lines);
+                if self.begun.remove(&rule) {
+                    words::begin(&self.words, merge.index, self.clock.now_ns());
+                }
             }
             _ => self.end(rule),
         }
@@ -361,6 +368,7 @@ impl<B: BlockMemory> Merges<B> {
     pub(crate) fn end(&mut self, rule: u32) {
         if let Some(merge) = self.active.remove(&rule) {
             words::tear_down(&self.words, merge.index);
+            self.begun.remove(&rule);
             let reading = self.readings.get_mut().remove(&rule).unwrap_or_default();
             let retired = reading.retired.into_iter().map(|(cell, _)| cell);
             self.retired.extend(retired);

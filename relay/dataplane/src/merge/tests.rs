@@ -260,7 +260,7 @@ fn places_of_nobody_and_times_to_come_are_mended() {
     let memory = Fixture::with(rtp(), &[1, 2]);
     memory.change(|merge| {
         merge.stream[1].seen_ns = NOW + 1;
-        merge.line[0].since_ns = NOW + 1;
+        merge.line[0].since_ns = NOW + 100_000_001;
         merge.line[2].owner = 3;
         merge.line[2].since_ns = NOW;
         merge.line[3].owner = u64::MAX;

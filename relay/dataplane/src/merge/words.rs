@@ -21,6 +21,9 @@ const RESERVED: u64 = 1 << 61;
 const RETIRED: u64 = u64::MAX;
 /// A cell for which nothing came for so long is given back.
 const OVER_NS: u64 = 10_000_000_000;
+/// A stream that begins so soon after its merge went on before: what a leg is ahead of others it brought by
+/// then, and does not miss.
+const BEGINS_NS: u64 = 100_000_000;
 
 /// Prepares a merge that no packet sees yet, without legs; its blocks are zero.
 pub(super) fn set_up(words: &Array<Merge>, rule: u32, merge: &ActiveMerge) {
@@ -210,6 +213,16 @@ pub(super) fn part_with_others(words: &Array<Merge>, merge: u32, wanted: &[u32])
     }
 }
 
+/// Has each leg of a merge that packets see from now on account for streams that go on from its own first
+/// number.
+pub(super) fn begin(words: &Array<Merge>, merge: u32, now_ns: u64) {
+    let places = (0..).zip(lines(&words.read(merge)));
+    for (place, _) in places.filter(|(_, line)| line.is_some()) {
+        let since = of_line(place, field!(MergeLine, since_ns));
+        words.store(merge, since, now_ns + BEGINS_NS);
+    }
+}
+
 /// Which leg has which place.
 pub(crate) fn lines(merge: &Merge) -> [Option<u32>; LINES_MAX] {
     merge.line.map(|line| {
@@ -260,11 +273,12 @@ fn mend_lines(words: &Array<Merge>, merge: u32, left: &Merge) {
 }
 
 fn mend_times(words: &Array<Merge>, merge: u32, (left, now_ns): (&Merge, u64)) {
-    let mend = |at: Field<Merge>, time_ns: u64| {
-        if time_ns > now_ns {
+    let mend_after = |latest_ns: u64, at: Field<Merge>, time_ns: u64| {
+        if time_ns > latest_ns {
             words.store(merge, at, 0);
         }
     };
+    let mend = |at, time_ns| mend_after(now_ns, at, time_ns);
     for (place, stream) in left.stream.iter().enumerate() {
         let of = |time| field!(Merge, stream).of_entry(place, time);
         mend(of(field!(MergeStream, opened_ns)), stream.opened_ns);
@@ -273,7 +287,8 @@ fn mend_times(words: &Array<Merge>, merge: u32, (left, now_ns): (&Merge, u64)) {
     }
     for (place, line) in left.line.iter().enumerate() {
         mend(of_line(place, field!(MergeLine, seen_ns)), line.seen_ns);
-        mend(of_line(place, field!(MergeLine, since_ns)), line.since_ns);
+        let since = of_line(place, field!(MergeLine, since_ns));
+        mend_after(now_ns + BEGINS_NS, since, line.since_ns);
     }
 }
 

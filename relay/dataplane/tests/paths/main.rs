@@ -28,6 +28,7 @@ mod kernel;
 mod latency;
 mod limits;
 mod merged;
+mod merged_changes;
 mod merged_cost;
 mod program;
 mod reference;

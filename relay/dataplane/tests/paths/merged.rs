@@ -16,6 +16,7 @@ use packet::verdict::{DropReason, Verdict};
 use crate::case::{A, B, INGRESS, PORT, Packet, address, input, key, output, route, socket, with};
 
 use crate::fragments::{cut_ipv4, cut_ipv6};
+use crate::merged_changes;
 use crate::reference::Reference;
 use crate::relayed::{Relay, Sum};
 use crate::segments::{NO_SUPER_PACKETS, datagrams};
@@ -47,6 +48,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     forward(relay, "ipv6", &ipv6, &two_lines(rtp));
     relay.end(&["ipv6"]);
     lines_come_and_go(relay);
+    merged_changes::demand(relay);
     what_passes_is_watched(relay);
     a_damaged_copy_shuts_no_good_one_out(relay);
     begins_anew_after_silence(relay);

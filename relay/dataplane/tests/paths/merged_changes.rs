@@ -1,0 +1,88 @@
+//! Merges of streams that go on: what was in flight when one begins no line has missed.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use compile::table::Table;
+use lab::wait;
+use packet::verdict::DropReason::Duplicate;
+use rules::merge::By;
+
+use crate::merged::{Step, at, forward, rtp, table};
+use crate::relayed::Relay;
+
+/// A stream of which nothing has come for so long was not going on.
+const GOES_ON: Duration = Duration::from_millis(100);
+
+/// The program's clock goes in steps of up to this.
+const TICK: Duration = Duration::from_millis(10);
+
+pub(crate) fn demand(relay: &mut Relay<'_>) {
+    for (name, by, ipv6, payload) in [
+        ("goes-on", By::Rtp, false, rtp as fn(u16) -> Vec<u8>),
+        ("goes-on-6", By::Rtp, true, rtp),
+    ] {
+        what_is_in_flight_is_not_missed(relay, (name, by, ipv6), payload);
+    }
+}
+
+/// The second line is ten packets behind.
+fn what_is_in_flight_is_not_missed(
+    relay: &mut Relay<'_>,
+    (name, by, ipv6): (&str, By, bool),
+    payload: fn(u16) -> Vec<u8>,
+) {
+    let of = |packets| with_packets(table(name, by, 2, ipv6), packets);
+    let first = |number| (0, payload(number), None);
+    let second = |number, reason| (1, payload(number), reason);
+    let steps: Vec<Step> = (1..=20).map(first).collect();
+    forward(relay, name, &of(2_048), &steps);
+    let steps: Vec<Step> = (1..=10).map(|n| second(n, Some(Duplicate))).collect();
+    forward(relay, name, &of(2_048), &steps);
+    let (mut number, mut table) = (20, Table::default());
+    for packets in [4_096, 8_192].into_iter().cycle().take(20) {
+        table = of(packets);
+        relay.apply(&table);
+        let begun = Instant::now();
+        thread::sleep(TICK);
+        forward(relay, name, &table, &[second(number - 9, None)]);
+        let is_late = begun.elapsed() > GOES_ON;
+        let ahead = (0..10).flat_map(|i| [first(number + 1 + i), second(number - 8 + i, None)]);
+        let steps: Vec<Step> = ahead.take(19).collect();
+        forward(relay, name, &table, &steps);
+        number += 10;
+        if !is_late {
+            break;
+        }
+    }
+    // What a line loses from then on it has missed, and nothing else.
+    let copy = |number| second(number, Some(Duplicate));
+    let both = (0..40).flat_map(|i| [first(number + 1 + i), copy(number - 9 + i)]);
+    let steps = both.chain((31..=40).map(|i| copy(number + i)));
+    let steps: Vec<Step> = steps
+        .filter(|(line, packet, _)| *line == 0 || *packet != payload(number + 20))
+        .collect();
+    forward(relay, name, &table, &steps);
+    let missed = |relay: &Relay<'_>| {
+        let rule = &relay.counters().rules[name];
+        let merge = rule.merge.as_ref().expect("it is merged");
+        let missed = [0, 1].map(|line| merge.lines[&at(line)].missed);
+        (merge.together.lost, missed)
+    };
+    wait::until("what is missing is known", || {
+        let missed = missed(relay);
+        assert_eq!(missed.1[0], 0, "{name:?}: {missed:?}");
+        missed.1[1] == 1
+    })
+    .expect("the second line lost one");
+    assert_eq!(missed(relay), (0, [0, 1]), "{name:?}");
+    relay.end(&[name]);
+}
+
+fn with_packets(mut table: Table, packets: u32) -> Table {
+    for route in table.routes.values_mut() {
+        let merge = route.merge.as_mut().expect("it is merged");
+        merge.how.packets = packets;
+    }
+    table
+}
