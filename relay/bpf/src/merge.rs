@@ -387,6 +387,24 @@ mod tests {
     }
 
     #[test]
+    fn a_leg_alone_begins_a_stream_however_long_the_host_runs() {
+        const HOUR: u64 = 3_600_000 * MS;
+        for hours in [1, 30, 40, 60, 77, 79, 120, 200] {
+            let windows = windows();
+            for (rule, opened) in [(0, None), (1, Some(0)), (2, Some(3))] {
+                let mut words = merge(rules::merge::By::Rtp);
+                words.first_block = rule * 4;
+                windows.rules.write(rule, &words);
+                let judge = |line, ns| windows.judge((rule, line), (&rtp(9, 7), 0), ns);
+                if let Some(opened) = opened {
+                    assert_eq!(judge(opened, MS), Verdict::First);
+                }
+                assert_eq!(judge(1, hours * HOUR), Verdict::First, "{hours} {opened:?}");
+            }
+        }
+    }
+
+    #[test]
     fn nonsense_in_the_memory_leads_nowhere() {
         let windows = windows();
         let mut rule = merge(rules::merge::By::Rtp);

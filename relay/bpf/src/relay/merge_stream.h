@@ -30,6 +30,7 @@
 #define MERGE_NUMBER_BITS 48
 #define MERGE_NUMBER_MASK 0xffffffffffffull
 #define MERGE_OPENER_SHIFT 16	/* an opener's time is in units of 65 us */
+#define MERGE_OPENER_TICK 1024
 #define MERGE_PROBES 32		/* entries that may be a key's cell */
 #define MERGE_NONE MERGE_STREAMS
 #define MERGE_PENDING (1ull << 63)	/* in `newest`: its stream had not been opened yet */
@@ -297,6 +298,14 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	return 0;
 }
 
+/* Whether a leg began so long before another. The time comes round in 78 hours, and CPUs may be a tick apart. */
+merge_inline int merge_is_opener_over(__u64 opener, __u64 own, __u64 time)
+{
+	__u32 age = (own >> 32) - (opener >> 32) + MERGE_OPENER_TICK;
+
+	return !opener || age > (time >> MERGE_OPENER_SHIFT) + MERGE_OPENER_TICK;
+}
+
 /* Whether a packet's leg is no stranger to what is there: it brings some of it, or nobody brings any. Of
  * legs that begin at once one does, and the others are strangers to what it has not begun; less than 0: but
  * this packet is of what it begins.
@@ -315,7 +324,7 @@ MERGE_CALL int merge_is_member(struct merge *rule, const struct merge_packet *p)
 	own = p->now_ns >> MERGE_OPENER_SHIFT << 32 | (p->number & 0xffff) << 16 |
 	      ((merge_mark(p) - 1) >> 46 & 0xfffc) | l;
 	opener = MERGE_LOAD(rule->opener);
-	if (merge_is_over(opener, own, patience >> MERGE_OPENER_SHIFT << 32)) {
+	if (merge_is_opener_over(opener, own, patience)) {
 		__u32 others = 0;
 
 		for (__u32 i = 0; i < MERGE_LINES; i++)
@@ -323,7 +332,7 @@ MERGE_CALL int merge_is_member(struct merge *rule, const struct merge_packet *p)
 		if (!others && MERGE_CAS(rule->opener, opener, own) == opener)
 			return 1;
 		opener = MERGE_LOAD(rule->opener);	/* of one of them, if it has just begun */
-		if (merge_is_over(opener, own, patience >> MERGE_OPENER_SHIFT << 32))
+		if (merge_is_opener_over(opener, own, patience))
 			return 0;
 	}
 	own ^= opener;
