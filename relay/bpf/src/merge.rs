@@ -405,6 +405,26 @@ mod tests {
     }
 
     #[test]
+    fn a_long_stream_after_very_many_short_ones_is_whole() {
+        let windows = windows();
+        windows.rules.write(0, &merge(rules::merge::By::Rtp));
+        let mut ms = 0;
+        let mut stream = |numbers: u16| {
+            ms += 200;
+            for number in 0..numbers {
+                let judged = [0, 1].map(|l| windows.judge((0, l), (&rtp(number, 7), 0), ms * MS));
+                let expected = [Verdict::First, Verdict::Duplicate];
+                assert_eq!(judged, expected, "{number} at {ms} ms");
+            }
+        };
+        for short in [8_000, 300, 7_000, 1_000, 8_300] {
+            (0..4).for_each(|_| stream(2_048));
+            (0..short).for_each(|_| stream(2));
+        }
+        (0..4).for_each(|_| stream(2_048));
+    }
+
+    #[test]
     fn nonsense_in_the_memory_leads_nowhere() {
         let windows = windows();
         let mut rule = merge(rules::merge::By::Rtp);

@@ -46,6 +46,16 @@ merge_inline __u32 merge_bits(__u32 bits)
 	return (bits & 0xf) + (bits >> 4 & 0xf);
 }
 
+/* Whether a word is of a later generation than the packet: what seems later than all there are is older, of
+ * more generations ago than half of those that can be told apart.
+ */
+merge_inline int merge_is_of_later(struct merge *m, const struct merge_packet *p, __u32 generation)
+{
+	__u32 newest = MERGE_LOAD(m->newest) >> 8 & 0xffff;
+
+	return merge_is_later(generation, p->generation) && !merge_is_later(generation, newest | (MERGE_LINES - 1));
+}
+
 /* Claims for its leg those numbers of the packet that lie in one word, after so many before. The first of
  * them decides.
  */
@@ -97,8 +107,7 @@ MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p, __u32 before
 			}
 			return MERGE_DUPLICATE;
 		}
-		if (old && (was >> 16 == p->generation ? (__s16)(was - tag) > 0 :
-							 merge_is_later(was >> 16, p->generation)))
+		if (old && (was >> 16 == p->generation ? (__s16)(was - tag) > 0 : merge_is_of_later(m, p, was >> 16)))
 			return MERGE_LATE;
 		if (MERGE_CAS(*word, old, (__u64)tag << 32 | mine) != old)
 			continue;
