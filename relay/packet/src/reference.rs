@@ -408,7 +408,8 @@ fn copy(
     }
     let change = change(datagram, ranges, egress);
     let mut copy = vec![0; LINK_HEADROOM];
-    copy.extend(frame.get(datagram.ip_offset..).unwrap_or_default());
+    let packet = frame.get(datagram.ip_offset..datagram.end());
+    copy.extend(packet.unwrap_or_default());
     let start = rewrite(&mut copy, &datagram.moved(LINK_HEADROOM), &change)?;
     Ok(Copy {
         output: 0,

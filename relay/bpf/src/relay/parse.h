@@ -319,12 +319,10 @@ static __always_inline bool measure(struct ctx_buff *skb, struct packet *p)
 	return whole && header_is_sound(skb, p);
 }
 
-/* Says whether something follows the IP packet, such as a switch's timestamp. Ethernet's own padding does
- * no harm.
- */
+/* Says whether something follows the IP packet: Ethernet's padding, a switch's timestamp. */
 static __always_inline bool has_trailer(struct ctx_buff *skb, const struct packet *p)
 {
-	return unlikely(length_of(skb) > IP_OFFSET + p->length) && length_of(skb) > ETH_ZLEN;
+	return unlikely(length_of(skb) > IP_OFFSET + p->length);
 }
 
 #endif

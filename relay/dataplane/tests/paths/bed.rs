@@ -22,7 +22,7 @@ use sys::frame_socket::{Capture, FrameSocket};
 use sys::netns::Namespace;
 use sys::packet_socket::{PacketSocket, VNET_HEADER};
 
-use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, socket, trim};
+use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, socket};
 use crate::relayed::Sum;
 
 /// The interfaces of the relay: symbol and name.
@@ -281,8 +281,7 @@ fn vnet_header(packet: &Packet) -> [u8; VNET_HEADER] {
     header
 }
 
-fn received(vnet: [u8; VNET_HEADER], mut frame: Vec<u8>) -> Packet {
-    trim(&mut frame);
+fn received(vnet: [u8; VNET_HEADER], frame: Vec<u8>) -> Packet {
     let partial = vnet[0] & NEEDS_CHECKSUM != 0;
     let size = u16::from_ne_bytes([vnet[4], vnet[5]]);
     Packet {

@@ -53,7 +53,7 @@ fn mtu() -> Vec<Case> {
     ]
 }
 
-/// What switches append: it is not the packet's, whatever its length.
+/// What Ethernet or a switch appends: it is not the packet's, whatever its length.
 fn trailers() -> Vec<Case> {
     let trailed = |name, payload, padding| {
         let craft = Craft {
@@ -80,6 +80,8 @@ fn trailers() -> Vec<Case> {
         ),
         stamped("a time stamp behind no checksum", 100, CraftChecksum::Zero),
         stamped("a padded packet of one byte", 1, CraftChecksum::Partial),
+        trailed("a packet of nothing, padded to Ethernet's least", 0, 18),
+        trailed("a short packet with one byte behind it", 5, 1),
     ]
 }
 

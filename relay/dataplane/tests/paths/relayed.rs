@@ -39,7 +39,7 @@ pub(crate) struct Relay<'a> {
 /// What a row of packets came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
-    /// Copies on each egress, in order, without padding; with their offload state.
+    /// Copies on each egress, in order, with their offload state.
     pub(crate) copies: BTreeMap<Ifindex, Vec<Packet>>,
     /// Frames the relay's stack got.
     pub(crate) passed_up: Vec<Vec<u8>>,
@@ -356,10 +356,8 @@ impl Sum {
                     ..
                 } => (interface, frame, Some(*packets as usize)),
             };
-            let mut frame = frame.clone();
-            trim(&mut frame);
             let copy = Packet {
-                frame,
+                frame: frame.clone(),
                 meta: packet.meta,
             };
             let copies = self.copies.entry(*interface).or_default();
