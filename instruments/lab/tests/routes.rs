@@ -5,7 +5,8 @@
 
 mod several;
 
-use std::net::{IpAddr, UdpSocket};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use api::reply::{RuleStats, State};
@@ -136,6 +137,39 @@ fn a_rule_by_a_source_that_is_kept_holds_packet_by_packet() {
     let sources = sink.expect(50, PATIENCE).unwrap();
     assert!(sources.iter().all(|source| source.ip() == ip("10.0.0.1")));
     daemon.settled("cam1", 50).unwrap();
+}
+
+/// One socket for each of their ports, more than are kept, all at once.
+#[test]
+fn packets_of_many_ports_that_come_together_leave_by_sockets() {
+    let chain = Chain::plain().unwrap();
+    let second = second_uplink(&chain);
+    let relay = &chain.relay;
+    relay.ip("rule add from 10.0.0.0/24 lookup 78").unwrap();
+    let arguments = vec!["--workers".to_owned(), "1".to_owned()];
+    let options = Options {
+        arguments,
+        ..Options::default()
+    };
+    let daemon = Daemon::start(relay, options).unwrap();
+    let output = "10.9.0.12:7012,source=keep";
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &[output])
+        .unwrap();
+    let by_socket = |rule: &RuleStats| all_up(rule) && rule.outputs[0].by_socket.is_some();
+    daemon
+        .wait_for("cam1", "a socket sends", by_socket)
+        .unwrap();
+    let sink = Receiver::bind(&second, "10.9.0.12:7012".parse().unwrap()).unwrap();
+    let sender = || Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let senders: Vec<Sender> = (0..400).map(|_| sender()).collect();
+    for sender in &senders {
+        sender.send(ip("239.1.1.1"), 5001, b"together").unwrap();
+    }
+    daemon.settled("cam1", 400).unwrap();
+    let datagrams = sink.collect(400, PATIENCE).unwrap();
+    let sources: BTreeSet<SocketAddr> = datagrams.iter().map(|came| came.from).collect();
+    assert_eq!(sources.len(), 400);
 }
 
 /// The same of a route that is for one TOS alone.

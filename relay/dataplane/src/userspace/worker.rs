@@ -7,6 +7,7 @@
 mod answer;
 mod coalesce;
 mod context;
+mod copies;
 mod execute;
 mod fragment;
 mod headers;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use sys::descriptor::{receive_with, send_with};
 use sys::routed_socket::{self, SocketKind};
 
-/// How long a worker waits for a socket. One is opened within a fraction of a millisecond; meanwhile its
+/// How long a worker waits for sockets. One is opened within a fraction of a millisecond; meanwhile its
 /// other packets wait in its rings.
-const PATIENCE: Duration = Duration::from_millis(50);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 
 type Request = [u8; 4];
 
@@ -34,7 +34,7 @@ pub(crate) fn supply(buffer_bytes: usize) -> io::Result<OwnedFd> {
                 tracing::warn!("cannot open a socket to send from port {port} with: {error}");
             });
             let socket = opened.as_ref().ok().map(AsFd::as_fd);
-            // Which one it is tells the answer from one that came too late.
+            // Which one it is tells the answer from others.
             if send_with(&here, &request, socket.as_slice()).is_err() {
                 return;
             }
@@ -46,24 +46,28 @@ pub(crate) fn supply(buffer_bytes: usize) -> io::Result<OwnedFd> {
     Ok(there.into())
 }
 
-/// Asks for a socket.
+/// Asks for sockets.
 ///
 /// # Errors
-/// `NotFound` where there is none to be had, `WouldBlock` where nobody answers in time.
-pub(crate) fn ask(supply: &UnixStream, wanted: SocketKind) -> io::Result<OwnedFd> {
-    let asked = request(wanted);
-    if send_with(supply, &asked, &[])? != asked.len() {
-        return Err(ErrorKind::WriteZero.into());
+/// The system call's.
+pub(crate) fn ask(supply: &UnixStream, wanted: &[SocketKind]) -> io::Result<()> {
+    let asked: Vec<u8> = wanted.iter().flat_map(|kind| request(*kind)).collect();
+    match send_with(supply, &asked, &[])? {
+        sent if sent == asked.len() => Ok(()),
+        _ => Err(ErrorKind::WriteZero.into()),
     }
-    loop {
-        let (mut answer, mut sockets): (Request, _) = ([0; 4], Vec::new());
-        if receive_with(supply, &mut answer, &mut sockets)? != answer.len() {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        if answer == asked {
-            return sockets.pop().ok_or(ErrorKind::NotFound.into());
-        }
+}
+
+/// Waits for one of the sockets that were asked for; `None` where there is none to be had.
+///
+/// # Errors
+/// `WouldBlock` where nobody answers in time.
+pub(crate) fn answer(supply: &UnixStream) -> io::Result<(SocketKind, Option<OwnedFd>)> {
+    let (mut answer, mut sockets): (Request, _) = ([0; 4], Vec::new());
+    if receive_with(supply, &mut answer, &mut sockets)? != answer.len() {
+        return Err(ErrorKind::UnexpectedEof.into());
     }
+    Ok((kind(answer), sockets.pop()))
 }
 
 fn request(kind: SocketKind) -> Request {

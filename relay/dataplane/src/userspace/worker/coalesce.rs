@@ -186,6 +186,11 @@ impl Runs {
         }
     }
 
+    /// How many runs there are.
+    pub(super) const fn len(&self) -> usize {
+        self.runs.len()
+    }
+
     /// The runs, in the order of their first packets.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter()

@@ -1,7 +1,6 @@
 //! The sockets of copies that this host's stack sends, one for each source port and family, opened
 //! when the first packet asks for it.
 
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,13 +14,10 @@ use packet::{ipv4, ipv6};
 use sys::routed_socket::{self, SocketKind};
 
 use super::rewrite::Sending;
-use crate::userspace::shared::routed::ask;
+use crate::userspace::shared::routed::{PATIENCE, answer, ask};
 
-/// Sockets that are kept; the oldest has to go then.
+/// Sockets that are kept, if not more are needed at once; those that were used longest ago have to go then.
 const MOST: usize = 256;
-/// Sockets that are asked for in a batch. Senders that use a port for each packet are not to hold up
-/// the others.
-const ASKED_AT_ONCE: u32 = 8;
 /// When to ask again for what there was none of.
 const AGAIN_NS: u64 = 1_000_000_000;
 
@@ -29,12 +25,27 @@ const AGAIN_NS: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct RoutedSockets {
     supply: Option<UnixStream>,
-    open: Vec<(SocketKind, Result<OwnedFd, RefusedAt>)>,
+    entries: Vec<Entry>,
+    /// Counts what leaves together.
+    round: u64,
 }
 
-/// When there was none to be had.
 #[derive(Debug)]
-struct RefusedAt(u64);
+struct Entry {
+    kind: SocketKind,
+    state: State,
+    /// The round that needed it last.
+    used: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Wanted,
+    Asked,
+    Open(OwnedFd),
+    /// When there was none to be had.
+    Refused(u64),
+}
 
 impl RoutedSockets {
     /// Has sockets supplied from now on.
@@ -52,44 +63,97 @@ impl RoutedSockets {
         self.supply.is_some()
     }
 
-    /// Opens those of `wanted` that are not open.
-    #[cold]
-    pub(super) fn open(&mut self, wanted: impl Iterator<Item = SocketKind>, now_ns: u64) {
+    /// Finds places for those that what leaves together needs, one part of it after the other; says how
+    /// many parts have them. The first has them always.
+    pub(super) fn reserve(
+        &mut self,
+        parts: impl Iterator<Item = impl Iterator<Item = SocketKind>>,
+        now_ns: u64,
+    ) -> usize {
+        self.round += 1;
+        for (index, mut wanted) in parts.enumerate() {
+            if !wanted.all(|kind| self.has_place(kind, index == 0, now_ns)) {
+                return index;
+            }
+        }
+        usize::MAX
+    }
+
+    fn has_place(&mut self, kind: SocketKind, grows: bool, now_ns: u64) -> bool {
+        let round = self.round;
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.kind == kind) {
+            entry.used = round;
+            if matches!(entry.state, State::Refused(then) if now_ns >= then + AGAIN_NS) {
+                entry.state = State::Wanted;
+            }
+            return true;
+        }
+        if self.entries.len() >= MOST {
+            let unused = { self.entries.iter().enumerate() }.filter(|(_, one)| one.used != round);
+            match unused.min_by_key(|(_, one)| one.used) {
+                Some((oldest, _)) => drop(self.entries.swap_remove(oldest)),
+                None if !grows => return false,
+                None => {}
+            }
+        }
+        self.entries.push(Entry {
+            kind,
+            state: State::Wanted,
+            used: round,
+        });
+        true
+    }
+
+    /// Opens those that have a place and are not open: all at once, for each costs a change of threads
+    /// otherwise.
+    pub(super) fn open(&mut self, now_ns: u64) {
         let Some(supply) = &self.supply else {
             return;
         };
-        let mut asked = 0;
-        for kind in wanted {
-            let known = self.open.iter().position(|(other, _)| *other == kind);
-            match known.and_then(|at| self.open.get(at)) {
-                Some((_, Ok(_))) => continue,
-                Some((_, Err(RefusedAt(then)))) if now_ns < then + AGAIN_NS => continue,
-                _ if asked == ASKED_AT_ONCE => return,
-                _ => asked += 1,
-            }
-            let gone = known.or((self.open.len() >= MOST).then_some(0));
-            if let Some(gone) = gone {
-                drop(self.open.remove(gone));
-            }
-            let socket = ask(supply, kind).map_err(|error| {
-                let is_refused = error.kind() == ErrorKind::NotFound;
-                if !is_refused {
-                    tracing::warn!(
-                        "worker: nobody opens a socket for port {}: {error}",
-                        kind.port
-                    );
+        let round = self.round;
+        let is_asked = |entry: &Entry| entry.used == round && matches!(entry.state, State::Asked);
+        let wanted = { self.entries.iter_mut() }.filter(|one| matches!(one.state, State::Wanted));
+        let wanted: Vec<SocketKind> = wanted
+            .map(|entry| {
+                entry.state = State::Asked;
+                entry.kind
+            })
+            .collect();
+        let mut left = self.entries.iter().filter(|entry| is_asked(entry)).count();
+        if left == 0 {
+            return;
+        }
+        let mut error = ask(supply, &wanted).err();
+        // Senders that use a port for each packet are not to hold up the others for long.
+        let until_ns = sys::clock::monotonic_ns() + PATIENCE.as_nanos() as u64;
+        while left > 0 && error.is_none() && sys::clock::monotonic_ns() < until_ns {
+            match answer(supply) {
+                // It may be one that somebody waited for in vain before.
+                Ok((kind, socket)) => {
+                    let mut entries = self.entries.iter_mut();
+                    if let Some(entry) = entries.find(|entry| entry.kind == kind) {
+                        left -= usize::from(is_asked(entry));
+                        entry.state = socket.map_or(State::Refused(now_ns), State::Open);
+                    }
                 }
-                RefusedAt(now_ns)
-            });
-            self.open.push((kind, socket));
+                Err(found) => error = Some(found),
+            }
+        }
+        if let Some(error) = error {
+            tracing::warn!("worker: nobody opens {left} sockets: {error}");
+            for entry in self.entries.iter_mut().filter(|entry| is_asked(entry)) {
+                entry.state = State::Refused(now_ns);
+            }
         }
     }
 
     /// The socket of a kind.
     pub(super) fn get(&self, kind: SocketKind) -> Option<BorrowedFd<'_>> {
-        let mut open = self.open.iter();
-        let (_, socket) = open.find(|(other, _)| *other == kind)?;
-        socket.as_ref().ok().map(OwnedFd::as_fd)
+        let entry = self.entries.iter().find(|entry| entry.kind == kind)?;
+        match &entry.state {
+            State::Open(socket) => Some(socket.as_fd()),
+            State::Wanted | State::Asked | State::Refused(_) => None,
+        }
     }
 }
 

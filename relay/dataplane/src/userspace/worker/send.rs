@@ -1,15 +1,16 @@
 //! Sends a batch's copies and counts what became of them.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
-use packet::datagram::Part;
 use packet::verdict::DropReason;
 use sys::routed_socket::SocketKind;
 use sys::uring::{Batch, Destination, Uring};
 
-use super::coalesce::{Matched, Payloads, Run, Runs};
+use super::coalesce::{Matched, Run, Runs};
 use super::context::{Clock, Context};
+use super::copies::Copies;
 use super::fragment;
 use super::headers::{CopyHeaders, Headers};
 use super::ledger::Ledger;
@@ -19,12 +20,10 @@ use super::routed::{self, RoutedSockets};
 use super::segments::Segments;
 use crate::limits::Limiter;
 use crate::owners::name::Kind;
-use crate::userspace::shared::limits::Cost;
 use crate::userspace::shared::messages::{Means, Way};
 
 /// Messages of one submission.
 const MESSAGES: usize = 256;
-const UDP_HEADER: u16 = packet::udp::HEADER as u16;
 
 /// Collects runs and sends their copies.
 pub(super) struct Sender {
@@ -34,33 +33,6 @@ pub(super) struct Sender {
     runs: Runs,
     ledger: Ledger,
     super_packets: bool,
-}
-
-/// The part of a run that one output sends.
-struct Copies<'h, 'p> {
-    output: &'h CompiledOutput,
-    head: &'h Headers,
-    /// What the head leaves out.
-    extensions: &'p [u8],
-    payloads: Payloads<'p>,
-    packets: u32,
-    bytes: u32,
-}
-
-impl Copies<'_, '_> {
-    /// What the datagrams of `head` cost.
-    fn cost(&self, head: &Headers) -> Cost {
-        let datagram = &head.datagram;
-        let bytes = match datagram.part {
-            Part::Whole => datagram.udp_length.saturating_sub(UDP_HEADER).into(),
-            Part::First | Part::Later => self.bytes,
-        };
-        Cost {
-            packets: datagram.packets(),
-            bytes,
-            size: datagram.gso.map_or(bytes, |gso| gso.size.into()),
-        }
-    }
 }
 
 impl Sender {
@@ -171,9 +143,30 @@ impl Sender {
         context: Context<'_>,
     ) -> io::Result<()> {
         self.runs.seal();
-        if self.routed.is_used() {
-            self.open_routed(answer, context);
+        let mut from = 0;
+        loop {
+            let mut upto = self.runs.len();
+            if self.routed.is_used() {
+                upto = self.open_routed(answer, context, from).min(upto);
+            }
+            self.send_runs(from..upto, answer, context)?;
+            from = upto;
+            if from == self.runs.len() {
+                break;
+            }
         }
+        self.runs.clear();
+        Ok(())
+    }
+
+    /// Sends the copies of some of the staged packets.
+    #[inline]
+    fn send_runs(
+        &mut self,
+        those: Range<usize>,
+        answer: Option<&CompiledOutput>,
+        context: Context<'_>,
+    ) -> io::Result<()> {
         let mut outgoing = Outgoing {
             batch: self.uring.batch(),
             ledger: &mut self.ledger,
@@ -184,7 +177,7 @@ impl Sender {
             clock: Clock::default(),
             super_packets: self.super_packets,
         };
-        for run in self.runs.iter() {
+        for run in self.runs.iter().take(those.end).skip(those.start) {
             let Some(route) = route(context.routes, run.route) else {
                 continue;
             };
@@ -208,15 +201,19 @@ impl Sender {
                 }
             }
         }
-        outgoing.submit()?;
-        self.runs.clear();
-        Ok(())
+        outgoing.submit()
     }
 
-    /// Opens the sockets that copies of the staged packets are sent by.
+    /// Opens the sockets that copies of the staged packets are sent by, from one packet on; returns the
+    /// next one that has to wait until these have left, for want of room.
     #[cold]
-    fn open_routed(&mut self, answer: Option<&CompiledOutput>, context: Context<'_>) {
-        let wanted = self.runs.iter().flat_map(|run| {
+    fn open_routed(
+        &mut self,
+        answer: Option<&CompiledOutput>,
+        context: Context<'_>,
+        from: usize,
+    ) -> usize {
+        let wanted = self.runs.iter().skip(from).map(|run| {
             let route = route(context.routes, run.route);
             let outputs = route.map_or(&[][..], |route| &*route.outputs);
             let outputs = answer.map_or(outputs, std::slice::from_ref);
@@ -225,7 +222,9 @@ impl Sender {
                 Action::Drop(_) => None,
             })
         });
-        self.routed.open(wanted, context.now_ns);
+        let upto = self.routed.reserve(wanted, context.now_ns);
+        self.routed.open(context.now_ns);
+        from.saturating_add(upto)
     }
 
     /// Counts a packet whose headers cannot be taken out: no output can send it.
