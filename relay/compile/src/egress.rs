@@ -255,7 +255,25 @@ fn next_hop<'a>(spec: &OutputSpec, host: &'a Host, links: &Links<'a>) -> Result<
         _ if spec.to.is_broadcast() => Receiver::At(link.mac.map(|_| Mac([0xff; 6])), None),
         _ => Receiver::Group,
     };
-    Ok((link, receiver, Preferred::default()))
+    let asked = host.next_hops.get(&next_hop_query(spec));
+    if let (Some(NextHop::NoRoute(Some(kind))), false) = (asked, spec.to.is_ipv4()) {
+        return Err(refused(spec.to.destination.address, kind));
+    }
+    let preferred = Preferred {
+        source: asked.and_then(NextHop::source),
+        mtu: None,
+    };
+    Ok((link, receiver, preferred))
+}
+
+/// What a route says of a type that lets nothing through. IPv4 asks none about groups by an interface
+/// (`ip_route_output_key_hash_rcu`).
+fn refused(destination: IpAddr, kind: &str) -> Down {
+    let text = format!(
+        "the route to {destination} is of the type {kind}, so nothing is sent there; `ip route` and `ip rule` \
+         show it"
+    );
+    down(DownReason::NoRoute, text)
 }
 
 /// The same where the routing table decides.
@@ -268,12 +286,7 @@ fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
         Some(NextHop::NoRoute(_)) if spec.to.is_multicast() => {
             return no_route(not_local(destination));
         }
-        Some(NextHop::NoRoute(Some(kind))) => {
-            return no_route(format!(
-                "the route to {destination} is of the type {kind}, so nothing is sent there; `ip route` and `ip rule` \
-             show it"
-            ));
-        }
+        Some(NextHop::NoRoute(Some(kind))) => return Err(refused(destination, kind)),
         Some(NextHop::NoRoute(None)) => return no_route(no_route_to(spec, host)),
         Some(NextHop::Here { interface, source }) => (interface, Receiver::Here, *source),
         Some(NextHop::Unresolved {

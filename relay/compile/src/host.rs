@@ -100,7 +100,7 @@ pub struct Interface {
     pub mtu: u32,
     /// Ethernet address; `None` for devices without a link-layer header (tun, some tunnels).
     pub mac: Option<Mac>,
-    /// Addresses in the order in which the kernel would send from them.
+    /// Addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
     /// Where broadcasts of its networks go.
     #[serde(default)]
@@ -125,9 +125,6 @@ pub struct Interface {
     /// The VRF that it is a port of; of a VRF, that one itself.
     #[serde(default)]
     pub vrf: Option<Ifindex>,
-    /// The address of another interface that it sends IPv4 from, where it has none of its own.
-    #[serde(default)]
-    pub lent: Option<Ipv4Addr>,
     /// Who can write the link header of what leaves.
     #[serde(default)]
     pub framing: Framing,
@@ -206,9 +203,9 @@ impl Interface {
         self.vrf == Some(self.index)
     }
 
-    /// The address that `source=auto` uses: the first one of the same family as `peer`; for IPv6, a
-    /// link-local one towards a destination of the link's scope or below, and only there
-    /// (RFC 6724 section 5, rule 2). IPv4 takes that of another interface where it has none.
+    /// The address that `source=auto` uses where the routing table names none: the first one of the same
+    /// family as `peer`; for IPv6, a link-local one towards a destination of the link's scope or below, and
+    /// only there (RFC 6724 section 5, rule 2).
     pub fn primary_address(&self, peer: IpAddr) -> Option<IpAddr> {
         let same_family = |address: &&IpAddr| address.is_ipv4() == peer.is_ipv4();
         let suits = |address: &&IpAddr| scope_matches(**address, peer);
@@ -218,7 +215,6 @@ impl Interface {
             .find(suits)
             .or_else(|| candidates.clone().next())
             .copied()
-            .or_else(|| self.lent.filter(|_| peer.is_ipv4()).map(IpAddr::V4))
     }
 }
 
@@ -319,6 +315,19 @@ impl Named {
         match ipv4 {
             true => self.ipv4.map(IpAddr::V4),
             false => self.ipv6.map(IpAddr::V6),
+        }
+    }
+}
+
+impl NextHop {
+    /// The address that a socket would send from.
+    pub const fn source(&self) -> Option<IpAddr> {
+        match self {
+            Self::NoRoute(_) => None,
+            Self::Here { source, .. }
+            | Self::Unresolved { source, .. }
+            | Self::Routed { source, .. }
+            | Self::Resolved { source, .. } => *source,
         }
     }
 }

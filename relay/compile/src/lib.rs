@@ -60,18 +60,18 @@ mod used;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use rules::demand::Listening;
 use rules::endpoint::Endpoint;
 use rules::net::Ifindex;
-use rules::rule::{OutputSpec, Rule};
+use rules::rule::{OutputSpec, Rule, SourceChoice};
 use rules::ruleset::{Place, RuleChanges, RuleSet};
 use rules::shared_map::SharedMap;
 
 use crate::diff::TableDiff;
-use crate::host::{Host, LOOPBACK, NextHopQuery, PacketQuery};
+use crate::host::{Destination, Host, LOOPBACK, NextHopQuery, PacketQuery};
 use crate::placement::{Ends, PathChoices, Support, place, sockets_barred};
 use crate::table::{OwnAddresses, Route, RouteKey, Table};
 use inputs::input;
@@ -299,13 +299,13 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
     }
 }
 
-/// The destinations that `rules` name and the routing table decides upon, each once: what
-/// [`Host::next_hops`] should hold.
+/// The destinations that `rules` name and the routing table decides upon, if only from which address, each
+/// once: what [`Host::next_hops`] should hold.
 pub fn next_hop_queries<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> BTreeSet<NextHopQuery> {
     let rules = rules.into_iter().filter(|rule| rule.enabled);
     let outputs = rules.flat_map(|rule| &rule.outputs);
-    let routed = outputs.filter(|output| is_routed(&output.to));
-    routed.map(next_hop_query).collect()
+    let asked = outputs.filter(|output| is_routed(&output.to) || asks_for_source(output));
+    asked.map(next_hop_query).collect()
 }
 
 /// Unicast, and IPv6 groups on the loopback interface, where Linux delivers them by a route alone.
@@ -314,8 +314,34 @@ fn is_routed(to: &Endpoint) -> bool {
         || !to.is_ipv4() && to.interface.as_deref() == Some(LOOPBACK)
 }
 
+/// An output to a group or broadcast that leaves from the address that a socket would send from.
+fn asks_for_source(output: &OutputSpec) -> bool {
+    let by = output.to.interface.as_deref();
+    output.source == SourceChoice::Auto && by.is_some_and(|by| by != LOOPBACK)
+}
+
+/// One group for all those that leave an interface from the same address: the kernel goes by their scope
+/// (`ipv6_dev_get_saddr`, `ip_route_output_key_hash_rcu`).
+const fn of_same_scope(group: IpAddr) -> IpAddr {
+    match group {
+        IpAddr::V4(group) => match group.octets() {
+            [224, 0, 0, _] => IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1)),
+            [224..=239, ..] => IpAddr::V4(Ipv4Addr::new(239, 255, 0, 1)),
+            _ => IpAddr::V4(group),
+        },
+        IpAddr::V6(group) => IpAddr::V6(Ipv6Addr::new(group.segments()[0], 0, 0, 0, 0, 0, 0, 1)),
+    }
+}
+
 /// What the routing table is asked for, for an output.
 pub fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
+    if !is_routed(&output.to) {
+        return NextHopQuery {
+            destination: Destination::Address(of_same_scope(output.to.destination.address)),
+            interface: output.to.interface.clone(),
+            packet: PacketQuery::default(),
+        };
+    }
     NextHopQuery {
         destination: output.destination(),
         interface: output.to.interface.clone(),

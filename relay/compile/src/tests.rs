@@ -449,6 +449,40 @@ fn to_port(port: u16) -> PacketQuery {
     }
 }
 
+/// What the table is asked for groups that leave by eth1.
+fn of_group(group: &str) -> NextHopQuery {
+    NextHopQuery {
+        destination: Destination::Address(group.parse().unwrap()),
+        interface: Some("eth1".to_owned()),
+        packet: PacketQuery::default(),
+    }
+}
+
+#[test]
+fn groups_leave_from_the_address_that_the_routing_table_names() {
+    let input = "[ff1e::1:1%eth0]:5001";
+    let outputs: &[&str] = &["[ff1e::9:9%eth1]:6001", "[ff1e::9:8%eth1]:6001,dscp=ef"];
+    let asked = next_hop_queries(&rules(&[("a", &[input], outputs)]));
+    assert_eq!(asked, BTreeSet::from([of_group("ff1e::1")]));
+    let kept = ["[ff1e::9:9%eth1]:6001,source=keep"];
+    assert!(next_hop_queries(&rules(&[("a", &[input], &kept)])).is_empty());
+    let at = |next_hop| {
+        let mut host = usual();
+        host.next_hops.insert(of_group("ff1e::1"), next_hop);
+        one(input, outputs[0], &host)
+    };
+    let named = at(NextHop::Unresolved {
+        interface: Ifindex(3),
+        via: "ff1e::1".parse().unwrap(),
+        silent: false,
+        source: Some("fd00::9".parse().unwrap()),
+    });
+    assert_eq!(egress(&named).source, Some("fd00::9".parse().unwrap()));
+    let (reason, text) = down(&at(NextHop::NoRoute(Some("prohibit"))));
+    assert_eq!(reason, DownReason::NoRoute);
+    assert!(text.contains("ff1e::9:9 is of the type prohibit"), "{text}");
+}
+
 #[test]
 fn sends_unicast_to_the_resolved_next_hop() {
     let destination: IpAddr = "10.9.9.9".parse().unwrap();
@@ -463,7 +497,10 @@ fn sends_unicast_to_the_resolved_next_hop() {
         packet: to_port(7001),
         ..query.clone()
     };
-    assert_eq!(queries, BTreeSet::from([query.clone(), other]));
+    assert_eq!(
+        queries,
+        BTreeSet::from([query.clone(), other, of_group("239.255.0.1")])
+    );
     let gateway: IpAddr = "10.0.1.254".parse().unwrap();
     let at = |next_hop| {
         let mut host = usual();

@@ -1,15 +1,13 @@
 //! Links and their addresses, as the kernel lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use bpf::device::{Framing as Shape, framing, header_length};
 use compile::host::{Framing, Interface, Reach};
 use futures::TryStreamExt;
 use rtnetlink::Handle;
-use rtnetlink::packet_route::address::{
-    AddressAttribute, AddressFlags, AddressMessage, AddressScope,
-};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoPortKind, InfoVlan, LinkAttribute,
     LinkFlags, LinkHeader, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, Prop, VlanFlags,
@@ -56,12 +54,8 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let links: Vec<LinkMessage> = links.try_collect().await.map_err(dump("links"))?;
     let addresses = handle.address().get().execute();
     let messages: Vec<AddressMessage> = addresses.try_collect().await.map_err(dump("addresses"))?;
-    let mut ranked: Vec<(Rank, Ifindex, IpAddr)> = messages.iter().filter_map(address).collect();
-    let primary = ranked.iter().filter_map(lendable).collect::<Vec<_>>();
-    // Stable: within a rank the kernel's order stays.
-    ranked.sort_by_key(|(rank, ..)| *rank);
     let mut addresses: BTreeMap<Ifindex, Vec<IpAddr>> = BTreeMap::new();
-    for (_, index, address) in ranked {
+    for (index, address) in messages.iter().filter_map(address) {
         addresses.entry(index).or_default().push(address);
     }
     let mut broadcasts = broadcasts_of(&messages);
@@ -76,41 +70,7 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
         interface.addresses = addresses.remove(&interface.index).unwrap_or_default();
         interface.broadcasts = broadcasts.remove(&interface.index).unwrap_or_default();
     }
-    lend(&mut links, &primary);
     Ok(links)
-}
-
-/// An address that interfaces without one may send from: primary, and of a scope beyond the link.
-fn lendable((rank, index, address): &(Rank, Ifindex, IpAddr)) -> Option<(Ifindex, Ipv4Addr)> {
-    match (rank, address) {
-        ((scope, _, false), IpAddr::V4(address)) if *scope < u8::from(AddressScope::Link) => {
-            Some((*index, *address))
-        }
-        _ => None,
-    }
-}
-
-/// Gives interfaces without an IPv4 address the one that the kernel sends from there: the VRF's, else
-/// the first of another interface in the same VRF, `lo` being the first (`inet_select_addr`).
-fn lend(links: &mut [Link], lendable: &[(Ifindex, Ipv4Addr)]) {
-    let mut first: BTreeMap<Option<Ifindex>, (bool, Ipv4Addr)> = BTreeMap::new();
-    for Link { interface, .. } in links.iter() {
-        let own = lendable.iter().find(|(index, _)| *index == interface.index);
-        let Some((_, address)) = own else {
-            continue;
-        };
-        let of_vrf = interface.is_vrf();
-        match first.get(&interface.vrf) {
-            Some((true, _)) => {}
-            Some((false, _)) if !of_vrf => {}
-            _ => drop(first.insert(interface.vrf, (of_vrf, *address))),
-        }
-    }
-    for Link { interface, .. } in links {
-        if !interface.addresses.iter().any(IpAddr::is_ipv4) {
-            interface.lent = first.get(&interface.vrf).map(|(_, address)| *address);
-        }
-    }
 }
 
 fn link(message: LinkMessage) -> Link {
@@ -287,14 +247,8 @@ fn controller(message: &LinkMessage) -> Option<u32> {
     first!(message.attributes, LinkAttribute::Controller(index) => *index)
 }
 
-/// Place of an address among those of its interface: the least is sent from.
-type Rank = (u8, bool, bool);
-
-/// An address that can be sent from, with its rank: the order in which a socket's own choice would
-/// fall on it. IPv4: the widest scope, primary before secondary (`inet_select_addr`). IPv6: not
-/// deprecated, of the common label, not temporary (RFC 6724 section 5, rules 3, 6 and 7); which scope
-/// suits depends on the destination.
-fn address(message: &AddressMessage) -> Option<(Rank, Ifindex, IpAddr)> {
+/// An address that is this host's by now.
+fn address(message: &AddressMessage) -> Option<(Ifindex, IpAddr)> {
     let mut flags = AddressFlags::from_bits_truncate(message.header.flags.bits().into());
     let (mut local, mut other) = (None, None);
     for attribute in &message.attributes {
@@ -309,17 +263,7 @@ fn address(message: &AddressMessage) -> Option<(Rank, Ifindex, IpAddr)> {
     if flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed) {
         return None;
     }
-    let address = local.or(other)?;
-    // The same bit: temporary addresses are IPv6's secondary ones.
-    let secondary = flags.contains(AddressFlags::Secondary);
-    let rank = match address {
-        IpAddr::V4(_) => (message.header.scope.into(), false, secondary),
-        IpAddr::V6(address) => {
-            let deprecated = u8::from(flags.contains(AddressFlags::Deprecated));
-            (deprecated, has_label_of_its_own(address), secondary)
-        }
-    };
-    Some((rank, Ifindex(message.header.index), address))
+    Some((Ifindex(message.header.index), local.or(other)?))
 }
 
 /// Where broadcasts of the interfaces' networks go: the last address of each, and what else somebody
@@ -349,17 +293,6 @@ fn broadcasts_of(messages: &[AddressMessage]) -> BTreeMap<Ifindex, Vec<Ipv4Addr>
     listed
         .map(|(link, own)| (link, own.into_iter().collect()))
         .collect()
-}
-
-/// Says whether an address has another label than multicast groups have, in the table that Linux
-/// starts with (`net/ipv6/addrlabel.c`): unique local, site-local, 6to4, 6bone, ORCHID and Teredo.
-fn has_label_of_its_own(address: Ipv6Addr) -> bool {
-    let [a, b, ..] = address.segments();
-    a & 0xfe00 == 0xfc00
-        || a & 0xffc0 == 0xfec0
-        || a == 0x2002
-        || a == 0x3ffe
-        || (a == 0x2001 && (b == 0 || b & 0xfff0 == 0x10))
 }
 
 #[cfg(test)]

@@ -279,7 +279,8 @@ impl NextHops {
         &mut self,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> Result<(), Error> {
-        let vias: BTreeSet<Via> = self.routes.values().flatten().copied().collect();
+        let vias = self.routes.values().flatten().copied();
+        let vias: BTreeSet<Via> = vias.filter(Via::has_neighbour).collect();
         let known = self.neighbours.as_ref();
         if vias
             .iter()
@@ -293,8 +294,7 @@ impl NextHops {
         let mut asked = BTreeSet::new();
         for via in &vias {
             let has_header = |link: &Interface| link.mac.is_some();
-            let can_ask =
-                via.has_neighbour() && interfaces.get(&via.interface).is_some_and(has_header);
+            let can_ask = interfaces.get(&via.interface).is_some_and(has_header);
             if can_ask && !table.contains_key(&key(via)) && self.ask(*via).await {
                 asked.insert(key(via));
             }

@@ -38,8 +38,8 @@ pub type NoRoute = Option<&'static str>;
 
 impl Via {
     /// Says whether it is for MCR to find who is next.
-    pub(crate) const fn has_neighbour(&self) -> bool {
-        !self.local && self.detour.is_none()
+    pub(crate) fn has_neighbour(&self) -> bool {
+        !self.local && self.detour.is_none() && !self.address.is_multicast()
     }
 }
 
@@ -135,7 +135,9 @@ fn request(destination: IpAddr) -> RouteMessage {
 fn via(destination: IpAddr, answer: &RouteMessage) -> Result<Via, NoRoute> {
     let local = match answer.header.kind {
         RouteType::Local => true,
-        RouteType::Unicast | RouteType::Broadcast | RouteType::Anycast => false,
+        RouteType::Unicast | RouteType::Broadcast | RouteType::Anycast | RouteType::Multicast => {
+            false
+        }
         _ => return Err(None),
     };
     let (mut interface, mut source, mut detour) = (None, None, None);

@@ -134,7 +134,7 @@ fn a_report_that_waits_does_not_hide_a_later_answer() {
 }
 
 /// Addresses of one interface, in the order they are given to it.
-const ADDRESSES: [&[&str]; 8] = [
+const ADDRESSES: [&[&str]; 11] = [
     &["10.0.0.1/24", "169.254.7.7/16 scope link"],
     &["169.254.7.7/16 scope link", "10.0.0.1/24"],
     &["10.0.0.1/24", "10.0.0.2/24", "10.0.1.1/24 scope host"],
@@ -155,6 +155,14 @@ const ADDRESSES: [&[&str]; 8] = [
         "fd00::1/64 nodad",
     ],
     &["2001:db8::2/64 nodad preferred_lft 0", "fd00::1/64 nodad"],
+    // Of the bits before the prefix's end some are a group's, too.
+    &[
+        "::3f/96 nodad",
+        "fec0::59/64 nodad",
+        "2001:db8::1/128 nodad",
+    ],
+    &["2001:10::b4/64 nodad", "fc00::35/48 nodad"],
+    &["2001:db8::1/64 nodad", "2001:db8:1::1/64 home nodad"],
 ];
 
 const GROUPS_OF_ALL_SCOPES: [&str; 6] = [
@@ -167,7 +175,7 @@ const GROUPS_OF_ALL_SCOPES: [&str; 6] = [
 ];
 
 #[test]
-fn the_address_that_a_socket_would_choose_comes_first() {
+fn groups_leave_from_the_address_that_a_socket_would_choose() {
     for addresses in ADDRESSES {
         let Some(here) = namespace("choice") else {
             return;
@@ -191,11 +199,14 @@ fn the_address_that_a_socket_would_choose_comes_first() {
                     }
                 }
             };
-            let eth0 = timeout(PATIENCE, settled()).await.expect("an address");
-            for group in GROUPS_OF_ALL_SCOPES.map(|group| group.parse::<IpAddr>().unwrap()) {
+            timeout(PATIENCE, settled()).await.expect("an address");
+            for group in GROUPS_OF_ALL_SCOPES {
+                let asked = query(group, Some("eth0"));
+                let group = group.parse::<IpAddr>().unwrap();
+                let host = watch.read(vec![asked.clone()]).await.unwrap().host;
                 if let Some(chosen) = choice_of_a_socket("eth0", group) {
-                    let primary = eth0.primary_address(group);
-                    assert_eq!(primary, Some(chosen), "{group} from {addresses:?}");
+                    let source = host.next_hops[&asked].source();
+                    assert_eq!(source, Some(chosen), "{group} from {addresses:?}");
                 }
             }
         });
