@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api::reply::{RuleStats, State};
 use lab::daemon::{Daemon, Options};
 use lab::link;
 use lab::socket::{self, Receiver, Sender};
@@ -17,6 +18,7 @@ lab::on_both_paths!(
     arrives_through_a_snooping_bridge_because_mcr_joined,
     a_removed_rule_leaves_its_group,
     crosses_two_bridges_to_the_sinks_that_joined,
+    nothing_is_sent_by_a_bridge_without_a_port,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -51,6 +53,33 @@ fn arrives_through_a_snooping_bridge_because_mcr_joined(path: &str) {
     assert_eq!(rule.path, path);
     assert_eq!(rule.outputs[0].sent.packets, 100);
     assert_eq!(rule.outputs[0].sent.bytes, 100 * 200);
+}
+
+fn nothing_is_sent_by_a_bridge_without_a_port(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let relay = &chain.relay;
+    relay.ip("link add br0 type bridge").unwrap();
+    relay.ip("link set br0 up").unwrap();
+    link::address((relay, "br0"), "10.0.9.1/24").unwrap();
+    let daemon = Daemon::start(relay, Options::path(path)).unwrap();
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%br0:6001"])
+        .unwrap();
+    let told = |rule: &RuleStats| {
+        let why = rule.outputs[0].reason.as_deref().unwrap_or_default();
+        rule.outputs[0].state == State::Down && why.contains("has no port")
+    };
+    daemon.wait_for("cam1", "it is told", told).unwrap();
+    relay.ip("link set veth2 master br0").unwrap();
+    let up = |rule: &RuleStats| rule.outputs[0].state == State::Up;
+    daemon.wait_for("cam1", "it has a port", up).unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 50, 200)
+        .unwrap();
+    sink.expect(50, PATIENCE).unwrap();
+    daemon.settled("cam1", 50).unwrap();
 }
 
 fn a_removed_rule_leaves_its_group(path: &str) {

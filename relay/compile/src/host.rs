@@ -164,6 +164,8 @@ pub enum Reach {
     External,
     /// Nobody: it carries no IP.
     NoIp,
+    /// Nobody: it is a bridge without a port.
+    NoPorts,
 }
 
 impl Reach {
@@ -182,6 +184,9 @@ impl Reach {
                  tunnel that has a remote"
             )),
             Self::NoIp => Some(format!("{name} carries no IP packets")),
+            Self::NoPorts => Some(format!(
+                "bridge {name} has no port, so nothing leaves by it; `ip link set IFACE master {name}`"
+            )),
             Self::All | Self::NoRemote | Self::NoGroups => None,
         }
     }

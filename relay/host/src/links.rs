@@ -15,6 +15,7 @@ use rtnetlink::packet_route::link::{
 use rules::net::{Ifindex, Mac, Prefix};
 use rules::printable::printable;
 
+use super::bridge::Bridge;
 use super::{Error, gro_list, reach};
 
 /// Bytes of an Ethernet header.
@@ -61,6 +62,7 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let mut broadcasts = broadcasts_of(&messages);
     let mut links: Vec<Link> = links.into_iter().map(link).collect();
     share(&mut links);
+    note_empty_bridges(&mut links);
     let interfaces = links.iter_mut().map(|link| &mut link.interface);
     let open = interfaces.filter(|link| link.reach == Reach::NoRemote);
     reach::read_forwarding(handle, open.collect()).await;
@@ -240,6 +242,17 @@ fn share(links: &mut [Link]) {
         let double = doubles.get(&interface.index);
         interface.doubled_by = double.map(|(by, _)| *by);
         interface.bonded = double.is_some_and(|(_, bonded)| *bonded);
+    }
+}
+
+/// Notes bridges that nothing is a port of.
+fn note_empty_bridges(links: &mut [Link]) {
+    let above = links.iter().filter_map(|link| link.interface.doubled_by);
+    let above: BTreeSet<Ifindex> = above.collect();
+    for Link { interface, message } in links {
+        if Bridge::of(message).is_some() && !above.contains(&interface.index) {
+            interface.reach = Reach::NoPorts;
+        }
     }
 }
 
