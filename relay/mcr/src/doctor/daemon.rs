@@ -131,15 +131,19 @@ fn losses(rule: &RuleStats) -> Vec<Finding> {
     let mut findings = Vec::new();
     for reason in FAULTS {
         let own = rule.dropped.get(reason.as_str()).copied().unwrap_or(0);
-        let of_outputs = rule.outputs.iter();
-        let of_outputs = of_outputs.filter_map(|output| output.dropped.get(reason.as_str()));
-        let count = own + of_outputs.sum::<u64>();
+        let of_outputs = rule.outputs.iter().filter_map(|output| {
+            let dropped = output.dropped.get(reason.as_str())?;
+            (*dropped > 0).then_some((output.interface.as_deref(), dropped))
+        });
+        let count = own + of_outputs.clone().map(|(_, dropped)| dropped).sum::<u64>();
+        let worst = of_outputs.max_by_key(|(_, dropped)| *dropped);
         if count > 0 {
+            let link = worst.and_then(|(link, _)| link).unwrap_or("IFACE");
             let were = if count == 1 { "was" } else { "were" };
             let packets = number::things(count, "packet");
             let evidence = format!("{packets} {were} dropped as {reason} since it was added");
             let finding = Finding::new(Severity::Harms, subject(rule), evidence);
-            findings.push(finding.remedy(reason.remedy()));
+            findings.push(finding.remedy(reason.remedy().replace("IFACE", link)));
         }
     }
     findings

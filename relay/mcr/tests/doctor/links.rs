@@ -1,8 +1,10 @@
 //! Links: what they lack, and what of their settings keeps multicast away.
 
+use lab::daemon::{Daemon, Options};
+use lab::socket::Sender;
 use lab::{link, wait};
 
-use super::bed::{RULE, bed};
+use super::bed::{RULE, bed, diagnose};
 
 #[test]
 fn finds_interfaces_that_are_missing_down_or_without_address() {
@@ -15,6 +17,30 @@ fn finds_interfaces_that_are_missing_down_or_without_address() {
     let diagnosis = bed.doctor(&[]);
     diagnosis.has("interface", "stops", &["input", "veth1", "down"]);
     assert_eq!(diagnosis.status, 5);
+}
+
+#[test]
+fn names_the_link_that_takes_no_copies() {
+    let Some(bed) = bed(RULE) else { return };
+    let relay = bed.relay();
+    relay
+        .tool("tc", "qdisc add dev veth2 root pfifo limit 0")
+        .unwrap();
+    let config = Some(RULE.to_owned());
+    let options = Options {
+        config,
+        ..Options::default()
+    };
+    let daemon = Daemon::start(relay, options).unwrap();
+    let source = "10.0.0.1".parse().unwrap();
+    let sender = Sender::open((&bed.chain.sender, "veth0"), source).unwrap();
+    let group = "239.1.1.1".parse().unwrap();
+    sender.send_numbered(group, 5001, 20, 100).unwrap();
+    let full =
+        |rule: &api::reply::RuleStats| rule.outputs[0].dropped.get("egress_full") == Some(&20);
+    daemon.wait_for("cam1", "none is taken", full).unwrap();
+    let words = ["egress_full", "tc -s qdisc show dev veth2"];
+    diagnose(&daemon).has("daemon", "harms", &words);
 }
 
 #[test]
