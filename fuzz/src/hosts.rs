@@ -1,7 +1,7 @@
 //! `hosts.toml` of who steers from elsewhere: each host in it can be asked for by its name, at an
 //! address with a port.
 
-use config::hosts as read;
+use config::{ConfigFile, hosts as read};
 
 /// Reads the text as `hosts.toml`.
 ///
@@ -11,7 +11,11 @@ pub fn hosts(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    match read(text) {
+    let file = ConfigFile {
+        name: "hosts.toml".to_owned(),
+        text: text.to_owned(),
+    };
+    match read(&file) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(hosts) => {
             for (name, host) in hosts {

@@ -1,8 +1,15 @@
 //! What is wrong with the files, and where.
 
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use rules::near;
 use rules::printable::printable;
 use rules::problem::lines;
 use serde::Serialize;
+
+use super::ConfigFile;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -17,6 +24,15 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
+    /// What TOML's reader cannot read.
+    pub(super) fn unread(file: &ConfigFile, span: Option<Range<usize>>, message: &str) -> Self {
+        let before = span.map_or(0, |span| span.start.min(file.text.len()));
+        let before = &file.text.as_bytes()[..before];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let text = file.text.lines().nth(line - 1).unwrap_or_default();
+        Self::at((file.name.clone(), line), unread(message, text))
+    }
+
     pub(super) fn at((file, line): (String, usize), message: String) -> Self {
         Self {
             file,
@@ -36,9 +52,11 @@ pub(super) fn words(error: &toml::de::Error) -> String {
     if let Some((key, known)) = named(message, "unknown field `") {
         let (_, known) = known.rsplit_once("expected ").unwrap_or_default();
         let known = known.trim_start_matches("one of ").replace('`', "");
-        let instead = match known.split_once("; ") {
-            Some((_, meant)) => meant.to_owned(),
-            None => format!("there are {}", known.replace(" or ", ", ")),
+        let known = known.split_once("; ").map_or(&*known, |(known, _)| known);
+        let known = known.replace(" or ", ", ");
+        let instead = match near::nearest(key, known.split(", ")) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("there are {known}"),
         };
         return format!("there is no key {key} here; {instead}");
     }
@@ -76,7 +94,7 @@ fn named<'a>(message: &'a str, before: &str) -> Option<(&'a str, &'a str)> {
 }
 
 /// What is to be done about what TOML's reader cannot read, by how its message begins.
-const REMEDIES: [(&str, &str); 16] = [
+const REMEDIES: [(&str, &str); 17] = [
     (
         "string values must be quoted",
         "write texts in quotes, as in \"…\", and true and false without",
@@ -107,20 +125,40 @@ const REMEDIES: [(&str, &str); 16] = [
         "begin a line of its own for each key",
     ),
     ("extra comma", "take the second comma away"),
-    ("missing comma", "put a comma between the two"),
+    (
+        "missing comma",
+        "put a comma between the two, or a bracket that closes behind the first",
+    ),
+    (
+        "invalid comment",
+        "take out what cannot be seen there: it is no text",
+    ),
     ("unexpected leading zero", "numbers do not begin with 0"),
     ("invalid boolean", "write true or false"),
     ("carriage return", "end lines as Unix or Windows does"),
 ];
 
 /// What is wrong with a line that TOML's reader cannot read, and what to do.
-pub(super) fn unread(message: &str, line: &str) -> String {
+fn unread(message: &str, line: &str) -> String {
     let known = { REMEDIES.iter() }.find(|(begins, _)| message.starts_with(begins));
     let remedy = known.map_or("write KEY = VALUE, as in name = \"cam1\"", |(_, remedy)| {
         remedy
     });
     let line: String = line.trim().chars().take(SHOWN).collect();
     format!("{}: {remedy}", printable(&line))
+}
+
+/// Says of a file that it cannot be read, and what to do.
+pub fn unreadable(path: &Path, error: &io::Error) -> String {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => "write it, or name another; a link must lead to a file",
+        io::ErrorKind::PermissionDenied => "use sudo, or have its owner permit it",
+        io::ErrorKind::IsADirectory => "name a file in it",
+        io::ErrorKind::NotADirectory => "what stands before the last / must be a directory",
+        io::ErrorKind::InvalidData => "save it as UTF-8",
+        _ => return format!("{}: {error}", path.display()),
+    };
+    format!("{}: {error}; {remedy}", path.display())
 }
 
 /// Characters of a line that are shown.

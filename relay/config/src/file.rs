@@ -1,5 +1,6 @@
 //! One file: from text to documents that remember their lines.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rules::document::RuleDocument;
@@ -10,10 +11,10 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::error::{unread, words};
+use super::error::words;
 use super::{
-    ApiSettings, ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Notify, NotifyTable,
-    NotifyTarget, Settings, VERSION, join,
+    ApiSettings, ConfigError, ConfigErrors, ConfigFile, FleetSettings, InterfaceSettings, Notify,
+    NotifyTable, NotifyTarget, Settings, VERSION, join,
 };
 
 /// Keys a file may have.
@@ -95,6 +96,40 @@ impl LocatedRule {
 
 /// Reads a file; the main file must say its version.
 pub(super) fn parse(file: &ConfigFile, main: bool) -> Parsed {
+    read(file, |reader, root| reader.root(root, main))
+}
+
+/// Reads a file whose tables are all alike, each under a name.
+pub(super) fn tables<'a, T: Deserialize<'a>>(
+    file: &'a ConfigFile,
+    check: fn(&str) -> Result<(), String>,
+) -> Result<BTreeMap<String, T>, ConfigErrors> {
+    let mut tables = BTreeMap::new();
+    let parsed = read(file, |reader, root| {
+        for (key, value) in root {
+            let name = key.get_ref().to_string();
+            let span = value.span();
+            let read = check(&name).map_err(|problem| (key.span(), problem));
+            let read = read.and_then(|()| {
+                let read = T::deserialize(ValueDeserializer::from(value));
+                read.map_err(|error| {
+                    let at = error.span().unwrap_or(span);
+                    (at, format!("{name}: {}", words(&error)))
+                })
+            });
+            match read {
+                Ok(table) => drop(tables.insert(name, table)),
+                Err((at, problem)) => reader.refuse(Some(at), problem),
+            }
+        }
+    });
+    match parsed.errors.is_empty() {
+        true => Ok(tables),
+        false => Err(ConfigErrors(parsed.errors)),
+    }
+}
+
+fn read<'a>(file: &'a ConfigFile, take: impl FnOnce(&mut Reader<'a>, DeTable<'a>)) -> Parsed {
     let newlines = file.text.bytes().enumerate();
     let newlines = newlines.filter(|(_, byte)| *byte == b'\n');
     let mut reader = Reader {
@@ -104,14 +139,12 @@ pub(super) fn parse(file: &ConfigFile, main: bool) -> Parsed {
     };
     let (root, errors) = DeTable::parse_recoverable(&file.text);
     if errors.is_empty() {
-        reader.root(root.into_inner(), main);
+        take(&mut reader, root.into_inner());
     } else {
         // What was saved of a broken file would only give errors that are not there.
-        for error in errors {
-            let line = reader.line(error.span().map_or(0, |span| span.start));
-            let text = file.text.lines().nth(line - 1).unwrap_or_default();
-            reader.refuse(error.span(), unread(error.message(), text));
-        }
+        let errors =
+            { errors.iter() }.map(|error| ConfigError::unread(file, error.span(), error.message()));
+        reader.parsed.errors.extend(errors);
         reader.parsed.errors.dedup_by_key(|error| error.line);
     }
     reader.parsed

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::{ConfigErrors, ConfigFile, file};
+
 /// The port of `[api] listen` where an address names none.
 const PORT: u16 = 9471;
 
@@ -26,29 +28,20 @@ pub struct HostEntry {
     pub token_file: Option<PathBuf>,
 }
 
-/// What is wrong with the file.
-#[derive(Debug, thiserror::Error)]
-pub enum HostsError {
-    /// It cannot be read.
-    #[error(transparent)]
-    Toml(#[from] toml::de::Error),
-    /// Nobody could ask for a host of that name.
-    #[error("{0:?} is no name of a host: give one without commas and spaces, other than all")]
-    Name(String),
-}
-
 /// Reads the hosts, by their names.
 ///
 /// # Errors
-/// What is wrong with the text.
-pub fn hosts(text: &str) -> Result<BTreeMap<String, HostEntry>, HostsError> {
-    let hosts: BTreeMap<String, HostEntry> = toml::from_str(text)?;
-    let divides = |c: char| c == ',' || c.is_whitespace() || c.is_control();
-    let wrong = |name: &&String| name.is_empty() || *name == "all" || name.contains(divides);
-    match hosts.keys().find(wrong) {
-        Some(name) => Err(HostsError::Name(name.clone())),
-        None => Ok(hosts),
-    }
+/// Everything that is wrong with the file.
+pub fn hosts(file: &ConfigFile) -> Result<BTreeMap<String, HostEntry>, ConfigErrors> {
+    file::tables(file, |name| {
+        let divides = |c: char| c == ',' || c.is_whitespace() || c.is_control();
+        match name.is_empty() || name == "all" || name.contains(divides) {
+            true => Err(format!(
+                "{name:?} is no name of a host: give one without commas and spaces, other than all"
+            )),
+            false => Ok(()),
+        }
+    })
 }
 
 impl HostEntry {
@@ -68,6 +61,44 @@ impl HostEntry {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Result<BTreeMap<String, HostEntry>, String> {
+        let file = ConfigFile {
+            name: "hosts.toml".to_owned(),
+            text: text.to_owned(),
+        };
+        hosts(&file).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_as_of_a_configuration() {
+        for (text, told) in [
+            (
+                "[a]\naddress = \"x\n",
+                "hosts.toml:2: address = \"x: the text has no end: close it with \"",
+            ),
+            ("[a\n", "hosts.toml:1: [a: close it with ], as in [daemon]"),
+            (
+                "[a]\naddress = 7\n",
+                "hosts.toml:2: a: address = 7: give a text in quotes",
+            ),
+            (
+                "\n[a]\nadress = \"x\"\n",
+                "hosts.toml:3: a: there is no key adress here; did you mean address?",
+            ),
+            (
+                "[a]\naddress = \"x\"\ntoken = \"mcr_x\"\n",
+                "hosts.toml:3: a: there is no key token here; there are address, server_name, ca, \
+                 certificate, key, token_file",
+            ),
+            ("[a]\nca = \"x\"\n", "hosts.toml:1: a: address is missing"),
+            ("a = 3\n", "hosts.toml:1: a: 3: give a table, as in { … }"),
+        ] {
+            assert_eq!(read(text).unwrap_err(), told);
+        }
+        let both = read("[all]\naddress = \"x\"\n[b]\nkey = 1\n").unwrap_err();
+        assert_eq!(both.lines().count(), 2, "{both}");
+    }
+
     #[test]
     fn an_address_has_a_port_and_a_host_a_name_that_can_be_asked_for() {
         for (given, address) in [
@@ -78,13 +109,12 @@ mod tests {
             ("[::1]", "[::1]:9471"),
             ("[::1]:9", "[::1]:9"),
         ] {
-            let read = hosts(&format!("[a]\naddress = \"{given}\"\n")).unwrap();
+            let read = read(&format!("[a]\naddress = \"{given}\"\n")).unwrap();
             assert_eq!(read["a"].address(), address);
         }
         for name in ["all", "\"a,b\"", "\"a b\"", "\"\"", "\"\\u001b\""] {
-            let refused = hosts(&format!("[{name}]\naddress = \"x\"\n")).unwrap_err();
-            assert!(refused.to_string().contains("no name"), "{refused}");
+            let refused = read(&format!("[{name}]\naddress = \"x\"\n")).unwrap_err();
+            assert!(refused.contains("no name"), "{refused}");
         }
-        assert!(hosts("[a]\naddress = \"x\"\ntoken = \"mcr_x\"\n").is_err());
     }
 }

@@ -27,10 +27,10 @@ use serde::Serialize;
 
 pub use api::{ApiClient, ApiClients, ApiSettings, Role, TlsVersion, moment_text};
 pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
-pub use error::{ConfigError, ConfigErrors};
+pub use error::{ConfigError, ConfigErrors, unreadable};
 pub use file::FILE;
 pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
-pub use hosts::{HostEntry, HostsError, hosts};
+pub use hosts::{HostEntry, hosts};
 pub use join::StaticJoin;
 pub use notify::{Notify, NotifyFormat, NotifyTable, NotifyTarget, Url, Webhook};
 pub use rewrite::{rewrite, rewrite_all, rewrite_joins};

@@ -162,8 +162,8 @@ fn check(
 
 fn parse(file: &ConfigFile) -> Result<DocumentMut, ConfigErrors> {
     file.text.parse().map_err(|error: toml_edit::TomlError| {
-        let at = (file.name.clone(), 1);
-        ConfigErrors(vec![ConfigError::at(at, error.message().to_owned())])
+        let unread = ConfigError::unread(file, error.span(), error.message());
+        ConfigErrors(vec![unread])
     })
 }
 

@@ -192,6 +192,18 @@ fn a_value_of_another_type_is_told_in_words_with_its_key() {
             "rule \"a\": labels = […]: give a table, as in { … }",
         ),
         (
+            "outputs = []\ninput = [\"x\"]",
+            "rule \"a\": input = […]: give one text, [SOURCE@]GROUP%IFACE:PORT, or several by inputs = [\"…\"]",
+        ),
+        (
+            "outputs = []\nlimit = 99999999999999999999999",
+            "rule \"a\": limit = 99999999999999999999999: give a rate, as in \"5000pps\" or \"20Mbit\"",
+        ),
+        (
+            "outputs = []\nburst = [1]",
+            "rule \"a\": burst = […]: give packets, or a size as in \"1Mbit\"",
+        ),
+        (
             "outputs = []\n[daemon]\nwatch = 1.5",
             "daemon: watch = 1.5: give true or false",
         ),

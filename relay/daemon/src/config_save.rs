@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use config::{ConfigErrors, ConfigFile, rewrite};
 
 use crate::config_files::texts;
-use crate::error::DaemonError;
+use crate::error::{DaemonError, remedy};
 
 /// Why the configuration is not written.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum SaveError {
     #[error("somebody else edited it meanwhile; repeat it with --save")]
     Edited,
     /// A file cannot be written.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {source}{}", path.display(), remedy(source))]
     Write {
         /// The file.
         path: PathBuf,

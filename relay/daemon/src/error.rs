@@ -28,7 +28,7 @@ pub enum DaemonError {
         problem: String,
     },
     /// A file or directory cannot be used.
-    #[error("{path}: cannot {operation}: {source}")]
+    #[error("{path}: cannot {operation}: {source}{}", remedy(source))]
     File {
         /// The file or directory.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum DaemonError {
         problem: String,
     },
     /// A configuration file cannot be read.
-    #[error("{path}: {source}")]
+    #[error("{}", config::unreadable(path, source))]
     ConfigFile {
         /// The file.
         path: PathBuf,
@@ -120,6 +120,15 @@ impl DaemonError {
             Self::File { source, .. } | Self::Listen { source, .. } if is_denied(source) => 77,
             _ => 69,
         }
+    }
+}
+
+/// What to do about what cannot be written, as the end of a text.
+pub(crate) fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
+        io::ErrorKind::ReadOnlyFilesystem => "; mount it writable",
+        _ => "",
     }
 }
 

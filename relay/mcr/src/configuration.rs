@@ -32,7 +32,7 @@ pub(crate) fn read_fleet(path: &Path) -> Result<Vec<RuleDocument>, Failure> {
         _ => ConfigFile {
             name: path.display().to_string(),
             text: fs::read_to_string(path)
-                .map_err(|error| wrong(format!("{}: {error}", path.display())))?,
+                .map_err(|error| wrong(config::unreadable(path, &error)))?,
         },
     };
     config::fleet_rules(&file).map_err(|errors| wrong(errors.to_string()))

@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use api::client::{Client, Host};
-use config::HostEntry;
+use config::{ConfigFile, HostEntry};
 use rules::near;
 use serde_json::{Map, Value, json};
 
@@ -91,10 +91,7 @@ pub(crate) fn client(name: &str) -> Result<Client, Failure> {
             return Err(unusable(&path, what));
         }
         None => None,
-        Some(file) => {
-            let token = fs::read_to_string(file).map_err(|error| unusable(file, error))?;
-            Some(token.trim().to_owned())
-        }
+        Some(file) => Some(text(file)?.trim().to_owned()),
     };
     let host = Host::new(
         (name, &entry.address(), entry.server_name.as_deref()),
@@ -115,9 +112,18 @@ fn read() -> Result<(PathBuf, BTreeMap<String, HostEntry>), Failure> {
     let path = configured
         .unwrap_or_else(|| "/root/.config".into())
         .join("mcr/hosts.toml");
-    let text = fs::read_to_string(&path).map_err(|error| unusable(&path, error))?;
-    let hosts = config::hosts(&text).map_err(|error| unusable(&path, error))?;
+    let file = ConfigFile {
+        name: path.display().to_string(),
+        text: text(&path)?,
+    };
+    let hosts = config::hosts(&file);
+    let hosts = hosts.map_err(|errors| Failure::new(Status::Configuration, errors))?;
     Ok((path, hosts))
+}
+
+fn text(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path)
+        .map_err(|error| Failure::new(Status::Configuration, config::unreadable(path, &error)))
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
@@ -126,7 +132,8 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
 
 /// Refuses a secret that others of this host can read.
 fn require_secret(path: &Path) -> Result<(), Failure> {
-    let there = fs::metadata(path).map_err(|error| unusable(path, error))?;
+    let there = fs::metadata(path)
+        .map_err(|error| Failure::new(Status::Configuration, config::unreadable(path, &error)))?;
     if there.permissions().mode() & 0o007 == 0 {
         return Ok(());
     }

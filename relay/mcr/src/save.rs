@@ -51,14 +51,19 @@ impl Save {
 }
 
 fn failure(error: SaveError) -> Failure {
-    let status = match &error {
-        SaveError::Read(error) => return Failure::with_code(error.exit_code(), error),
+    match error {
+        SaveError::Read(error) => Failure::with_code(error.exit_code(), error),
+        error => Failure::new(status(&error), format!("--save: {error}")),
+    }
+}
+
+fn status(error: &SaveError) -> Status {
+    match error {
         SaveError::Write { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             Status::Privilege
         }
         _ => Status::Configuration,
-    };
-    Failure::new(status, format!("--save: {error}"))
+    }
 }
 
 impl Configuration {
@@ -97,12 +102,16 @@ impl Configuration {
         rewritten: impl FnOnce(&[ConfigFile]) -> Result<Vec<ConfigFile>, ConfigErrors>,
     ) -> Result<(), Failure> {
         self.0.replace(rewritten).map_err(|error| match error {
-            SaveError::Refused(_) | SaveError::Edited => {
+            SaveError::Read(_) => failure(error),
+            error => {
                 let main = self.0.main().display();
-                let message = format!("the change runs, but {main} stays as it was: {error}");
-                Failure::new(Status::Configuration, message)
+                let then = match &error {
+                    SaveError::Write { .. } => ", then mcr save",
+                    _ => "",
+                };
+                let message = format!("the change runs, but {main} stays as it was: {error}{then}");
+                Failure::new(status(&error), message)
             }
-            error => failure(error),
         })
     }
 }

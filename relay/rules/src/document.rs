@@ -310,19 +310,21 @@ const INPUT: TextForm = TextForm {
         r"|\[([^@%\[\]]+@)?[0-9A-Za-z.:/]+%[^/:\[\]]+\]",
         ports!(),
     ),
+    remedy: "one text, [SOURCE@]GROUP%IFACE:PORT, or several by inputs = [\"…\"]",
     ..ANY
 };
 
 const GROUP: TextForm = TextForm {
     name: "GROUP:PORT",
     pattern: concat!(r"([0-9.]+|\[[0-9A-Fa-f.:]+\]):", port!()),
-    ..INPUT
+    remedy: "a text, GROUP:PORT",
+    ..ANY
 };
 
 const INTERFACE: TextForm = TextForm {
     name: "IFACE",
     pattern: r"[^\s/%,@:]{1,15}",
-    ..INPUT
+    ..ANY
 };
 
 impl TryFrom<RuleDocument> for Rule {

@@ -20,6 +20,7 @@ pub(crate) const RATE_PATTERN: &str =
 pub const LIMIT: TextForm = TextForm {
     name: "RATE",
     pattern: RATE_PATTERN,
+    remedy: "a rate, as in \"5000pps\" or \"20Mbit\"",
     ..ANY
 };
 
@@ -28,7 +29,8 @@ pub const BURST: TextForm = TextForm {
     name: "SIZE",
     pattern: r"0*[1-9][0-9]*|(0*[1-9][0-9]*([.][0-9]+)?|[0-9]+[.]0*[1-9][0-9]*)[kMG]?bit",
     numbers: Some((1, u32::MAX as u64)),
-    ..LIMIT
+    remedy: "packets, or a size as in \"1Mbit\"",
+    ..ANY
 };
 
 /// A token bucket.

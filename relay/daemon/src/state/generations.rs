@@ -233,7 +233,14 @@ pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
             text
         }
     };
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    String::from_utf8(bytes).map_err(|error| {
+        let read = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + read.iter().filter(|byte| **byte == b'\n').count();
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("line {line} is no UTF-8"),
+        )
+    })
 }
 
 /// Bytes of a text, packed by whoever likes.

@@ -49,7 +49,7 @@ pub trait Setting: Sized {
     ///
     /// What is wrong with it, in the words of the row.
     fn read<'de, D: Deserializer<'de>>(row: &Row, deserializer: D) -> Result<Self, D::Error> {
-        let text = Scalar::deserialize(deserializer)?.to_string();
+        let text = Scalar::of(row, deserializer)?.to_string();
         let read = row.parse(&text);
         read.map_err(|refusal| D::Error::custom(row.refused(&text, refusal)))
     }
@@ -225,5 +225,21 @@ nested! {
         let pairs = map.iter().map(|(key, value)| format!("{key}={value}"));
         pairs.collect::<Vec<String>>().join(", ")
     };
-    Scalar, Form::Text(&ANY), ToString::to_string;
+}
+
+/// Whatever it says, which the rest of its document decides on.
+impl Setting for Scalar {
+    const FORM: Form = Form::Text(&ANY);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        Ok(text.into())
+    }
+
+    fn text(&self, _: &Form) -> String {
+        self.to_string()
+    }
+
+    fn read<'de, D: Deserializer<'de>>(row: &Row, deserializer: D) -> Result<Self, D::Error> {
+        Self::of(row, deserializer)
+    }
 }
