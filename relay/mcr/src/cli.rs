@@ -138,7 +138,10 @@ pub(crate) fn run(cli: Cli, name: &str) -> Result<ExitCode, Failure> {
             // It shows them side by side itself.
             global.host = Some(names.join(","));
         } else if names.len() > 1 || asked == "all" && !names.is_empty() {
-            return hosts::run_at_each(&names, name, global.json);
+            if let Command::Apply(args) = &cli.command {
+                command::apply::ask_of(args, &global, &names)?;
+            }
+            return hosts::run_at_each(&names, name, &global);
         }
     }
     cli.command.run(&global)

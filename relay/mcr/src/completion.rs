@@ -137,6 +137,15 @@ fn relays() -> Vec<String> {
     relays.into_iter().map(|relay| relay.name).collect()
 }
 
+/// Completes the generation of rules that are kept, the newest first.
+pub(crate) fn generation() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let kept = query(|control| control.generations()).unwrap_or_default();
+        let numbers = kept.iter().rev().map(|made| made.generation.to_string());
+        starting_with(current, numbers)
+    })
+}
+
 /// Completes what tells copies of a packet.
 pub(crate) fn merge() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {

@@ -55,6 +55,14 @@ impl Global {
         Ok(())
     }
 
+    /// The same of one host.
+    pub(crate) fn at(&self, host: &str) -> Self {
+        Self {
+            host: Some(host.to_owned()),
+            ..self.clone()
+        }
+    }
+
     /// The control socket that these options come to.
     pub(crate) fn socket(&self) -> PathBuf {
         match &self.socket {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -17,6 +17,8 @@ use rules::near;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Status};
+use crate::global::Global;
+use crate::terms;
 
 /// What concerns the host that it runs on alone.
 const OWN: [&str; 7] = ["run", "stop", "doctor", "demo", "send", "receive", "bench"];
@@ -148,12 +150,17 @@ fn require_secret(path: &Path) -> Result<(), Failure> {
 pub(crate) fn run_at_each(
     names: &[String],
     command: &str,
-    is_json: bool,
+    global: &Global,
 ) -> Result<ExitCode, Failure> {
+    let is_json = global.json;
     let arguments = without_host(env::args_os().skip(1));
-    let is_watched = arguments
-        .iter()
-        .any(|word| word == "--watch" || word == "-w");
+    let has = |words: &[&str]| {
+        let words_before = arguments.iter().take_while(|word| *word != "--");
+        let mut given = words_before.filter_map(|word| word.to_str());
+        given.any(|word| words.contains(&word.split('=').next().unwrap_or(word)))
+    };
+    let is_watched = has(&["--watch", "-w"]);
+    let is_confirmed = has(&["--confirm"]) && !has(&["--yes", "-y"]);
     if command == "tap" {
         let message = "is of one host at a time: name one by --host";
         return Err(Failure::new(Status::Usage, message));
@@ -180,13 +187,23 @@ pub(crate) fn run_at_each(
         told.collect::<io::Result<Vec<(String, Told)>>>()
     })?;
     let worst = asked.iter().map(|(_, told)| told.status).max();
+    let done = asked.iter().filter(|(_, told)| told.status == 0);
+    let done: Vec<String> = done.map(|(name, _)| name.clone()).collect();
     if is_json && !goes_on {
         let hosts: Map<String, Value> = { asked.into_iter() }
             .map(|(name, told)| (name, told.value()))
             .collect();
         crate::render::json(&json!({ "hosts": hosts }))?;
     }
-    Ok(ExitCode::from(worst.unwrap_or_default()))
+    let worst = ExitCode::from(worst.unwrap_or_default());
+    if is_confirmed && io::stderr().is_terminal() {
+        let undone = terms::count_down_at(&done, global);
+        let status = undone.map_err(|failure| failure.report(command)).err();
+        return Ok(status
+            .filter(|_| worst == ExitCode::SUCCESS)
+            .unwrap_or(worst));
+    }
+    Ok(worst)
 }
 
 /// What a host came to.

@@ -1,11 +1,12 @@
 //! On what terms something is changed: why, and whether it is written down.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use api::reply::{Change, Outcome, Status};
+use api::reply::{Change, Outcome, PendingChange};
 use api::request::{ChangeTerms, MESSAGE_MAX, time_to_confirm};
 
 use crate::control::Control;
@@ -73,39 +74,126 @@ impl Said {
         let Some(within) = self.confirm else {
             return Ok(ExitCode::SUCCESS);
         };
-        let pending = |status: Status| {
-            let pending = status.pending;
-            pending.filter(|pending| pending.generation == generation)
+        let waits = Waiting {
+            host: None,
+            control,
+            generation,
         };
-        let Some(waits) = pending(control.status()?) else {
+        let Some(pending) = waits.pending()? else {
             eprintln!("MCR: nothing changed, so there is nothing to confirm");
             return Ok(ExitCode::SUCCESS);
         };
         if self.yes || !io::stderr().is_terminal() {
-            eprintln!("MCR: {}: mcr confirm", waits.countdown());
+            eprintln!("MCR: {}: mcr confirm", pending.countdown());
             return Ok(ExitCode::SUCCESS);
         }
-        let ends = Instant::now() + within + PATIENCE;
-        loop {
-            match control.status().map(pending) {
-                Ok(Some(waits)) => eprint!("\rMCR: {}: mcr confirm ", waits.countdown()),
-                Ok(None) => break,
-                // One that is started again goes on with it.
-                Err(failure) if Instant::now() > ends => return Err(failure),
-                Err(_) => {}
+        count_down(&[waits], within)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A change that waits to be confirmed, at the daemon of a host.
+struct Waiting<'a> {
+    /// None of this one.
+    host: Option<&'a str>,
+    control: &'a Control,
+    generation: u64,
+}
+
+impl Waiting<'_> {
+    /// What waits there, if it is this.
+    fn pending(&self) -> Result<Option<PendingChange>, Failure> {
+        let pending = self.control.status()?.pending;
+        Ok(pending.filter(|pending| pending.generation == self.generation))
+    }
+
+    /// Whether it was confirmed.
+    fn is_confirmed(&self) -> Result<bool, Failure> {
+        let ended = self.control.changes(LATEST)?.into_iter().rev();
+        let mut outcomes = ended.filter(|change| change.of == Some(self.generation));
+        let outcome = outcomes.next().and_then(|change| change.outcome);
+        Ok(outcome == Some(Outcome::Confirmed))
+    }
+}
+
+/// Shows what waits at several hosts, until it is confirmed there or undone.
+///
+/// # Errors
+/// A host where it is undone.
+pub(crate) fn count_down_at(hosts: &[String], global: &Global) -> Result<(), Failure> {
+    let mut asked = Vec::new();
+    for host in hosts {
+        let control = Control::open(&global.at(host))?.quietly();
+        if let Some(pending) = control.status()?.pending {
+            asked.push((host, control, pending));
+        }
+    }
+    let within = asked.iter().map(|(.., pending)| pending.seconds).max();
+    let waiting = asked.iter().map(|(host, control, pending)| Waiting {
+        host: Some(host),
+        control,
+        generation: pending.generation,
+    });
+    let waiting: Vec<Waiting<'_>> = waiting.collect();
+    count_down(&waiting, Duration::from_secs(within.unwrap_or_default()))
+}
+
+/// Shows how long changes wait yet, until somebody confirms them or nobody has.
+fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> {
+    let ends = Instant::now() + within + PATIENCE;
+    let mut left: Vec<&Waiting<'_>> = waiting.iter().collect();
+    let hosts: Vec<&str> = waiting.iter().filter_map(|one| one.host).collect();
+    let of_hosts = match hosts.is_empty() {
+        true => String::new(),
+        false => format!("--host {} ", hosts.join(",")),
+    };
+    while !left.is_empty() {
+        let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut failed = None;
+        left.retain(|one| match one.pending() {
+            Ok(Some(waits)) => {
+                let hosts = texts.entry(waits.countdown()).or_default();
+                hosts.extend(one.host);
+                true
             }
+            Ok(None) => false,
+            // One that is started again goes on with it.
+            Err(failure) => {
+                failed = Some(failure).filter(|_| Instant::now() > ends);
+                true
+            }
+        });
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        let texts = texts.iter().map(|(text, hosts)| match hosts.as_slice() {
+            [] => text.clone(),
+            hosts => format!("{}: {text}", hosts.join(", ")),
+        });
+        let texts: Vec<String> = texts.collect();
+        if !texts.is_empty() {
+            eprint!("\r\x1b[KMCR: {}: mcr {of_hosts}confirm ", texts.join("; "));
+        }
+        if !left.is_empty() {
             thread::sleep(LOOK);
         }
-        eprintln!();
-        let ended = control.changes(LATEST)?.into_iter().rev();
-        let mut outcomes = ended.filter(|change| change.of == Some(generation));
-        match outcomes.next().and_then(|change| change.outcome) {
-            Some(Outcome::Confirmed) => Ok(ExitCode::SUCCESS),
-            _ => Err(Failure::new(
-                failure::Status::Refused,
-                "the change is undone",
-            )),
+    }
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    eprintln!();
+    let mut undone = Vec::new();
+    for one in waiting {
+        if !one.is_confirmed()? {
+            let host = one
+                .host
+                .map_or_else(String::new, |host| format!("{host}: "));
+            undone.push(format!("{host}the change is undone"));
         }
+    }
+    match undone.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(failure::Status::Refused, undone.join("\n"))),
     }
 }
 

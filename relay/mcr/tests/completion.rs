@@ -161,6 +161,7 @@ fn fish_offers_the_same() {
         values.map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(offers("mcr show c"), ["cam1", "cam2"]);
+    assert_eq!(offers("mcr rollback 1"), ["1"]);
     assert_eq!(
         offers("mcr add 239.1.1.9%ve"),
         ["239.1.1.9%veth1:", "239.1.1.9%veth2:"]

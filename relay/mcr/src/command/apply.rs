@@ -10,6 +10,7 @@ use api::request::Rollback;
 use config::Config;
 use rules::ruleset::Policy;
 
+use crate::completion;
 use crate::configuration;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
@@ -52,7 +53,7 @@ pub(crate) struct DiffArgs {
     #[arg(required_unless_present_any = ["generation", "saved"])]
     file: Option<PathBuf>,
     /// What mcr rollback N would change
-    #[arg(long, value_name = "N", conflicts_with = "file")]
+    #[arg(long, value_name = "N", conflicts_with = "file", add = completion::generation())]
     generation: Option<u64>,
     /// What runs and the configuration does not say: what mcr save would write
     #[arg(long, conflicts_with_all = ["file", "generation"])]
@@ -80,21 +81,47 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 /// Asks before rules go that no file has; gives the generation that was asked about.
 fn asked(config: &Config, global: &Global) -> Result<Option<u64>, Failure> {
+    let Some((names, generation)) = unsaved(config, global)? else {
+        return Ok(None);
+    };
+    ask(&names)?;
+    Ok(Some(generation))
+}
+
+/// The same of several hosts, once; what else is wrong with one is told where it is done.
+pub(crate) fn ask_of(args: &Args, global: &Global, hosts: &[String]) -> Result<(), Failure> {
+    if args.dry_run || args.terms.yes() || !io::stdin().is_terminal() {
+        return Ok(());
+    }
+    let config = read(&args.file)?;
+    let unsaved = hosts.iter().filter_map(|host| {
+        let (names, _) = unsaved(&config, &global.at(host)).ok()??;
+        Some(format!("{names} ({host})"))
+    });
+    let unsaved: Vec<String> = unsaved.collect();
+    match unsaved.is_empty() {
+        true => Ok(()),
+        false => ask(&unsaved.join(", ")),
+    }
+}
+
+fn ask(names: &str) -> Result<(), Failure> {
+    terms::ask(&format!(
+        "No file has {names}: what the configuration does not say is removed (mcr save would keep it). \
+         Apply?"
+    ))
+}
+
+/// Rules that would go and that no file has, and of which generation that is.
+fn unsaved(config: &Config, global: &Global) -> Result<Option<(String, u64)>, Failure> {
     let control = Control::open(global)?;
     let mut change = control.replace_by(config.clone(), true)?;
     // Where the daemon's own configuration cannot be read, none of them is in it.
     if let Ok(unsaved) = control.unsaved() {
         change.removed.retain(|name| unsaved.added.contains(name));
     }
-    if change.removed.is_empty() {
-        return Ok(None);
-    }
     let names = change.removed.join(", ");
-    terms::ask(&format!(
-        "No file has {names}: what the configuration does not say is removed (mcr save would keep it). \
-         Apply?"
-    ))?;
-    Ok(Some(change.generation))
+    Ok(Some((names, change.generation)).filter(|(names, _)| !names.is_empty()))
 }
 
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure> {
@@ -136,6 +163,6 @@ pub(super) fn show(command: &str, change: &Change, global: &Global) -> Result<()
     Ok(render::text(&format!(
         "{}{} unchanged",
         lines.concat(),
-        change.unchanged
+        render::count(change.unchanged as u64)
     ))?)
 }

@@ -10,7 +10,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{Bed, PATIENCE, config};
-use crate::bed::{INPUT, OUTPUT};
+use crate::bed::{INPUT, OUTPUT, can_run};
+use crate::observe::Screen;
 
 /// A relay with the rule `cam1`, and a second one with `cam2`, which `hosts.toml` knows as `first` and
 /// `second`.
@@ -52,6 +53,57 @@ fn mcr(bed: &Bed, environment: &[(&str, &str)], line: &str) -> (Option<i32>, Str
         stderr,
     } = process::run(command, PATIENCE).unwrap();
     (status.code(), stdout, stderr)
+}
+
+#[test]
+fn a_change_at_several_hosts_counts_down_as_at_one() {
+    if let Err(reason) = can_run("tmux") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let Some((bed, _second)) = bed() else {
+        return;
+    };
+    let file = bed.keys.path("both.toml");
+    let rule =
+        format!("[[rule]]\nname = \"both\"\ninput = \"{INPUT}\"\noutputs = [\"{OUTPUT}\"]\n");
+    fs::write(&file, format!("version = 1\n{rule}")).unwrap();
+    let net = format!("--net=/run/netns/{}", bed.chain.sink.name());
+    let home = format!("XDG_CONFIG_HOME={}", bed.keys.directory().display());
+    let mcr = lab::binary::mcr().unwrap().display().to_string();
+    let apply = format!(
+        "{mcr} --host first,second apply {} --confirm 60s; echo status $?; sleep 600",
+        file.display()
+    );
+    let words = ["nsenter", &net, "env", &home, "sh", "-c", &apply].map(str::to_owned);
+    let begin = || {
+        let screen = Screen::start(&words);
+        // It asks before it takes away what no file has.
+        screen.until("it asks, once", |text| {
+            text.contains("No file has cam1 (first), cam2 (second)") && text.contains("[y/N]")
+        });
+        screen.press(&["y", "Enter"]);
+        screen.until("both count down", |text| {
+            text.contains(" s to confirm") && text.contains("mcr --host first,second confirm")
+        });
+        screen
+    };
+    let screen = begin();
+    bed.mcr("first", &["confirm"]);
+    screen.until("one counts on", |text| {
+        text.lines().any(|line| line.starts_with("MCR: second: "))
+    });
+    bed.mcr("second", &["rollback", "--last", "--yes"]);
+    screen.until("what is undone is told, and by the status", |text| {
+        text.contains("mcr apply: second: the change is undone") && text.contains("status 1")
+    });
+    drop(screen);
+    bed.mcr("first", &["rollback", "--last", "--yes"]);
+    let screen = begin();
+    for host in ["first", "second"] {
+        bed.mcr(host, &["confirm"]);
+    }
+    screen.until("it is done", |text| text.contains("status 0"));
 }
 
 #[test]
