@@ -99,20 +99,24 @@ fn rules(args: &Args, global: &Global) -> Result<Rules, Failure> {
     let may_not_ask = failure.is(Status::Privilege);
     let socket = global.socket();
     let socket = socket.display();
-    let rules = match Path::new(CONFIGURATION) {
-        file if file.exists() => of_file(file)?,
-        _ => Rules {
-            origin: format!(
-                "no rules: {} and there is no {CONFIGURATION}; name a file with --config",
-                match may_not_ask {
-                    true => format!("the daemon at {socket} may not be asked"),
-                    false => format!("no daemon answers at {socket}"),
-                }
-            ),
-            ..Rules::default()
-        },
+    let unasked = match may_not_ask {
+        true => format!("the daemon at {socket} may not be asked"),
+        false => format!("no daemon answers at {socket}"),
+    };
+    let file = Path::new(CONFIGURATION);
+    let is_there = file.exists();
+    let origin = match is_there {
+        true => format!("{CONFIGURATION}: {unasked}"),
+        false => format!(
+            "no rules: {unasked} and there is no {CONFIGURATION}; name a file with --config"
+        ),
+    };
+    let rules = match is_there {
+        true => of_file(file)?,
+        false => Rules::default(),
     };
     Ok(Rules {
+        origin,
         unasked: Some(failure.to_string()),
         may_not_ask,
         ..rules
@@ -171,8 +175,8 @@ fn of_daemon(global: &Global) -> Result<Rules, Failure> {
 }
 
 fn report(origin: &str, rules: usize, outcomes: &[CheckResult]) -> String {
-    let plural = if rules == 1 { "" } else { "s" };
-    let mut text = format!("{rules} rule{plural} from {origin}\n\n");
+    let rules = render::number::things(rules as u64, "rule");
+    let mut text = format!("{rules} from {origin}\n\n");
     for outcome in outcomes {
         let worst = outcome.findings.first().map(|finding| finding.severity);
         let fine = match outcome.skipped {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use api::request::Rollback;
 
 use super::apply;
+use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
@@ -27,7 +28,8 @@ pub(crate) struct Args {
     #[arg(
         value_name = "N",
         required_unless_present = "last",
-        conflicts_with = "last"
+        conflicts_with = "last",
+        add = completion::generation()
     )]
     generation: Option<u64>,
     /// The last rules that are not those that run
@@ -138,7 +140,7 @@ pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<ExitCo
             made.generation.to_string(),
             render::second(made.at_ms),
             made.by.to_string(),
-            made.rules.to_string(),
+            render::count(made.rules as u64),
             made.message.clone().unwrap_or_default(),
         ]);
     }

@@ -77,8 +77,11 @@ fn bpffs(snapshot: &Snapshot) -> Option<Finding> {
     Some(finding.remedy(format!("mount -t bpf bpf {BPFFS}")))
 }
 
-/// Rules that no path serves here.
+/// Rules that no path serves here, while there are paths.
 fn unplaced(snapshot: &Snapshot) -> Vec<Finding> {
+    if snapshot.support.kernel.is_err() && snapshot.support.userspace.is_err() {
+        return Vec::new();
+    }
     let unserved = { snapshot.compiled.rules.values() }.filter(|rule| !rule.placement.serves);
     let finding = |rule: &std::sync::Arc<compile::RuleView>| {
         let subject = format!("rule {:?}", rule.name);

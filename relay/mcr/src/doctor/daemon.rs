@@ -1,6 +1,7 @@
 //! What the running daemon itself knows to be wrong: joins that failed, outputs that are down.
 
 use api::reply::{EgressStats, OutputStats, RuleStats, State, Status};
+use nix::sys::statvfs::statvfs;
 use packet::verdict::DropReason;
 
 use super::finding::{Finding, Severity};
@@ -12,8 +13,9 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings: Vec<Finding> = { snapshot.rules.status.iter() }
-        .filter_map(unsaved)
+        .filter_map(trouble)
         .collect();
+    findings.extend(snapshot.rules.status.iter().flat_map(full));
     let enabled = stats
         .rules
         .iter()
@@ -51,11 +53,31 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// What runs cannot be written down.
-fn unsaved(status: &Status) -> Option<Finding> {
-    let reason = status.state_reason.as_deref()?;
-    let finding = Finding::new(Severity::Harms, "daemon", reason.to_owned());
-    Some(finding.remedy("df /run shows whether it is full; make room there"))
+/// What is wrong with the daemon itself, and what to do; who has its addresses too is a check's own.
+fn trouble(status: &Status) -> Option<Finding> {
+    let reason = status.state_reason.as_ref();
+    let reason = reason.filter(|reason| !status.address_conflicts.contains(reason))?;
+    let (what, remedy) = reason.rsplit_once("; ").unwrap_or((reason, ""));
+    let remedy = if remedy.is_empty() {
+        "mcr events says since when"
+    } else {
+        remedy
+    };
+    Some(Finding::new(Severity::Harms, "daemon", what.to_owned()).remedy(remedy))
+}
+
+/// Directories without room for what a change of rules has to write down.
+fn full(status: &Status) -> impl Iterator<Item = Finding> {
+    let paths = ["/run/mcr", "/var/lib/mcr"].map(|path| format!("{path}/{}", status.instance));
+    let full = |path: &String| {
+        let there = statvfs(path.as_str());
+        there.is_ok_and(|there| there.blocks() > 0 && there.blocks_available() == 0)
+    };
+    paths.into_iter().filter(full).map(|path| {
+        let evidence =
+            "there is no room left: changes of rules are refused, or a crash undoes them";
+        Finding::new(Severity::Harms, path, evidence.to_owned()).remedy("make room there")
+    })
 }
 
 /// What the packets of a stream say that its rule watches, or the legs of one with several.

@@ -204,7 +204,15 @@ fn a_disk_that_is_full_refuses_what_it_cannot_write_down() {
     let full = loop_until_refused(&bed);
     assert!(full.contains("changes.log: No space left"), "{full}");
     assert!(bed.status()["pending"].is_null());
+    let doctor = bed.daemon.client(&["doctor"]).unwrap().stdout;
+    let state = bed.state().display().to_string();
+    assert!(
+        doctor.contains(&format!("HARMS {state}: there is no room left")),
+        "{doctor}"
+    );
     fs::remove_file(small.0.join("much")).unwrap();
+    // Its removal may have been refused as well.
+    let _ = bed.daemon.client(&["remove", "cam2"]).unwrap();
     let before = bed.changes().len();
     bed.try_out(CHANGED, "1s");
     bed.wait_for_list("cam1\n");
