@@ -12,6 +12,7 @@ use std::path::Path;
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
+use rules::printable::things;
 
 /// The number of the first descriptor that a manager hands over (sd_listen_fds(3)).
 const FIRST_STORED: i32 = 3;
@@ -21,8 +22,8 @@ static UNTOLD: Mutex<Option<String>> = Mutex::new(None);
 
 /// Rules are live and joined.
 pub(crate) fn ready(rules: usize) {
-    let plural = if rules == 1 { "" } else { "s" };
-    tell(format!("READY=1\nSTATUS=Relaying by {rules} rule{plural}"));
+    let rules = things(rules as u64, "rule");
+    tell(format!("READY=1\nSTATUS=Relaying by {rules}"));
 }
 
 /// The configuration is being read again; [`ready`] follows.

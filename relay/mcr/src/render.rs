@@ -13,6 +13,7 @@ use std::io::{self, IsTerminal, Write};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+pub(crate) use rules::printable::count;
 use serde::Serialize;
 use sys::clock::realtime_ms;
 
@@ -124,19 +125,6 @@ pub(crate) fn colours() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes a count with a gap between groups of three digits: `1 234 567`.
-pub(crate) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Says how many events a reader was too slow for.
 pub(crate) fn missed(events: u64) -> String {
     let were = if events == 1 { "was" } else { "were" };
@@ -197,13 +185,6 @@ mod tests {
     use super::*;
 
     const DAY_MS: u64 = 86_400_000;
-
-    #[test]
-    fn counts_are_grouped_by_three() {
-        assert_eq!(count(0), "0");
-        assert_eq!(count(999), "999");
-        assert_eq!(count(1_234_567), "1 234 567");
-    }
 
     #[test]
     fn a_moment_of_another_day_has_its_date() {

@@ -62,10 +62,10 @@ impl Part {
             ..
         } = told;
         if count < matching {
-            let (from, to) = (offset + 1, offset + count);
+            let (from, to) = (render::count(offset + 1), render::count(offset + count));
             let all = render::number::things(matching, "rule");
             match count {
-                0 => eprintln!("none behind {offset} of {all}"),
+                0 => eprintln!("none behind {} of {all}", render::count(offset)),
                 _ => eprintln!("{from} to {to} of {all}"),
             }
         }

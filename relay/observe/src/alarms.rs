@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
+use rules::printable::count;
+
 pub(crate) use bounds::{beyond, unfit};
 pub(crate) use drops::{DropNews, Losses, lost, starved_because};
 pub(crate) use legs::Legs;
@@ -117,7 +119,7 @@ impl Standing {
     pub(crate) fn total(&self) -> String {
         let (sum, seconds) = (self.sum, (self.last_ns - self.since_ns) as f64 / 1e9);
         let were = if sum == 1 { "was" } else { "were" };
-        format!("{sum} {were}, over {seconds:.1} s")
+        format!("{} {were}, over {seconds:.1} s", count(sum))
     }
 }
 

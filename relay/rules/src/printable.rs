@@ -34,9 +34,37 @@ pub const fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
+/// Writes a count with a gap between groups of three digits: `1 234 567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// So many of a thing: `1 packet`, `12 000 packets`.
+pub fn things(n: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(n), plural(n))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_are_grouped_by_three_and_one_is_not_many() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1 234 567");
+        assert_eq!(things(1, "packet"), "1 packet");
+        assert_eq!(things(0, "packet"), "0 packets");
+        assert_eq!(things(12_000, "packet"), "12 000 packets");
+    }
 
     #[test]
     fn shows_what_would_mislead_and_leaves_the_rest() {

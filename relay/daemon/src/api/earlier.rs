@@ -12,6 +12,7 @@ use axum::response::Response;
 use config::Config;
 use observe::view::View;
 use rules::document::RuleDocument;
+use rules::printable::things;
 use rules::ruleset::RuleDifference;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -246,9 +247,9 @@ fn earlier(
         settings.join = join;
     }
     if running.len() != view.rules.len() {
-        let count = view.rules.len() - running.len();
+        let rules = things((view.rules.len() - running.len()) as u64, "rule");
         told.push(format!(
-            "{count} rules of the fleet stay as they are: mcr fleet apply"
+            "{rules} of the fleet stay as they are: mcr fleet apply"
         ));
     }
     if asked.generation.is_none() {

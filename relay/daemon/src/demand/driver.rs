@@ -13,6 +13,7 @@ use igmp::router::{Querier, Router};
 use observe::events::{self, Events};
 use rules::demand::{Groups, Listening};
 use rules::net::Ifindex;
+use rules::printable::count;
 use sys::group_socket::GroupSocket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -192,17 +193,17 @@ impl Driver {
             self.tell_querier(place, querier);
         }
         if refused > self.refused {
-            let count = refused - self.refused;
+            let more = count(refused - self.refused);
             self.tell_refused(format!(
-                "no room for {count} more of what hosts listen to: groups, sources or hosts; somebody \
+                "no room for {more} more of what hosts listen to: groups, sources or hosts; somebody \
                  sends reports of too many"
             ));
             self.refused = refused;
         }
         if barred > self.barred {
-            let count = barred - self.barred;
+            let more = count(barred - self.barred);
             self.tell_refused(format!(
-                "{count} more of what hosts listen to is refused: listeners of the outputs do not permit \
+                "{more} more of what hosts listen to is refused: listeners of the outputs do not permit \
                  the host, or no more groups"
             ));
             self.barred = barred;

@@ -13,7 +13,7 @@ use observe::stats::Sampler;
 use observe::view::{RuleState, View};
 use parking_lot::Mutex;
 use rules::document::RuleDocument;
-use rules::printable::plural;
+use rules::printable::things;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::author::Author;
@@ -257,9 +257,8 @@ fn told(event: Event) -> api::reply::Event {
             "etcd answers again".to_owned(),
         ),
         Event::RulesApplied { generation, rules } => {
-            let s = plural(rules as u64);
-            let message =
-                format!("rules of the fleet: generation {generation}, {rules} rule{s}, applied");
+            let rules = things(rules as u64, "rule");
+            let message = format!("rules of the fleet: generation {generation}, {rules}, applied");
             events::event(events::kind::FLEET_RULES_APPLIED, "fleet", message)
         }
         Event::RulesRefused { what, why } => {

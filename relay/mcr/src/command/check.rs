@@ -78,7 +78,6 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         let json = json!({ "file": file, "rules": rules, "warnings": warnings, "merge_memory_bytes": memory });
         render::json(&json)?;
     } else {
-        let plural = if rules.len() == 1 { "" } else { "s" };
         let memory = match memory {
             0 => String::new(),
             _ => format!(
@@ -88,8 +87,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         };
         let file = args.file.display();
         render::text(&format!(
-            "{file}: {} rule{plural}, good{memory}",
-            rules.len()
+            "{file}: {}, good{memory}",
+            render::number::things(rules.len() as u64, "rule")
         ))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -162,7 +162,10 @@ fn text(count: usize, explained: &Explanation) -> String {
     let mut lines = Vec::new();
     let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
     let times = if count > 1 {
-        format!(" ({count} packets alike)")
+        format!(
+            " ({} alike)",
+            render::number::things(count as u64, "packet")
+        )
     } else {
         String::new()
     };

@@ -8,7 +8,7 @@ use api::client::StreamItem;
 use api::reply::{Event, FleetChange, FleetDone};
 use api::request::{FleetMove, FleetRelayName, FleetRuleList};
 use rules::duration;
-use rules::printable::{plural, printable};
+use rules::printable::printable;
 
 use super::watch::Watch;
 use crate::completion;
@@ -292,8 +292,8 @@ fn done(done: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {
     let which = match shares {
         0 => String::new(),
         _ => format!(
-            " {shares} share{}: {}",
-            plural(shares as u64),
+            " {}: {}",
+            render::number::things(shares as u64, "share"),
             done.shares.join(", ")
         ),
     };

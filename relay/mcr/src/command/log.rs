@@ -87,7 +87,7 @@ fn text(change: &ChangeRecord) -> String {
     let lines = lines.map(|line| format!("    {}\n", printable(line)));
     let more = match change.left_out {
         0 => String::new(),
-        more => format!("    and {more} more lines\n"),
+        more => format!("    and {} more lines\n", render::count(more as u64)),
     };
     let lines: String = lines.collect();
     format!("{}\n{lines}{more}", printable(&head.join("  ")))

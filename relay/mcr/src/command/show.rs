@@ -129,7 +129,10 @@ fn text(
     }
     let more = flows.len().saturating_sub(FLOWS_SHOWN);
     if more > 0 {
-        line("  flow", format!("and {more} more; --json lists them"));
+        line(
+            "  flow",
+            format!("and {} more; --json lists them", render::count(more as u64)),
+        );
     }
     let written = render::rule::outputs(rule);
     for (index, output) in stats.outputs.iter().enumerate() {
@@ -214,7 +217,10 @@ fn add_output(
     if let Some(more) = output.left_out {
         line(
             "  to",
-            format!("{more} more addresses get no copies; raise max"),
+            format!(
+                "{} more addresses get no copies; raise max",
+                render::count(more)
+            ),
         );
     }
     if let Some(how) = leaving(output) {
@@ -315,7 +321,10 @@ impl Listening<'_> {
                 .map(|host| ("  host", listener(host))),
         );
         if let Some(more) = count.checked_sub(LISTENERS_SHOWN).filter(|more| *more > 0) {
-            lines.push(("  host", format!("and {more} more; --json lists them")));
+            lines.push((
+                "  host",
+                format!("and {} more; --json lists them", render::count(more as u64)),
+            ));
         }
         lines
     }

@@ -55,7 +55,7 @@ fn by_word(stats: &Stats) -> String {
         let count = stats.rules.iter().filter(|rule| rule.word() == word);
         match count.count() {
             0 if matches!(word, "idle" | "waiting") => None,
-            count => Some(format!("{count} {word}")),
+            count => Some(format!("{} {word}", render::count(count as u64))),
         }
     });
     counted.collect::<Vec<String>>().join(", ")
@@ -110,7 +110,8 @@ fn screen(status: &Status, stats: &Stats) -> String {
     }
     line("kernel path", path(&status.kernel));
     line("userspace path", path(&status.userspace));
-    line("rules", &format!("{}: {}", status.rules, by_word(stats)));
+    let rules = render::count(status.rules as u64);
+    line("rules", &format!("{rules}: {}", by_word(stats)));
     if !status.joins.is_empty() {
         line("joined by hand", &joined(&status.joins));
     }
@@ -197,8 +198,9 @@ fn troubles(text: &mut String, stats: &Stats) {
     if more > 0 {
         let _ = writeln!(
             text,
-            "{:<16} and {more} more; mcr top begins with the worst",
-            ""
+            "{:<16} and {} more; mcr top begins with the worst",
+            "",
+            render::count(more as u64)
         );
     }
 }

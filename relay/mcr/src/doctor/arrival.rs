@@ -14,6 +14,7 @@ use super::snapshot::{Rules, Snapshot};
 use crate::capture::Sockets;
 use crate::discover::{self, Interface, Key, Listener};
 use crate::failure::Failure;
+use crate::render::number;
 
 /// An input is silent when its last packet came longer ago than this, in seconds.
 const SILENT: f64 = 10.0;
@@ -237,10 +238,11 @@ fn absent(heard: &Heard, rule: &Rule, input: &Endpoint) -> Finding {
 /// A thousand rules whose senders are off are one thing to say.
 fn many_absent(heard: &Heard, count: usize, (rule, input): (&Rule, &Endpoint)) -> Finding {
     let seconds = heard.listened.as_secs_f64();
+    let inputs = number::things(count as u64, "input");
     let evidence = format!(
-        "{count} inputs receive nothing, and nothing for their groups arrives on any interface \
+        "{inputs} receive nothing, and nothing for their groups arrives on any interface \
          within {seconds} s; the first is {input} of rule {:?}",
         rule.name
     );
-    Finding::new(Severity::Harms, format!("{count} inputs"), evidence).remedy(ABSENT)
+    Finding::new(Severity::Harms, inputs, evidence).remedy(ABSENT)
 }

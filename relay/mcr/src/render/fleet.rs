@@ -8,9 +8,10 @@ use api::reply::{
 };
 use comfy_table::Cell;
 use rules::document::RuleDocument;
-use rules::printable::{plural, printable};
+use rules::printable::printable;
 use sys::clock::realtime_ms;
 
+use super::number::things;
 use super::times::duration;
 
 /// Problems that fit one screen.
@@ -24,10 +25,10 @@ pub(crate) fn screen(status: &FleetStatus) -> String {
     };
     let (rules, relays) = (status.rules, status.relays.len());
     let fleet = format!(
-        "{}: {relays} relay{}, {rules} rule{} of generation {}",
+        "{}: {}, {} of generation {}",
         status.fleet,
-        plural(relays as u64),
-        plural(rules as u64),
+        things(relays as u64, "relay"),
+        things(rules as u64, "rule"),
         status.generation
     );
     line("fleet", fleet);
@@ -124,7 +125,7 @@ fn shares_table(status: &FleetStatus, now_ms: u64) -> String {
             Cell::new({ share.since_ms }.map_or_else(String::new, |at| since(at, now_ms))),
             Cell::new(share.standby.as_deref().unwrap_or("-")),
             super::state_cell(state(share)),
-            Cell::new(share.rules.len()),
+            Cell::new(super::count(share.rules.len() as u64)),
             Cell::new(printable(what)),
         ]);
     }
@@ -179,7 +180,7 @@ pub(crate) fn change(change: &FleetChange) -> String {
         marked("+", &change.added),
         marked("~", &change.changed),
     ];
-    let (unchanged, generation) = (change.unchanged, change.generation);
+    let (unchanged, generation) = (super::count(change.unchanged as u64), change.generation);
     format!(
         "{}{unchanged} unchanged, generation {generation}",
         lines.concat()

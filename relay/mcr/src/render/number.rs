@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::counter::{Counter, Unit, Value};
 use api::reply::{InputStats, LineStats, MergeStats, RuleStats, Traffic};
-use rules::printable::plural;
+pub(crate) use rules::printable::things;
 
 use super::{bits_per_second, bytes, count, times};
 
@@ -48,11 +48,6 @@ fn number(unit: Unit, value: Value) -> String {
     }
 }
 
-/// So many of a thing: `1 packet`, `12 000 packets`.
-pub(crate) fn things(n: u64, thing: &str) -> String {
-    format!("{} {thing}{}", count(n), plural(n))
-}
-
 /// Packets and bytes.
 pub(crate) fn volume(traffic: Traffic) -> String {
     let (packets, bytes) = (things(traffic.packets, "packet"), bytes(traffic.bytes));
@@ -84,9 +79,6 @@ mod tests {
 
     #[test]
     fn one_is_not_many() {
-        assert_eq!(things(1, "packet"), "1 packet");
-        assert_eq!(things(0, "packet"), "0 packets");
-        assert_eq!(things(12_000, "packet"), "12 000 packets");
         let one = Traffic::new(1, 7);
         assert_eq!(volume(one), "1 packet, 7 B");
         let ts = TsStats {

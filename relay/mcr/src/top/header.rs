@@ -47,7 +47,11 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
     };
     let told = stats.selection.as_ref();
     let total = told.map_or(stats.rules.len() as u64, |selection| selection.part.total);
-    let (degraded, silent, down) = (count("degraded"), count("silent"), count("down"));
+    let said = |word| format!("{} {word}", render::count(count(word) as u64));
+    let if_any = |word| match count(word) {
+        0 => String::new(),
+        _ => format!(", {}", said(word)),
+    };
     let pending = screen.status.as_ref();
     let pending = pending.filter(|_| screen.hosts.is_empty());
     let pending = pending.and_then(|status| status.pending.as_ref());
@@ -67,34 +71,19 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
         Span::styled("mcr ", Style::new().add_modifier(Modifier::BOLD)),
         Span::styled(pending.unwrap_or_default(), half_good()),
         Span::raw(format!(
-            "{who}  {}: {} up, ",
+            "{who}  {}: {}, ",
             render::number::things(total, "rule"),
-            count("up"),
+            said("up"),
         )),
         Span::styled(
-            format!("{degraded} degraded"),
-            unless_zero(degraded, half_good()),
+            said("degraded"),
+            unless_zero(count("degraded"), half_good()),
         ),
         Span::raw(", "),
-        Span::styled(format!("{down} down"), unless_zero(down, bad())),
-        Span::styled(
-            match silent {
-                0 => String::new(),
-                silent => format!(", {silent} silent"),
-            },
-            bad(),
-        ),
-        Span::styled(
-            match count("waiting") {
-                0 => String::new(),
-                waiting => format!(", {waiting} waiting"),
-            },
-            half_good(),
-        ),
-        Span::raw(match count("disabled") {
-            0 => String::new(),
-            disabled => format!(", {disabled} disabled"),
-        }),
+        Span::styled(said("down"), unless_zero(count("down"), bad())),
+        Span::styled(if_any("silent"), bad()),
+        Span::styled(if_any("waiting"), half_good()),
+        Span::raw(if_any("disabled")),
         Span::raw(age),
     ])
 }

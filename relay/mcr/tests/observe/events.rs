@@ -128,7 +128,7 @@ fn a_thousand_rules_are_told_in_full_and_kept_in_few() {
         .stdout;
     let more = [
         "first of 999 events: rule \\\"r0000\\\" is up",
-        "first of 1000 events: rule \\\"r0000\\\" added",
+        "first of 1 000 events: rule \\\"r0000\\\" added",
     ];
     let alone = "rule \\\"r0500\\\" is down: output 239.10.2.1%veth9:6001: no interface veth9";
     for text in [kept.as_str(), &few.stdout()] {

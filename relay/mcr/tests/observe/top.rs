@@ -139,7 +139,7 @@ fn top_goes_through_more_rules_than_it_is_told() {
     let begins = |text: &str, name: &str| text.lines().any(|line| line.starts_with(name));
     screen.until("the first rules are shown", |text| begins(text, "r0000 "));
     screen.until("all but one wait for their streams", |text| {
-        text.contains("1 200 rules: 0 up, 0 degraded, 1 down, 1199 waiting")
+        text.contains("1 200 rules: 0 up, 0 degraded, 1 down, 1 199 waiting")
     });
     screen.press(&["End"]);
     screen.until("the last is there", |text| begins(text, "r1199 "));

@@ -11,6 +11,7 @@ use compile::host::{Host, Interface};
 use compile::table::Output;
 use dataplane::counters::{DropReason, Drops, Lost, OutputCounters};
 use rules::net::Ifindex;
+use rules::printable::count;
 use rules::rule::Rule;
 
 use super::{Alarm, Alarms, Row, SECOND_NS, Turn, grown};
@@ -52,7 +53,9 @@ static SOME: Row<Reading> = Row {
     begins: |read| {
         format!(
             "drops packets as {}, {} so far: {}",
-            read.reason, read.level, read.why
+            read.reason,
+            count(read.level),
+            read.why
         )
     },
     remedy: "",

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use dataplane::counters::{HealthCounters, LinesSeen, Traffic};
 use rules::health::Health;
+use rules::printable::{count, things};
 use rules::rule::Rule;
 
 use super::{SECOND_NS, beyond, loses, unfit};
@@ -117,14 +118,14 @@ fn wrong(began: &Counted, now: &Counted, health: &Health, active: &str) -> Optio
     let found = now.found.since(&began.found);
     let packets = found.lost.saturating_add(found.rtp_packets);
     if loses(found.lost, packets) {
-        return Some(format!("lost {} of {packets} RTP packets", found.lost));
+        let (lost, packets) = (count(found.lost), things(packets, "RTP packet"));
+        return Some(format!("lost {lost} of {packets}"));
     }
     let errors = found.continuity_errors;
     if loses(errors, found.ts_packets) {
-        let packets = found.ts_packets;
-        return Some(format!(
-            "had {errors} continuity errors in {packets} MPEG-TS packets"
-        ));
+        let errors = things(errors, "continuity error");
+        let packets = things(found.ts_packets, "MPEG-TS packet");
+        return Some(format!("had {errors} in {packets}"));
     }
     unfit(&found, health.inspect.content).or_else(|| rate(began, now, health, came))
 }
@@ -218,7 +219,7 @@ mod tests {
         bed.sends[0] = (500, 200);
         let (after, why) = bed.goes_on(10).unwrap();
         assert!((2..=4).contains(&after), "{after}");
-        assert_eq!(why, "lost 200 of 1000 RTP packets");
+        assert_eq!(why, "lost 200 of 1 000 RTP packets");
         assert_eq!(bed.seen.active, LINES[1]);
         assert_eq!(bed.quality.why(LINES[1]), Some(why));
         assert_eq!(bed.quality.why(LINES[1]), None, "it is told once");

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use api::reply::Event;
+use rules::printable::things;
 
 /// So many events that come together all stay single.
 const ALL: usize = 32;
@@ -56,7 +57,11 @@ fn together(first: &Event, last: &Event, count: usize) -> Event {
         subject: String::new(),
         part: None,
         // The number in front: where there is little room the end is cut off.
-        message: format!("first of {count} events: {}", first.message),
+        message: format!(
+            "first of {}: {}",
+            things(count as u64, "event"),
+            first.message
+        ),
         by: last.by.clone(),
         why: last.why.clone(),
     }
@@ -88,7 +93,7 @@ mod tests {
         let counts: Vec<(u64, usize)> = coalesced.iter().map(|one| (one.count, one.last)).collect();
         assert_eq!(counts, [(1, 10), (1, 11), (1000, 1001)]);
         assert_eq!(coalesced[1].event, many[11]);
-        let said = "first of 1000 events: rule_up of cam0";
+        let said = "first of 1 000 events: rule_up of cam0";
         assert_eq!(coalesced[2].event.message, said);
         assert_eq!(
             (

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use api::reply::{By, Event, State};
 use dataplane::counters::WorkerStats;
-use rules::printable::{plural, printable};
+use rules::printable::{printable, things};
 
 use super::kind::*;
 use crate::alarms::pauses::Pause;
@@ -46,9 +46,8 @@ pub fn saved() -> Event {
 
 /// A worker was started again.
 pub fn worker_restarted(worker: &WorkerStats) -> Event {
-    let (id, restarts) = (worker.id, worker.restarts);
-    let times = plural(restarts);
-    let message = format!("worker {id} ended and was started again, {restarts} time{times} so far");
+    let (id, times) = (worker.id, things(worker.restarts, "time"));
+    let message = format!("worker {id} ended and was started again, {times} so far");
     event(WORKER_RESTARTED, &id.to_string(), message)
 }
 

@@ -12,6 +12,7 @@ use host::{EgressCounters, connect, read_egress};
 use parking_lot::Mutex;
 use rtnetlink::Handle;
 use rules::net::Ifindex;
+use rules::printable::{count, things};
 
 use crate::alarms::{Alarm, Alarms, Row};
 use crate::events::event;
@@ -62,6 +63,7 @@ pub(crate) static DROPS: Row<(u64, usize)> = Row {
     begins: |(packets, by)| {
         let (_, what, remedy) = BY[*by];
         let others = "those of rules may be among them";
+        let packets = count(*packets);
         format!("{what} behind MCR, {packets} so far; {others}: {remedy}")
     },
     remedy: "",
@@ -176,7 +178,8 @@ impl Egress {
         let name = &link.name;
         (readings >= REFUSALS).then(|| {
             format!(
-                "{name} drops what it is handed, {dropped} packets so far: {}",
+                "{name} drops what it is handed, {} so far: {}",
+                things(dropped, "packet"),
                 LINK.replace("{}", name)
             )
         })

@@ -12,7 +12,7 @@ use std::mem;
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
 use dataplane::counters::{HealthCounters, Received, Traffic};
 use rules::health::{Health, Silence};
-use rules::printable::plural;
+use rules::printable::things;
 use rules::rule::Rule;
 use rules::setting::Setting;
 
@@ -391,8 +391,7 @@ impl Stream {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
         let news = last.inspected().since(&first.inspected());
         let many = |count: u64, one: &str, rest: &str| {
-            let what = plural(count);
-            (count > 0).then(|| format!("{count} {one}{what}{rest} within 10 s"))
+            (count > 0).then(|| format!("{}{rest} within 10 s", things(count, one)))
         };
         let outside = watched.outside.as_ref();
         let outside = outside.filter(|(at, _)| now_ns.saturating_sub(*at) < MEMORY_NS);

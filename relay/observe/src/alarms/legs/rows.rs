@@ -1,7 +1,7 @@
 //! The alarms of a leg, each a row: a further one is a row here, and what it reads.
 
 use rules::health::Silence;
-use rules::printable::plural;
+use rules::printable::{count, things};
 
 use crate::alarms::{Alarm, LOSING, Row, SECOND_NS};
 use crate::events::kind::{LINE_DEGRADED, LINE_DOWN, LINE_UP, LINES_DIFFER, SKEW_EXCEEDS_WINDOW};
@@ -56,6 +56,7 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         },
         begins: |leg| {
             let Reading { missed, of, .. } = leg;
+            let (missed, of) = (count(*missed), count(*of));
             format!("loses packets: {missed} of {of} came by others alone")
         },
         remedy: "",
@@ -143,5 +144,5 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
 const LAGS: &[&str] = &["a merged leg lags, or brings another stream"];
 
 fn packets(count: u64) -> String {
-    format!("{count} packet{}", plural(count))
+    things(count, "packet")
 }

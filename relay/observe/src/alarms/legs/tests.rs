@@ -248,7 +248,7 @@ fn a_leg_loses_that_lacks_more_than_one_in_a_thousand() {
     assert_eq!(bed.goes_on(30, |bed| bed.leg(BLUE).missed += 1), []);
     let told = bed.goes_on(20, |bed| bed.leg(BLUE).missed += 10);
     // Eleven readings after the second of three epochs began with ten.
-    let loses = format!("input {BLUE} loses packets: 20 of 11000 came by others alone");
+    let loses = format!("input {BLUE} loses packets: 20 of 11 000 came by others alone");
     assert_eq!(told, [news(LINE_DEGRADED, &loses)]);
     let trouble = (BLUE.to_owned(), "loses packets".to_owned());
     assert_eq!(bed.troubles(), [trouble]);
