@@ -16,6 +16,7 @@ mod losses;
 mod metrics;
 mod neighbours;
 mod page;
+mod page_neighbours;
 mod page_watched;
 pub(crate) mod pictures;
 mod prometheus;

@@ -233,8 +233,8 @@ mod tests {
         cell.contains(&format!("`{name}`"))
     }
 
-    #[test]
-    fn the_table_of_faults_has_each_row_with_its_event_and_its_metrics() {
+    /// What is said of each alarm.
+    fn all() -> Vec<Said> {
         let rows = legs::ROWS.iter().map(said);
         let rows = rows.chain(drops::ROWS.map(said));
         let rows = rows.chain([said(&crate::stats::EGRESS_DROPS)]);
@@ -245,8 +245,21 @@ mod tests {
         // The state of a watched stream has two kinds.
         let stream = |kind| (STREAM, kind, &["mcr_stream_state"][..]);
         let rows = rows.chain([STREAM_DEGRADED, STREAM_DOWN].map(stream));
+        rows.collect()
+    }
+
+    #[test]
+    fn the_dashboard_shows_each_metric_of_an_alarm() {
+        let dashboard = include_str!("../../../dist/grafana/mcr.json");
+        for metric in all().iter().flat_map(|(_, _, metrics)| *metrics) {
+            assert!(dashboard.contains(&format!("{metric}{{")), "{metric}");
+        }
+    }
+
+    #[test]
+    fn the_table_of_faults_has_each_row_with_its_event_and_its_metrics() {
         let table = faults();
-        for (faults, kind, metrics) in rows {
+        for (faults, kind, metrics) in all() {
             let rows: Vec<&Vec<&str>> = { faults.iter() }
                 .map(|fault| table.iter().find(|row| row[0] == *fault).expect(fault))
                 .collect();

@@ -10,7 +10,7 @@ import { importRules } from "./import.js";
 import { showLog } from "./log.js";
 import { review, rollback, transaction } from "./review.js";
 import { may, me, send } from "./session.js";
-import { element, plural } from "./words.js";
+import { element, things, whole } from "./words.js";
 
 const EMPTY = { name: "", inputs: [], outputs: [] };
 
@@ -95,7 +95,7 @@ export class Actions {
         made.textContent = this.table.picked.size > 0 ? "Pick none" : text;
         continue;
       }
-      const many = wants === "some" && names.length > 1 ? text.replace(" …", ` ${names.length} …`) : text;
+      const many = wants === "some" && names.length > 1 ? text.replace(" …", ` ${whole(names.length)} …`) : text;
       if (made.textContent !== many) made.textContent = many;
     }
   }
@@ -218,6 +218,6 @@ export class Actions {
   #count() {
     if (this.#pending === null || this.left === undefined) return;
     const left = Math.max(0, Math.ceil((this.#pending.ends - performance.now()) / 1000));
-    this.left.textContent = `${left} second${plural(left)}`;
+    this.left.textContent = things(left, "second");
   }
 }

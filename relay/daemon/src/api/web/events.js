@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { TROUBLE_EVENTS } from "./counters.js";
-import { clock, element, plural } from "./words.js";
+import { clock, element, things } from "./words.js";
 
 const KEPT = 200;
 const RED = /down|failed|fenced|away|refused|not_/;
@@ -28,7 +28,7 @@ export class Events {
 }
 
 function missed(count) {
-  return { at_ms: Date.now(), kind: "missed", message: `${count} event${plural(count)} missed` };
+  return { at_ms: Date.now(), kind: "missed", message: `${things(count, "event")} missed` };
 }
 
 function tell(list, { at_ms, kind, message }) {

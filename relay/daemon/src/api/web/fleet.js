@@ -5,7 +5,7 @@ import { button, labelled, open } from "./dialog.js";
 import { edit } from "./editor.js";
 import { review } from "./review.js";
 import { acts, may, send } from "./session.js";
-import { duration, element, plural, tableOf, whole } from "./words.js";
+import { duration, element, tableOf, things, whole } from "./words.js";
 
 const SHOWN = 100;
 const RELAYS = { up: "up", drained: "degraded", unfit: "degraded", silent: "down", fenced: "down" };
@@ -23,7 +23,7 @@ function show(section, fleet, done) {
   const ago = (at) => (at === undefined ? "" : duration(Math.max(0, now - at) / 1000));
   const etcd = fleet.etcd.reachable ? "etcd answers" : `etcd cannot be used: ${fleet.etcd.reason ?? "no reason given"}`;
   const about = element("p", fleet.etcd.reachable ? "" : "down",
-    `this is ${fleet.relay}; ${whole(fleet.rules)} rule${plural(fleet.rules)} of generation ${fleet.generation}; ${etcd}`);
+    `this is ${fleet.relay}; ${things(fleet.rules, "rule")} of generation ${fleet.generation}; ${etcd}`);
   const problems = element("ul");
   problems.append(...fleet.problems.slice(0, SHOWN).map((problem) => element("li", "down", problem)));
   const relays = fleet.relays.map((relay) =>

@@ -11,7 +11,7 @@ import { acts, me } from "./session.js";
 import { begin } from "./sign_in.js";
 import { changes, droppedBy, judge, linkState, reason, STATES, TROUBLE } from "./state.js";
 import { Table } from "./table.js";
-import { clock, duration, element, plural, scaled, time, whole, words } from "./words.js";
+import { clock, duration, element, scaled, things, time, whole, words } from "./words.js";
 
 const LOOK_MS = 1000;
 // What is older is shown in grey.
@@ -38,12 +38,21 @@ let isWhole = true;
 let [next, isLooking, again] = [undefined, false, false];
 
 // What waits to be confirmed, and what is not saved.
-function notice({ pending, unsaved, state_reason: trouble }) {
+function notice({ pending, unsaved, state_reason: trouble, address_conflicts: conflicts = [] }) {
   const told = [];
-  if (trouble) told.push(trouble);
-  if (pending && !acts) told.push(`${pending.seconds} s to confirm the change to generation ${pending.generation}`);
-  if (unsaved) told.push(`${unsaved} change${plural(unsaved)} ${unsaved === 1 ? "is" : "are"} not saved`);
+  if (trouble && !conflicts.includes(trouble)) told.push(trouble);
+  if (pending && !acts) told.push(`${things(pending.seconds, "second")} to confirm the change to generation ${pending.generation}`);
+  if (unsaved) told.push(`${things(unsaved, "change")} ${unsaved === 1 ? "is" : "are"} not saved`);
   byId("notice").textContent = told.join("; ");
+  showConflicts(conflicts);
+}
+
+// Addresses of the relay that others on its links have too.
+function showConflicts(conflicts) {
+  const list = byId("conflicts");
+  // What is told again is spoken again.
+  if ([...list.children].map((one) => one.textContent).join() === conflicts.join()) return;
+  list.replaceChildren(...conflicts.map((text) => element("p", "down", text)));
 }
 
 // Looks right away, after something was done.
@@ -155,7 +164,7 @@ function show() {
   if (rule && !shown.includes(rule)) shown.unshift(rule);
   table.show(shown, chosen, history);
   byId("more").hidden = matching <= limit;
-  byId("more").firstChild.textContent = `${whole(matching - limit)} more rule${plural(matching - limit)}`;
+  byId("more").firstChild.textContent = things(matching - limit, "more rule");
   const pictured = rule ? [rule] : rules;
   byId("drawn").hidden = (!rule && matching > PICTURED) || pictured.length > PICTURED || pictured.length === 0;
   if (!byId("drawn").hidden) {
@@ -187,8 +196,7 @@ function showCounts() {
   for (const button of group.children) {
     const { state } = button.dataset;
     const count = state === "all" ? total : counts[state];
-    const word = state === "all" ? `rule${plural(count)}` : state;
-    button.textContent = `${whole(count)} ${word}`;
+    button.textContent = state === "all" ? things(count, "rule") : `${whole(count)} ${state}`;
     button.className = count === 0 || state === "all" ? "" : state;
     button.hidden = count === 0 && !["all", "down", "degraded", "up"].includes(state) && only !== state
       && document.activeElement !== button;
@@ -255,8 +263,8 @@ function showAge() {
 
 function showWorkers() {
   const texts = stats.workers.map(
-    (worker) => `${worker.id} on CPU ${worker.cpu}: ${worker.state}, ${whole(worker.restarts)} ` +
-      `restart${plural(worker.restarts)}, ${whole(worker.forwarded)} forwarded, ` +
+    (worker) => `${worker.id} on CPU ${worker.cpu}: ${worker.state}, ` +
+      `${things(worker.restarts, "restart")}, ${whole(worker.forwarded)} forwarded, ` +
       `${whole(worker.buffer_exhausted)} lost`,
   );
   byId("workers").textContent = texts.length === 0 ? "none needed" : texts.join(" · ");
@@ -295,7 +303,7 @@ function showFacts(rule) {
     if (health) facts.push(["stream", [health.state, health.reason ?? `longest gap in 10 s: ${time(health.gap_seconds_10s)}`]]);
     const rtp = health?.rtp;
     if (rtp) facts.push(["RTP", [...words("rtp", rtp),
-      `SSRC ${rtp.ssrc.toString(16).padStart(8, "0")}, ${whole(rtp.ssrc_changes)} change${plural(rtp.ssrc_changes)}`]]);
+      `SSRC ${rtp.ssrc.toString(16).padStart(8, "0")}, ${things(rtp.ssrc_changes, "change")}`]]);
     const ts = health?.ts;
     if (ts) facts.push(["MPEG-TS", words("ts", ts)]);
   }

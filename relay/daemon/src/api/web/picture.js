@@ -1,5 +1,7 @@
 // Inputs on the left, rules in the middle, outputs on the right; links have the colour of their state.
 
+import { whole } from "./words.js";
+
 // Of more rules none is drawn until one is chosen.
 export const PICTURED = 12;
 
@@ -48,12 +50,12 @@ export function drawPicture(svg, rules, linkState) {
     rule.inputs.forEach((input, index) => {
       const own = at(index, rule.inputs.length);
       parts.push(link(left - part, own, left, middle, linkState(rule, input, "input")));
-      parts.push(box(2, 3 * part, own, input.at, input.reason ?? `${input.at} joined: ${input.joined}, ${input.received.packets} received`));
+      parts.push(box(2, 3 * part, own, input.at, input.reason ?? `${input.at} joined: ${input.joined}, ${whole(input.received.packets)} received`));
     });
     rule.outputs.forEach((output, index) => {
       const own = at(index, rule.outputs.length);
       parts.push(link(right, middle, right + part, own, linkState(rule, output, "output")));
-      parts.push(box(right + part, 3 * part, own, output.to, output.reason ?? `${output.to} ${output.state}`));
+      parts.push(box(right + part, 3 * part, own, output.to, output.reason ?? output.unheard ?? `${output.to} ${output.state}`));
     });
     parts.push(box(left, 2 * part, middle, rule.name, `${rule.name}: ${rule.path}, ${rule.path_reason}`));
     y += rows * ROW + 6;

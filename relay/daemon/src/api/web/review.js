@@ -4,7 +4,7 @@
 import { ask } from "./ask.js";
 import { input, labelled, open } from "./dialog.js";
 import { may, send } from "./session.js";
-import { element, plural } from "./words.js";
+import { element, things } from "./words.js";
 
 const SECONDS = 60;
 
@@ -91,7 +91,7 @@ export function differences(change) {
   for (const { rule, path, reason } of change.placements ?? []) add("placed", `${rule} runs on ${path}: ${reason}`);
   for (const text of change.warnings ?? []) add("degraded", `warning: ${text}`);
   if (list.children.length === 0) add("", "nothing changes");
-  return [list, element("p", "faint", `${change.unchanged} rule${plural(change.unchanged)} unchanged`)];
+  return [list, element("p", "faint", `${things(change.unchanged, "rule")} unchanged`)];
 }
 
 // A transaction: rules that go and rules that come, as one step.

@@ -3,7 +3,7 @@
 // How a rule does, as the page says it: the worse of its own state and its stream's, and silent where a
 // stream came and comes no more.
 
-import { duration } from "./words.js";
+import { duration, things } from "./words.js";
 
 // Worst first, as the daemon orders them.
 export const STATES = ["down", "silent", "degraded", "waiting", "up", "idle", "disabled"];
@@ -27,7 +27,18 @@ export function reason(rule) {
     : state === "silent" && !rule.health?.reason ? `no packet for ${duration(rule.silent_seconds)}` : undefined;
   const { by, at_ms: at, message } = rule.acknowledged ?? {};
   const seen = by && `acknowledged by ${by.user ?? by.name ?? by.via} at ${new Date(at).toLocaleString()}${message ? `: ${message}` : ""}`;
-  return [silent, rule.state_reason ?? rule.health?.reason, seen].filter(Boolean).join("; ") || undefined;
+  return [silent, rule.state_reason ?? rule.health?.reason, nobody(rule), seen].filter(Boolean).join("; ") || undefined;
+}
+
+// Whether what an output sends reaches nobody; of one on demand, which sends nothing then, that is no trouble.
+export function isUnheard(output) {
+  return output.unheard !== undefined && output.wanted === undefined;
+}
+
+function nobody({ outputs }) {
+  const [first, ...more] = outputs.filter(isUnheard);
+  if (more.length > 0) return `${things(more.length + 1, "output")} reach nobody`;
+  return first && `output ${first.to} reaches nobody: ${first.unheard}`;
 }
 
 const SPOKEN = 5;
@@ -38,7 +49,7 @@ export function changes(before, now) {
   const changed = [...now].filter(([name, state]) => before.has(name) && before.get(name) !== state);
   if (changed.length <= SPOKEN) return changed.map(([name, state]) => `${name} is ${state}`).join(", ");
   const counts = STATES.map((state) => [changed.filter(([, is]) => is === state).length, state]);
-  return counts.filter(([count]) => count > 0).map(([count, state]) => `${count} rules are ${state}`).join(", ");
+  return counts.filter(([count]) => count > 0).map(([count, state]) => `${things(count, "rule")} ${count === 1 ? "is" : "are"} ${state}`).join(", ");
 }
 
 // How the link between a rule and one of its ends does.
@@ -49,6 +60,7 @@ export function linkState(rule, end, kind, history) {
   if (kind === "output" && end.state !== "up") return end.state;
   if (kind === "output" && (end.wanted === 0 || end.addresses?.length === 0)) return "idle";
   if (state === "silent" || state === "waiting") return state;
+  if (kind === "output" && isUnheard(end)) return "degraded";
   if (kind === "input" && rule.health?.state === "degraded") return "degraded";
   if (rule.rates.packets_1s === 0) return "idle";
   if (kind === "input") {

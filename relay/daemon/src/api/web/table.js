@@ -1,7 +1,7 @@
 // The table of rules: worst first, as many rows as are wanted, and below the chosen rule its inputs and
 // outputs with their counts.
 
-import { droppedBy, isLate, judge, reason } from "./state.js";
+import { droppedBy, isLate, isUnheard, judge, reason } from "./state.js";
 import { drops, duration, element, scaled, whole, words } from "./words.js";
 
 const COLUMNS = ["name", "state", "path", "number now", "number long", "number bits", "number received",
@@ -132,7 +132,7 @@ function fill({ line, cells, link }, rule, isChosen) {
   cells[1].className = `state ${state}`;
   cells[9].title = texts[9];
   line.title = why ?? rule.path_reason;
-  const shade = { up: "", idle: "", disabled: "pale", degraded: "amber", waiting: isLate(rule) ? "amber" : "" }[state] ?? "red";
+  const shade = { up: rule.outputs.some(isUnheard) ? "amber" : "", idle: "", disabled: "pale", degraded: "amber", waiting: isLate(rule) ? "amber" : "" }[state] ?? "red";
   line.className = [shade, isChosen ? "chosen" : ""].join(" ").trim();
 }
 
@@ -165,7 +165,7 @@ function ends(rule, history) {
   rule.outputs.forEach((output, index) => {
     const dropped = Object.entries(output.dropped).filter(([, count]) => count > 0);
     add(`→ ${output.to}`, output.state, history.sent(rule.name, index), output.sent, output.last_packet_seconds,
-      [output.reason ?? output.name_error, output.left_out && `${output.left_out} more than max`, drops(dropped)]
+      [output.reason ?? output.name_error ?? output.unheard, output.left_out && `${whole(output.left_out)} more than max`, drops(dropped)]
         .filter(Boolean).join("; "));
     const { addresses = [] } = output;
     for (const to of addresses.slice(0, ADDRESSES)) {
@@ -175,7 +175,7 @@ function ends(rule, history) {
     const more = addresses.slice(ADDRESSES);
     if (more.length > 0) {
       const packets = more.reduce((sum, to) => sum + to.sent.packets, 0);
-      add(`↳ ${more.length} more`, "", null, { packets }, undefined, "");
+      add(`↳ ${whole(more.length)} more`, "", null, { packets }, undefined, "");
     }
   });
   return table;

@@ -37,9 +37,9 @@ export function clock(at) {
   return at.toDateString() === new Date().toDateString() ? hour : `${day} ${hour}`;
 }
 
-// The ending of a noun that counts so many things.
-export function plural(number) {
-  return number === 1 ? "" : "s";
+// So many of a thing: 1 packet, 12 000 packets.
+export function things(number, noun) {
+  return `${whole(number)} ${noun}${plural(number)}`;
 }
 
 // What is declared of a kind of thing, in words.
@@ -49,6 +49,10 @@ export function words(kind, of) {
     const value = at.split(".").reduce((part, name) => part?.[name], of);
     return value === undefined ? [] : [text.replace("{s}", plural(value)).replace("{}", write[unit](value))];
   });
+}
+
+function plural(number) {
+  return number === 1 ? "" : "s";
 }
 
 export function drops(reasons) {
