@@ -15,6 +15,7 @@ use rules::merge::{By, ByteOrder, Field, Merge, Sequence};
 
 use crate::bed::{Bed, Rule};
 
+mod payload;
 mod pieces;
 
 const PATIENCE: Duration = Duration::from_secs(5);

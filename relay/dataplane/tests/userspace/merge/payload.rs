@@ -1,0 +1,95 @@
+//! Lines merged by what is in their packets, whose packets several workers take.
+
+use compile::table::OutputState;
+use rules::net::Prefix;
+
+use super::*;
+
+/// What a family's lines are called, who sends, where it leaves from and to.
+struct Family {
+    lines: [&'static str; 2],
+    sender: &'static str,
+    source: &'static str,
+    group: &'static str,
+}
+
+const FAMILIES: [Family; 2] = [
+    Family {
+        lines: ["239.1.1.1", "239.1.1.2"],
+        sender: "10.0.0.1",
+        source: "10.0.1.1",
+        group: "239.10.1.1",
+    },
+    Family {
+        lines: ["ff3e::1", "ff3e::2"],
+        sender: "fd00::1",
+        source: "fd00:1::1",
+        group: "ff3e::77",
+    },
+];
+
+fn of_payload(bed: &Bed, family: &Family) -> Vec<Rule> {
+    let how = Merge {
+        by: By::Payload,
+        window: Duration::from_secs(5),
+        packets: 8_192,
+        ..Merge::default()
+    };
+    let lines = family.lines.map(str::to_owned).to_vec();
+    let rule = |line: &&str| {
+        let mut output = bed.output(0, family.group, 6001);
+        if let OutputState::Up(egress) = &mut output.state {
+            egress.destination = Prefix::host(bed.address(family.group));
+            egress.source = Some(bed.address(family.source));
+        }
+        let (key, mut route) = bed.rule("cam1", line, PORT, vec![output]);
+        route.input = Some((*line).to_owned());
+        let lines = lines.clone();
+        route.merge = Some(Box::new(MergeLines { how, lines }));
+        (key, route)
+    };
+    family.lines.iter().map(rule).collect()
+}
+
+#[test]
+fn each_payload_leaves_once_whichever_worker_takes_it() -> Result<()> {
+    const PACKETS: u64 = 3_000;
+    for family in &FAMILIES {
+        let mut bed = Bed::new(2)?;
+        bed.apply(of_payload(&bed, family))?;
+        let address = bed.address(family.sender);
+        let open = |_| Sender::open((&bed.chain.sender, "veth0"), address);
+        // Flows enough that each worker has some of them.
+        let senders: Vec<Sender> = (0..8).map(open).collect::<Result<_>>()?;
+        let end = (&bed.chain.sink, "veth3");
+        let receiver = Receiver::join(end, bed.address(family.group), 6001)?;
+        let groups = family.lines.map(|line| bed.address(line));
+        let lost_by = [|n: u64| n % 7 == 3, |n: u64| n % 7 == 5];
+        let mut sent = 0;
+        for start in (0..PACKETS).step_by(100) {
+            // Both workers have all of it before them, and meet at the same payloads.
+            bed.while_workers_sleep(|| {
+                for n in start..start + 100 {
+                    for line in [0, 1].into_iter().filter(|line| !lost_by[*line](n)) {
+                        senders[n as usize % 8].send(groups[line], PORT, &payload(n, 100))?;
+                        sent += 1;
+                    }
+                }
+                Ok(())
+            })?;
+            bed.settled("cam1", sent)?;
+        }
+        let came = receiver.collect(PACKETS as usize, PATIENCE)?;
+        let came = came.iter().map(|datagram| number(&datagram.payload));
+        let came: BTreeSet<u64> = came.collect::<Result<_>>()?;
+        assert!(came.into_iter().eq(0..PACKETS), "{}", family.group);
+        receiver.expect_nothing(Duration::from_millis(50))?;
+        let counters = bed.settled("cam1", sent)?;
+        assert_eq!(counters.outputs[&0].sent.packets, PACKETS);
+        assert_eq!(dropped(&counters, DropReason::Duplicate), sent - PACKETS);
+        let workers = bed.counters()?.workers;
+        let shares: Vec<u64> = workers.iter().map(|worker| worker.matched).collect();
+        println!("{} shares: {shares:?}", family.group);
+    }
+    Ok(())
+}
