@@ -2,6 +2,7 @@
 //! by itself: what only reads is answered here, changes are handed to the supervisor.
 
 mod acknowledged;
+pub(crate) mod api_error;
 mod body;
 mod body_quota;
 pub(crate) mod capture;
@@ -14,7 +15,6 @@ mod explain;
 mod fleet;
 mod history;
 pub(crate) mod host_name;
-pub(crate) mod refusal;
 #[cfg(feature = "rehearsal")]
 pub(crate) mod rehearsal;
 pub(crate) mod remote;

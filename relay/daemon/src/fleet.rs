@@ -18,7 +18,7 @@ use rules::ruleset::Policy;
 
 pub(crate) use host::DaemonHost;
 
-use crate::api::refusal::{Answer, Code, Refusal};
+use crate::api::api_error::{Answer, ApiError, Code};
 use crate::error::DaemonError;
 use crate::instance::Instance;
 
@@ -132,7 +132,7 @@ impl Fleet {
     pub(crate) async fn move_to(&self, asked: FleetMove) -> Answer<FleetDone> {
         if asked.rules.is_empty() {
             let message = "no rules are named; give at least one";
-            return Err(Refusal::new(Code::Invalid, message));
+            return Err(ApiError::new(Code::Invalid, message));
         }
         let relays = self.status().relays;
         let is_drained = |relay: &FleetRelay| relay.state == FleetRelayState::Drained;
@@ -144,7 +144,7 @@ impl Fleet {
                 "relay {0:?} is drained and takes nothing; `mcr fleet undrain {0}` first",
                 asked.relay
             );
-            return Err(Refusal::new(Code::Conflict, message));
+            return Err(ApiError::new(Code::Conflict, message));
         }
         let moved = self.relay.move_to(asked.rules, asked.relay).await;
         let shares = moved.map_err(refusal)?;
@@ -167,7 +167,7 @@ impl Fleet {
                 "relay {relay:?} lives, it beat {ago} ms ago; `mcr fleet drain {relay}` has it give \
                  its shares away"
             );
-            return Err(Refusal::new(Code::Conflict, message));
+            return Err(ApiError::new(Code::Conflict, message));
         }
         let done = self.relay.fence(relay).await;
         done.map_err(refusal).map(|()| FleetDone::default())
@@ -179,7 +179,7 @@ impl Fleet {
     }
 }
 
-fn refusal(error: Error) -> Refusal {
+fn refusal(error: Error) -> ApiError {
     let code = match &error {
         Error::Conflict(_) => Code::Conflict,
         Error::Invalid(_) => Code::Invalid,
@@ -190,5 +190,5 @@ fn refusal(error: Error) -> Refusal {
         Error::Unavailable(_) => format!("{error}; `mcr doctor` looks into it"),
         _ => error.to_string(),
     };
-    Refusal::new(code, message)
+    ApiError::new(code, message)
 }

@@ -36,7 +36,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 use tokio::time::{sleep, sleep_until};
 
-use crate::api::refusal::{Code, Refusal};
+use crate::api::api_error::{ApiError, Code};
 use crate::api::remote::{self, state::Remote};
 use crate::author::Author;
 use crate::config_files;
@@ -189,13 +189,13 @@ impl Supervisor {
                     }
                     change
                 });
-                changed.map_err(Refusal::from)
+                changed.map_err(ApiError::from)
             }
             Order::DryRun(mut request) => {
                 if author.is_elsewhere {
                     request.keep_own(self.core.settings());
                 }
-                self.dry_run(&request).await.map_err(Refusal::from)
+                self.dry_run(&request).await.map_err(ApiError::from)
             }
             Order::Reload => match self.refuse_while_waiting() {
                 Ok(()) => self.reload(&author).await,
@@ -208,11 +208,11 @@ impl Supervisor {
             Order::Confirm => self.confirm(&author).await,
             Order::Undo { dry_run } => {
                 let undone = self.undo(&author, dry_run).await;
-                undone.map_err(Refusal::from)
+                undone.map_err(ApiError::from)
             }
             Order::Fleet(rules) => {
                 let changed = self.change_fleet(rules, &author).await;
-                changed.map_err(Refusal::from)
+                changed.map_err(ApiError::from)
             }
             Order::Routes(asked) => {
                 let table =
@@ -240,7 +240,7 @@ impl Supervisor {
     }
 
     /// Makes the running rules those of the configuration, as it is now.
-    async fn reload(&mut self, author: &Author) -> Result<Change, Refusal> {
+    async fn reload(&mut self, author: &Author) -> Result<Change, ApiError> {
         service_manager::reloading();
         if let Some(files) = &mut self.files {
             block_in_place(|| files.note_read());
@@ -263,9 +263,9 @@ impl Supervisor {
                 }
                 outcome
                     .map(|change| with_warnings(change, awaiting))
-                    .map_err(Refusal::from)
+                    .map_err(ApiError::from)
             }
-            Err(error) => Err(Refusal::new(Code::Invalid, error)),
+            Err(error) => Err(ApiError::new(Code::Invalid, error)),
         };
         let event = match &outcome {
             Ok(change) => events::event(

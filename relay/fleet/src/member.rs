@@ -26,8 +26,8 @@ use config::OnIsolation;
 
 pub use event::FleetEvent;
 pub use io::{
-    Adopted, Answer, Change, Command, Compare, Fitness, Input, KeyValue, Operator, Outcome,
-    Question, Session, Target, Txn, TxnId,
+    Adopted, Answer, Change, Command, Compare, Fitness, Input, KeyValue, Outcome, Question,
+    Session, Target, Txn, TxnId,
 };
 pub use status::{PhaseName, RelayStatus, Status};
 
@@ -303,7 +303,7 @@ impl Member {
                 self.stale = true;
             }
             Input::Fitness(fitness) => self.fitness_told(fitness),
-            Input::Operator(Operator::Leave) => {
+            Input::Leave => {
                 self.session.leaving = true;
                 self.stale = true;
                 self.plan.rests_until = 0;

@@ -224,7 +224,7 @@ int meter(struct ctx_buff *skb, const struct packet *p, struct tally *rule, __u3
 /* Counts what does not pass of a super-packet; says why nothing does. What this host's own stack wants
  * too is not cut: it passes whole, with what came before.
  */
-static __always_inline __u32 settle(struct fanout *f, __u32 input, __u32 reason)
+static __always_inline __u32 drop_segments(struct fanout *f, __u32 input, __u32 reason)
 {
 	if (reason == ARBITER_MIXED && delivers_locally(f))
 		return NOT_DROPPED;

@@ -138,7 +138,7 @@ int pass_xdp(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-static __always_inline void settle_note(const struct note *note, __u32 reason)
+static __always_inline void count_note(const struct note *note, __u32 reason)
 {
 	struct packet p = { .segments = 1, .payload = note->bytes };
 
@@ -160,14 +160,14 @@ struct bulk {
 	__u32 reason;
 };
 
-static long settle_one(__u32 i, struct bulk *bulk)
+static long count_one(__u32 i, struct bulk *bulk)
 {
 	__s32 at = i - bulk->skip;
 
 	if (i > BULK)
 		return 1;
 	if (at >= 0)
-		settle_note(&bulk->handed->notes[i], at < bulk->sent ? NOT_DROPPED : bulk->reason);
+		count_note(&bulk->handed->notes[i], at < bulk->sent ? NOT_DROPPED : bulk->reason);
 	return 0;
 }
 
@@ -194,7 +194,7 @@ int xdp_devmap_xmit(__u64 *args)
 	bulk.skip = count - total;
 	bulk.handed = handed_here;
 	/* One of its own the verifier of Linux 7.3 walks 431,252 instructions for. */
-	bpf_loop(count, settle_one, &bulk, 0);
+	bpf_loop(count, count_one, &bulk, 0);
 	if (rest)
 		handed_here->notes[0] = handed_here->notes[BULK];
 	handed_here->count = rest;
@@ -218,7 +218,7 @@ int xdp_redirect_err(__u64 *args)
 	at = handed_here->count - 1;
 	if (at > BULK)
 		return 0;
-	settle_note(&handed_here->notes[at], reason);
+	count_note(&handed_here->notes[at], reason);
 	handed_here->count = at;
 	return 0;
 }

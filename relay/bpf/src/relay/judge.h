@@ -64,7 +64,7 @@ static __always_inline enum verdict judge(struct fanout *f, struct tally *counte
 		f->began = bpf_ktime_get_ns();
 	count_rule(f->m.counter, f->rule, &f->p);
 	if (unlikely(reason > NOT_DROPPED))
-		reason = settle(f, input, reason);
+		reason = drop_segments(f, input, reason);
 	shut = unlikely(f->m.gate) && reason == NOT_DROPPED && is_shut(f->m.gate);
 	if (likely(reason == NOT_DROPPED) && unlikely(f->m.flags & ROUTE_LIMITED) && !shut) {
 		reason = meter(f->skb, &f->p, f->rule, f->m.counter, f->m.flags);

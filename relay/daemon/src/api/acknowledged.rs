@@ -4,9 +4,9 @@ use api::reply::ErrorReply;
 use api::request::Acknowledge;
 use axum::Json;
 
+use super::api_error::Answer;
 use super::body::{Body, Name};
 use super::changing::{Changing, MessageHeader};
-use super::refusal::Answer;
 
 /// Says that somebody sees to a rule's trouble as it stands, or takes that back.
 #[utoipa::path(put, path = "/v1/rules/{name}/acknowledged", tag = "rules", request_body = Acknowledge,

@@ -10,9 +10,9 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body_quota::{Client, Place, Room};
 use super::connections::Connection;
-use super::refusal::{Answer, Code, Refusal};
 
 /// Largest request body in bytes: 100,000 rules with room to spare.
 pub(super) const BODY_MAX: usize = 32 << 20;
@@ -23,7 +23,7 @@ const BODY_SMALL: usize = 64 << 10;
 /// Room for larger bodies, in bytes: a client may take as much as the largest does.
 static ROOM: Room = Room::new(BODY_MAX, 2 * BODY_MAX);
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = match self.code {
             Code::Usage | Code::BadRequest => StatusCode::BAD_REQUEST,
@@ -50,11 +50,11 @@ pub(super) struct IfMatch(Option<u64>);
 
 impl IfMatch {
     /// Together with what the body says.
-    pub(super) fn and(self, body: Option<u64>) -> Result<Option<u64>, Refusal> {
+    pub(super) fn and(self, body: Option<u64>) -> Result<Option<u64>, ApiError> {
         match (self.0, body) {
             (Some(header), Some(body)) if header != body => {
                 let message = format!("If-Match says generation {header}, the body {body}");
-                Err(Refusal::new(Code::Conflict, message))
+                Err(ApiError::new(Code::Conflict, message))
             }
             (header, body) => Ok(header.or(body)),
         }
@@ -62,9 +62,9 @@ impl IfMatch {
 }
 
 impl<S: Sync> FromRequestParts<S> for IfMatch {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let Some(value) = parts.headers.get(header::IF_MATCH) else {
             return Ok(Self(None));
         };
@@ -77,7 +77,7 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
             .and_then(|text| text.strip_suffix('"'));
         let generation = quoted.unwrap_or(text).parse().map_err(|_| {
             let message = "If-Match: give the ETag of /v1/rules, as in \"7\", or *";
-            Refusal::new(Code::Usage, message)
+            ApiError::new(Code::Usage, message)
         })?;
         Ok(Self(Some(generation)))
     }
@@ -88,12 +88,12 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
 pub(super) struct Name(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let name = Path::from_request_parts(parts, state).await;
-        let Path(name) =
-            name.map_err(|error: PathRejection| Refusal::new(Code::BadRequest, error.body_text()))?;
+        let Path(name) = name
+            .map_err(|error: PathRejection| ApiError::new(Code::BadRequest, error.body_text()))?;
         Ok(Self(name))
     }
 }
@@ -103,11 +103,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 pub(super) struct Parameters<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Parameters<T> {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let query = Query::try_from_uri(&parts.uri);
-        let Query(query) = query.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+        let Query(query) = query.map_err(|error| ApiError::new(Code::Usage, error.body_text()))?;
         Ok(Self(query))
     }
 }
@@ -117,7 +117,7 @@ pub(super) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Answer<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Refusal::new(Code::Internal, error))
+    done.map_err(|error| ApiError::new(Code::Internal, error))
 }
 
 /// JSON that tells the generation of the rules as its `ETag` too.
@@ -140,9 +140,9 @@ pub(super) fn etag(generation: u64) -> [(HeaderName, String); 1] {
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send + 'static, S: Sync> FromRequest<S> for Body<T> {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let announced = request.headers().get(header::CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if announced.is_some_and(|length| length > BODY_MAX) {
@@ -161,10 +161,10 @@ impl<T: DeserializeOwned + Send + 'static, S: Sync> FromRequest<S> for Body<T> {
     }
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let message = format!("the body is not what is expected: {error}");
-        Refusal::new(Code::Usage, message)
+        ApiError::new(Code::Usage, message)
     })
 }
 
@@ -172,7 +172,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
 async fn collect(
     mut body: axum::body::Body,
     client: Client,
-) -> Result<(Vec<u8>, Option<Place<'static>>), Refusal> {
+) -> Result<(Vec<u8>, Option<Place<'static>>), ApiError> {
     let mut bytes = Vec::new();
     let mut place: Option<Place<'static>> = None;
     loop {
@@ -206,16 +206,16 @@ async fn collect(
     Ok((bytes, place))
 }
 
-fn refused(error: &axum::Error) -> Refusal {
-    Refusal::new(Code::Usage, format!("the body breaks off: {error}"))
+fn refused(error: &axum::Error) -> ApiError {
+    ApiError::new(Code::Usage, format!("the body breaks off: {error}"))
 }
 
-fn made_room() -> Refusal {
+fn made_room() -> ApiError {
     let message = "too many large requests at once, of which this one was idle longest; try again";
-    Refusal::new(Code::Unavailable, message)
+    ApiError::new(Code::Unavailable, message)
 }
 
-fn too_large() -> Refusal {
+fn too_large() -> ApiError {
     let message = format!("the body is larger than {BODY_MAX} bytes; divide the change");
-    Refusal::new(Code::TooLarge, message)
+    ApiError::new(Code::TooLarge, message)
 }

@@ -27,10 +27,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa_axum::routes;
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body::{Name, Parameters};
 use super::connections::{Connection, Held};
 use super::document::Routes;
-use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
 use crate::capture::{BYTES_MAX, CaptureCommand, Lending};
 
@@ -99,7 +99,7 @@ fn duration(seconds: f64) -> Answer<OsString> {
     let message = format!("seconds={seconds}: more than 0, and {SECONDS_MAX} at most");
     match seconds > 0.0 && seconds <= SECONDS_MAX {
         true => Ok(format!("--duration={seconds}").into()),
-        false => Err(Refusal::new(Code::Usage, message)),
+        false => Err(ApiError::new(Code::Usage, message)),
     }
 }
 
@@ -121,7 +121,7 @@ struct Capture {
 impl Capture {
     /// Has a process begin; what is wrong is known before anything is captured.
     async fn begin(service: &Service, what: &str, words: Vec<OsString>) -> Answer<Self> {
-        let unavailable = |why: &dyn std::fmt::Display| Refusal::new(Code::Unavailable, why);
+        let unavailable = |why: &dyn std::fmt::Display| ApiError::new(Code::Unavailable, why);
         let slot = SLOTS.try_acquire();
         let slot =
             slot.map_err(|_| unavailable(&"two captures go on already; wait until one has ended"))?;
@@ -167,7 +167,7 @@ impl Capture {
     }
 
     /// How it ended, once it writes no more: what it says where all is well, or else why it is not.
-    async fn outcome(&mut self) -> Result<Refusal, String> {
+    async fn outcome(&mut self) -> Result<ApiError, String> {
         let status = timeout(PATIENCE, self.child.wait()).await;
         let mut said = (&mut self.said).await.unwrap_or_default();
         let code = match status
@@ -182,7 +182,7 @@ impl Capture {
         if said.is_empty() {
             "the process that captures has died".clone_into(&mut said);
         }
-        Ok(Refusal::new(code, said))
+        Ok(ApiError::new(code, said))
     }
 
     fn answer(self, kind: &'static str, connection: &Connection) -> Response {
@@ -229,7 +229,7 @@ impl Capture {
         let outcome = match (self.outcome().await, take(&mut self.rule)) {
             (Err(message), Some(rule)) if was_removed => {
                 let why = format!("{message}\nrule {rule:?} was removed; the capture ends");
-                Refusal::new(Code::NotFound, why.trim_start()).into_reply()
+                ApiError::new(Code::NotFound, why.trim_start()).into_reply()
             }
             (Err(message), _) => ErrorReply {
                 code: String::new(),

@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body::{Parameters, Tagged};
 use super::connections::Connection;
-use super::refusal::{Answer, Code, Refusal};
 use super::remote::admission::Caller;
 use super::service::Service;
 use crate::author::Author;
@@ -62,17 +62,17 @@ impl Changing {
         };
         self.change(Order::Routes(asked)).await?;
         told.await
-            .map_err(|error| Refusal::new(Code::Internal, error))
+            .map_err(|error| ApiError::new(Code::Internal, error))
     }
 }
 
 impl FromRequestParts<Arc<Service>> for Changing {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
     async fn from_request_parts(
         parts: &mut Parts,
         service: &Arc<Service>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ApiError> {
         let query = Parameters::<ConfirmOptions>::from_request_parts(parts, service).await?;
         let Parameters(query) = query;
         let deadline = parts.extensions.get::<Deadline>();
@@ -83,7 +83,7 @@ impl FromRequestParts<Arc<Service>> for Changing {
             && *role < Role::Change
         {
             let message = format!("client {name} has the role {role}, and saving takes change");
-            return Err(Refusal::new(Code::Forbidden, message));
+            return Err(ApiError::new(Code::Forbidden, message));
         }
         Ok(Self {
             service: Arc::clone(service),
@@ -134,7 +134,7 @@ fn message(headers: &HeaderMap) -> Answer<Option<String>> {
         1..=MESSAGE_MAX => Ok(Some(message.into_owned())),
         length => {
             let message = format!("{MESSAGE_HEADER}: {length} bytes, of at most {MESSAGE_MAX}");
-            Err(Refusal::new(Code::Usage, message))
+            Err(ApiError::new(Code::Usage, message))
         }
     }
 }

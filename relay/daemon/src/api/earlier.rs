@@ -17,11 +17,11 @@ use rules::ruleset::RuleDifference;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body::{Body, IfMatch, Name, Parameters, Tagged, beside};
 use super::changing::{
     Changing, ConfirmOptions, IfMatchHeader, MessageHeader, ReplaceOptions, change,
 };
-use super::refusal::{Answer, Code, Refusal};
 use super::response_cache::{Client, Subject, text};
 use super::service::Service;
 use crate::core::{Request as ChangeRequest, compare, joins, local};
@@ -120,7 +120,7 @@ pub(super) async fn rule_of_before(
     let then = beside(move || load(&generations, number)).await??;
     let then = then.rules.get(&name).ok_or_else(|| {
         let message = format!("generation {number} had no rule {name:?}");
-        Refusal::new(Code::NotFound, message)
+        ApiError::new(Code::NotFound, message)
     })?;
     let rule = RuleDocument::from(then);
     let view = service.view();
@@ -185,7 +185,7 @@ impl Service {
     /// Where the log of changes is.
     pub(super) fn log_of_changes(&self) -> Answer<&Path> {
         let path = self.changes.as_deref();
-        path.map_err(|why| Refusal::new(Code::Unavailable, why))
+        path.map_err(|why| ApiError::new(Code::Unavailable, why))
     }
 }
 
@@ -204,9 +204,9 @@ fn load(generations: &Generations, number: u64) -> Answer<Config> {
                 let kept = kept.join(", ");
                 let message =
                     format!("the rules of generation {number} are not kept (have: {kept})");
-                Refusal::new(Code::NotFound, message)
+                ApiError::new(Code::NotFound, message)
             }
-            _ => Refusal::new(Code::Invalid, format!("generation {number}: {error}")),
+            _ => ApiError::new(Code::Invalid, format!("generation {number}: {error}")),
         })
 }
 
@@ -228,7 +228,7 @@ fn earlier(
             };
             let mut other = { loaded }.filter(differs);
             other.next().ok_or_else(|| {
-                Refusal::new(
+                ApiError::new(
                     Code::NotFound,
                     "no other rules than those that run are kept",
                 )

@@ -14,9 +14,9 @@ use observe::events::{Begin, Delivery, KEPT, Numbered, Subscriber};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body::Parameters;
 use super::connections::{Connection, Held};
-use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
 
 /// How often a comment is sent while nothing happens, so that a vanished client is noticed.
@@ -58,7 +58,7 @@ pub(super) async fn events(
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     if options.recent > KEPT {
         let message = format!("recent={}: at most {KEPT} are kept", options.recent);
-        return Err(Refusal::new(Code::Usage, message));
+        return Err(ApiError::new(Code::Usage, message));
     }
     let last = headers.get("Last-Event-ID");
     let last = last.and_then(|last| last.to_str().ok()?.parse().ok());

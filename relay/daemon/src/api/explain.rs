@@ -21,9 +21,9 @@ use rules::net::{Ifindex, Mac};
 use rules::rule::Rule;
 use rules::wildcard;
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body::Body;
 use super::changing::Changing;
-use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
 
 /// How many inputs are named that nearly take a packet.
@@ -70,12 +70,12 @@ fn bytes(digits: &str) -> Answer<Vec<u8>> {
     let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(pair).collect();
     let bytes = bytes.filter(|bytes| !bytes.is_empty() && bytes.len() <= 1 << 16);
     let message = "frame: pairs of hexadecimal digits, 65,536 at most";
-    bytes.ok_or_else(|| Refusal::new(Code::Usage, message))
+    bytes.ok_or_else(|| ApiError::new(Code::Usage, message))
 }
 
-fn no_such_interface(host: &Host, name: &str) -> Refusal {
+fn no_such_interface(host: &Host, name: &str) -> ApiError {
     let near = near::hint(name, host.names());
-    Refusal::new(
+    ApiError::new(
         Code::NotFound,
         format!("there is no interface {name} here{near}"),
     )

@@ -9,9 +9,9 @@ use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::api_error::Answer;
 use super::body::{Body, Parameters};
 use super::changing::Changing;
-use super::refusal::Answer;
 use super::service::Service;
 
 /// The fleet as this relay sees it, also while etcd does not answer.

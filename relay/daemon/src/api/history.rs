@@ -9,8 +9,8 @@ use observe::stats::history::{STEP_SECONDS, STEPS};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body::Parameters;
-use super::refusal::{Answer, Code, Refusal};
 use super::response_cache::{Client, Subject, text};
 use super::selection;
 use super::service::Service;
@@ -45,7 +45,7 @@ pub(super) async fn history(
     let rules = selection::names(&rules)?;
     if !(1..=an_hour()).contains(&seconds) {
         let message = format!("seconds={seconds}: 1 to {}", an_hour());
-        return Err(Refusal::new(Code::Usage, message));
+        return Err(ApiError::new(Code::Usage, message));
     }
     let reading = service
         .read(Subject::History { rules, seconds }, &client)

@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::refusal::{Code, Refusal};
+use super::api_error::{ApiError, Code};
 
 /// Names that the listener is known by, besides every address and `localhost`.
 pub(crate) type Names = Arc<[String]>;
@@ -41,7 +41,7 @@ pub(super) async fn check(State(names): State<Names>, request: Request, next: Ne
 pub(super) fn misdirected() -> Response {
     let message = "this listener is asked for by its address, localhost or this host's name; \
                    permit another by listen_names in [daemon] or mcr run --listen-name";
-    Refusal::new(Code::Misdirected, message).into_response()
+    ApiError::new(Code::Misdirected, message).into_response()
 }
 
 /// Whether what stands in `Host:` is a name that a certificate is for, `*.example` among them.

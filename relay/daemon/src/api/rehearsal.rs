@@ -23,8 +23,8 @@ use rules::ruleset::{Policy, RuleSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
+use super::api_error::{Answer, ApiError};
 use super::connections::Connection;
-use super::refusal::{Answer, Refusal};
 use super::remote::peer::Peer;
 use super::routes;
 use super::server::serve_connection;
@@ -171,13 +171,13 @@ impl Rehearsal {
             Order::Change(request) => {
                 let Config {
                     rules, settings, ..
-                } = self.core.resolve(&request).map_err(Refusal::from)?;
+                } = self.core.resolve(&request).map_err(ApiError::from)?;
                 Ok(self.change(rules, settings))
             }
             Order::DryRun(request) => {
                 let Config {
                     rules, settings, ..
-                } = self.core.resolve(&request).map_err(Refusal::from)?;
+                } = self.core.resolve(&request).map_err(ApiError::from)?;
                 Ok(self.core.compare(&rules, &settings))
             }
             Order::Routes(asked) => {

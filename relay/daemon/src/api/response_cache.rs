@@ -20,8 +20,8 @@ use observe::stats::metrics::Format;
 use observe::view::View;
 use parking_lot::Mutex;
 
+use super::api_error::Answer;
 use super::connections::Connection;
-use super::refusal::Answer;
 
 /// Bytes of all texts together, packed as they are; a single one may be larger.
 const ROOM: usize = 16 << 20;

@@ -27,6 +27,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_error::{self, Answer, ApiError, Code};
 use super::body::{Body, IfMatch, Name, Parameters, Tagged, etag};
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
@@ -35,7 +36,6 @@ use super::changing::{
 use super::connections::Connection;
 use super::document::{Routes, described, least, least_roles};
 use super::host_name::{self, Names};
-use super::refusal::{self, Answer, Code, Refusal};
 use super::remote::admission::{Gate, admit};
 use super::remote::sign_in;
 use super::response_cache::{Client, Subject, text};
@@ -178,21 +178,21 @@ async fn in_time(
             let limit = REQUEST_TIMEOUT.as_secs();
             let message =
                 format!("the request was not complete within {limit} s; nothing was changed");
-            Refusal::new(Code::Timeout, message).into_response()
+            ApiError::new(Code::Timeout, message).into_response()
         }
     }
 }
 
-async fn no_such_route(request: Request) -> Refusal {
+async fn no_such_route(request: Request) -> ApiError {
     let path = request.uri().path();
-    Refusal::new(
+    ApiError::new(
         Code::NotFound,
         format!("no {path} here; GET /openapi.json lists what there is"),
     )
 }
 
-async fn no_such_method(request: Request) -> Refusal {
-    refusal::no_such_method(request.method(), request.uri().path())
+async fn no_such_method(request: Request) -> ApiError {
+    api_error::no_such_method(request.method(), request.uri().path())
 }
 
 /// The daemon in a few words.

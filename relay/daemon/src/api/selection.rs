@@ -5,7 +5,7 @@ use api::query::{FILTER_MAX, LABELS_MAX, Label, Order, RulesQuery, StatsQuery};
 use api::reply::Condition;
 use api::request::{HISTORY_RULES_MAX, RULES_MAX};
 
-use super::refusal::{Answer, Code, Refusal};
+use super::api_error::{Answer, ApiError, Code};
 
 /// Parameters as they were written; labels may come several times.
 pub(super) type Pairs = Vec<(String, String)>;
@@ -60,7 +60,7 @@ pub(super) fn names(text: &str) -> Answer<Vec<String>> {
     let names: Vec<String> = names.map(str::to_owned).collect();
     if names.len() > HISTORY_RULES_MAX {
         let message = format!("{} rules: at most {HISTORY_RULES_MAX} at once", names.len());
-        return Err(Refusal::new(Code::Usage, message));
+        return Err(ApiError::new(Code::Usage, message));
     }
     Ok(names)
 }
@@ -75,7 +75,7 @@ fn read(parameters: Pairs, mut take: impl FnMut(&str, String) -> Answer<()>) -> 
 }
 
 fn add_label(labels: &mut Vec<Label>, value: String) -> Answer<()> {
-    let wrong = |what: String| Refusal::new(Code::Usage, format!("label={value}: {what}"));
+    let wrong = |what: String| ApiError::new(Code::Usage, format!("label={value}: {what}"));
     if labels.len() == LABELS_MAX {
         return Err(wrong(format!("at most {LABELS_MAX} labels at once")));
     }
@@ -87,7 +87,7 @@ fn add_label(labels: &mut Vec<Label>, value: String) -> Answer<()> {
 fn text(name: &str, value: String) -> Answer<String> {
     if value.len() > FILTER_MAX {
         let message = format!("{name}: {} bytes, at most {FILTER_MAX}", value.len());
-        return Err(Refusal::new(Code::Usage, message));
+        return Err(ApiError::new(Code::Usage, message));
     }
     Ok(value)
 }
@@ -97,7 +97,7 @@ fn number(name: &str, value: &str) -> Answer<u64> {
     let number = number.filter(|number| *number <= RULES_MAX as u64);
     number.ok_or_else(|| {
         let message = format!("{name}={value}: a whole number, 0 to {RULES_MAX}");
-        Refusal::new(Code::Usage, message)
+        ApiError::new(Code::Usage, message)
     })
 }
 
@@ -105,11 +105,11 @@ fn one_of<T: Copy, const N: usize>(name: &str, value: &str, known: [(&str, T); N
     let found = known.iter().find(|(word, _)| *word == value);
     found.map(|(_, meant)| *meant).ok_or_else(|| {
         let words = known.map(|(word, _)| word).join(", ");
-        Refusal::new(Code::Usage, format!("{name}={value}: one of {words}"))
+        ApiError::new(Code::Usage, format!("{name}={value}: one of {words}"))
     })
 }
 
-fn unknown(name: &str, known: &str) -> Refusal {
+fn unknown(name: &str, known: &str) -> ApiError {
     let message = format!("no parameter {name:?}; there are {known}");
-    Refusal::new(Code::Usage, message)
+    ApiError::new(Code::Usage, message)
 }

@@ -37,9 +37,9 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body::beside;
 use super::connections::Connection;
-use super::refusal::{Answer, Code, Refusal};
 use super::remote::state::Remote;
 use super::response_cache::{Made, Reading, ResponseCache, Subject};
 use super::unsaved::Unsaved;
@@ -126,7 +126,7 @@ impl Service {
             Subject::Flows(name) => flows = self.flows(name).await?,
             Subject::History { rules, .. } => {
                 let unknown = self.view().rules.require(rules);
-                unknown.map_err(|error| Refusal::new(Code::NotFound, error))?;
+                unknown.map_err(|error| ApiError::new(Code::NotFound, error))?;
             }
             Subject::Changes(_) => drop(self.log_of_changes()?),
             Subject::Rules(_) | Subject::Export | Subject::Interfaces => {}
@@ -169,7 +169,7 @@ impl Service {
                     Ok(())
                 }
             };
-            written.map_err(|error| Refusal::new(Code::Internal, error))?;
+            written.map_err(|error| ApiError::new(Code::Internal, error))?;
             let pieces = text.finish();
             Ok(Made { view, pieces })
         };
@@ -210,7 +210,7 @@ impl Service {
     /// This relay's place in its fleet.
     pub(super) fn fleet(&self) -> Answer<&Fleet> {
         let message = "this daemon is in no fleet; give it a [fleet] section, and start it again";
-        { self.fleet.as_ref() }.ok_or_else(|| Refusal::new(Code::NotFound, message))
+        { self.fleet.as_ref() }.ok_or_else(|| ApiError::new(Code::NotFound, message))
     }
 
     /// A rule, and the generation of the rules that it is of.
@@ -239,7 +239,7 @@ impl Service {
         let view = self.view();
         let rule = view.rules.get(name);
         let rule = rule.ok_or_else(|| no_such_rule(&view, name))?;
-        let invalid = |what: String| Refusal::new(Code::Invalid, format!("rule {name:?}: {what}"));
+        let invalid = |what: String| ApiError::new(Code::Invalid, format!("rule {name:?}: {what}"));
         if rule.failover.is_none() {
             let what = "its inputs do not stand by for each other; give it a failover";
             return Err(invalid(what.to_owned()));
@@ -286,12 +286,12 @@ impl Service {
             }),
             (true, None) => {
                 let message = format!("rule {name:?} has no trouble that could be acknowledged");
-                return Err(Refusal::new(Code::Invalid, message));
+                return Err(ApiError::new(Code::Invalid, message));
             }
         };
         let written = self.acknowledged.set(name, what);
         written.map_err(|error| {
-            Refusal::new(Code::Unavailable, format!("cannot write it down: {error}"))
+            ApiError::new(Code::Unavailable, format!("cannot write it down: {error}"))
         })?;
         Ok(asked)
     }
@@ -324,13 +324,13 @@ impl Service {
         {
             let why = fleet.problems.first().map_or("", String::as_str);
             let message = format!("the fleet is not joined ({}): {why}", fleet.phase);
-            return Err(Refusal::new(Code::Unavailable, message));
+            return Err(ApiError::new(Code::Unavailable, message));
         }
         if waiting.is_empty() {
             return Ok(());
         }
         let message = format!("not joined: {}", waiting.join(", "));
-        Err(Refusal::new(Code::Unavailable, message))
+        Err(ApiError::new(Code::Unavailable, message))
     }
 
     pub(super) fn log(&self) -> Answer<Log> {
@@ -353,7 +353,7 @@ impl Service {
         author: Author,
         deadline: Instant,
     ) -> Answer<Change> {
-        let ending = || Refusal::new(Code::Unavailable, "the daemon is ending");
+        let ending = || ApiError::new(Code::Unavailable, "the daemon is ending");
         let (command, turn, answer) = Command::new(order, author);
         let generation = self.view().generation;
         let exchange = async {
@@ -389,12 +389,12 @@ impl Service {
 
     fn log_control(&self) -> Answer<LogControl> {
         let message = "this daemon's log is not its own";
-        let refusal = || Refusal::new(Code::Unavailable, message);
+        let refusal = || ApiError::new(Code::Unavailable, message);
         self.log.ok_or_else(refusal)
     }
 }
 
-fn too_late(turn: &CancelOnce, generation: u64) -> Refusal {
+fn too_late(turn: &CancelOnce, generation: u64) -> ApiError {
     let message = match turn.call_off() {
         true => "the daemon is busy with other changes; nothing was changed, try again".to_owned(),
         false => format!(
@@ -402,17 +402,17 @@ fn too_late(turn: &CancelOnce, generation: u64) -> Refusal {
              {generation}, and GET /v1/rules tells whether it is a later one"
         ),
     };
-    Refusal::new(Code::Timeout, message)
+    ApiError::new(Code::Timeout, message)
 }
 
-fn no_such_rule(view: &View, name: &str) -> Refusal {
+fn no_such_rule(view: &View, name: &str) -> ApiError {
     let refused = view.rules.require(&[name.to_owned()]);
     let message = refused.map_or_else(|error| error.to_string(), |()| format!("no rule {name:?}"));
-    Refusal::new(Code::NotFound, message)
+    ApiError::new(Code::NotFound, message)
 }
 
-fn internal(error: dataplane_thread::Error) -> Refusal {
-    Refusal::new(Code::Internal, error)
+fn internal(error: dataplane_thread::Error) -> ApiError {
+    ApiError::new(Code::Internal, error)
 }
 
 fn json(text: &mut CompressedBody, value: &impl Serialize) -> io::Result<()> {

@@ -9,7 +9,7 @@ use observe::view::View;
 use parking_lot::Mutex;
 use rules::ruleset::Policy;
 
-use super::refusal::{Answer, Code, Refusal};
+use super::api_error::{Answer, ApiError, Code};
 use crate::config_files::{self, Stamp};
 use crate::core::{compare, local};
 
@@ -60,7 +60,7 @@ fn read(main: &Path) -> Answer<Config> {
     match main.exists() {
         false => Ok(Config::default()),
         true => config_files::read(Some(main), policy)
-            .map_err(|error| Refusal::new(Code::Invalid, error)),
+            .map_err(|error| ApiError::new(Code::Invalid, error)),
     }
 }
 

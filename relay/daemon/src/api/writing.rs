@@ -10,8 +10,8 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use rules::endpoint::check_interface_name;
 
+use super::api_error::{Answer, ApiError, Code};
 use super::body::{Body, beside};
-use super::refusal::{Answer, Code, Refusal};
 
 /// What a configuration may say, key by key, as JSON Schema: what forms and editors are made of.
 #[utoipa::path(get, path = "/v1/schema", tag = "rules", responses((status = 200, body = Object)))]
@@ -31,7 +31,7 @@ pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<Rule
         let text = match written.toml {
             Some(text) => text,
             None => config::text_of_any(&written.rules)
-                .map_err(|error| Refusal::new(Code::Usage, error))?,
+                .map_err(|error| ApiError::new(Code::Usage, error))?,
         };
         Ok(match config::written(&text, written.fleet) {
             Ok(rules) => read(rules, Vec::new()),
@@ -63,8 +63,8 @@ pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<Rule
     responses((status = 200, body = RulesRead), (status = 422, body = ErrorReply)))]
 pub(super) async fn import(Body(asked): Body<RulesFound>) -> Answer<Json<RulesRead>> {
     let read = beside(move || {
-        let usage = |error: &dyn std::fmt::Display| Refusal::new(Code::Usage, error);
-        let invalid = |error: &dyn std::fmt::Display| Refusal::new(Code::Invalid, error);
+        let usage = |error: &dyn std::fmt::Display| ApiError::new(Code::Usage, error);
+        let invalid = |error: &dyn std::fmt::Display| ApiError::new(Code::Invalid, error);
         for interface in &asked.interfaces {
             check_interface_name(interface).map_err(|error| usage(&error))?;
         }

@@ -10,7 +10,7 @@ use rules::document::OutputDocument;
 use rules::net::Mac;
 
 use super::*;
-use crate::api::refusal::{Code, Refusal};
+use crate::api::api_error::{ApiError, Code};
 
 fn support() -> Support {
     Support {
@@ -138,7 +138,7 @@ fn a_change_for_another_generation_is_a_conflict() {
         remove: vec!["a".to_owned()],
         ..Transaction::default()
     });
-    let refusal = Refusal::from(core.resolve(&stale).unwrap_err());
+    let refusal = ApiError::from(core.resolve(&stale).unwrap_err());
     assert_eq!(refusal.code, Code::Conflict);
     assert!(
         refusal.message.contains("generation 1, not 0"),
@@ -163,7 +163,7 @@ fn refusals_carry_the_code_of_their_cause() {
         (add(vec![rule("b", 2, "nonsense")]), Code::Invalid),
         (add(vec![plain("b", 1)]), Code::Invalid),
     ] {
-        let refusal = Refusal::from(core.resolve(&request).unwrap_err());
+        let refusal = ApiError::from(core.resolve(&request).unwrap_err());
         assert_eq!(refusal.code, code, "{}", refusal.message);
     }
     assert_eq!(core.rules().len(), 1);
@@ -179,7 +179,7 @@ fn clients_bring_about_no_more_rules_than_there_may_be() {
         &add(vec![plain("a", 1), plain("b", 2)]),
         &nowhere,
     );
-    let refusal = Refusal::from(core.resolve(&add(vec![plain("c", 3)])).unwrap_err());
+    let refusal = ApiError::from(core.resolve(&add(vec![plain("c", 3)])).unwrap_err());
     assert_eq!(refusal.code, Code::Unavailable);
     let expected = "3 rules, of at most 2: ";
     assert!(refusal.message.starts_with(expected), "{}", refusal.message);
@@ -234,7 +234,7 @@ fn clients_bring_about_no_more_memberships_than_there_may_be() {
         ("239.2.0.0/24%eth*:1", 768),
         ("10.0.0.5,10.0.0.6,10.0.0.7@232.1.0.0/28%eth0:1", 304),
     ] {
-        let refusal = Refusal::from(core.resolve(&add(vec![of("b", input)])).unwrap_err());
+        let refusal = ApiError::from(core.resolve(&add(vec![of("b", input)])).unwrap_err());
         assert_eq!(refusal.code, Code::Unavailable);
         let expected = format!("{asked} memberships, of at most 300: ");
         assert!(
@@ -264,7 +264,7 @@ fn too_many_rules_may_become_fewer() {
 #[test]
 fn every_problem_of_a_set_is_reported_at_once() {
     let request = add(vec![rule("a", 1, "nonsense"), rule("b", 2, "10.0.0.1:0")]);
-    let refusal = Refusal::from(core().resolve(&request).unwrap_err());
+    let refusal = ApiError::from(core().resolve(&request).unwrap_err());
     assert_eq!(refusal.message.lines().count(), 2, "{}", refusal.message);
 }
 
@@ -528,7 +528,7 @@ fn what_is_the_fleets_is_changed_by_the_fleet_alone() {
     for request in [remove, add(vec![plain("a1", 3)])] {
         let refused = core.resolve(&request).unwrap_err();
         assert!(refused.to_string().contains("mcr fleet apply"), "{refused}");
-        assert_eq!(Refusal::from(refused).code, Code::Invalid);
+        assert_eq!(ApiError::from(refused).code, Code::Invalid);
     }
     let shared = vec![of_share("b", plain("b1", 3))];
     let list = RuleList {

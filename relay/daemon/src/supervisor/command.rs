@@ -10,7 +10,7 @@ use rules::document::RuleDocument;
 use rules::net::Ifindex;
 use tokio::sync::oneshot;
 
-use crate::api::refusal::Answer;
+use crate::api::api_error::Answer;
 use crate::author::Author;
 use crate::core::Request;
 

@@ -11,7 +11,7 @@ use rules::ruleset::{Policy, RuleSet};
 use tokio::task::block_in_place;
 
 use super::Supervisor;
-use crate::api::refusal::{Code, Refusal};
+use crate::api::api_error::{ApiError, Code};
 use crate::author::Author;
 use crate::config_files;
 use crate::core::{Refused, Step, compare, joins, local};
@@ -76,9 +76,9 @@ impl Supervisor {
     }
 
     /// Has what waits stay.
-    pub(super) async fn confirm(&mut self, author: &Author) -> Result<Change, Refusal> {
+    pub(super) async fn confirm(&mut self, author: &Author) -> Result<Change, ApiError> {
         let Some(pending) = self.unconfirmed.clone() else {
-            return Err(Refusal::new(
+            return Err(ApiError::new(
                 Code::Conflict,
                 "no change waits to be confirmed",
             ));
@@ -90,11 +90,11 @@ impl Supervisor {
                 "the change was made by {}: they or root confirm it",
                 pending.by
             );
-            return Err(Refusal::new(Code::Privilege, message));
+            return Err(ApiError::new(Code::Privilege, message));
         }
         if let Err(error) = block_in_place(|| Pending::remove(&self.state)) {
             let message = format!("cannot confirm it for good: {error}");
-            return Err(Refusal::new(Code::Unavailable, message));
+            return Err(ApiError::new(Code::Unavailable, message));
         }
         self.unconfirmed = None;
         self.let_counters_go().await;

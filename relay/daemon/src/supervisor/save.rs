@@ -7,7 +7,7 @@ use rules::ruleset::Policy;
 use tokio::task::block_in_place;
 
 use super::Supervisor;
-use crate::api::refusal::{Code, Refusal};
+use crate::api::api_error::{ApiError, Code};
 use crate::author::Author;
 use crate::config_files;
 use crate::config_save::{Configuration, SaveError};
@@ -15,9 +15,9 @@ use crate::core::local;
 
 impl Supervisor {
     /// Saves everything.
-    pub(super) fn save_all(&mut self, author: &Author) -> Result<Change, Refusal> {
+    pub(super) fn save_all(&mut self, author: &Author) -> Result<Change, ApiError> {
         let saved = block_in_place(|| self.save_configuration(None, author));
-        saved.map_err(|why| Refusal::new(Code::Unavailable, why))?;
+        saved.map_err(|why| ApiError::new(Code::Unavailable, why))?;
         Ok(Change {
             generation: self.core.generation(),
             unchanged: self.core.rules().len(),

@@ -129,13 +129,6 @@ pub struct Answer {
     pub nonce: u64,
 }
 
-/// What an operator (or a signal) wants of this relay itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-pub enum Operator {
-    /// Give everything away and go: [`FleetEvent::Left`] tells when.
-    Leave,
-}
-
 /// What a member is given. Each comes with the time of its handling.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Input {
@@ -199,8 +192,9 @@ pub enum Input {
     Fitness(Fitness),
     /// Where others reach this relay.
     Own(SocketAddr),
-    /// An operator's wish.
-    Operator(Operator),
+    /// An operator (or a signal) wants this relay to give everything away and go:
+    /// [`FleetEvent::Left`] tells when.
+    Leave,
     /// The data plane is alive.
     Alive,
     /// Whether a connection to etcd stands; for the status only.

@@ -364,7 +364,7 @@ impl Engine {
                 return;
             }
             self.leaving.push(done);
-            self.tell(Input::Operator(member::Operator::Leave));
+            self.tell(Input::Leave);
             return;
         }
         if let Order::Record(last, done) = order {

@@ -13,9 +13,9 @@ use config::{ApiClient, Role};
 use observe::events::Events;
 use tokio::time::sleep;
 
+use super::super::api_error::{ApiError, Code, no_such_method};
 use super::super::connections::Connection;
 use super::super::host_name::{self, Names};
-use super::super::refusal::{Code, Refusal, no_such_method};
 use super::now;
 use super::peer::Peer;
 use super::session::{FOREIGN, is_browsers, only_reads, own_origin};
@@ -100,7 +100,7 @@ pub(in crate::api) async fn admit(
         }
     };
     let Some(peer) = connection.visitor() else {
-        return Refusal::new(Code::Unauthorized, "nobody is known here").into_response();
+        return ApiError::new(Code::Unauthorized, "nobody is known here").into_response();
     };
     let client = match gate.client(peer, &request, acts) {
         Ok(client) => client,
@@ -109,14 +109,14 @@ pub(in crate::api) async fn admit(
             let delay = gate.remote.note_refusal(peer.address, &why, &gate.events);
             // Not before: who guesses is to wait, and does so in nobody's way.
             sleep(delay).await;
-            let mut response = Refusal::new(Code::Unauthorized, why).into_response();
+            let mut response = ApiError::new(Code::Unauthorized, why).into_response();
             let how = HeaderValue::from_static("Bearer realm=\"mcr\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, how);
             return response;
         }
     };
     if let Err(why) = check(&client, peer.address, least) {
-        return Refusal::new(Code::Forbidden, why).into_response();
+        return ApiError::new(Code::Forbidden, why).into_response();
     }
     let used = (now(), peer.address);
     gate.remote.known().used.insert(client.name.clone(), used);
@@ -149,7 +149,7 @@ impl Gate {
             return Some(host_name::misdirected());
         }
         match own_origin(headers) {
-            Some(false) if acts => Some(Refusal::new(Code::Forbidden, FOREIGN).into_response()),
+            Some(false) if acts => Some(ApiError::new(Code::Forbidden, FOREIGN).into_response()),
             _ => None,
         }
     }
@@ -169,7 +169,7 @@ impl Gate {
     /// Which client it is, by its session, token or certificate.
     fn client(&self, peer: &Peer, request: &Request, acts: bool) -> Result<ApiClient, Denied> {
         let (headers, method) = (request.headers(), request.method());
-        let refused = |code, why: &str| Err(Denied::At(Refusal::new(code, why)));
+        let refused = |code, why: &str| Err(Denied::At(ApiError::new(code, why)));
         let begins = method == Method::POST && request.uri().path() == SESSION;
         let shows_token = headers.contains_key(header::AUTHORIZATION);
         if is_browsers(headers) && !shows_token && !begins {
@@ -196,7 +196,7 @@ impl Gate {
 /// Why a request is nobody's, or not to be answered.
 enum Denied {
     /// Whoever asked is told at once.
-    At(Refusal),
+    At(ApiError),
     /// What was shown is not known, which may be a guess.
     Unknown(String),
 }

@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
+use super::super::api_error::{Answer, ApiError, Code};
 use super::super::connections::Connection;
-use super::super::refusal::{Answer, Code, Refusal};
 use super::super::service::Service;
 use super::admission::Caller;
 use super::session::set_cookie;
@@ -63,8 +63,9 @@ pub(in crate::api) async fn sign_in(
         remote.sessions.end(&headers);
         { &remote.sessions }.begin(client.clone(), peer.address, Instant::now())
     });
-    let cookie = begun
-        .ok_or_else(|| Refusal::new(Code::Unavailable, "no session can be begun now; try again"))?;
+    let cookie = begun.ok_or_else(|| {
+        ApiError::new(Code::Unavailable, "no session can be begun now; try again")
+    })?;
     let cookie = [(header::SET_COOKIE, set_cookie(Some(&cookie)))];
     Ok((StatusCode::NO_CONTENT, cookie).into_response())
 }

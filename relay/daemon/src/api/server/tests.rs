@@ -13,9 +13,9 @@ use rules::document::RuleDocument;
 use rules::ruleset::{Policy, RuleSet};
 use tokio::sync::{mpsc, watch};
 
+use super::super::api_error::{ApiError, Code};
 use super::super::body::BODY_MAX;
 use super::super::host_name;
-use super::super::refusal::{Code, Refusal};
 use super::*;
 use crate::author::Author;
 use crate::dataplane_thread::{DataplaneThread, without_paths};
@@ -35,7 +35,7 @@ fn serve() -> Served {
     tokio::spawn(serve_control(listener, service));
     tokio::spawn(async move {
         while let Some(Command { reply, .. }) = commands.recv().await {
-            drop(reply.send(Err(Refusal::new(Code::Invalid, "no"))));
+            drop(reply.send(Err(ApiError::new(Code::Invalid, "no"))));
         }
     });
     Served {

@@ -13,8 +13,8 @@ use config::OnIsolation;
 use super::etcd::Etcd;
 use crate::keys::{Drained, Keys, Move, ShareEntry, Value};
 use crate::member::{
-    Adopted, Answer, Change, Command, Config, Fault, Fitness, FleetEvent, Input, Member, Operator,
-    Outcome, Patience, Question, Session, Txn, TxnId,
+    Adopted, Answer, Change, Command, Config, Fault, Fitness, FleetEvent, Input, Member, Outcome,
+    Patience, Question, Session, Txn, TxnId,
 };
 
 use crate::record::Recorder;
@@ -468,7 +468,7 @@ impl Sim {
     }
 
     pub(super) fn leave(&mut self, host: usize) {
-        self.input(host, Input::Operator(Operator::Leave));
+        self.input(host, Input::Leave);
     }
 
     /// All faults end now; those that are down come back.

@@ -6,16 +6,16 @@ use rules::ruleset::ChangeError;
 use crate::core::Refused;
 
 /// An answer, or the refusal.
-pub(crate) type Answer<T> = Result<T, Refusal>;
+pub(crate) type Answer<T> = Result<T, ApiError>;
 
 /// Why a request is refused. The code stands in [`ErrorReply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct ApiError {
     pub(crate) code: Code,
     pub(crate) message: String,
 }
 
-impl Refusal {
+impl ApiError {
     pub(crate) fn new(code: Code, message: impl std::fmt::Display) -> Self {
         Self {
             code,
@@ -32,9 +32,9 @@ impl Refusal {
 }
 
 /// Refuses a method that a path does not know.
-pub(crate) fn no_such_method(method: impl std::fmt::Display, path: &str) -> Refusal {
+pub(crate) fn no_such_method(method: impl std::fmt::Display, path: &str) -> ApiError {
     let message = format!("{path} does not know {method}; GET /openapi.json lists what there is");
-    Refusal::new(Code::Method, message)
+    ApiError::new(Code::Method, message)
 }
 
 /// Longest message in bytes: hundreds of errors, one on each line.
@@ -109,7 +109,7 @@ impl Code {
     }
 }
 
-impl From<Refused> for Refusal {
+impl From<Refused> for ApiError {
     fn from(refused: Refused) -> Self {
         let code = match &refused {
             Refused::Rules(ChangeError::NotFound { .. }) | Refused::NotJoined(_) => Code::NotFound,
@@ -134,13 +134,13 @@ mod tests {
     fn a_message_without_end_is_shortened_to_whole_lines() {
         let line = "rule \"ä\": is wrong";
         let long = vec![line; 100_000].join("\n");
-        let refusal = Refusal::new(Code::Invalid, long);
+        let refusal = ApiError::new(Code::Invalid, long);
         assert!(refusal.message.len() <= MESSAGE_MAX + 32);
         let mut lines: Vec<&str> = refusal.message.lines().collect();
         let last = lines.pop().unwrap();
         assert_eq!(last, format!("… and {} more", 100_000 - lines.len()));
         assert!(lines.iter().all(|have| *have == line));
-        let one = Refusal::new(Code::Usage, "é".repeat(100_000));
+        let one = ApiError::new(Code::Usage, "é".repeat(100_000));
         assert!(one.message.len() <= MESSAGE_MAX + 32);
     }
 }
