@@ -47,13 +47,13 @@ merge_inline __u32 merge_bits(__u32 bits)
 }
 
 /* Whether a word is of a later generation than the packet: what seems later than all there are is older, of
- * more generations ago than half of those that can be told apart.
+ * more generations ago than half of those that can be told apart. One branch, for the verifier.
  */
 merge_inline int merge_is_of_later(struct merge *m, const struct merge_packet *p, __u32 generation)
 {
-	__u32 newest = MERGE_LOAD(m->newest) >> 8 & 0xffff;
+	__u32 newest = MERGE_LOAD(m->newest) >> 8 | (MERGE_LINES - 1);
 
-	return merge_is_later(generation, p->generation) && !merge_is_later(generation, newest | (MERGE_LINES - 1));
+	return !(((generation - p->generation - 1) | (newest - generation)) & 0x8000);
 }
 
 /* Claims for its leg those numbers of the packet that lie in one word, after so many before. The first of
@@ -228,7 +228,7 @@ merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
 	__u64 generation = (__u64)p->generation << MERGE_NUMBER_BITS;
 	__u64 to = generation | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);
 
-	for (int i = 0; i < MERGE_SWAPS; i++) {
+	for (int i = 0; i < MERGE_MOVES; i++) {
 		__u64 top = MERGE_LOAD(s->top);
 
 		if ((top ^ to) >> MERGE_NUMBER_BITS ||
@@ -238,7 +238,7 @@ merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
 	if (MERGE_LOAD(s->again))
 		MERGE_STORE(s->again, 0);
 	to = generation | p->at;
-	for (int i = 0; i < MERGE_SWAPS; i++) {
+	for (int i = 0; i < MERGE_MOVES; i++) {
 		__u64 base = MERGE_LOAD(s->base);
 
 		if (!((base ^ to) >> MERGE_NUMBER_BITS) && merge_ahead(to, base, MERGE_NUMBER_BITS) >= 0)

@@ -20,6 +20,7 @@
 #define merge_inline static inline __attribute__((always_inline))
 
 #define MERGE_SWAPS 40		/* more than the 33 that a word can change, and its replacement */
+#define MERGE_MOVES 20		/* tries to move an end of a stream: at each that fails another has moved it */
 #define MERGE_TURNS 8
 #define MERGE_PATIENCE 3	/* windows after which a leg is no longer with the others */
 #define MERGE_CONFIRM 16	/* packets within which a second one confirms a restart */
