@@ -7,7 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::command;
 use crate::failure::Failure;
 use crate::global::Global;
-use crate::hosts;
+use crate::{each_host, hosts};
 
 /// Relay UDP multicast between networks that multicast routing cannot join.
 #[derive(Debug, Parser)]
@@ -141,7 +141,7 @@ pub(crate) fn run(cli: Cli, name: &str) -> Result<ExitCode, Failure> {
             if let Command::Apply(args) = &cli.command {
                 command::apply::ask_of(args, &global, &names)?;
             }
-            return hosts::run_at_each(&names, name, &global);
+            return each_host::run_at_each(&names, name, &global);
         }
     }
     cli.command.run(&global)

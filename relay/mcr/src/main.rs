@@ -8,6 +8,7 @@ mod configuration;
 mod control;
 mod discover;
 mod doctor;
+mod each_host;
 mod failure;
 mod global;
 mod hosts;
