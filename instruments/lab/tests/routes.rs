@@ -111,28 +111,32 @@ fn rules_by_source_and_port_choose_the_uplink(path: &str) {
     back.expect(50, PATIENCE).unwrap();
 }
 
+fn sends_by_socket(rule: &RuleStats) -> bool {
+    all_up(rule) && rule.outputs[0].by_socket.is_some()
+}
+
+/// A rule whose copies go by the second uplink for the sources that they keep, and who receives there.
+fn by_kept_source(chain: &Chain, second: &Namespace, options: Options) -> (Daemon, Receiver) {
+    let relay = &chain.relay;
+    relay.ip("rule add from 10.0.0.0/24 lookup 78").unwrap();
+    let daemon = Daemon::start(relay, options).unwrap();
+    let output = "10.9.0.12:7012,source=keep";
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &[output])
+        .unwrap();
+    daemon
+        .wait_for("cam1", "a socket sends", sends_by_socket)
+        .unwrap();
+    let sink = Receiver::bind(second, "10.9.0.12:7012".parse().unwrap()).unwrap();
+    (daemon, sink)
+}
+
 /// What is kept of each packet decides only when it comes.
 #[test]
 fn a_rule_by_a_source_that_is_kept_holds_packet_by_packet() {
     let chain = Chain::plain().unwrap();
     let second = second_uplink(&chain);
-    chain
-        .relay
-        .ip("rule add from 10.0.0.0/24 lookup 78")
-        .unwrap();
-    let daemon = Daemon::start(&chain.relay, Options::default()).unwrap();
-    daemon
-        .add(
-            "cam1",
-            "239.1.1.1%veth1:5001",
-            &["10.9.0.12:7012,source=keep"],
-        )
-        .unwrap();
-    let by_socket = |rule: &RuleStats| all_up(rule) && rule.outputs[0].by_socket.is_some();
-    daemon
-        .wait_for("cam1", "a socket sends", by_socket)
-        .unwrap();
-    let sink = Receiver::bind(&second, "10.9.0.12:7012".parse().unwrap()).unwrap();
+    let (daemon, sink) = by_kept_source(&chain, &second, Options::default());
     send(&chain);
     let sources = sink.expect(50, PATIENCE).unwrap();
     assert!(sources.iter().all(|source| source.ip() == ip("10.0.0.1")));
@@ -144,23 +148,12 @@ fn a_rule_by_a_source_that_is_kept_holds_packet_by_packet() {
 fn packets_of_many_ports_that_come_together_leave_by_sockets() {
     let chain = Chain::plain().unwrap();
     let second = second_uplink(&chain);
-    let relay = &chain.relay;
-    relay.ip("rule add from 10.0.0.0/24 lookup 78").unwrap();
     let arguments = vec!["--workers".to_owned(), "1".to_owned()];
     let options = Options {
         arguments,
         ..Options::default()
     };
-    let daemon = Daemon::start(relay, options).unwrap();
-    let output = "10.9.0.12:7012,source=keep";
-    daemon
-        .add("cam1", "239.1.1.1%veth1:5001", &[output])
-        .unwrap();
-    let by_socket = |rule: &RuleStats| all_up(rule) && rule.outputs[0].by_socket.is_some();
-    daemon
-        .wait_for("cam1", "a socket sends", by_socket)
-        .unwrap();
-    let sink = Receiver::bind(&second, "10.9.0.12:7012".parse().unwrap()).unwrap();
+    let (daemon, sink) = by_kept_source(&chain, &second, options);
     let sender = || Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
     let senders: Vec<Sender> = (0..400).map(|_| sender()).collect();
     for (number, sender) in (0..400_u32).zip(&senders) {
@@ -309,8 +302,9 @@ fn what_a_route_encapsulates_leaves_encapsulated() {
         .add("cam2", "[ff1e::1:1%veth1]:5001", &["[fd09::12]:7012"])
         .unwrap();
     for rule in ["cam1", "cam2"] {
-        let by_socket = |rule: &RuleStats| all_up(rule) && rule.outputs[0].by_socket.is_some();
-        daemon.wait_for(rule, "a socket sends", by_socket).unwrap();
+        daemon
+            .wait_for(rule, "a socket sends", sends_by_socket)
+            .unwrap();
     }
     let capture = Capture::start((&chain.sink, "veth3"), "ip6 proto 43").unwrap();
     send(&chain);
