@@ -229,6 +229,8 @@ fn parse(console: &str, steps: &[Step]) -> Vec<Done> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -253,5 +255,30 @@ mod tests {
         let missing = parse_wanted("5.15 missing Debian has no such kernel");
         let reason = missing.and_then(|wanted| wanted.release.err());
         assert_eq!(reason.as_deref(), Some("Debian has no such kernel"));
+    }
+
+    #[test]
+    fn two_do_not_fetch_into_one_directory_at_the_same_time() -> Result<()> {
+        let directory = tempfile::tempdir()?;
+        fs::write(directory.path().join("6.1.release"), "6.1.0-cloud")?;
+        let Ok(kernels) = Kernels::open(directory.path()) else {
+            eprintln!("skipped: what boots kernels is not here (dist/bootstrap kernels)");
+            return Ok(());
+        };
+        let first = fs::File::create(directory.path().join("lock"))?;
+        first.lock()?;
+        let waiter = format!(":{} ", first.metadata()?.ino());
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| kernels.fetch(&["6.1"], false));
+            let waits = wait::until("the second waits", || {
+                let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+                let mut waiting = locks.lines().filter(|line| line.contains("->"));
+                waiting.any(|line| line.contains(&waiter))
+            });
+            first.unlock()?;
+            let found = second.join().expect("the second panicked")?;
+            assert_eq!(found[0].release.as_deref(), Ok("6.1.0-cloud"));
+            waits
+        })
     }
 }

@@ -12,6 +12,9 @@
 # With a kernel that has all kinds of devices comes pppd, of this machine's distribution, into
 # DIRECTORY/tools if it has none installed: where it cannot be had its tests skip.
 #
+# Those that fetch into one directory at the same time wait for each other: the second finds what the
+# first has fetched.
+#
 # apt is used with lists of its own, below DIRECTORY: the machine's stay as they are, and it needs no
 # root. Cloud kernels, as they are a third of the size and have all that most tests use.
 set -eu
@@ -24,6 +27,8 @@ fi
 mkdir -p "$1/lists/partial" "$1/archives/partial"
 directory=$(cd "$1" && pwd)
 shift
+exec 9>"$directory/lock"
+flock 9
 
 none_of() {
     reason=$1
