@@ -6,6 +6,8 @@
 //! with so many changes of owner if the operations can be put in a row, none before one that had ended
 //! when it began, in which the owner changes no more often than that.
 
+#[cfg(feature = "test-support")]
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
@@ -97,6 +99,20 @@ pub fn holes(packets: &[Packet]) -> Vec<Hole> {
     let mut holes: Vec<Hole> = holes.collect();
     holes.sort_by_key(|hole| std::cmp::Reverse(hole.lost));
     holes
+}
+
+/// Packets whose number had come before, each behind the one that brought it first.
+#[cfg(feature = "test-support")]
+pub fn repeats(packets: &[Packet]) -> Vec<[Packet; 2]> {
+    let mut first: BTreeMap<u64, Packet> = BTreeMap::new();
+    let mut repeats = Vec::new();
+    for packet in packets {
+        match first.entry(packet.number) {
+            Entry::Occupied(entry) => repeats.push([*entry.get(), *packet]),
+            Entry::Vacant(entry) => drop(entry.insert(*packet)),
+        }
+    }
+    repeats
 }
 
 /// When the first packet after `after_ns` arrived that came through another relay than this.
@@ -284,6 +300,10 @@ mod tests {
         assert_eq!((lost(&packets, 20), twice(&packets)), (2, 0));
         packets.push(late(12, A, 30));
         assert_eq!((lost(&packets, 20), twice(&packets)), (2, 1));
+        let [[first, again]] = repeats(&packets)[..] else {
+            panic!("one came again");
+        };
+        assert_eq!((first.number, again), (12, late(12, A, 30)));
     }
 
     #[test]

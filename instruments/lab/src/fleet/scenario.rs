@@ -18,6 +18,8 @@ pub const RATE_PPS: u32 = 5_000;
 const CONSEQUENCE: Duration = Duration::from_secs(30);
 /// Holes that are told of a round.
 const HOLES: usize = 4;
+/// Packets that came again that are told, at most.
+const REPEATS: usize = 16;
 /// A sender that stood still so long makes a round void: its gap is the machine's.
 const STALLED_MS: f64 = 300.0;
 
@@ -107,6 +109,9 @@ pub struct Round {
     /// The greatest holes in the stream: where, in milliseconds from the fault, how many packets, and
     /// the relays before and after.
     pub holes: Vec<(f64, u64, Ipv4Addr, Ipv4Addr)>,
+    /// Of the first packets that came again: when each was sent, in milliseconds from the fault, and when
+    /// and by which relay it came the first time and again.
+    pub repeats: Vec<(f64, [(f64, Ipv4Addr); 2])>,
     /// How long after the fault a relay said so in its status, in milliseconds, and what it said.
     pub told: Option<(f64, String)>,
     /// Says why the round shows nothing of lost packets and gaps; what came twice counts all the same.
@@ -391,6 +396,7 @@ fn account(
         takeover_ms: first.map(|at| ms(at - struck.at_ns)),
         stalled_ms: record.stalled_ms,
         holes: greatest_holes(packets, struck.at_ns),
+        repeats: first_repeats(packets, struck.at_ns),
         told: None,
         void,
     }
@@ -401,6 +407,16 @@ fn greatest_holes(packets: &[Packet], fault_ns: u64) -> Vec<(f64, u64, Ipv4Addr,
     let told = holes.map(|hole| {
         let from_fault_ms = (hole.after_ns as f64 - fault_ns as f64) / 1e6;
         (from_fault_ms, hole.lost, hole.between.0, hole.between.1)
+    });
+    told.collect()
+}
+
+fn first_repeats(packets: &[Packet], fault_ns: u64) -> Vec<(f64, [(f64, Ipv4Addr); 2])> {
+    let from_fault_ms = |ns: u64| (ns as f64 - fault_ns as f64) / 1e6;
+    let repeats = history::repeats(packets).into_iter().take(REPEATS);
+    let told = repeats.map(|both| {
+        let came = both.map(|packet| (from_fault_ms(packet.arrived_ns), packet.relay));
+        (from_fault_ms(both[0].sent_ns), came)
     });
     told.collect()
 }

@@ -71,6 +71,7 @@ mod tests {
             takeover_ms: (fault == Fault::Kill).then_some(gap_ms),
             stalled_ms: 0.0,
             holes: Vec::new(),
+            repeats: Vec::new(),
             told: None,
             void,
         }

@@ -5,7 +5,7 @@ use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ pub(super) const FRESH: Duration = Duration::from_millis(300);
 const BATCH: usize = 32;
 /// Bytes of UDP payload.
 const SIZE: usize = 200;
+/// The stream that starts next: packets of one may still be in queues when the next has started.
+static RUN: AtomicU16 = AtomicU16::new(0);
 /// What is under way when the sender has ended arrives within this.
 const REST: Duration = Duration::from_millis(400);
 
@@ -87,9 +89,10 @@ impl Traffic {
         let packets = Arc::new(Mutex::new(Vec::new()));
         let overflowed = udp_counters(sink.0)?.buffer_errors;
         let (kept, stop) = (Arc::clone(&packets), Arc::clone(&ended));
-        let receiver = thread::spawn(move || receive(&receiver, &kept, &stop));
+        let run = RUN.fetch_add(1, Ordering::Relaxed);
+        let receiver = thread::spawn(move || receive((&receiver, run), &kept, &stop));
         let stop = Arc::clone(&ended);
-        let sender = thread::spawn(move || send(&sender, plan, &stop));
+        let sender = thread::spawn(move || send((&sender, run), plan, &stop));
         Ok(Self {
             ended,
             packets,
@@ -142,7 +145,7 @@ fn joined<T>(thread: Option<JoinHandle<T>>) -> Result<T> {
         .map_err(|_| anyhow!("a thread of the stream has panicked"))
 }
 
-fn send(sender: &Sender, plan: Plan, ended: &AtomicBool) -> Result<Sent> {
+fn send((sender, run): (&Sender, u16), plan: Plan, ended: &AtomicBool) -> Result<Sent> {
     let (group, port) = plan.input;
     let period = Duration::from_secs(1) / plan.rate_pps.max(1);
     let mut payload = vec![0; SIZE];
@@ -152,7 +155,7 @@ fn send(sender: &Sender, plan: Plan, ended: &AtomicBool) -> Result<Sent> {
     let mut packets: u32 = 0;
     while !ended.load(Ordering::Relaxed) {
         let stamp = Stamp {
-            run: 0,
+            run,
             stream: 0,
             sequence: packets.into(),
             intended_ns: now_ns(),
@@ -171,7 +174,11 @@ fn send(sender: &Sender, plan: Plan, ended: &AtomicBool) -> Result<Sent> {
     })
 }
 
-fn receive(receiver: &Receiver, packets: &Mutex<Vec<Packet>>, ended: &AtomicBool) -> Result<()> {
+fn receive(
+    (receiver, run): (&Receiver, u16),
+    packets: &Mutex<Vec<Packet>>,
+    ended: &AtomicBool,
+) -> Result<()> {
     let socket = receiver.socket().as_fd();
     let mut batch = ReceiveBatch::new(BATCH, 2048);
     loop {
@@ -187,24 +194,62 @@ fn receive(receiver: &Receiver, packets: &Mutex<Vec<Packet>>, ended: &AtomicBool
             Err(error) => return Err(error).context("receiving a packet"),
         };
         for index in 0..count {
-            let packet = packet(&batch.received(index))?;
-            let mut packets = packets.lock();
-            packets.push(packet);
+            let packet = packet(&batch.received(index), run)?;
+            packets.lock().extend(packet);
         }
     }
 }
 
-fn packet(received: &Received<'_>) -> Result<Packet> {
+/// A packet of the stream; none where an earlier stream's comes late.
+fn packet(received: &Received<'_>, run: u16) -> Result<Option<Packet>> {
     let Payload::Good(stamp) = payload::read(received.bytes) else {
         bail!("a packet that the stream did not send");
     };
     let Some(SocketAddr::V4(relay)) = received.source() else {
         bail!("a packet without an address");
     };
-    Ok(Packet {
+    Ok((stamp.run == run).then(|| Packet {
         number: stamp.sequence,
         sent_ns: stamp.intended_ns,
         arrived_ns: received.timestamp_ns.unwrap_or_else(now_ns),
         relay: *relay.ip(),
-    })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_stream_sent_is_none_of_this_one() -> Result<()> {
+        let receiver = UdpSocket::bind("127.0.0.1:0")?;
+        let mut payload = vec![0; SIZE];
+        let checksum = payload::body_checksum(&payload[HEADER_BYTES..]);
+        for (run, sequence) in [(6, 12), (7, 3)] {
+            let stamp = Stamp {
+                run,
+                stream: 0,
+                sequence,
+                intended_ns: 1,
+            };
+            payload::write(&mut payload, &stamp, checksum);
+            let sender = UdpSocket::bind("127.0.0.1:0")?;
+            sender.send_to(&payload, receiver.local_addr()?)?;
+        }
+        let mut batch = ReceiveBatch::new(BATCH, 2048);
+        let mut numbers = Vec::new();
+        for _ in 0..2 {
+            sys::wait::readable(receiver.as_fd(), Duration::from_secs(5))?;
+            for index in 0..batch.receive(receiver.as_fd())? {
+                numbers.push(packet(&batch.received(index), 7)?.map(|packet| packet.number));
+            }
+            if numbers.len() == 2 {
+                break;
+            }
+        }
+        assert_eq!(numbers, [None, Some(3)]);
+        Ok(())
+    }
 }
