@@ -83,15 +83,14 @@ macro_rules! maps {
         }
 
         impl Maps {
-            /// How many maps the object has.
-            pub(crate) const COUNT: usize =
-                [$(stringify!($name),)+ $(stringify!($own)),+].len();
+            /// What the object's maps are called.
+            pub(crate) const NAMES: &[&str] = &[$(stringify!($name),)+ $(stringify!($own)),+];
 
             /// The number of entries of each, on a host with so many CPUs.
             pub(crate) fn sizes(
                 $capacity: Capacity,
                 $cpus: usize,
-            ) -> [(&'static str, u32); Self::COUNT] {
+            ) -> [(&'static str, u32); Self::NAMES.len()] {
                 [
                     $((stringify!($name), $entries),)+
                     $((stringify!($own), $own_entries),)+
@@ -146,6 +145,8 @@ maps! {
         merge_blocks: HashMap<u32, MergeBlock> = hash_map, merge::BLOCKS_MAX;
         /// Until when packets of each share pass. Whoever opens and shuts them does so from any thread.
         gates: Array<Gate> = array, layout::GATES;
+        /// Since when each of them is open, by the same clock.
+        opened: Array<u64> = array, layout::GATES;
         /// Whose each counter is, indexed alike.
         identities: Array<Identity> = array, capacity.counters();
         /// What concerns all packets.
@@ -169,6 +170,9 @@ maps! {
 }
 
 impl Maps {
+    /// Maps that former versions of this layout had not. Where they are not pinned they begin empty.
+    pub(crate) const LATER: &[&str] = &["opened"];
+
     /// Checks that maps that are indexed alike are as long as one another, and others as they have to
     /// be, which pinned ones may not be.
     ///
@@ -191,6 +195,7 @@ impl Maps {
             ("lines", self.lines.len(), counters),
             ("choices", self.choices.len(), counters),
             ("gates", self.gates.len(), layout::GATES),
+            ("opened", self.opened.len(), layout::GATES),
         ];
         match lengths
             .into_iter()

@@ -5,6 +5,7 @@
 //! whose, and neither opens nor shuts any. A gate that belongs to nobody is shut.
 
 use std::collections::{BTreeSet, HashMap};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bpf::layout::{GATES, Gate, SHARE_NAME};
@@ -33,10 +34,10 @@ pub struct Gates(Arc<Mutex<State>>);
 #[derive(Debug)]
 pub(crate) struct GateMemory {
     pub(crate) gates: Array<Gate>,
-    /// Since when each is open, where packets may wait before they are judged. What arrived while a gate
-    /// was shut stays shut out: it may wait in a worker's ring for as long as the worker is not let run, and
-    /// the relay that held the share before has sent it.
-    pub(crate) since: Option<Array<u64>>,
+    /// Since when each is open. What arrived while a gate was shut stays shut out: it may wait in a core's
+    /// queue, or in a worker's ring for as long as the worker is not let run, and the relay that held the
+    /// share before has sent it.
+    pub(crate) since: Array<u64>,
 }
 
 /// Times are those of the kernel's own clock.
@@ -46,6 +47,8 @@ struct State {
     said: HashMap<String, u64>,
     kernel: Option<GateTable>,
     userspace: Option<GateTable>,
+    /// Has the kernel tell when packets came, while any share has a gate.
+    stamps: Option<OwnedFd>,
 }
 
 /// Which share has which gate of a path.
@@ -86,6 +89,9 @@ impl Gates {
             if let Some(until) = state.said.get(share) {
                 table.memory.set(*index, *until);
             }
+        }
+        if table.is_used() {
+            state.ask_for_stamps();
         }
         *state.of(path) = Some(table);
     }
@@ -136,6 +142,7 @@ impl Gates {
     pub(crate) fn acquire(&self, path: Path, share: &str) -> Option<u16> {
         let mut state = self.0.lock();
         let until = state.until(share);
+        state.ask_for_stamps();
         let table = state.of(path).as_mut()?;
         if let Some(index) = table.by_share.get(share) {
             return Some(*index);
@@ -175,12 +182,16 @@ impl Gates {
             said,
             kernel,
             userspace,
+            stamps,
         } = &mut *state;
         let has_gate = |share: &String| {
             let mut tables = kernel.iter().chain(&*userspace);
             tables.any(|table| table.by_share.contains_key(share))
         };
         said.retain(|share, until| *until > 0 || has_gate(share));
+        if !kernel.iter().chain(&*userspace).any(GateTable::is_used) {
+            *stamps = None;
+        }
     }
 
     /// Frees what was taken back before: no packet is judged by it any more.
@@ -196,6 +207,14 @@ impl State {
         match path {
             Path::Kernel => &mut self.kernel,
             Path::Userspace => &mut self.userspace,
+        }
+    }
+
+    /// Without timestamps gates open and shut as well: only what waits for its core meanwhile is not known
+    /// to have come before.
+    fn ask_for_stamps(&mut self) {
+        if self.stamps.is_none() {
+            self.stamps = sys::udp::ask_for_stamps().ok();
         }
     }
 
@@ -216,6 +235,10 @@ impl State {
 }
 
 impl GateTable {
+    fn is_used(&self) -> bool {
+        !self.by_share.is_empty()
+    }
+
     /// Finds whose is whose. Of two of one name, and of what is no name, none is believed.
     fn adopt(memory: GateMemory) -> Self {
         let mut by_share = HashMap::new();
@@ -259,11 +282,8 @@ impl GateMemory {
     fn set(&self, index: u16, until: u64) {
         let (gate, now) = (u32::from(index), sys::clock::kernel_boottime_ns());
         let word = field!(Gate, until);
-        if let Some(since) = &self.since
-            && until > now
-            && self.gates.load(gate, word) <= now
-        {
-            since.store(gate, Field::WHOLE, now);
+        if until > now && self.gates.load(gate, word) <= now {
+            self.since.store(gate, Field::WHOLE, now);
         }
         self.gates.store(gate, word, until);
     }

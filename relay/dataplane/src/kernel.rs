@@ -122,7 +122,7 @@ impl Kernel {
     ) -> Result<Self, Error> {
         let memory = GateMemory {
             gates: program.maps.gates.clone(),
-            since: None,
+            since: program.maps.opened.clone(),
         };
         gates.adopt(Path::Kernel, memory);
         let take_over = match pins.foreign_maps()?.as_slice() {

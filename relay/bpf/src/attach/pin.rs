@@ -100,22 +100,26 @@ impl Pins {
     ///
     /// When the directory cannot be read.
     pub fn is_empty(&self) -> Result<bool, Error> {
-        Ok(self.pinned()? == 0)
+        Ok(self.pinned()?.is_empty())
     }
 
-    /// Says whether some maps of this build's layout are pinned and some are not.
+    /// Says whether some maps of this build's layout are pinned and some are not that any version of it had.
     ///
     /// # Errors
     ///
     /// When the directory cannot be read.
     pub fn is_incomplete(&self) -> Result<bool, Error> {
-        Ok((1..Maps::COUNT).contains(&self.pinned()?))
+        let pinned = self.pinned()?;
+        let mut wanted = { Maps::NAMES.iter() }.filter(|name| !Maps::LATER.contains(name));
+        Ok(!pinned.is_empty() && wanted.any(|name| !pinned.contains(*name)))
     }
 
-    fn pinned(&self) -> Result<usize, Error> {
+    /// The names of this build's maps that are pinned.
+    fn pinned(&self) -> Result<BTreeSet<String>, Error> {
         let maps = self.maps();
         let there = fs::read_dir(&maps).map_err(|error| failed(&maps, "read", error))?;
-        Ok(there.count())
+        let names = there.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.collect())
     }
 
     /// Puts this build's maps out of the way; they count as foreign from now on.

@@ -65,7 +65,7 @@ static __always_inline enum verdict judge(struct fanout *f, struct tally *counte
 	count_rule(f->m.counter, f->rule, &f->p);
 	if (unlikely(reason > NOT_DROPPED))
 		reason = drop_segments(f, input, reason);
-	shut = unlikely(f->m.gate) && reason == NOT_DROPPED && is_shut(f->m.gate);
+	shut = unlikely(f->m.gate) && reason == NOT_DROPPED && is_shut(f->skb, f->m.gate);
 	if (likely(reason == NOT_DROPPED) && unlikely(f->m.flags & ROUTE_LIMITED) && !shut) {
 		reason = meter(f->skb, &f->p, f->rule, f->m.counter, f->m.flags);
 		if (unlikely(reason == ARBITER_MIXED)) {

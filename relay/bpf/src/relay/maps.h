@@ -203,6 +203,15 @@ struct {
 	__type(value, struct gate);
 } gates SEC(".maps");
 
+/* Since when each gate is open, by CLOCK_BOOTTIME: packets pass that come since then. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GATES);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} opened SEC(".maps");
+
 /* By CPU. An array that is not per CPU, whose values have a limit of 32 KiB. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -35,6 +35,7 @@ sys::region! {
         lines: [Line; SLOTS],
         choices: [Choice; SLOTS],
         gates: [Gate; bpf::layout::GATES],
+        opened: [u64; bpf::layout::GATES],
         merges: [Merge; 1],
     }
 }
@@ -246,7 +247,7 @@ fn a_third_executor_brings_its_hot_path_and_its_memory() {
     let third = Third::new();
     let memory = GateMemory {
         gates: third.gates.clone(),
-        since: None,
+        since: third.opened.clone(),
     };
     gates.adopt(Path::Userspace, memory);
     let mut control = third.control();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use compile::table::{Path, Route};
@@ -30,6 +31,10 @@ fn forwards_and_counts_while_no_process_runs_and_is_adopted() {
     sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
     sink.expect(10, PATIENCE).unwrap();
     drop(dataplane);
+    // As former versions leave it: they did not have all of the maps.
+    let maps = bed.pins().join(format!("maps-{}", bpf::layout::HASH));
+    fs::remove_file(maps.join("opened")).unwrap();
+    fs::remove_dir_all(programs(&bed)).unwrap();
 
     sender.send_numbered(IN.into(), 5001, 20, 100).unwrap();
     sink.expect(20, PATIENCE).unwrap();
@@ -53,6 +58,16 @@ fn forwards_and_counts_while_no_process_runs_and_is_adopted() {
     sink.expect(10, PATIENCE).unwrap();
 }
 
+/// The one directory of verified programs.
+fn programs(bed: &Bed) -> PathBuf {
+    let names = fs::read_dir(bed.pins()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut programs = names.filter(|name| name.starts_with("programs-"));
+    let one = programs.next().unwrap();
+    assert_eq!(programs.next(), None);
+    bed.pins().join(one)
+}
+
 #[test]
 fn programs_are_verified_once_for_all_processes_that_follow() {
     let bed = Bed::new();
@@ -73,14 +88,7 @@ fn programs_are_verified_once_for_all_processes_that_follow() {
         };
         program.id
     };
-    let pinned = || {
-        let names = fs::read_dir(bed.pins()).unwrap();
-        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut programs = names.filter(|name| name.starts_with("programs-"));
-        let one = programs.next().unwrap();
-        assert_eq!(programs.next(), None);
-        bed.pins().join(one)
-    };
+    let pinned = || programs(&bed);
     let first = program();
     assert_eq!(program(), first);
     // That for bare IP was not needed here.

@@ -9,6 +9,7 @@ mod checksums;
 mod clsact;
 mod devices;
 mod fragments;
+mod gates;
 mod merge;
 mod relay;
 mod tun;

@@ -189,7 +189,10 @@ impl Drop for Ring {
 
 #[cfg(test)]
 mod tests {
+    use packet::classic_bpf::Program;
+
     use super::*;
+    use crate::netns::Namespace;
 
     #[test]
     fn a_frame_whose_lengths_reach_beyond_it_is_empty() {
@@ -200,5 +203,52 @@ mod tests {
         let decoded = decode_frame(&frame, libc::TP_STATUS_USER);
         assert!(decoded.bytes.is_empty());
         assert!(decoded.truncated);
+    }
+
+    /// Only a timestamp that the packet brought along makes the kernel say so.
+    #[test]
+    fn packets_are_stamped_before_they_wait_for_their_core() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let namespace = Namespace::create("mcrsys", "stamps").unwrap();
+        let (status, received) = namespace.run(stamp).unwrap();
+        assert_ne!(status & libc::TP_STATUS_TS_SOFTWARE, 0, "{status:#x}");
+        assert!(received.abs_diff(crate::clock::realtime_ns()) < 60_000_000_000);
+    }
+
+    /// Status and time of the first packet whose timestamp was taken early, else of the last of many:
+    /// the kernel begins to take them a while after the first who wants them.
+    fn stamp() -> (u32, u64) {
+        let up = std::process::Command::new("ip")
+            .args(["link", "set", "lo", "up"])
+            .status();
+        assert!(up.unwrap().success());
+        let size = RingSize {
+            frames: 64,
+            frame_bytes: 2048,
+        };
+        let _asked = crate::udp::ask_for_stamps().unwrap();
+        let tap = PacketSocket::tap(size, 1 << 16).unwrap();
+        let mut ring = tap.map_ring(size).unwrap();
+        tap.bind(1).unwrap();
+        let mut everything = Program::new();
+        everything.take(u32::MAX);
+        tap.attach_filter(&everything.finish()).unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut last = (0, 0);
+        for _ in 0..10_000 {
+            sender.send_to(&[0; 8], "127.0.0.1:9").unwrap();
+            while let Some((_, status)) = ring.bytes(0) {
+                last = (status, ring.received_ns(0));
+                if status & libc::TP_STATUS_TS_SOFTWARE != 0 {
+                    return last;
+                }
+                ring.release(1);
+            }
+            std::thread::yield_now();
+        }
+        last
     }
 }

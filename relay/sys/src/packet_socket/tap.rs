@@ -3,6 +3,10 @@
 //! Taps use `TPACKET_V2`: unlike version 3 it has no block timer, so a packet is readable as soon
 //! as it has arrived. Packets larger than a ring frame come through the socket's queue
 //! (`PACKET_COPY_THRESH`), announced by a frame in the ring, so order is kept.
+//!
+//! The ring has the timestamp that a packet was received with, before it was put into a core's queue, where
+//! any socket of the host asks for them ([`ask_for_stamps`](crate::udp::ask_for_stamps)), else when the tap
+//! got it.
 
 #![expect(unsafe_code, reason = "binding and receiving need raw system calls")]
 
@@ -46,6 +50,7 @@ impl PacketSocket {
         socket.set(libc::PACKET_VNET_HDR, &1i32)?;
         socket.set(libc::PACKET_IGNORE_OUTGOING, &1i32)?;
         socket.set(libc::PACKET_COPY_THRESH, &1i32)?;
+        socket.set(libc::PACKET_TIMESTAMP, &libc::SOF_TIMESTAMPING_SOFTWARE)?;
         option::force_receive_buffer(socket.as_fd(), queue_bytes)?;
         let per_block = RING_BLOCK / size.frame_bytes;
         let request = libc::tpacket_req {

@@ -35,7 +35,7 @@ impl SharedGates {
     pub(crate) fn memory(&self) -> GateMemory {
         GateMemory {
             gates: self.gates.clone(),
-            since: Some(self.since.clone()),
+            since: self.since.clone(),
         }
     }
 }
