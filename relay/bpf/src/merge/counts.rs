@@ -19,6 +19,10 @@ use crate::merge_layout::{
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Readings in which numbers must be missing, where the ring does not say which are.
 const READINGS: usize = 4;
+/// Of a payload's word (merge_payload.h).
+const CONFIRMED: u64 = 1 << 24;
+const LEVEL: i64 = 128;
+const TICK_SHIFT: u32 = 20;
 const GENERATION_MAX: u16 = u16::MAX / LINES_MAX as u16;
 
 /// What a merge's legs brought.
@@ -107,7 +111,6 @@ pub struct Reading {
     lines: [LineReading; LINES_MAX],
     marks: [Mark; STREAMS],
     missing: Recent,
-    passed: Delayed,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,6 +120,8 @@ struct LineReading {
     missed: u64,
     /// What was lost or, by payload, had passed before it came.
     before: u64,
+    /// By payload: it came to others, and what had passed by then is not known yet.
+    is_new: bool,
     missing: Recent,
 }
 
@@ -179,9 +184,9 @@ pub fn counts(
     let before = merge();
     let words = merge();
     reading.note_streams(&words);
-    reading.note_lines(&words, &before);
+    reading.note_lines(&words);
     if words.format.by == BY_PAYLOAD {
-        reading.read_payloads(&words, now_ns);
+        reading.read_payloads(merge, &words, &before, block, now_ns);
     } else if words.format.count_bytes != 0 {
         reading.read_sums(&words, &before, now_ns);
     } else {
@@ -225,7 +230,7 @@ impl Reading {
     }
 
     /// Begins anew with legs that came.
-    fn note_lines(&mut self, words: &Merge, before: &Merge) {
+    fn note_lines(&mut self, words: &Merge) {
         let oldest = words.line.iter().map(|line| line.since_ns);
         let oldest = oldest.filter(|&since_ns| since_ns != 0).min();
         for (line, words) in self.lines.iter_mut().zip(&words.line) {
@@ -233,31 +238,47 @@ impl Reading {
                 continue;
             }
             let is_later = oldest.is_some_and(|oldest| words.since_ns > oldest);
-            let passed = firsts(before).saturating_sub(words.counts[Verdict::First.index()]);
             *line = LineReading {
                 owner: words.owner,
                 since_ns: words.since_ns,
-                before: match before.format.by {
-                    _ if !is_later => 0,
-                    BY_PAYLOAD => passed.saturating_sub(words.counts[Verdict::Duplicate.index()]),
-                    _ => self.lost,
-                },
+                before: if is_later { self.lost } else { 0 },
+                is_new: is_later,
                 ..LineReading::default()
             };
         }
     }
 
-    /// What has passed a window ago a leg has brought by now, or it never does.
-    fn read_payloads(&mut self, words: &Merge, now_ns: u64) {
-        self.passed.note(firsts(words), now_ns, words.window_ns);
-        let Some(passed) = self.passed.settled else {
+    /// What passed and a leg did not bring it missed, unless it may still come.
+    fn read_payloads(
+        &mut self,
+        merge: impl Fn() -> Merge,
+        words: &Merge,
+        before: &Merge,
+        block: impl FnMut(u32) -> Option<MergeBlock>,
+        now_ns: u64,
+    ) {
+        let passed = firsts(before);
+        let is_news = self.lines.iter().enumerate().any(|(place, line)| {
+            let missing = passed.saturating_sub(excused(words, words, place));
+            words.line[place].since_ns != 0 && missing > line.before + line.missed
+        });
+        if !is_news {
             return;
-        };
-        for (line, words) in self.lines.iter_mut().zip(&words.line) {
-            if words.since_ns != 0 {
-                let missed = passed.saturating_sub(line.before + brought(words, false));
-                line.missed = line.missed.max(missed);
+        }
+        let young = young_payloads(words, block, now_ns);
+        let after = merge();
+        for (place, line) in self.lines.iter_mut().enumerate() {
+            let own = &words.line[place];
+            if own.since_ns == 0 || own.since_ns != after.line[place].since_ns {
+                continue;
             }
+            let accounted = excused(words, &after, place) + young[place % 2];
+            let missing = passed.saturating_sub(accounted);
+            if line.is_new {
+                line.before = missing;
+                line.is_new = now_ns <= own.since_ns + 2 * words.window_ns;
+            }
+            line.missed = line.missed.max(missing.saturating_sub(line.before));
         }
     }
 
@@ -354,6 +375,35 @@ fn brought(line: &MergeLine, takes_several: bool) -> u64 {
         .map(|verdict| line.counts[verdict.index()])
         .into_iter();
     counted.sum::<u64>().saturating_sub(line.unnumbered)
+}
+
+/// Payloads that a leg brought, that passed as its merge began in a running stream and it does not bring any
+/// more, and those that found no place, of which nobody knows.
+fn excused(words: &Merge, after: &Merge, place: usize) -> u64 {
+    let (own, early) = (&after.line[place], words.line[place].numbers);
+    brought(own, false) + after.unsettled + after.span.saturating_sub(early)
+}
+
+/// How many payloads each of two legs may still bring.
+fn young_payloads(
+    words: &Merge,
+    mut block: impl FnMut(u32) -> Option<MergeBlock>,
+    now_ns: u64,
+) -> [u64; 2] {
+    let (tick, window) = (now_ns >> TICK_SHIFT, (words.window_ns >> TICK_SHIFT) + 1);
+    let blocks = words.first_block..words.first_block + Merge::blocks(words.blocks_log & 15);
+    let mut young = [0; 2];
+    for block in blocks.filter_map(&mut block) {
+        for word in block.word.into_iter().filter(|word| word & CONFIRMED != 0) {
+            let age = tick.wrapping_sub(word >> 8).wrapping_add(window) & 0xffff;
+            let ahead = (word & 0xff).cast_signed() - LEVEL;
+            // Clocks may be some ticks apart, and a packet may take its time.
+            if age <= 3 * window + 16 {
+                young[usize::from(ahead > 0)] += ahead.unsigned_abs();
+            }
+        }
+    }
+    young
 }
 
 /// The oldest and the newest number of a stream that has any.

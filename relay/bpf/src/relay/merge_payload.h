@@ -188,6 +188,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 			      digest << MERGE_DIGEST_SHIFT | MERGE_CONFIRMED | tick << 8 |
 			      (__u64)(next + MERGE_LEVEL)) != old)
 			return MERGE_AGAIN;
+		p->at = old;
 		return balance * sign < 0 ? MERGE_DUPLICATE : MERGE_FIRST;
 	}
 	if (once == MERGE_LOOKS)
@@ -223,6 +224,7 @@ merge_inline __u32 merge_judge_in_table(struct merge *m, struct merge_packet *p,
 	MERGE_KEEP(verdict);
 	/* The CPU that has the other copy stands still in the middle of it; it passes that when it goes on. */
 	if (verdict == MERGE_AGAIN && p->generation) {
+		p->at = p->key << 8;
 		verdict = MERGE_DUPLICATE;
 	} else if (verdict >= MERGE_VERDICTS) {
 		MERGE_ADD(m->unsettled, 1);
@@ -231,21 +233,35 @@ merge_inline __u32 merge_judge_in_table(struct merge *m, struct merge_packet *p,
 	return verdict;
 }
 
-/* Judges and counts a packet of a rule that goes by payload. */
+/* Whether what a leg brings passed before `since_ns`. It may be what another leg brought before there was a
+ * merge, and brings no more.
+ */
+merge_inline int merge_is_early(const struct merge *m, const struct merge_line *line, const struct merge_packet *p,
+				__u32 verdict)
+{
+	__u64 since = MERGE_LOAD(line->since_ns), tick = verdict == MERGE_FIRST ? p->key : p->at >> 8;
+
+	return !p->once && verdict <= MERGE_DUPLICATE && (__s64)(p->now_ns - since) < 2 * (__s64)m->window_ns &&
+	       (__s16)((since >> MERGE_TICK_SHIFT) - tick) > 0;
+}
+
+/* Judges and counts a packet of a rule that goes by payload. Of two legs, which it is stands in the lowest bit
+ * of its place.
+ */
 merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 {
 	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
-	__u32 verdict, place = 0;
+	__u32 verdict, is_early;
 
-	/* Of the two legs, which one it is: places may have gaps. */
-	for (__u32 i = 0; i < MERGE_LINES; i++)
-		if (i < (p->line & (MERGE_LINES - 1)) && MERGE_LOAD(m->line[i].since_ns))
-			place++;
-	p->line = place;
 	p->once = merge_is_once(m);
 	verdict = merge_judge_in_table(m, p, m->first_block, MERGE_STREAMS << (m->blocks_log & 15));
+	is_early = merge_is_early(m, line, p, verdict);
 	merge_see(&line->seen_ns, p->now_ns);
+	if (is_early && verdict == MERGE_FIRST)
+		MERGE_ADD(m->span, 1);
 	MERGE_ADD(line->counts[verdict], 1);
+	if (is_early)
+		MERGE_ADD(line->numbers, 1);
 	return verdict;
 }
 

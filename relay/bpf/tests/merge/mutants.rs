@@ -209,6 +209,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "!(state >> PIECES_MISSING_SHIFT) ? 1 : MERGE_LOOKS",
         "0 ? 1 : MERGE_LOOKS",
     ),
+    mutant("(since >> MERGE_TICK_SHIFT) - tick) > 0", "1) > 0"),
+    mutant(
+        "if (is_early && verdict == MERGE_FIRST)",
+        "if (verdict == MERGE_FIRST)",
+    ),
+    mutant("if (is_early)\n", "if (0)\n"),
+    mutant("p->at = old;\n", ""),
     mutant("hash += i * 0x9e3779b1u;", ""),
     mutant("!owner && !MERGE_LOAD(rule->cells)", "!owner"),
 ];

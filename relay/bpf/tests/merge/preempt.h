@@ -121,6 +121,7 @@ static const struct scene {
 	{ "payload: a word is forgotten", a_payload_is_forgotten, check_scene },
 	{ "payload: one line on two CPUs", payloads_of_one_line_on_two_cpus, check_scene },
 	{ "payload: twins", twins, check_twins },
+	{ "payload: a merge begins", a_merge_begins, check_begin },
 	{ "reflected: the same", the_same_reflected, check_scene },
 	{ "reflected: crossed", crossed_reflected, check_scene },
 	{ "reflected: the same again and again", the_same_again_and_again, check_scene },

@@ -213,6 +213,39 @@ fn a_line_takes_the_place_of_one_that_goes_where_no_other_is_free() {
     assert_eq!(memory.join(8, &[1, 2, 4, 9]), None);
 }
 
+/// By payload the lowest bit of its place tells which of two legs one is.
+#[test]
+fn a_leg_of_a_payload_is_another_than_the_one_that_stays() {
+    let mut memory = Fixture::with(by(By::Payload), &[1, 2]);
+    for (line, lines, place) in [
+        (3, [2, 3], 2),
+        (4, [3, 4], 3),
+        (5, [4, 5], 0),
+        (6, [5, 6], 1),
+    ] {
+        assert_eq!(memory.join(line, &lines), Some(place));
+        memory.0.keep(RULE, Some(&lines));
+    }
+    memory.change(|merge| {
+        merge.line[1] = MergeLine {
+            owner: 8,
+            ..merge.line[0]
+        }
+    });
+    memory.change(|merge| {
+        merge.line[2] = MergeLine {
+            owner: 9,
+            ..merge.line[0]
+        }
+    });
+    assert!(memory.find().is_some());
+    assert_eq!(
+        memory.lines(),
+        [Some(5), Some(7), None, None],
+        "as a former version left it"
+    );
+}
+
 #[test]
 fn what_a_former_line_was_first_with_stays_with_the_rule() {
     let change = |how| {
@@ -227,7 +260,7 @@ fn what_a_former_line_was_first_with_stays_with_the_rule() {
         memory.join(9, &[2, 9]);
         let new = MergeLine {
             owner: 10,
-            since_ns: NOW,
+            since_ns: NOW + 100_000_000,
             ..MergeLine::default()
         };
         assert_eq!(memory.1.read(0).line[0], new);

@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use bpf::merge::fold;
-use bpf::merge_layout::{CELL, CELLS, Merge, MergeLine, MergeStream, RINGS};
+use bpf::merge_layout::{BY_PAYLOAD, CELL, CELLS, Merge, MergeLine, MergeStream, RINGS};
 use rules::merge::LINES_MAX;
 use sys::field;
 use sys::memory::{Array, Field};
@@ -21,8 +21,8 @@ const RESERVED: u64 = 1 << 61;
 const RETIRED: u64 = u64::MAX;
 /// A cell for which nothing came for so long is given back.
 const OVER_NS: u64 = 10_000_000_000;
-/// A stream that begins so soon after its merge went on before: what a leg is ahead of others it brought by
-/// then, and does not miss.
+/// A stream that begins so soon after its merge, or within a window, went on before: what a leg is ahead of
+/// others it brought by then, and does not miss.
 const BEGINS_NS: u64 = 100_000_000;
 
 /// Prepares a merge that no packet sees yet, without legs; its blocks are zero.
@@ -189,8 +189,12 @@ pub(super) fn join(
     if let Some(place) = places.iter().position(has) {
         return Some(place as u32);
     }
-    let free = places.iter().position(is_free);
-    let place = free.or_else(|| places.iter().position(has_gone))?;
+    let is_own = |place: &usize| !is_alike(&before, *place) || has_gone(&places[*place ^ 2]);
+    let with = |what: &dyn Fn(&Option<u32>) -> bool| {
+        let mut own = (0..LINES_MAX).filter(is_own);
+        own.find(|place| what(&places[*place]))
+    };
+    let place = with(&is_free).or_else(|| with(&has_gone))?;
     clear_place(words, merge, (&before, place));
     for cell in cells(words, merge) {
         clear_place(words, cell, (&words.read(cell), place));
@@ -198,8 +202,14 @@ pub(super) fn join(
     let owner = u64::from(line) + 1;
     words.store(merge, of_line(place, field!(MergeLine, owner)), owner);
     let since = of_line(place, field!(MergeLine, since_ns));
-    words.store(merge, since, now_ns.max(1));
+    words.store(merge, since, after_grace(now_ns, before.window_ns));
     Some(place as u32)
+}
+
+/// Says whether another leg's place is taken for the same: of a payload's two legs, which it is stands in the
+/// lowest bit.
+fn is_alike(merge: &Merge, place: usize) -> bool {
+    merge.format.by == BY_PAYLOAD && lines(merge)[place ^ 2].is_some()
 }
 
 /// Takes their places from legs that are none of the `wanted` ones any more. What they brought stays
@@ -216,11 +226,18 @@ pub(super) fn part_with_others(words: &Array<Merge>, merge: u32, wanted: &[u32])
 /// Has each leg of a merge that packets see from now on account for streams that go on from its own first
 /// number.
 pub(super) fn begin(words: &Array<Merge>, merge: u32, now_ns: u64) {
-    let places = (0..).zip(lines(&words.read(merge)));
+    let read = words.read(merge);
+    let since_ns = after_grace(now_ns, read.window_ns);
+    let places = (0..).zip(lines(&read));
     for (place, _) in places.filter(|(_, line)| line.is_some()) {
         let since = of_line(place, field!(MergeLine, since_ns));
-        words.store(merge, since, now_ns + BEGINS_NS);
+        words.store(merge, since, since_ns);
     }
+}
+
+/// When what goes on with a leg that comes now did not go on before.
+fn after_grace(now_ns: u64, window_ns: u64) -> u64 {
+    now_ns.saturating_add(window_ns.max(BEGINS_NS))
 }
 
 /// Which leg has which place.
@@ -262,11 +279,11 @@ pub(super) fn find(words: &Array<Merge>, index: u32, now_ns: u64) -> Option<(u32
     Some((rule, merge))
 }
 
-/// Frees places that name no leg, or one that another names.
+/// Frees places that name no leg, or one that another names or is taken for.
 fn mend_lines(words: &Array<Merge>, merge: u32, left: &Merge) {
     let found = lines(left);
     for (place, line) in found.iter().enumerate() {
-        if line.is_none() || found[..place].contains(line) {
+        if line.is_none() || found[..place].contains(line) || (place > 1 && is_alike(left, place)) {
             free_place(words, merge, place);
         }
     }
@@ -288,7 +305,7 @@ fn mend_times(words: &Array<Merge>, merge: u32, (left, now_ns): (&Merge, u64)) {
     for (place, line) in left.line.iter().enumerate() {
         mend(of_line(place, field!(MergeLine, seen_ns)), line.seen_ns);
         let since = of_line(place, field!(MergeLine, since_ns));
-        mend_after(now_ns + BEGINS_NS, since, line.since_ns);
+        mend_after(after_grace(now_ns, left.window_ns), since, line.since_ns);
     }
 }
 

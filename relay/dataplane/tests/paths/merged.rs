@@ -243,7 +243,7 @@ pub(crate) fn table(rule: &str, by: By, lines: usize, ipv6: bool) -> Table {
     of_lines(rule, by, &(0..lines).collect::<Vec<_>>(), ipv6)
 }
 
-fn of_lines(rule: &str, by: By, lines: &[usize], ipv6: bool) -> Table {
+pub(crate) fn of_lines(rule: &str, by: By, lines: &[usize], ipv6: bool) -> Table {
     let outputs = [A, B].map(|interface| {
         with(output(interface), |egress| {
             egress.source_port = Some(4_444);

@@ -8,7 +8,7 @@ use lab::wait;
 use packet::verdict::DropReason::Duplicate;
 use rules::merge::By;
 
-use crate::merged::{Step, at, forward, rtp, table};
+use crate::merged::{Step, at, forward, of_lines, rtp, table, window};
 use crate::relayed::Relay;
 
 /// A stream of which nothing has come for so long was not going on.
@@ -21,9 +21,37 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     for (name, by, ipv6, payload) in [
         ("goes-on", By::Rtp, false, rtp as fn(u16) -> Vec<u8>),
         ("goes-on-6", By::Rtp, true, rtp),
+        ("goes-on-payload", By::Payload, false, rtp),
+        ("goes-on-payload-6", By::Payload, true, rtp),
     ] {
         what_is_in_flight_is_not_missed(relay, (name, by, ipv6), payload);
     }
+    a_leg_of_a_payload_is_replaced(relay);
+}
+
+/// What one has brought the other brings no second time, whichever goes.
+fn a_leg_of_a_payload_is_replaced(relay: &mut Relay<'_>) {
+    let name = "replaced";
+    let of = |lines: &[usize]| of_lines(name, By::Payload, lines, false);
+    forward(
+        relay,
+        name,
+        &of(&[0, 1]),
+        &[(0, rtp(1), None), (1, rtp(2), None)],
+    );
+    forward(
+        relay,
+        name,
+        &of(&[1, 2]),
+        &[(1, rtp(1), Some(Duplicate)), (2, rtp(3), None)],
+    );
+    forward(
+        relay,
+        name,
+        &of(&[2, 3]),
+        &[(2, rtp(2), Some(Duplicate)), (3, rtp(3), Some(Duplicate))],
+    );
+    relay.end(&[name]);
 }
 
 /// The second line is ten packets behind.
@@ -55,14 +83,23 @@ fn what_is_in_flight_is_not_missed(
             break;
         }
     }
-    // What a line loses from then on it has missed, and nothing else.
     let copy = |number| second(number, Some(Duplicate));
-    let both = (0..40).flat_map(|i| [first(number + 1 + i), copy(number - 9 + i)]);
-    let steps = both.chain((31..=40).map(|i| copy(number + i)));
-    let steps: Vec<Step> = steps
-        .filter(|(line, packet, _)| *line == 0 || *packet != payload(number + 20))
-        .collect();
+    let steps: Vec<Step> = (number - 9..=number).map(copy).collect();
     forward(relay, name, &table, &steps);
+    // By payload anything until then may have come before on the line ahead.
+    thread::sleep(if by == By::Payload { window() } else { TICK });
+    // What a line loses from then on it has missed, and nothing else.
+    let is_lost = |other: u16| other == number + 20;
+    let ahead = (1..=40).map(|i| {
+        (
+            number + i,
+            (number + i).checked_sub(10).filter(|n| *n > number),
+        )
+    });
+    let steps =
+        ahead.flat_map(|(new, old)| [Some(first(new)), old.filter(|n| !is_lost(*n)).map(copy)]);
+    let steps = steps.flatten().chain((number + 31..=number + 40).map(copy));
+    forward(relay, name, &table, &steps.collect::<Vec<_>>());
     let missed = |relay: &Relay<'_>| {
         let rule = &relay.counters().rules[name];
         let merge = rule.merge.as_ref().expect("it is merged");

@@ -119,7 +119,7 @@ fn numbers_that_packets_take_up_are_counted() {
 }
 
 #[test]
-fn a_payload_is_missed_when_a_window_has_passed() {
+fn a_payload_is_missed_when_two_windows_have_passed() {
     let windows = prepare(rules::merge::By::Payload);
     let mut reading = Reading::default();
     for number in 0..100u8 {
@@ -130,6 +130,46 @@ fn a_payload_is_missed_when_a_window_has_passed() {
         }
     }
     assert_eq!(missed(&read(&windows, &mut reading, 2)), [0, 0]);
-    let counts = read(&windows, &mut reading, 60);
+    let counts = read(&windows, &mut reading, 130);
     assert_eq!((counts.lost, missed(&counts)), (0, [12, 17]));
+}
+
+/// A line is 20 ms behind at a payload each millisecond; each loses one. What they are apart is no loss, and
+/// what one lost is told while the other goes on.
+fn lines_apart(since_ns: u64, lost: [u32; 2]) -> Vec<[u64; 2]> {
+    let windows = prepare(rules::merge::By::Payload);
+    let mut rule = windows.rules.read(0);
+    (0..2).for_each(|line| rule.line[line].since_ns = since_ns);
+    windows.rules.write(0, &rule);
+    let mut reading = Reading::default();
+    let mut seen = Vec::new();
+    for ms in 1..=3_000_u32 {
+        for (line, number) in [(0, ms), (1, ms.wrapping_sub(20))] {
+            // Where the merge begins in the stream, the line ahead has brought 20 before.
+            let is_there = (1..=ms).contains(&number) || since_ns > MS;
+            if is_there && number != lost[line] {
+                let packet = number.to_be_bytes();
+                let _ = windows.judge((0, line as u32), (&packet, 0), u64::from(ms) * MS);
+            }
+        }
+        if ms % 100 == 0 {
+            seen.push(missed(&read(&windows, &mut reading, ms.into())));
+        }
+    }
+    seen
+}
+
+#[test]
+fn a_payload_is_missed_while_the_stream_goes_on() {
+    let seen = lines_apart(1, [1_010, 2_010]);
+    assert_eq!(seen[..10], [[0; 2]; 10]);
+    assert_eq!(seen[12], [1, 0], "what the line ahead lost");
+    assert_eq!(seen[22..], [[1, 1]; 8], "and what the line behind lost");
+}
+
+#[test]
+fn what_was_in_flight_when_a_merge_by_payload_began_is_not_missed() {
+    let seen = lines_apart(100 * MS, [1_010, 150]);
+    assert_eq!(seen[9], [0, 1]);
+    assert_eq!(seen[12..], [[1, 1]; 18]);
 }

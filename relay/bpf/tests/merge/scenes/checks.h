@@ -34,6 +34,15 @@ static void check_scene(void)
 		fail("unsettled", m.unsettled, 0);
 }
 
+/* What passed as the merge began, and a line did not bring it. */
+static void check_begin(void)
+{
+	check_scene();
+	for (int l = 0; l < 2; l++)
+		if (m.span - m.line[l].numbers != !l)
+			fail("excused", m.span - m.line[l].numbers, !l);
+}
+
 /* And nothing is told as lost that is not. */
 static void check_sequence(void)
 {

@@ -56,6 +56,19 @@ static void payloads_of_one_line_on_two_cpus(void)
 	put(1, content(1, 78, 1, 100));
 }
 
+/* The merge begins in a running stream; of what passes soon, line 0 has brought the first before. */
+static void a_merge_begins(void)
+{
+	payload(2);
+	m.line[0].since_ns = m.line[1].since_ns = TICKS(102);
+	put(0, content(0, 77, 1, 100));
+	put(0, content(0, 78, 2, 103));
+	put(0, content(0, 79, 3, 103));
+	put(1, content(1, 76, 0, 100));
+	put(1, content(1, 77, 1, 101));
+	put(1, content(1, 78, 2, 103));
+}
+
 /* Reflected: whoever brings a payload, and however often, it passes once. */
 static void reflected(int on_cpus)
 {
