@@ -360,6 +360,35 @@ mod tests {
         }
     }
 
+    /// One leg brings them 750 later than the other, long after the window.
+    #[test]
+    fn as_many_datagrams_in_fragments_are_remembered_as_is_said() {
+        const APART: u32 = 750;
+        for sources in [1, 3] {
+            let windows = windows();
+            windows.rules.write(3, &merge(rules::merge::By::Rtp));
+            let judge = |line, number: u32, ms: u64| {
+                let first = rtp((number / sources) as u16, number % sources);
+                let mut pieces = [0; 2];
+                let mut come = |payload: &[u8], place| {
+                    let piece = Some((&mut pieces, place));
+                    windows.judge_piece((3, line), (payload, 0), ms * MS, piece)
+                };
+                let length = first.len() as u64 + 8;
+                let last = PIECE_LAST | PIECE_LATER | length << 16 | 500;
+                [come(&first, length), come(&[3; 500], last)]
+            };
+            for number in 0..4 * APART {
+                let ms = u64::from(number) * 5 + 100;
+                assert_eq!(judge(0, number, ms), [Verdict::First; 2], "{number}");
+                if let Some(number) = number.checked_sub(APART) {
+                    assert_eq!(judge(1, number, ms), [Verdict::Duplicate; 2], "{number}");
+                }
+            }
+            assert_eq!(windows.rules.read(3).unsettled, 0);
+        }
+    }
+
     #[test]
     fn ten_rules_of_256_streams_and_a_thousand_of_one_fit() {
         let windows = windows();

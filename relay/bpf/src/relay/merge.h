@@ -328,8 +328,10 @@ merge_inline __u32 merge_judge(struct merge *rule, struct merge_packet *p)
 		verdict = merge_turn(rule, p);
 	if (verdict == MERGE_REPEATED && p->still)
 		verdict = MERGE_UNNUMBERED;
-	/* Another line's may have passed before 0 was known to be of the sequence: its payload tells. */
-	p->claimed = verdict == MERGE_FIRST && merge_is_0(rule, p);
+	/* Another line's may have passed before 0 was known to be of the sequence: its payload tells. All of a
+	 * datagram in fragments are called by that.
+	 */
+	p->claimed = verdict <= MERGE_REPEATED && merge_is_0(rule, p) ? verdict + 1 : 0;
 	if (p->claimed)
 		verdict = MERGE_UNNUMBERED;
 	if (verdict == MERGE_AGAIN) {	/* others changed it all the time: rather twice than never */

@@ -16,27 +16,31 @@
 #define PIECES_END 0x10		/* the last fragment has come */
 #define PIECES_MISSING_SHIFT 8
 #define PIECES_PASS (MERGE_FIRST + 1)
+#define PIECES_NUMBERED (1u << 31)	/* in `name` */
 
 /* A piece: its length 16, where it begins 16, and whether it is the last. */
 #define PIECE_LAST (1ull << 32)
 #define PIECE_LATER (1ull << 33)	/* native.c's */
 
-/* Judges by `hash` in the table of what passes once in a window; or says whether it is there. */
-merge_inline __u32 merge_look_up(struct merge *rule, struct merge_packet *p, __u64 hash, __u32 once)
+/* Judges by `hash` in the table of what passes once; or says whether it is there. */
+merge_inline __u32 merge_look_up(struct merge *rule, struct merge_packet *p, __u64 hash, __u32 once, __u32 width)
 {
 	p->number = hash;
 	p->once = once;
+	p->width = width;
 	return merge_judge_once(rule, p);
 }
 
-/* What a datagram is called that has been judged. A 0 that left before it had a number is called by its hash. */
-merge_inline __u32 merge_name_of(const struct merge *rule, const struct merge_packet *p, __u32 verdict)
+/* What a datagram is called that has been judged: by its number, if that is none but its own. Such names come
+ * in turn, so that each bucket of the table has as many.
+ */
+merge_inline __u32 merge_name_of(const struct merge *rule, const struct merge_packet *p)
 {
-	__u64 name = p->number;
+	__u64 stream = (p->key * MERGE_PRIME + p->generation * MERGE_PRIME2) >> 40;
 
-	if (rule->format.by < MERGE_BY_PAYLOAD && !p->once && !(p->claimed && verdict == MERGE_DUPLICATE))
-		name = (p->at ^ (__u64)p->generation << MERGE_NUMBER_BITS) + p->key * MERGE_PRIME2;
-	return (name * MERGE_PRIME) >> 32;
+	if (rule->format.by >= MERGE_BY_PAYLOAD || p->once || p->claimed)
+		return (p->number * MERGE_PRIME) >> 33;
+	return PIECES_NUMBERED | (__u32)(p->at + stream * (MERGE_BUCKETS * MERGE_TABLE));
 }
 
 /* Judges a fragment of which its leg has brought `d` before: a first one whose datagram's verdict is given,
@@ -45,7 +49,7 @@ merge_inline __u32 merge_name_of(const struct merge *rule, const struct merge_pa
 MERGE_CALL int merge_follow(struct merge *rule, struct merge_packet *p, struct merge_pieces *d, __u64 piece,
 			    __u32 verdict)
 {
-	__u32 from = piece >> 16 & 0xffff, to = from + (piece & 0xffff), before, state, fate, name, once;
+	__u32 from = piece >> 16 & 0xffff, to = from + (piece & 0xffff), before, state, fate, name, once, window;
 	int is_first, is_copy;
 
 	if (MERGE_MISSING(rule) || MERGE_MISSING(p) || MERGE_MISSING(d))
@@ -53,7 +57,8 @@ MERGE_CALL int merge_follow(struct merge *rule, struct merge_packet *p, struct m
 	fate = d->state & PIECES_FATE;
 	is_first = verdict < MERGE_VERDICTS;
 	is_copy = verdict == MERGE_DUPLICATE || verdict == MERGE_REPEATED;
-	name = is_first ? merge_name_of(rule, p, verdict) : d->name;
+	name = is_first ? merge_name_of(rule, p) : d->name;
+	window = merge_ticks(rule->window_ns);
 	if (is_copy && fate == PIECES_PASS && d->name == name)
 		return verdict;		/* the very same again */
 	before = is_first && fate ? 0 : d->state & ~PIECES_FATE;
@@ -63,11 +68,11 @@ MERGE_CALL int merge_follow(struct merge *rule, struct merge_packet *p, struct m
 	/* Of legs that complete it at once one does. */
 	once = state & PIECES_END && !(state >> PIECES_MISSING_SHIFT) ? 1 : MERGE_LOOKS;
 	if (!is_first && !fate)
-		verdict = merge_look_up(rule, p, p->number, 1);
+		verdict = merge_look_up(rule, p, p->number, 1, window);
 	else if (!is_first && fate != PIECES_PASS)
 		return fate - 1;
 	else if (!is_first || is_copy || (verdict == MERGE_FIRST && once == 1))
-		verdict = merge_look_up(rule, p, name * MERGE_PRIME, once);
+		verdict = merge_look_up(rule, p, name * MERGE_PRIME, once, name & PIECES_NUMBERED ? MERGE_LONG : window);
 	if (is_first) {
 		d->name = name;
 		fate = verdict + 1;

@@ -5,7 +5,7 @@
  * Where a rule reflects, what comes back from others that reflect as well must not pass, however many
  * they are: a payload that is remembered is a copy, and the balance stays what it was. It is remembered
  * from when it passed, so that a beacon that never stops passes again. Where a bucket is full, what is
- * in it makes room: what goes round comes again soon, and must be found.
+ * oldest in it makes room: what goes round comes again soon, and must be found.
  *
  *	63          25 24        23    8 7             0
  *	digest         confirmed tick    balance + 128
@@ -28,7 +28,7 @@
 #define MERGE_DIGEST_SHIFT 25
 #define MERGE_TICK_SHIFT 20	/* of 1.05 ms: a digest is taken for another 69 s later for a window at most */
 #define MERGE_BUCKETS (MERGE_WORDS / MERGE_WAYS)
-#define MERGE_TURN_SHIFT 20	/* bits of the hash that say neither which bucket nor, in full, which payload */
+#define MERGE_LONG 0x3fff		/* the longest window, in ticks */
 
 /* A hash of the payload, in chunks; the last one is filled up with zeros. */
 #define MERGE_CHUNK 64
@@ -97,15 +97,33 @@ merge_inline __u64 merge_is_zero(__u64 value)
 	return value;
 }
 
-/* Whether a word may be used for something else: nothing, forgotten, or brought as often by both. */
-merge_inline __u64 merge_is_room(__u64 word, __u64 tick, __u64 window)
+/* How long ago a word was changed, and a window; more than three of the longest, if it holds nothing or what was
+ * brought as often by both.
+ */
+merge_inline __u64 merge_age(__u64 word, __u64 tick, __u64 window)
 {
-	/* A tick in the future is no older: CPUs may be one apart. */
-	__u64 age = (tick - (word >> 8) + window) & 0xffff, stale = 2 * window - age;
+	__u64 is_level = merge_is_zero((word & 0xff) ^ MERGE_LEVEL) & (word >> 24 & 1);
 
-	merge_hide(stale);
-	return stale >> 63 | merge_is_zero(word) |
-	       (merge_is_zero((word & 0xff) ^ MERGE_LEVEL) & (word >> 24 & 1));
+	/* A tick in the future is no older: CPUs may be one apart. */
+	return (merge_is_zero(word) | is_level) << 16 | ((tick - (word >> 8) + window) & 0xffff);
+}
+
+/* Whether a word of that age may be used for something else. */
+merge_inline __u64 merge_is_room(__u64 age, __u64 window)
+{
+	__u64 left = 2 * window - age;
+
+	merge_hide(left);
+	return left >> 63;
+}
+
+/* The greater of two that are not negative. */
+merge_inline __u64 merge_greater(__u64 a, __u64 b)
+{
+	__s64 by = a - b, is_less = by >> 63;
+
+	merge_hide(is_less);
+	return b + (by & ~is_less);
 }
 
 /* The number of the lowest bit that is set, below 8. */
@@ -123,9 +141,9 @@ merge_inline __u32 merge_lowest(__u64 bits)
  */
 MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 {
-	__u64 confirmed = 0, tentative = 0, room = 0, higher, old, digest, tick, window, *bucket;
+	__u64 confirmed = 0, tentative = 0, oldest = 0, higher, old, digest, tick, window, *bucket;
 	struct merge_block *block;
-	__u32 way, n, once;
+	__u32 way, n, once, is_room;
 	__s32 sign, balance, next;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
@@ -142,12 +160,12 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	bucket = &block->word[n % MERGE_BUCKETS * MERGE_WAYS];
 	for (__u32 i = 0; i < MERGE_WAYS; i++) {
 		__u64 word = MERGE_LOAD(bucket[i]), sure = word >> 24 & 1;
-		__u64 is_room = merge_is_room(word, tick, window);
-		__u64 equal = merge_is_zero(word >> MERGE_DIGEST_SHIFT ^ digest) & (is_room ^ 1);
+		__u64 age = merge_age(word, tick, window);
+		__u64 equal = merge_is_zero(word >> MERGE_DIGEST_SHIFT ^ digest) & (merge_is_room(age, window) ^ 1);
 
 		confirmed |= (equal & sure) << i;
 		tentative |= (equal & (sure ^ 1)) << i;
-		room |= is_room << i;
+		oldest = merge_greater(oldest, age << 3 | i);
 	}
 	if (p->at) {
 		way = p->slot & (MERGE_WAYS - 1);
@@ -173,7 +191,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 		way = merge_lowest(confirmed ? confirmed : tentative);
 		old = MERGE_LOAD(bucket[way]);
 		balance = (__s32)(old & 0xff) - MERGE_LEVEL;
-		if (old >> MERGE_DIGEST_SHIFT != digest)
+		if (old >> MERGE_DIGEST_SHIFT != digest || merge_is_room(merge_age(old, tick, window), window))
 			return MERGE_AGAIN;
 		if (!(old & MERGE_CONFIRMED)) {
 			p->generation = once || balance * sign < 0;
@@ -193,19 +211,25 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	}
 	if (once == MERGE_LOOKS)
 		return MERGE_FIRST;
-	if (!room && !once)
+	way = oldest & (MERGE_WAYS - 1);
+	is_room = merge_is_room(oldest >> 3, window);
+	if (!is_room && !once)
 		return MERGE_OPEN;
-	way = room ? merge_lowest(room) : p->number >> MERGE_TURN_SHIFT & (MERGE_WAYS - 1);
 	old = MERGE_LOAD(bucket[way]);
-	if (room ? !merge_is_room(old, tick, window) : old >> MERGE_DIGEST_SHIFT == digest)
+	if (is_room ? !merge_is_room(merge_age(old, tick, window), window) : old >> MERGE_DIGEST_SHIFT == digest)
 		return MERGE_AGAIN;
 	p->at = digest << MERGE_DIGEST_SHIFT | tick << 8 | (__u64)(MERGE_LEVEL + sign);
 	p->slot = way;
 	if (MERGE_CAS(bucket[way], old, p->at) != old)
 		p->at = 0;
-	else if (!room)
+	else if (!is_room && window != MERGE_LONG)
 		MERGE_ADD(m->unsettled, 1);	/* what was there is forgotten */
 	return MERGE_AGAIN;
+}
+
+merge_inline __u32 merge_ticks(__u64 ns)
+{
+	return (ns >> MERGE_TICK_SHIFT) + 1;
 }
 
 /* Judges a packet by the hash of its payload, in a table of as many blocks from there on. */
@@ -215,7 +239,6 @@ merge_inline __u32 merge_judge_in_table(struct merge *m, struct merge_packet *p,
 
 	p->newest = (__u64)first << 32 | (MERGE_BUCKETS * blocks - 1);
 	p->key = p->now_ns >> MERGE_TICK_SHIFT & 0xffff;
-	p->width = (m->window_ns >> MERGE_TICK_SHIFT) + 1;
 	p->at = 0;
 	p->slot = 0;
 	p->generation = 0;
@@ -254,6 +277,7 @@ merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 	__u32 verdict, is_early;
 
 	p->once = merge_is_once(m);
+	p->width = merge_ticks(m->window_ns);
 	verdict = merge_judge_in_table(m, p, m->first_block, MERGE_STREAMS << (m->blocks_log & 15));
 	is_early = merge_is_early(m, line, p, verdict);
 	merge_see(&line->seen_ns, p->now_ns);
@@ -280,7 +304,10 @@ merge_inline __u32 merge_judge_unnumbered(struct merge *m, struct merge_packet *
 	__u32 verdict;
 
 	p->number = hash;
+	if (p->claimed > MERGE_FIRST + 1)	/* a copy by its number */
+		return p->claimed - 1;
 	p->once = 1;
+	p->width = merge_ticks(m->window_ns);
 	verdict = merge_judge_once(m, p);
 	of = p->cell == p->merge ? m : MERGE_AT(p, p->cell);
 	if (p->claimed) {

@@ -66,7 +66,7 @@ struct merge_packet {
 	__u32 generation;	/* the same */
 	__u32 still;		/* its leg repeats this number: the stream's slot, plus one */
 	__u16 once;		/* of a payload: it passes once, whichever leg brings it */
-	__u16 claimed;		/* the number 0, as one of its stream */
+	__u16 claimed;		/* the number 0, as one of its stream: verdict, plus one */
 	__u16 length;		/* of its payload */
 	__u16 fresh;		/* of its numbers, that nobody had brought; found */
 	__u16 brought;		/* and that its leg had not; found */

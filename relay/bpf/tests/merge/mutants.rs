@@ -99,7 +99,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("if (merge_is_0(m, p) && l.found == MERGE_NONE)", "if (0)"),
     mutant("base >> MERGE_NUMBER_BITS != p->generation ||", ""),
     mutant(
-        "p->claimed = verdict == MERGE_FIRST &&",
+        "p->claimed = verdict <= MERGE_REPEATED &&",
         "p->claimed = 0 &&",
     ),
     mutant("MERGE_ADD(of->firsts, p->count);", ""),
@@ -182,16 +182,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("higher = tentative >> way >> 1;", "higher = 0;"),
     mutant(
-        "if (MERGE_CAS(bucket[way], old, p->at) != old)\n\t\tp->at = 0;\n\telse if (!room)",
-        "MERGE_STORE(bucket[way], p->at);\n\tif (!room)",
+        "if (MERGE_CAS(bucket[way], old, p->at) != old)\n\t\tp->at = 0;\n\telse if (!is_room && window != MERGE_LONG)",
+        "MERGE_STORE(bucket[way], p->at);\n\tif (!is_room)",
     ),
     mutant(
         "return balance * sign < 0 ? MERGE_DUPLICATE : MERGE_FIRST;",
         "return balance ? MERGE_DUPLICATE : MERGE_FIRST;",
     ),
     mutant(
-        "!merge_is_room(old, tick, window) : old >> MERGE_DIGEST_SHIFT == digest)",
-        "!merge_is_room(old, tick, window) : 0)",
+        "window), window) : old >> MERGE_DIGEST_SHIFT == digest)",
+        "window), window) : 0)",
     ),
     mutant(
         "p->generation = once || balance * sign < 0;",
@@ -216,6 +216,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("if (is_early)\n", "if (0)\n"),
     mutant("p->at = old;\n", ""),
+    mutant("name & PIECES_NUMBERED ? MERGE_LONG : window", "window"),
+    mutant(
+        "verdict <= MERGE_REPEATED && merge_is_0",
+        "verdict == MERGE_FIRST && merge_is_0",
+    ),
+    mutant("if (p->claimed > MERGE_FIRST + 1)", "if (0)"),
+    mutant(
+        "digest || merge_is_room(merge_age(old, tick, window), window))",
+        "digest)",
+    ),
+    mutant("return b + (by & ~is_less);", "return a;"),
     mutant("hash += i * 0x9e3779b1u;", ""),
     mutant("!owner && !MERGE_LOAD(rule->cells)", "!owner"),
 ];

@@ -54,30 +54,31 @@ static void fail(const char *what, __u64 found, __u64 expected)
 	exit(1);
 }
 
+static __u32 judge_whole(struct merge_packet *p, const struct packet *from)
+{
+	__u32 verdict;
+
+	if (by_payload)
+		return merge_judge_payload(&m, p);
+	verdict = merge_judge(&m, p);
+	if (verdict == MERGE_UNNUMBERED)
+		verdict = merge_judge_unnumbered(&m, p, from->hash);
+	return merge_count(&m, p, verdict);
+}
+
 static __u32 judge(const struct packet *from)
 {
 	struct merge_packet p = {
 		.number = from->number, .now_ns = from->at_ns, .key = from->key, .line = from->line,
 		.count = from->count, .width = from->width, .length = from->length,
 	};
-	struct packet first = *from;
+	__u32 verdict = MERGE_VERDICTS;
 
-	__u32 verdict;
-
-	if (from->piece) {
-		bool is_later = from->piece >> 16 & 0xffff;
-
-		first.piece = 0;
-		verdict = is_later ? MERGE_VERDICTS : judge(&first);
-		p.at = is_later ? 0 : from->number;
-		return merge_follow(&m, &p, &pieces[from->line], from->piece, verdict);
-	}
-	if (by_payload)
-		return merge_judge_payload(&m, &p);
-	verdict = merge_judge(&m, &p);
-	if (verdict == MERGE_UNNUMBERED)
-		verdict = merge_judge_unnumbered(&m, &p, from->hash);
-	return merge_count(&m, &p, verdict);
+	if (!(from->piece >> 16 & 0xffff))
+		verdict = judge_whole(&p, from);
+	if (!from->piece)
+		return verdict;
+	return merge_follow(&m, &p, &pieces[from->line], from->piece, verdict);
 }
 
 static void work(int self)

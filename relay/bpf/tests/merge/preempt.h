@@ -116,6 +116,8 @@ static const struct scene {
 	{ "lengths differ", lengths_differ, check_lengths },
 	{ "heartbeats", heartbeats, check_scene },
 	{ "fragments", fragments, check_fragments },
+	{ "fragments far apart", fragments_far_apart, check_scene },
+	{ "fragments of 0", fragments_of_0, check_scene },
 	{ "payload: the same", same_payload, check_scene },
 	{ "payload: crossed", payloads_crossed, check_scene },
 	{ "payload: a word is forgotten", a_payload_is_forgotten, check_scene },

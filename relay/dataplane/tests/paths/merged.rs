@@ -54,6 +54,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     begins_anew_after_silence(relay);
     limits_count_one_copy(relay);
     datagrams_in_fragments(relay);
+    datagrams_in_fragments_far_apart(relay);
     the_number_0_in_fragments(relay);
     super_packets(relay);
 }
@@ -561,6 +562,31 @@ fn datagrams_in_fragments(relay: &mut Relay<'_>) {
     }
 }
 
+/// Whole datagrams are remembered by their numbers, after their window too.
+fn datagrams_in_fragments_far_apart(relay: &mut Relay<'_>) {
+    for (name, ipv6) in [("apart", false), ("apart-6", true)] {
+        let table = table(name, By::Rtp, 2, ipv6);
+        let come = |relay: &mut Relay<'_>, line, number: u16, reason| {
+            let payload = [rtp(number), vec![5; 2_000]].concat();
+            let pieces = cut(&craft(&table, line, &payload), number.into(), ipv6);
+            let steps: Vec<_> = pieces.into_iter().map(|piece| (piece, reason)).collect();
+            forward_all(relay, name, &table, &steps);
+        };
+        let begun = Instant::now();
+        let mut numbers = 1..1_000;
+        for number in numbers
+            .by_ref()
+            .take_while(|_| begun.elapsed() < 3 * window())
+        {
+            come(relay, 0, number, None);
+            std::thread::sleep(window() / 100);
+        }
+        let last = numbers.next().unwrap_or(1_000) - 1;
+        (1..last).for_each(|number| come(relay, 1, number, Some(Duplicate)));
+        relay.end(&[name]);
+    }
+}
+
 fn cut(craft: &Craft, id: u32, ipv6: bool) -> Vec<Packet> {
     match ipv6 {
         true => cut_ipv6(craft, id, 1496),
@@ -568,10 +594,10 @@ fn cut(craft: &Craft, id: u32, ipv6: bool) -> Vec<Packet> {
     }
 }
 
-/// One line brings 0 before anything of its sequence has come, the other as one of it.
+/// One line brings 0 before anything of its sequence has come, the others as one of it.
 fn the_number_0_in_fragments(relay: &mut Relay<'_>) {
     let name = "zeros";
-    let table = table(name, unusual::exchange(), 2, false);
+    let table = table(name, unusual::exchange(), 3, false);
     let pieces = |line, number: u32| {
         let payload = [&[4; 4][..], &number.to_le_bytes(), &[5; 4_000]].concat();
         cut(&craft(&table, line, &payload), number, false)
@@ -584,6 +610,7 @@ fn the_number_0_in_fragments(relay: &mut Relay<'_>) {
     come(0, 0, None);
     come(1, u32::MAX, None);
     come(1, 0, Some(Duplicate));
+    come(2, 0, Some(Duplicate));
     come(1, 1, None);
     come(0, 1, Some(Duplicate));
     forward_all(relay, name, &table, &steps);

@@ -132,17 +132,60 @@ static void check_lengths(void)
 		fail("differently cut", cut, 1);
 }
 
+/* Of a packet's two fragments, the first or the last. */
+static struct packet fragment(struct packet p, bool is_last)
+{
+	p.piece = is_last ? 1000ull << 16 | PIECE_LAST | 500 : 1000;
+	return p;
+}
+
 /* Each line brings both fragments of a datagram. */
 static void fragments(void)
 {
 	begin(2, 2);
 	for (int l = 0; l < 2; l++)
-		for (int i = 0; i < 2; i++) {
-			struct packet p = copy(l, 7, 500, 0, 1000);
+		for (int i = 0; i < 2; i++)
+			put(l, fragment(copy(l, 7, 500, 0, 1000), i));
+}
 
-			p.piece = i ? 1000ull << 16 | PIECE_LAST | 500 : 1000;
-			put(l, p);
-		}
+/* Two lines bring those of one that a third has brought whole, more than a few windows ago. */
+static void fragments_far_apart(void)
+{
+	__u64 at = 1000;
+
+	begin(2, 3);
+	for (int i = 0; i < 2; i++) {
+		struct packet p = fragment(copy(2, 7, 500, 0, at), i);
+
+		judge(&p);
+	}
+	for (; at * UNIT < 1000 * UNIT + (8ull << MERGE_TICK_SHIFT); at += WINDOW / UNIT / 2)
+		came(2, 7, 501, at);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, fragment(copy(l, 7, 500, INDEXES, at), i));
+}
+
+/* A 0 in fragments that one line brought before the sequence had come round to it, the others as one of it. */
+static void fragments_of_0(void)
+{
+	begin(2, 3);
+	m.format.by = MERGE_BY_SEQUENCE;
+	for (int i = 0; i < 3; i++) {
+		struct packet p = zero(2, 0, 1000);
+
+		if (i < 2)
+			p = fragment(p, i);
+		else
+			p = copy(2, 7, 65535, 0, 1000);
+		judge(&p);
+	}
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, fragment(zero(l, INDEXES, 1000), i));
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			queue[l][i].hash = HASH(77);
 }
 
 /* It passes whole by one of them. */
