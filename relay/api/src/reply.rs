@@ -290,7 +290,7 @@ pub struct Event {
     /// `address_conflict_ended`, `output_unheard`, `output_heard`, `link_changed`, `name_resolved`, `name_failed`, `name_truncated`, `address_came`, `address_gone`,
     /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`, `backlog_raised`, `backlog_short`,
     /// `next_hop_changed`, `reloaded`, `reload_failed`, `change_confirmed`,
-    /// `change_undone`, `not_saved`, `saved`, `api_up`, `api_degraded`, `api_refused`, `expires_soon`,
+    /// `change_undone`, `not_saved`, `saved`, `api_up`, `api_degraded`, `api_refused`, `expires_soon`, `renewed`,
     /// `notify_failed`, `notify_works`, `notify_test`.
     pub kind: String,
     /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many

@@ -92,7 +92,8 @@ kinds! {
     API_UP = "api_up", News;
     API_DEGRADED = "api_degraded", Trouble until API_UP;
     API_REFUSED = "api_refused", Trouble;
-    EXPIRES_SOON = "expires_soon", Trouble;
+    EXPIRES_SOON = "expires_soon", Trouble until RENEWED;
+    RENEWED = "renewed", News;
     NOTIFY_FAILED = "notify_failed", Trouble until NOTIFY_WORKS;
     NOTIFY_WORKS = "notify_works", News;
     NOTIFY_TEST = "notify_test", Trouble;

@@ -197,6 +197,12 @@ impl Bed {
     }
 }
 
+/// When it will have been so many seconds, as `expires` has it.
+fn ends_in(seconds: u64) -> String {
+    let epoch = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    config::moment_text(epoch.as_secs() + seconds)
+}
+
 /// All that a daemon has written below its own directories, unpacked.
 fn left_behind(instance: &str) -> String {
     let mut text = String::new();

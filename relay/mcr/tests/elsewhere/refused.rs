@@ -300,7 +300,13 @@ fn tokens_are_made_here_and_known_there() {
     bed.wait_for("it is told of", |api| {
         api["expiring"] == serde_json::json!(["client soon"])
     });
-    assert!(bed.daemon.log().contains("client soon ends in"));
+    assert!(bed.daemon.log().contains("client soon ends at"));
+    fs::write(&path, text).unwrap();
+    bed.daemon.mcr(&["reload"]).unwrap();
+    wait::until("it is over", || {
+        bed.daemon.log().contains("client soon ends soon no more")
+    })
+    .unwrap();
 }
 
 #[test]

@@ -246,6 +246,24 @@ fn within_ten(at: u64) -> u64 {
 }
 
 #[test]
+fn who_steers_and_who_is_told_from_elsewhere_are_told_of() {
+    let of = |metric: &str| format!("{metric}{{instance=\"r\",job=\"mcr\"}}");
+    let within = |at: u64| u64::from((30..60).contains(&(at / MINUTE)));
+    let without = |at: u64| u64::from(!(30..60).contains(&(at / MINUTE)));
+    let series: [Series; 3] = [
+        (of("mcr_api_up"), without),
+        (of("mcr_api_expiring"), within),
+        (of("mcr_notify_up"), without),
+    ];
+    let told = ["McrApiDown", "McrApiExpires", "McrNotifyFails"].map(|alert| Expected {
+        alert,
+        fires: &[37, 45, 59],
+        is_quiet: &[5, 29, 62, 119],
+    });
+    holds(&series, &told);
+}
+
+#[test]
 fn a_fleet_is_told_of_by_what_its_relays_say() {
     let of = |metric: &str, relay: &str, share: &str| {
         let share = match share {

@@ -8,17 +8,17 @@ use std::time::Duration;
 use api::reply::{Event, State};
 use axum::body::Bytes;
 use config::event_kind::{
-    DROPS_BEGAN, JOIN_FAILED, LINE_DEGRADED, LINE_DOWN, LINES_DIFFER, NAME_FAILED, OUTPUT_DEGRADED,
-    OUTPUT_DOWN, RULE_CHANGED, RULE_DEGRADED, RULE_DISABLED, RULE_DOWN, RULE_REMOVED,
-    SKEW_EXCEEDS_WINDOW, STREAM_DEGRADED, STREAM_DOWN, STREAM_SILENT, Weight, ended_by, lasts,
-    weight,
+    DROPS_BEGAN, JOIN_FAILED, LINE_DEGRADED, LINE_DOWN, LINES_DIFFER, NAME_FAILED, NOTIFY_FAILED,
+    OUTPUT_DEGRADED, OUTPUT_DOWN, RULE_CHANGED, RULE_DEGRADED, RULE_DISABLED, RULE_DOWN,
+    RULE_REMOVED, SKEW_EXCEEDS_WINDOW, STREAM_DEGRADED, STREAM_DOWN, STREAM_SILENT, Weight,
+    ended_by, lasts, weight,
 };
 use config::{NotifyTarget, moment_text};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Source, is_meant};
-use crate::stats::{Identity, Sampler};
+use crate::stats::Identity;
 use crate::view::{RuleState, View};
 
 /// How often it is told what goes on.
@@ -91,7 +91,7 @@ impl Alerts {
             self.look = Instant::now() + AGAIN;
             let view = source.view.borrow().clone();
             for (key, alert) in &mut self.all {
-                if lasts(&key.0) && !stands(key, &view, &source.sampler) {
+                if lasts(&key.0) && !stands(key, &view, source) {
                     alert.end(now());
                 }
             }
@@ -250,7 +250,7 @@ fn faults(state: &RuleState) -> Vec<(&'static str, String, String)> {
 }
 
 /// Whether what an alert says goes on, as far as that can be seen.
-fn stands((kind, subject, part): &Key, view: &View, sampler: &Sampler) -> bool {
+fn stands((kind, subject, part): &Key, view: &View, source: &Source) -> bool {
     let place = view.rules.place(subject);
     let state = place.and_then(|place| view.states.get(&place));
     let rule = view.rules.get(subject).filter(|rule| rule.enabled);
@@ -259,7 +259,7 @@ fn stands((kind, subject, part): &Key, view: &View, sampler: &Sampler) -> bool {
         let mut faults = faults.into_iter();
         faults.any(|(known, of, _)| (known, &of) == (kind.as_str(), part))
     };
-    let sample = || sampler.of(subject, &Default::default());
+    let sample = || source.sampler.of(subject, &Default::default());
     let names = || {
         let one = view.host.names.keys().map(ToString::to_string);
         one.chain(view.host.all.keys().map(ToString::to_string))
@@ -277,6 +277,11 @@ fn stands((kind, subject, part): &Key, view: &View, sampler: &Sampler) -> bool {
         STREAM_SILENT => rule.is_some_and(|rule| rule.health.is_none()),
         DROPS_BEGAN => rule.is_some() || view.host.by_name(subject).is_some(),
         NAME_FAILED => names().contains(subject),
+        NOTIFY_FAILED => {
+            let receivers = source.notified.receivers();
+            let mut receivers = receivers.iter();
+            receivers.any(|one| one.name == *subject && one.trouble.lock().is_some())
+        }
         _ => true,
     }
 }

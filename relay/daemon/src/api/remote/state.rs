@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use api::reply::{ApiClientStatus, ApiStatus, State};
+use api::reply::{ApiClientStatus, ApiStatus, Event, State};
 use axum::http::HeaderMap;
-use config::ApiSettings;
+use config::{ApiSettings, moment_text};
 use observe::events::{Events, event, kind};
 use parking_lot::{Mutex, MutexGuard};
 use tls::Identity;
@@ -122,20 +122,25 @@ impl Remote {
         let had_begun = std::mem::replace(&mut known.has_begun, is_wanted);
         let before = std::mem::replace(&mut known.trouble, trouble.clone());
         drop(known);
-        if !is_wanted || had_begun && before == trouble {
+        let is_news = match is_wanted {
+            true => !had_begun || before != trouble,
+            false => before.is_some(),
+        };
+        if !is_news {
             return;
         }
-        events.publish(match trouble {
-            Some(why) => event(kind::API_DEGRADED, "api", why),
-            None => event(
+        let (kind, message) = match (trouble, is_wanted) {
+            (Some(why), _) => (kind::API_DEGRADED, why),
+            (None, true) => (kind::API_UP, "clients of other hosts are served".to_owned()),
+            (None, false) => (
                 kind::API_UP,
-                "api",
-                "clients of other hosts are served".to_owned(),
+                "clients of other hosts are not to be served".to_owned(),
             ),
-        });
+        };
+        events.publish(event(kind, "api", message));
     }
 
-    /// Tells of certificates and tokens that end soon, once each.
+    /// Tells of certificates and tokens that end soon, once each, and when they do no more.
     pub(super) fn tell_expiring(&self, identity: Option<Identity>, events: &Events) {
         let settings = self.settings();
         let certificate = identity.as_ref().map(|identity| identity.expires);
@@ -154,15 +159,26 @@ impl Remote {
             .unwrap_or_default();
         let before = std::mem::replace(&mut known.expiring, soon.clone());
         drop(known);
+        let tell = |kind: &str, what: &str, message: String| {
+            let part = Some(what.to_owned());
+            events.publish(Event {
+                part,
+                ..event(kind, "api", message)
+            });
+        };
         for (what, ends) in soon
             .iter()
             .filter(|(what, ends)| before.get(*what) != Some(ends))
         {
-            let message = match ends.checked_sub(now) {
-                Some(left) => format!("{what} ends in {} days; renew it", left / 86_400),
-                None => format!("{what} has ended; renew it, or take it out"),
+            let when = moment_text(*ends);
+            let message = match *ends > now {
+                true => format!("{what} ends at {when}; renew it"),
+                false => format!("{what} has ended at {when}; renew it, or take it out"),
             };
-            events.publish(event(kind::EXPIRES_SOON, "api", message));
+            tell(kind::EXPIRES_SOON, what, message);
+        }
+        for what in before.keys().filter(|what| !soon.contains_key(*what)) {
+            tell(kind::RENEWED, what, format!("{what} ends soon no more"));
         }
     }
 
