@@ -211,20 +211,25 @@ impl Core {
         check("memberships", &memberships, most, "--max-memberships")
     }
 
+    /// Refuses what is meant for rules of another generation.
+    pub(crate) fn insist(&self, generation: Option<u64>) -> Result<(), Refused> {
+        let running = self.generation;
+        match generation.filter(|asked| *asked != running) {
+            None => Ok(()),
+            Some(asked) => Err(Refused::Conflict {
+                running,
+                asked,
+                who: "somebody".to_owned(),
+            }),
+        }
+    }
+
     fn resolve_unbounded(&self, request: &Request) -> Result<Config, Refused> {
         let generation = match request {
             Request::Change(transaction) => transaction.generation,
             Request::Replace(list) => list.generation,
         };
-        if let Some(asked) = generation.filter(|asked| *asked != self.generation) {
-            let running = self.generation;
-            let who = "somebody".to_owned();
-            return Err(Refused::Conflict {
-                running,
-                asked,
-                who,
-            });
-        }
+        self.insist(generation)?;
         match request {
             Request::Replace(list) => {
                 fleet::check_without_share(&list.rules)?;

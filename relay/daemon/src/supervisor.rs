@@ -206,10 +206,16 @@ impl Supervisor {
                 Err(refused) => Err(refused.into()),
             },
             Order::Confirm => self.confirm(&author).await,
-            Order::Undo { dry_run } => {
-                let undone = self.undo(&author, dry_run).await;
-                undone.map_err(ApiError::from)
-            }
+            Order::Undo {
+                generation,
+                dry_run,
+            } => match self.insist(generation) {
+                Ok(()) => {
+                    let undone = self.undo(&author, dry_run).await;
+                    undone.map_err(ApiError::from)
+                }
+                Err(refused) => Err(refused.into()),
+            },
             Order::Fleet(rules) => {
                 let changed = self.change_fleet(rules, &author).await;
                 changed.map_err(ApiError::from)

@@ -11,6 +11,7 @@ mod keys;
 mod page;
 mod page_access;
 mod page_attacks;
+mod page_away;
 mod page_frames;
 mod page_tasks;
 mod properties;

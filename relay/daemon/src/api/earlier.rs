@@ -85,12 +85,17 @@ pub(super) async fn rollback(
     if_match: IfMatch,
     Body(asked): Body<Rollback>,
 ) -> Answer<Tagged<Change>> {
+    let generation = if_match.and(None)?;
     if asked.generation.is_none() && changing.service.is_waiting() {
         let dry_run = options.dry_run;
-        return change(changing, Order::Undo { dry_run }).await;
+        let undo = Order::Undo {
+            generation,
+            dry_run,
+        };
+        return change(changing, undo).await;
     }
     let (mut list, told) = changing.service.earlier(asked).await?;
-    list.generation = if_match.and(None)?.or(list.generation);
+    list.generation = generation.or(list.generation);
     changing.author.goes_back = true;
     let order = options.order(ChangeRequest::Replace(Box::new(list)));
     let Tagged(generation, mut changed) = change(changing, order).await?;

@@ -61,7 +61,18 @@ impl Supervisor {
 
     /// What a request comes to; who was faster is named.
     pub(super) fn resolve(&self, request: &Request) -> Result<Config, Refused> {
-        self.core.resolve(request).map_err(|refused| match refused {
+        let resolved = self.core.resolve(request);
+        resolved.map_err(|refused| self.name_who(refused))
+    }
+
+    /// Refuses what is meant for rules of another generation.
+    pub(super) fn insist(&self, generation: Option<u64>) -> Result<(), Refused> {
+        let insisted = self.core.insist(generation);
+        insisted.map_err(|refused| self.name_who(refused))
+    }
+
+    fn name_who(&self, refused: Refused) -> Refused {
+        match refused {
             Refused::Conflict {
                 running,
                 asked,
@@ -80,7 +91,7 @@ impl Supervisor {
                 }
             }
             refused => refused,
-        })
+        }
     }
 
     /// What of the settings that a request brings has to wait; a change of rules brings none.

@@ -69,8 +69,9 @@ pub(crate) enum Order {
     Save,
     /// Have what waits to be confirmed stay.
     Confirm,
-    /// Take it back, or only say what that would change.
+    /// Take it back, or only say what that would change; of this generation alone, where one is given.
     Undo {
+        generation: Option<u64>,
         dry_run: bool,
     },
     /// Make these the rules of the fleet.

@@ -3,12 +3,11 @@
 use std::cell::Cell;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::daemon::{Daemon, Options};
 use lab::process::Process;
 use lab::wait;
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{Bed, TOKENS};
@@ -305,81 +304,6 @@ fn each_task_is_done_by_mouse() {
 #[test]
 fn each_task_is_done_by_keyboard() {
     day(Hand::Keyboard);
-}
-
-#[test]
-fn what_was_typed_outlives_a_revoked_token_another_who_was_faster_and_the_daemon() {
-    let Some(mut bed) = Bed::new("") else { return };
-    let Some(operator) = Operator::at(&bed, Hand::Mouse) else {
-        return;
-    };
-    operator.sign_in("change");
-    operator.press("Add rule …");
-    operator.fill("name", "cam1");
-    operator.fill("inputs", "239.1.1.1%veth1:5001");
-    operator.fill("to", "239.10.1.1%veth2:6001");
-    let typed = "return document.querySelector('[data-key=name] input').value";
-    // Revoked, and given back.
-    let path = bed.daemon.config_file();
-    let text = fs::read_to_string(&path).unwrap();
-    let hash = tls::token::hash(TOKENS[2].1);
-    fs::write(&path, text.replace(&hash, &tls::token::hash("other"))).unwrap();
-    bed.daemon.mcr(&["reload"]).unwrap();
-    let revoked = Instant::now();
-    operator.sees("You are signed out");
-    assert!(revoked.elapsed() < wait::scaled(Duration::from_secs(2)));
-    assert_eq!(operator.browser.run(typed), "cam1");
-    fs::write(&path, &text).unwrap();
-    bed.daemon.mcr(&["reload"]).unwrap();
-    operator.fill("Token", TOKENS[2].1);
-    operator.press("Sign in");
-    operator.sees("(change)");
-    // Somebody is faster.
-    bed.mcr(
-        "ci",
-        &[
-            "add",
-            "239.1.1.9%veth1:1",
-            "239.1.1.9%veth2:1",
-            "--name",
-            "faster",
-        ],
-    );
-    operator.press("Review …");
-    operator.sees("Somebody was faster");
-    operator.sees("ci");
-    operator.press("Look again at what runs now");
-    operator.sees("+ rule cam1");
-    operator.press("Cancel");
-    // The daemon starts again under the form, and knows no session any more.
-    bed.daemon.stop(Signal::SIGTERM).unwrap();
-    operator.press("Review …");
-    operator.sees("the daemon did not answer");
-    bed.daemon.start_again().unwrap();
-    operator.sees("You are signed out");
-    operator.fill("Token", TOKENS[2].1);
-    operator.press("Sign in");
-    operator.sees("(change)");
-    assert_eq!(operator.browser.run(typed), "cam1");
-    assert!(
-        !bed.daemon.mcr(&["export"]).unwrap().contains("cam1"),
-        "nothing is sent twice"
-    );
-    operator.press("Review …");
-    operator.sees("Somebody was faster");
-    operator.press("Look again at what runs now");
-    operator.apply(&["+ rule cam1"]);
-    assert!(bed.daemon.mcr(&["export"]).unwrap().contains("cam1"));
-    // Escape throws nothing away at once.
-    operator.press("Add rule …");
-    operator.fill("name", "half");
-    operator.browser.keys(ESCAPE);
-    operator.sees("Escape again");
-    operator.browser.keys(ESCAPE);
-    operator.waits_for(
-        "it is closed",
-        "return document.querySelector('dialog') === null",
-    );
 }
 
 #[test]

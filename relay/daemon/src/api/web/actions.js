@@ -70,8 +70,8 @@ export class Actions {
     if (me.client === null) this.#wait(null);
   }
 
-  show({ pending = null, unsaved = 0 }) {
-    this.unsaved = unsaved;
+  show({ pending = null, unsaved = 0, generation }) {
+    Object.assign(this, { unsaved, generation });
     if (me.client === null) return;
     this.fit();
     this.#wait(pending);
@@ -202,7 +202,8 @@ export class Actions {
       const said = element("span", "down");
       const say = (wrong) => (said.textContent = wrong);
       const act = (name, path, body) => button(name, async () => {
-        await send("POST", path, { body });
+        // Of this generation alone: a browser sends again what was not answered, and back twice is forth.
+        await send("POST", path, { body, generation: body && this.generation });
         this.done();
       }, say);
       const line = element("div", "line");
