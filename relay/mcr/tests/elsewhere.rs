@@ -26,6 +26,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::daemon::{Daemon, Options};
+use lab::namespace::Namespace;
 use lab::process::{self, Finished};
 use lab::topology::Chain;
 use lab::wait;
@@ -94,7 +95,7 @@ impl Bed {
                 "[{name}]\naddress = \"{RELAY}\"\nca = \"../servers.pem\"\ntoken_file = \"../{name}.token\"\n"
             );
         }
-        for name in ["ci", "stranger", "ended", "unlisted"] {
+        for name in ["ci", "plain", "stranger", "ended", "unlisted"] {
             hosts += &format!(
                 "[{name}]\naddress = \"10.0.1.1\"\nca = \"../servers.pem\"\ncertificate = \"../{name}.pem\"\n\
                  key = \"../{name}.key\"\n"
@@ -121,7 +122,11 @@ impl Bed {
     }
 
     fn command(&self, host: &str, arguments: &[&str]) -> Command {
-        let mut command = self.chain.sink.command(lab::binary::mcr().unwrap());
+        self.command_in(&self.chain.sink, host, arguments)
+    }
+
+    fn command_in(&self, from: &Namespace, host: &str, arguments: &[&str]) -> Command {
+        let mut command = from.command(lab::binary::mcr().unwrap());
         command.env("XDG_CONFIG_HOME", self.keys.directory());
         command
             .env_remove("MCR_SOCKET")

@@ -1,5 +1,6 @@
 //! Thousands of wrong tokens, each by a handshake of its own, beside an operator who works on.
 
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -34,6 +35,11 @@ fn leave_the_operator_alone(wrong: u64) {
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
     let refused = || bed.status()["api"]["refused"].as_u64().unwrap();
     let ca = bed.keys.path("servers.pem");
+    let hosts = bed.keys.path("mcr/hosts.toml");
+    let known = fs::read_to_string(&hosts).unwrap();
+    let beside = "[beside]\naddress = \"10.0.0.2\"\nserver_name = \"10.0.1.1\"\nca = \"../servers.pem\"\n\
+                  token_file = \"../view.token\"\n";
+    fs::write(&hosts, known + beside).unwrap();
     let quiet = took(&bed);
     let enough = AtomicBool::new(false);
     let began = Instant::now();
@@ -81,15 +87,22 @@ fn leave_the_operator_alone(wrong: u64) {
 
 /// How long an operator's commands take, each of which has to succeed.
 fn took(bed: &Bed) -> Vec<Duration> {
+    // The last from where the crowd is.
     let commands = [
         ("operate", &["disable", "cam1"][..]),
         ("operate", &["enable", "cam1"]),
         ("view", &["stats", "cam1"]),
         ("ci", &["change", "cam1", "--set", "limit=5000pps"]),
+        ("beside", &["stats", "cam1"]),
     ];
     let took = commands.map(|(host, command)| {
+        let from = match host {
+            "beside" => &bed.chain.sender,
+            _ => &bed.chain.sink,
+        };
         let began = Instant::now();
-        bed.mcr(host, command);
+        let told = process::run(bed.command_in(from, host, command), PATIENCE).unwrap();
+        assert!(told.status.success(), "{host}: {}", told.stderr);
         began.elapsed()
     });
     took.into()

@@ -1,7 +1,7 @@
 //! Who is let in, who is not, and who is no more.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,28 @@ use lab::process::{self, Process};
 use lab::wait;
 use serde_json::Value;
 
-use super::{Bed, PATIENCE, RELAY, TOKENS};
+use super::{Bed, PATIENCE, RELAY, TOKENS, ends_in};
 use crate::bed::{INPUT, OUTPUT, can_run};
 
 #[test]
 fn nobody_else_is_let_in() {
-    let Some(bed) = Bed::new("") else { return };
+    let named = |name: &str| {
+        format!(
+            "[[api.client]]\nname = \"{name}\"\nrole = \"view\"\ncertificate = \"{name}.common\"\n"
+        )
+    };
+    let Some(bed) = Bed::new(&(named("plain") + &named("unlisted"))) else {
+        return;
+    };
     let keys = &bed.keys;
+    // The common name is one where there is no other.
+    keys.sign(
+        "plain",
+        "clients",
+        "extendedKeyUsage=clientAuth",
+        "-days 30",
+    );
+    bed.mcr("plain", &["stats"]);
     keys.sign(
         "stranger",
         "strangers",
@@ -131,6 +146,48 @@ fn who_is_a_client_no_more_is_cut_off_within_a_second() {
 }
 
 #[test]
+fn who_ends_or_may_do_something_else_is_cut_off_too() {
+    let Some(bed) = Bed::new("") else { return };
+    let follow = || {
+        let following = Process::start(bed.command("operate", &["events", "--json"])).unwrap();
+        wait::until("it follows", || {
+            let _ = bed.daemon.add("x", INPUT, &[OUTPUT]);
+            let _ = bed.daemon.mcr(&["remove", "x"]);
+            following.stdout().contains("rule_")
+        })
+        .unwrap();
+        following
+    };
+    let path = bed.daemon.config_file();
+    let text = fs::read_to_string(&path).unwrap();
+    let begins_with = |more: &str| {
+        let client = format!("token = \"{}\"\n", tls::token::hash(TOKENS[1].1));
+        fs::write(&path, text.replace(&client, &format!("{client}{more}"))).unwrap();
+        bed.daemon.mcr(&["reload"]).unwrap();
+    };
+    let ends = |mut following: Process, since: Instant| {
+        wait::until("the stream ends", || !following.is_running()).unwrap();
+        let took = since.elapsed();
+        assert!(took < wait::scaled(Duration::from_millis(1500)), "{took:?}");
+    };
+    let following = follow();
+    begins_with("from = [\"10.0.1.0/24\"]\n");
+    ends(following, Instant::now());
+    let mut following = follow();
+    let left = Duration::from_secs(4);
+    begins_with(&format!("expires = \"{}\"\n", ends_in(left.as_secs())));
+    let told = Instant::now();
+    wait::until("it is another client", || !following.is_running()).unwrap();
+    let (following, end) = (follow(), told + left);
+    ends(following, end.max(Instant::now()));
+    assert!(
+        Instant::now() + Duration::from_secs(1) > end,
+        "it was to last"
+    );
+    bed.refuses("operate", &["stats"], 77, "has ended");
+}
+
+#[test]
 fn files_are_read_anew_and_wrong_ones_are_told() {
     let Some(bed) = Bed::new("") else { return };
     let ends = |api: &Value| api["certificate_expires"].as_u64().unwrap_or_default();
@@ -147,6 +204,20 @@ fn files_are_read_anew_and_wrong_ones_are_told() {
     bed.mcr("view", &["stats"]);
     fs::write(&pem, good).unwrap();
     bed.wait_for("all is well again", |api| api["state"] == "up");
+    // Root's power to read what it may not is given up.
+    let (key, other) = (bed.keys.path("relay.key"), bed.keys.path("other.key"));
+    let own = fs::read(&key).unwrap();
+    bed.secret("other.key", &String::from_utf8_lossy(&own));
+    std::os::unix::fs::chown(&other, Some(65534), Some(65534)).unwrap();
+    fs::rename(other, &key).unwrap();
+    bed.wait_for("who may not read it says so", |api| {
+        let reason = api["reason"].as_str().unwrap_or_default();
+        reason.contains("relay.key") && reason.contains("Permission denied")
+    });
+    bed.mcr("view", &["stats"]);
+    bed.secret("own.key", &String::from_utf8_lossy(&own));
+    fs::rename(bed.keys.path("own.key"), &key).unwrap();
+    bed.wait_for("it may read its own", |api| api["state"] == "up");
     bed.keys
         .sign("relay", "servers", "subjectAltName=IP:10.0.1.1", "-days 5");
     bed.wait_for("the new one is in use", |api| {
@@ -247,11 +318,13 @@ fn a_crowd_of_the_wrong_keeps_no_operator_out() {
     drop((wrong, slow));
     let mut first = &half_open[0];
     first
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(wait::scaled(Duration::from_secs(10))))
         .unwrap();
     let mut rest = Vec::new();
     // Whether by an end or by a reset: within the time of a handshake.
-    let _ = first.read_to_end(&mut rest);
+    let ended = first.read_to_end(&mut rest);
+    let is_reset = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionReset;
+    assert!(ended.as_ref().map_or_else(is_reset, |_| true), "{ended:?}");
     assert!(
         bed.status()["api"]["refused"].as_u64().unwrap() > 20,
         "{}",

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::thread;
 
 use lab::process::{self, Finished, Process};
 use lab::wait;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{Bed, PATIENCE, RELAY, TOKENS, address, left_behind};
@@ -162,6 +164,17 @@ fn several_hosts_are_asked_side_by_side() {
     assert_eq!(told["hosts"]["view"]["rules"][0]["name"], "cam1", "{told}");
     assert_eq!(told["hosts"]["gone"]["error"]["status"], 4, "{told}");
     assert_eq!(bed.run("gone,view", &["stats"]).status.code(), Some(4));
+    // What goes on is told line by line.
+    let told = bed.mcr("view,ci", &["events", "--json", "-n", "1", "--recent", "1"]);
+    for (line, host) in told.lines().zip([0, 1]) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let hosts = line["hosts"].as_object().unwrap();
+        assert!(
+            hosts.len() == 1 && hosts.values().all(|event| event["kind"].is_string()),
+            "{host}: {line}"
+        );
+    }
+    assert_eq!(told.lines().count(), 2, "{told}");
     // What stands on standard input is for all of them.
     let exported = bed.mcr("view", &["export"]);
     let file = bed.keys.path("all.toml");
@@ -227,7 +240,8 @@ fn top_shows_the_rules_of_all_hosts_with_a_column_of_hosts() {
 
 #[test]
 fn each_role_is_answered_as_far_as_it_goes() {
-    let Some(bed) = Bed::new("") else { return };
+    let Some(mut bed) = Bed::new("") else { return };
+    bed.daemon.mcr(&["log", "trace"]).unwrap();
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
     let (status, document) = bed.curl(&format!("-H @view.header https://{RELAY}/openapi.json"));
     assert_eq!(status, 401, "{document}");
@@ -353,6 +367,8 @@ fn each_role_is_answered_as_far_as_it_goes() {
     let left = left_behind(bed.daemon.instance());
     assert!(left.contains("deadline_ns"), "{left}");
     told += &left;
+    told += &bed.daemon.log();
+    assert!(told.contains(" TRACE "), "as much is logged as can be");
     for (_, token) in TOKENS {
         for secret in [token.to_owned(), tls::token::hash(token)] {
             assert!(!told.contains(&secret), "{secret}");
@@ -360,4 +376,31 @@ fn each_role_is_answered_as_far_as_it_goes() {
     }
     let key = fs::read_to_string(bed.keys.path("relay.key")).unwrap();
     assert!(!told.contains(key.lines().nth(1).unwrap()), "the key");
+    // Nor is a core left of a process that has served such clients; of another one is.
+    let directory = bed.keys.directory().display().to_string();
+    let under = [
+        "env",
+        "--chdir",
+        &directory,
+        "prlimit",
+        "--core=1048576:1048576",
+    ];
+    let path = bed.daemon.config_file();
+    let config = fs::read_to_string(&path).unwrap();
+    let mut leaves_core = |config: &str, serves: bool| {
+        bed.daemon.stop(Signal::SIGTERM).unwrap();
+        fs::write(&path, config).unwrap();
+        bed.daemon.start_again_under(&under).unwrap();
+        if serves {
+            bed.wait_for("it serves", |api| api["state"] == "up");
+        }
+        let ended = bed.daemon.stop(Signal::SIGABRT).unwrap().status;
+        bed.daemon.start_again_under(&[]).unwrap();
+        ended.core_dumped()
+    };
+    if leaves_core("version = 1\n", false) {
+        assert!(!leaves_core(&config, true));
+    } else {
+        eprintln!("skipped: this host keeps no core of anything");
+    }
 }
