@@ -8,6 +8,7 @@ use std::time::Duration;
 use lab::daemon::{Daemon, Options};
 use lab::process::Process;
 use lab::wait;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{Bed, TOKENS};
@@ -281,6 +282,11 @@ fn do_several_at_once(bed: &Bed, operator: &Operator) {
     operator.apply(&["rule cam1", "rule News"]);
     operator.keep();
     assert_eq!(exported(bed).matches("enabled = false").count(), 2);
+    operator.tick("pick cam1");
+    operator.press("Enable …");
+    operator.apply(&["rule cam1"]);
+    operator.keep();
+    assert_eq!(exported(bed).matches("enabled = false").count(), 1);
     operator.tick("pick News");
     operator.press("Remove …");
     operator.fill("Why", "it ended – für immer");
@@ -441,8 +447,14 @@ fn a_fleet_is_operated_at_the_page_of_a_relay() {
         config: Some(format!("version = 1\n{second}\n")),
         ..Options::default()
     };
-    let _second = Daemon::start(&bed.chain.relay, options).unwrap();
+    let mut second = Daemon::start(&bed.chain.relay, options).unwrap();
     operator.sees("relay-b");
+    // A relay leads to its own page.
+    let link = "return [...document.querySelectorAll('#fleet a')].map((one) => `${one.textContent} ${one.href}`).join()";
+    assert_eq!(
+        operator.browser.run(link),
+        "relay-b https://127.0.0.1:9471/"
+    );
     operator.press("Relays …");
     operator.fill("Relay", "relay-b");
     operator.press("Move …");
@@ -466,9 +478,24 @@ fn a_fleet_is_operated_at_the_page_of_a_relay() {
     operator.press("Undrain");
     operator.waits_for("it is up", &format!("{state} === 'up'"));
     operator.press("Relays …");
+    // One that beats is not fenced, and one that is dead is, and gives its share away.
+    operator.fill("Relay", "relay-b");
     operator.press("Fence …");
     operator.sees("known to be dead");
-    operator.press("Cancel");
-    operator.press("Close");
-    assert_eq!(operator.browser.complaints(), Vec::<Value>::new());
+    operator.press("Fence");
+    operator.sees("lives, it beat");
+    second.stop(Signal::SIGKILL).unwrap();
+    let dead = "return ['silent', 'fenced'].includes([...document.querySelectorAll('#fleet tr')]\
+                .find((line) => line.cells[0].textContent === 'relay-b').cells[1].textContent)";
+    operator.waits_for("it is silent", dead);
+    operator.press("Fence");
+    operator.waits_for(
+        "it is fenced",
+        "return document.querySelector('dialog') === null",
+    );
+    operator.waits_for("its share is here", &format!("{holder} === 'relay-a'"));
+    // That a living one is not fenced.
+    let complaints = operator.browser.complaints();
+    let is_other = |line: &&Value| !line["message"].as_str().unwrap().contains("409 (Conflict)");
+    assert_eq!(complaints.iter().find(is_other), None);
 }

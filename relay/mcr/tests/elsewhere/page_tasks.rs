@@ -192,6 +192,13 @@ fn import_a_file(hand: Hand) {
             "mgroup from veth1 group 239.1.1.6\nmroute from veth1 group 239.1.1.6 to veth2\n",
             "239.1.1.6",
         ),
+        (
+            "sender.json",
+            r#"{"sender_id": null, "master_enable": true, "transport_params": [
+                {"multicast_ip": "239.1.1.5", "source_ip": "10.0.0.1", "destination_port": 5000,
+                 "interface_ip": "10.0.0.2", "rtp_enabled": true}]}"#,
+            "10.0.0.1@239.1.1.5",
+        ),
     ];
     for (name, text, seen) in files {
         operator.press("Import …");
