@@ -247,11 +247,16 @@ impl Settings {
             };
             compare(what, difference.other, difference.asked);
         }
+        // Its path may be a secret.
         let webhook = |settings: &Self| match &settings.notify.webhook {
             None => "none".to_owned(),
-            Some(webhook) => webhook.to_string(),
+            Some(webhook) => webhook.0.place(),
         };
-        compare("notify webhook".into(), webhook(before), webhook(self));
+        let (was, mut is) = (webhook(before), webhook(self));
+        if was == is && before.notify != self.notify {
+            is += ", another path";
+        }
+        compare("notify webhook".into(), was, is);
         let mut names: Vec<&String> = before.interface.keys().collect();
         names.extend(self.interface.keys());
         names.sort();

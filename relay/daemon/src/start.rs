@@ -343,6 +343,7 @@ impl Supervisor {
             },
             unsaved: Arc::default(),
             answers: Arc::default(),
+            is_apart: false,
             remote: Arc::clone(&self.remote),
             notified: Arc::clone(&self.notified),
         }))

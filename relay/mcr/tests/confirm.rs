@@ -204,7 +204,7 @@ fn a_reload_that_is_undone_does_not_come_back_with_the_next_start() {
     bed.daemon.mcr(&["reload", "--confirm", "1s"]).unwrap();
     assert_eq!(bed.listed(), "cam1\ncam3\n");
     bed.wait_for_list("cam1\n");
-    assert_eq!(bed.status()["state"], "degraded");
+    wait::until("it is told", || bed.status()["state"] == "degraded").unwrap();
     bed.daemon.stop(Signal::SIGTERM).unwrap();
     bed.daemon.start_again().unwrap();
     assert_eq!(

@@ -81,6 +81,7 @@ impl Default for Rehearsal {
             capture: Default::default(),
             unsaved: Arc::default(),
             answers: Arc::default(),
+            is_apart: false,
             remote: Arc::default(),
             notified: Arc::default(),
         };

@@ -23,7 +23,7 @@ use observe::view::{RuleState, View};
 use compile::host::Interface;
 use compile::placement::Support;
 use compile::table::Table;
-use config::Settings;
+use config::{Notify, Settings};
 use dataplane::counters::Counters;
 use dataplane::explain::Explained;
 use dataplane::features::Features;
@@ -84,6 +84,8 @@ pub(crate) struct Service {
     /// Who captures for clients.
     pub(crate) capture: CaptureCommand,
     pub(crate) answers: Arc<ResponseCache>,
+    /// Whether it is for others than those of the control socket.
+    pub(crate) is_apart: bool,
     /// Clients of other hosts.
     pub(crate) remote: Arc<Remote>,
     /// Those who are told of events elsewhere.
@@ -96,8 +98,18 @@ impl Service {
         let answers = Arc::default();
         Self {
             answers,
+            is_apart: true,
             ..self.clone()
         }
+    }
+
+    /// The settings as they are told: to others not where events go, whose path may be a secret.
+    fn told(&self, view: &View) -> Settings {
+        let mut settings = Settings::clone(&view.settings);
+        if self.is_apart {
+            settings.notify = Notify::default();
+        }
+        settings
     }
 
     /// Gives the text about a subject to somebody who asks for it.
@@ -156,14 +168,16 @@ impl Service {
                 Subject::History { rules, seconds } => {
                     json(&mut text, &self.sampler.history(&rules, seconds))
                 }
-                Subject::Rules(None) => json(&mut text, &rules(&view)),
+                Subject::Rules(None) => json(&mut text, &rules(&view, self.told(&view))),
                 Subject::Rules(Some(query)) => json(&mut text, &selected_rules(&view, &query)),
                 Subject::Interfaces => json(&mut text, &interfaces(&view)),
                 Subject::Changes(last) => {
                     let changes = changes::read(self.log_of_changes()?, last);
                     changes.and_then(|changes| json(&mut text, &changes))
                 }
-                Subject::Export => text.write_all(export(&view.rules, &view.settings).as_bytes()),
+                Subject::Export => {
+                    text.write_all(export(&view.rules, &self.told(&view)).as_bytes())
+                }
                 Subject::Metrics(format) => {
                     text = self.metrics(format, &view, &counters);
                     Ok(())
@@ -419,11 +433,11 @@ fn json(text: &mut CompressedBody, value: &impl Serialize) -> io::Result<()> {
     Ok(serde_json::to_writer(text, value)?)
 }
 
-fn rules(view: &View) -> RuleList {
+fn rules(view: &View, settings: Settings) -> RuleList {
     RuleList {
         generation: Some(view.generation),
         rules: view.rules.to_documents(),
-        settings: Some(Settings::clone(&view.settings)),
+        settings: Some(settings),
     }
 }
 

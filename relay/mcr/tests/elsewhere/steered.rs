@@ -115,13 +115,35 @@ fn what_files_of_the_host_say_stays_whoever_goes_back() {
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
     let export = || bed.daemon.mcr(&["export"]).unwrap();
     let (plain, posting) = (bed.keys.path("plain.toml"), bed.keys.path("posting.toml"));
-    let webhook = "[notify]\nwebhook = \"http://10.0.1.2:9/\"\n";
+    let secret = "path-that-is-a-secret";
+    let webhook = &format!("[notify]\nwebhook = \"http://10.0.1.2:9/{secret}\"\n");
     fs::write(&plain, export()).unwrap();
     fs::write(&posting, export() + "\n" + webhook).unwrap();
     let (plain, posting) = (plain.to_str().unwrap(), posting.to_str().unwrap());
     bed.daemon.mcr(&["apply", posting]).unwrap();
     assert!(export().contains("webhook"));
     let with_webhook = bed.status()["generation"].to_string();
+    bed.secret(
+        "view.header",
+        &format!("Authorization: Bearer {}\n", TOKENS[0].1),
+    );
+    let reads = [
+        "rules",
+        "export",
+        "status",
+        "changes",
+        "unsaved",
+        "events?follow=false&recent=200",
+    ];
+    let told = reads.map(|path| {
+        bed.curl(&format!("-H @view.header https://{RELAY}/v1/{path}"))
+            .1
+    });
+    let told = told.concat() + &bed.daemon.log();
+    assert!(
+        told.contains("http://10.0.1.2:9") && !told.contains(secret),
+        "{told}"
+    );
     bed.daemon.mcr(&["apply", plain]).unwrap();
     bed.mcr("ci", &["rollback", &with_webhook, "--yes"]);
     assert!(!export().contains("webhook"), "{}", export());

@@ -86,6 +86,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         capture: Default::default(),
         unsaved: Arc::default(),
         answers: Arc::default(),
+        is_apart: false,
         remote: Arc::default(),
         notified: Arc::default(),
     };
