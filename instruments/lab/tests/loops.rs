@@ -19,6 +19,7 @@ lab::on_both_paths!(
     a_rule_set_that_feeds_itself_is_refused,
     a_packet_from_an_own_address_is_dropped_and_counted,
     what_this_host_sends_by_lo_is_in_no_loop,
+    what_this_host_sends_by_the_input_is_relayed_once,
     a_decrement_ends_a_loop_between_two_relays,
     an_output_may_leave_by_the_input_interface_under_another_group,
     a_group_is_relayed_in_both_directions_and_once_in_each,
@@ -94,6 +95,48 @@ fn what_this_host_sends_by_lo_is_in_no_loop(path: &str) {
     receiver.expect(20, Duration::from_secs(5)).unwrap();
     let rule = daemon.settled("cam1", 20).unwrap();
     assert_eq!(rule.dropped.get("own_source"), None);
+}
+
+/// A program of the relay sends by the interface that the rule listens on: it leaves there, sockets here
+/// hear it, and the rule relays it.
+fn what_this_host_sends_by_the_input_is_relayed_once(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let groups = [
+        ("239.1.1.1", "239.10.1.1", "10.0.0.2"),
+        ("ff1e::1", "ff1e::a:1", "fd00::2"),
+    ];
+    for (name, (input, output, source)) in ["v4", "v6"].into_iter().zip(groups) {
+        let at = |group: &str, link: &str, port: u16| match group.contains(':') {
+            true => format!("[{group}%{link}]:{port}"),
+            false => format!("{group}%{link}:{port}"),
+        };
+        let outputs = [at(output, "veth2", 6001)];
+        let add = ["add", &at(input, "veth1", 5001), &outputs[0], "--name"];
+        daemon.mcr(&[&add[..], &[name]].concat()).unwrap();
+        let beyond = Receiver::join((&chain.sink, "veth3"), ip(output), 6001).unwrap();
+        let there = Receiver::join((&chain.sender, "veth0"), ip(input), 5001).unwrap();
+        let here = Receiver::join((&chain.relay, "veth1"), ip(input), 5001).unwrap();
+        let sender = Sender::open((&chain.relay, "veth1"), ip(source)).unwrap();
+        // Who keeps it from this host keeps it from the rule.
+        sender.send_numbered(ip(input), 5001, 10, 100).unwrap();
+        there.expect(10, PATIENCE).unwrap();
+        let sender = sender.heard_here().unwrap();
+        sender.send_numbered(ip(input), 5001, 20, 1200).unwrap();
+        for receiver in [&beyond, &there, &here] {
+            receiver.expect(20, PATIENCE).unwrap();
+        }
+        let rule = daemon.settled(name, 20).unwrap();
+        assert!(rule.dropped.is_empty(), "{:?}", rule.dropped);
+        daemon.mcr(&["change", name, "--set", "local=no"]).unwrap();
+        sender.send_numbered(ip(input), 5001, 5, 100).unwrap();
+        for receiver in [&there, &here] {
+            receiver.expect(5, PATIENCE).unwrap();
+        }
+        for receiver in [&beyond, &there, &here] {
+            receiver.expect_nothing(Duration::from_millis(100)).unwrap();
+        }
+    }
 }
 
 /// Two relays in a ring: `one` sends to `two` by `there`, `two` back to `one` by `back`.

@@ -13,6 +13,7 @@ fn constants() -> BTreeMap<String, u32> {
     let text = [
         include_str!("../src/relay/layout.h"),
         include_str!("../src/relay/count.h"),
+        include_str!("../src/relay/lookup.h"),
     ]
     .concat();
     let slots = format!("{}", packet::verdict::DropReason::SLOTS);
@@ -387,6 +388,7 @@ fn every_constant_has_the_same_value() {
         ("LOOKUP_PLACEHOLDER", layout::LOOKUP_PLACEHOLDER.into()),
         ("LOOKUP_SOURCES", layout::LOOKUP_SOURCES.into()),
         ("LOOKUP_RANGES", layout::LOOKUP_RANGES.into()),
+        ("LOOKUP_ANSWERED", layout::LOOKUP_ANSWERED.into()),
         ("CONTENT_NONE", packet::health::Content::None as u32),
         ("CONTENT_AUTO", packet::health::Content::Auto as u32),
         ("CONTENT_RTP", packet::health::Content::Rtp as u32),

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use rules::endpoint::Endpoint;
 use rules::net::{LOOPBACK, Ports, Prefix};
+use rules::rule::{LocalDelivery, Rule};
 use rules::ruleset::RuleSet;
 use rules::wildcard;
 
@@ -23,18 +24,25 @@ pub(crate) use stream::{Key, LIMIT, Stream};
 pub(crate) fn taker<'a>(rules: &'a RuleSet, interface: &Interface, key: &Key) -> Option<&'a str> {
     let inputs = rules.iter().flat_map(|rule| {
         let inputs = rule.inputs.iter();
-        inputs.map(|input| (rule.name.as_str(), input))
+        inputs.map(move |input| (rule, input))
     });
-    let fitting = inputs.filter(|(_, input)| {
-        !key.sent
+    let fitting = inputs.filter(|(rule, input)| {
+        (!key.sent || takes_looped(rule))
             && key.vlan.is_none()
             && input.destination.contains(key.group)
             && input.ports.contains(key.port)
             && is_on(input, interface)
             && input.listens_to(key.source)
     });
-    let specific = |(_, input): &(&str, &Endpoint)| (!input.sources.is_empty(), input.is_single());
-    fitting.max_by_key(specific).map(|(name, _)| name)
+    let specific = |(_, input): &(&Rule, &Endpoint)| (!input.sources.is_empty(), input.is_single());
+    let taker = fitting.max_by_key(specific);
+    taker.map(|(rule, _)| rule.name.as_str())
+}
+
+/// Says whether a rule relays what programs of this host send by its inputs' interfaces and have come in
+/// there, too (`takes_looped` in `lookup.h`).
+pub(crate) fn takes_looped(rule: &Rule) -> bool {
+    rule.local != LocalDelivery::No && rule.reflect.is_none()
 }
 
 /// Says whether what leaves by an interface is a copy that a rule sends.

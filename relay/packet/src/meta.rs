@@ -10,6 +10,14 @@ pub enum Link {
     None,
 }
 
+impl Link {
+    /// Says whether a frame is what a program of this host sent by the interface, and the kernel path's
+    /// program gave to the taps (`complete` in `relay.bpf.c`): no card's address is its source.
+    pub fn is_looped(self, frame: &[u8]) -> bool {
+        self == Self::Ethernet && frame.starts_with(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    }
+}
+
 /// What the kernel says of a packet beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {

@@ -53,6 +53,20 @@ fn pattern(number: u64, at: usize) -> u8 {
     (number as u8).wrapping_mul(31).wrapping_add(at as u8)
 }
 
+impl Sender {
+    /// What it sends is heard on this host, too, as it is of most programs.
+    ///
+    /// # Errors
+    /// When a socket call fails.
+    pub fn heard_here(self) -> Result<Self> {
+        match self.0.local_addr()?.is_ipv4() {
+            true => self.0.set_multicast_loop_v4(true)?,
+            false => self.0.set_multicast_loop_v6(true)?,
+        }
+        Ok(self)
+    }
+}
+
 impl Receiver {
     /// Listens on a unicast address and port.
     ///

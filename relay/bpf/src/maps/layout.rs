@@ -138,7 +138,7 @@ pub struct Candidate {
 pub struct Route {
     /// See [`Word`].
     pub word: u64,
-    /// [`LOOKUP_PLACEHOLDER`], [`LOOKUP_SOURCES`], [`LOOKUP_RANGES`].
+    /// [`LOOKUP_PLACEHOLDER`] and the three below it.
     pub lookup: u16,
     /// Index of its gate in `gates`; 0: none. Of one that is not there nothing passes.
     pub gate: u16,
@@ -152,6 +152,8 @@ pub const LOOKUP_PLACEHOLDER: u16 = 1;
 pub const LOOKUP_SOURCES: u16 = 2;
 /// Source-specific ranges cover this interface, group and port.
 pub const LOOKUP_RANGES: u16 = 4;
+/// Answers to its copies go back to whoever sent the packets.
+pub const LOOKUP_ANSWERED: u16 = 8;
 
 /// Also up the stack if a UDP socket matches.
 pub const ROUTE_LOCAL_AUTO: u8 = 1;

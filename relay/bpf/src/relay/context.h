@@ -29,6 +29,8 @@ static __always_inline __u32 ingress_of(struct ctx_buff *skb)
 #define holds_socket(skb) absent(skb, false)
 /* A tag stands in the frame, where it is no IP. */
 #define has_vlan(skb) false
+/* A program of this host sent none. */
+#define is_looped(skb) absent(skb, false)
 /* What is no group's is left to tc. */
 #define is_for_another(skb) true
 #define pull_data(skb, length) (-1)
@@ -47,6 +49,10 @@ static __always_inline __u32 ingress_of(struct ctx_buff *skb)
 #define received_at(skb) ((skb)->tstamp)
 #define holds_socket(skb) ((skb)->sk)
 #define has_vlan(skb) (unlikely((skb)->vlan_present) && (skb)->vlan_tci & VLAN_ID)
+/* What a program of this host sent to a group that the interface has joined: besides leaving, it comes in
+ * there (ip_mc_output, ip6_finish_output2), unless the program set IP_MULTICAST_LOOP off.
+ */
+#define is_looped(skb) ((skb)->pkt_type == PACKET_LOOPBACK)
 #define is_for_another(skb) ((skb)->pkt_type == PACKET_OTHERHOST)
 #define pull_data(skb, length) bpf_skb_pull_data(skb, length)
 #define load_bytes bpf_skb_load_bytes

@@ -29,6 +29,11 @@ enum match_flags {
 	MATCH_REST = 1 << 11,		/* outputs are left that judge its segments one by one */
 };
 
+/* Beside enum route_lookup: after what is in that header the maps are named that an upgrade finds. */
+enum route_lookup_beside {
+	LOOKUP_ANSWERED = 8,	/* answers to its copies go back to whoever sent the packets */
+};
+
 static __always_inline struct route *route_at(const __u32 *index)
 {
 	return index ? bpf_map_lookup_elem(&route_table, index) : 0;
@@ -97,6 +102,20 @@ static __always_inline bool adopt(__u32 found, struct match *m)
 	return true;
 }
 
+/* Says whether a route takes what a program of this host sends. Not where `local=no`, nor what programs
+ * send on each interface by themselves: to reflected and link-local groups.
+ */
+static __always_inline bool takes_looped(const struct route *route, const struct packet *p,
+					 struct match *m)
+{
+	if (route->lookup & LOOKUP_ANSWERED || !(m->flags & (ROUTE_LOCAL_AUTO | ROUTE_LOCAL_YES)) ||
+	    (p->ipv6 ? (p->destination[0] & be32(0xff0f0000)) == be32(0xff020000) :
+		       (p->destination[0] & be32(0xffffff00)) == be32(0xe0000000)))
+		return false;
+	m->flags = (m->flags & ~ROUTE_LOCAL_AUTO) | ROUTE_LOCAL_YES;
+	return true;
+}
+
 static __always_inline bool lookup(struct ctx_buff *skb, struct packet *p, struct match *m)
 {
 	struct route *route;
@@ -128,7 +147,7 @@ static __always_inline bool lookup(struct ctx_buff *skb, struct packet *p, struc
 		return false;
 	take(route, m);
 	m->flags |= flags;
-	return true;
+	return likely(!is_looped(skb)) || takes_looped(route, p, m);
 }
 
 /* 32 bits that stand for an address: itself, or the sum of its words without carry. */
@@ -153,7 +172,7 @@ VERIFIED_ONCE int is_own(struct ctx_buff *skb, const struct packet *p)
 	struct address key = {};
 	__u32 *vrf, scope = ingress_of(skb);
 
-	if (!p || scope == LOOPBACK)
+	if (!p || scope == LOOPBACK || is_looped(skb))
 		return false;
 	if (p->ipv6 ? (p->source[0] & be32(0xffc00000)) != be32(0xfe800000) :
 		      (p->source[0] & be32(0xffff0000)) != be32(0xa9fe0000)) {

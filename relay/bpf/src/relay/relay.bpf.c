@@ -12,6 +12,36 @@ static __always_inline void trim(struct ctx_buff *skb, const struct packet *p)
 		bpf_skb_change_tail(skb, IP_OFFSET + p->length, 0);
 }
 
+/* Puts an Ethernet header in front of what was looped back, which has none. It has no sender, by which
+ * workers know it, and is for a group, which eth_type_trans goes by.
+ */
+VERIFIED_ONCE int complete(struct ctx_buff *skb)
+{
+	struct ethhdr eth = { .h_dest = { 1 }, .h_proto = skb->protocol };
+
+	return !bpf_skb_change_head(skb, ETH_HLEN, 0) &&
+	       !bpf_skb_store_bytes(skb, 0, &eth, sizeof(eth), 0);
+}
+
+/* Says whether a packet has the header that `complete` makes. */
+static __always_inline bool was_looped(const struct packet *p)
+{
+	__u32 words[3];
+
+	__builtin_memcpy(words, p->mac, sizeof(words));
+	return words[0] == be32(0x01000000) && !(words[1] | words[2]);
+}
+
+/* Packet sockets see nothing of what was looped back: the tap gets it as if it came by the wire, with a
+ * header that says what it is.
+ */
+static __always_inline int loop_to_tap(struct fanout *f)
+{
+	if (f->m.flags & ROUTE_SHADOW && was_looped(&f->p))
+		bpf_clone_redirect(f->skb, ingress_of(f->skb), BPF_F_INGRESS);
+	return TC_ACT_UNSPEC;
+}
+
 static __always_inline bool find(struct fanout *f)
 {
 	return likely(lookup(f->skb, &f->p, &f->m)) || find_answer(f->skb, &f->p, &f->m);
@@ -32,13 +62,15 @@ static __always_inline int carry_out(struct fanout *f)
 		return action;
 	case SHADOWED:	/* its copies leave from the userspace path's tap, or another relay's */
 		note_shadowed(f);
-		return delivers_locally(f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+		if (unlikely(is_looped(f->skb)))
+			return loop_to_tap(f);
+		return !was_looped(&f->p) && delivers_locally(f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 	case LEFT:	/* to the host's stack, which may know whose it is */
 		return TC_ACT_UNSPEC;
 	case DROPPED:
 		break;
 	}
-	return TC_ACT_SHOT;
+	return is_looped(f->skb) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }
 
 SEC("classifier")
@@ -46,6 +78,8 @@ int relay(struct ctx_buff *skb)
 {
 	struct fanout f = { .skb = skb };
 
+	if (unlikely(is_looped(skb)) && !complete(skb))
+		return TC_ACT_UNSPEC;
 	if (!parse_ethernet(skb, &f.p) || !find(&f))
 		return TC_ACT_UNSPEC;
 	/* A tag that names no VLAN is nobody's; copies would carry it. */

@@ -185,7 +185,8 @@ impl Routes {
         let any = !key.is_specific() && !key.is_range();
         let flags = flag(entry.placeholder, layout::LOOKUP_PLACEHOLDER)
             | flag(self.sources.contains_key(&key), layout::LOOKUP_SOURCES)
-            | flag(any && self.ranges.go_before(key), layout::LOOKUP_RANGES);
+            | flag(any && self.ranges.go_before(key), layout::LOOKUP_RANGES)
+            | flag(entry.answered, layout::LOOKUP_ANSWERED);
         // Two 16-bit words and one of 32 in memory order.
         let health = entry.inspection.map_or(0, |_| entry.index + 1);
         let ([a, b], [c, d]) = (flags.to_ne_bytes(), entry.gate.to_ne_bytes());

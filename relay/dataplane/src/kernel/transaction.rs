@@ -232,6 +232,7 @@ impl Kernel {
             self.routes.swing(&entry, route.word);
             let memory = &mut self.control.memory;
             let was_placeholder = entry.placeholder;
+            let is_flagged = was_placeholder || entry.answered != route.answered;
             let released = entry.word;
             let before = entry.inspection;
             let is_other = before != route.inspection
@@ -250,7 +251,7 @@ impl Kernel {
                 memory.inspections.begin(entry.index, route.inspection)?;
             }
             self.routes.put(route.key, entry);
-            if was_placeholder || is_other {
+            if is_flagged || is_other {
                 self.routes.flag(route.key);
             }
             if is_other && route.inspection.is_none() {

@@ -57,7 +57,7 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>,
             interface: interface.clone(),
             key: *key,
             packets: stream.packets,
-            taken: discover::taker(&rules.set, interface, key).is_some(),
+            taken: !key.sent && discover::taker(&rules.set, interface, key).is_some(),
         })
     });
     let pgm = { listener.streams.pgm.iter() }
@@ -77,7 +77,7 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut nothing = Vec::new();
     for (rule, input) in silent(&snapshot.rules) {
-        match pgm(heard, input).or_else(|| elsewhere(heard, input)) {
+        match pgm(heard, input).or_else(|| elsewhere(heard, (rule, input))) {
             Some(evidence) => findings.push(of(rule, input, evidence)),
             None => nothing.push((rule, input)),
         }
@@ -138,7 +138,7 @@ fn pgm(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
 }
 
 /// Where the input's group arrives all the same, with what to do; `None` if it does nowhere.
-fn elsewhere(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
+fn elsewhere(heard: &Heard, (rule, input): (&Rule, &Endpoint)) -> Option<(String, String)> {
     let of_group = heard.streams.iter();
     let of_group = of_group.filter(|stream| input.destination.contains(stream.key.group));
     let free = of_group.filter(|stream| !stream.taken || stream.differences(input).is_empty());
@@ -160,8 +160,12 @@ fn elsewhere(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
     if nearest.key.sent {
         let port = nearest.key.port;
         let evidence = format!(
-            "a program of this host sends {group} at port {port} by {name}, and what leaves by an \
-             interface does not come in there"
+            "a program of this host sends {group} at port {port} by {name}, {}",
+            match discover::takes_looped(rule) && discover::is_on(input, &nearest.interface) {
+                true =>
+                    "and has switched IP_MULTICAST_LOOP off, without which it does not come in there",
+                false => "which this rule relays from lo alone",
+            }
         );
         let remedy = discover::by_loopback(group);
         return Some((

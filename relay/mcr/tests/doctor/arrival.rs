@@ -1,14 +1,16 @@
 //! Rules that receive nothing: the doctor says what arrives instead.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lab::daemon::{Daemon, Options};
 use lab::frame::FrameSender;
 use lab::link;
 use lab::process::Process;
+use lab::socket::Sender;
 use lab::topology::Chain;
 use lab::wait;
 use packet::craft::Craft;
@@ -78,17 +80,16 @@ fn tells_of_a_sender_on_the_relay_itself(path: &str) {
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     let group = "239.1.1.1%veth1:5001";
     daemon.add("cam1", group, &[OUTPUT]).unwrap();
-    let sends = || {
-        let mut command = chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
-        command.args(["send", "--rate", "100", "--duration", "60", group]);
-        Process::start(command).unwrap()
-    };
-    let stream = sends();
-    let left = || link::statistics((&chain.sender, "veth0")).unwrap().received;
-    let before = left();
-    wait::until("the stream leaves", || left() > before + 50).unwrap();
+    // The lab's sender keeps what it sends from its own host.
+    let sender = Sender::open((&chain.relay, "veth1"), "10.0.0.2".parse().unwrap()).unwrap();
+    let stream = Repeated::start(move || {
+        sender
+            .send("239.1.1.1".parse().unwrap(), 5001, &[7; 100])
+            .unwrap();
+    });
     let words = [
         "a program of this host sends 239.1.1.1 at port 5001 by veth1",
+        "IP_MULTICAST_LOOP",
         "write the input as 239.1.1.1%lo:5001",
         "ip route add 239.1.1.1 dev lo",
     ];
@@ -99,7 +100,7 @@ fn tells_of_a_sender_on_the_relay_itself(path: &str) {
     let listed = String::from_utf8(discover.output().unwrap().stdout).unwrap();
     for word in [
         "veth1 (sent)",
-        "mcr add 239.1.1.1%lo:5001 OUTPUT  # sent here",
+        "mcr add 239.1.1.1%lo:5001 OUTPUT  # sent here: if cam1 gets nothing of it",
     ] {
         assert!(listed.contains(word), "no {word} in {listed}");
     }
@@ -200,20 +201,13 @@ fn names_pgm_for_what_it_is(path: &str) {
     daemon.add(rules[0].0, rules[0].1, &[OUTPUT]).unwrap();
     daemon.add(rules[1].0, rules[1].1, &[OUTPUT_6]).unwrap();
     let socket = FrameSender::open((&chain.sender, "veth0")).unwrap();
-    let ended = AtomicBool::new(false);
-    let found = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                for (_, _, destination) in rules {
-                    socket.send(&pgm(destination)).unwrap();
-                }
-                thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let found = diagnose(&daemon);
-        ended.store(true, Ordering::Relaxed);
-        found
+    let stream = Repeated::start(move || {
+        for (_, _, destination) in rules {
+            socket.send(&pgm(destination)).unwrap();
+        }
     });
+    let found = diagnose(&daemon);
+    drop(stream);
     for (name, _, destination) in rules {
         let group = destination.parse::<SocketAddr>().unwrap().ip();
         let words = [
@@ -222,6 +216,30 @@ fn names_pgm_for_what_it_is(path: &str) {
             "UDP",
         ];
         found.has("arrival", "stops", &words);
+    }
+}
+
+/// Something that is done fifty times a second.
+struct Repeated(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Repeated {
+    fn start(act: impl Fn() + Send + 'static) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ended);
+        let thread = thread::spawn(move || {
+            while !seen.load(Ordering::Relaxed) {
+                act();
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Self(ended, Some(thread))
+    }
+}
+
+impl Drop for Repeated {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.take().map(JoinHandle::join);
     }
 }
 

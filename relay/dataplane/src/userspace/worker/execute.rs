@@ -9,7 +9,6 @@ use packet::fragment::{Attribution, Fragment};
 use packet::fragment_cache::FragmentCache;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
-use rules::net::Ifindex;
 use sys::packet_socket::VnetHeader;
 
 use super::Shared;
@@ -139,7 +138,7 @@ impl ActiveTable {
         }
         let verdict = if datagram.defect(bytes).is_some() {
             Verdict::Dropped(DropReason::Malformed)
-        } else if self.betrays(Ifindex(tap.interface), datagram.source) {
+        } else if self.betrays(tap.interface, datagram.source) && !packet.link.is_looped(bytes) {
             Verdict::Dropped(DropReason::OwnSource)
         } else if read.is_unknown {
             Verdict::Dropped(DropReason::FragmentUnknown)
@@ -182,8 +181,7 @@ impl ActiveTable {
                 return forward(sender, &matched, route, (answer.as_ref(), passed), context);
             }
             Verdict::Dropped(reason) => {
-                let bytes = datagram.payload_bytes() as u64;
-                context.drop_packet(route.counts, reason, (packets, bytes));
+                context.drop_packet(route.counts, reason, (packets, bytes_in as u64));
             }
         }
         Ok(())

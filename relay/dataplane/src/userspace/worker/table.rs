@@ -86,8 +86,8 @@ impl ActiveTable {
 
     /// Says whether a packet that comes by `ingress` is this host's own.
     #[inline]
-    pub(super) fn betrays(&self, ingress: Ifindex, source: IpAddr) -> bool {
-        self.own_bits.may_be_own(source) && self.own.betray(ingress, source)
+    pub(super) fn betrays(&self, ingress: u32, source: IpAddr) -> bool {
+        self.own_bits.may_be_own(source) && self.own.betray(Ifindex(ingress), source)
     }
 
     fn index(&mut self, key: RouteKey) -> u32 {

@@ -76,7 +76,8 @@ pub(super) fn text(report: &Discovery) -> String {
             render::number::things(report.not_listed, "packet")
         );
     }
-    let free = report.streams.iter().filter(|line| line.rule.is_none());
+    let is_free = |line: &&DiscoveredStream| line.rule.is_none() || line.sent_here;
+    let free = report.streams.iter().filter(is_free);
     let add: Vec<&str> = free.map(|line| line.add.as_str()).collect();
     if !add.is_empty() {
         text += "\n\nto relay what no rule takes:\n  ";
@@ -149,13 +150,13 @@ fn told(
         joined,
         sent_here: key.sent,
         rule: rule.map(str::to_owned),
-        add: add(interface, key, &input),
+        add: add(interface, key, &input, rule),
         input,
     }
 }
 
 /// The command that relays a stream, but for where to.
-fn add(interface: &Interface, key: &Key, input: &str) -> String {
+fn add(interface: &Interface, key: &Key, input: &str, rule: Option<&str>) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@%:._-,".contains(c);
     let input = match input.chars().all(is_plain) {
         true => input.to_owned(),
@@ -170,7 +171,12 @@ fn add(interface: &Interface, key: &Key, input: &str) -> String {
                  && {add}"
             );
         }
-        _ if key.sent => add += &format!("  # sent here: {}", by_loopback(key.group)),
+        _ if key.sent => {
+            let unless = rule.map_or_else(String::new, |rule| {
+                format!("if {rule} gets nothing of it (IP_MULTICAST_LOOP is off), ")
+            });
+            add += &format!("  # sent here: {unless}{}", by_loopback(key.group));
+        }
         _ if is_link_local(Prefix::host(key.group)) => {
             add += "  # link-local: refused unless allow_link_local is set; --reflect may";
         }
