@@ -166,6 +166,8 @@ pub enum Reach {
     NoIp,
     /// Nobody: it is a bridge without a port.
     NoPorts,
+    /// Nobody: it is an ifb.
+    Returns,
 }
 
 impl Reach {
@@ -187,8 +189,17 @@ impl Reach {
             Self::NoPorts => Some(format!(
                 "bridge {name} has no port, so nothing leaves by it; `ip link set IFACE master {name}`"
             )),
+            Self::Returns => Some(format!(
+                "{name} is an ifb: it hands back what tc redirects to it, drops all else and receives \
+                 nothing; name the interface that is meant"
+            )),
             Self::All | Self::NoRemote | Self::NoGroups => None,
         }
+    }
+
+    /// Says whether nothing that a rule could relay ever comes in there.
+    pub fn is_deaf(self) -> bool {
+        matches!(self, Self::NoIp | Self::Returns)
     }
 }
 

@@ -7,7 +7,7 @@ use rules::joins::groups_too_many;
 use rules::net::Prefix;
 
 use super::{InputView, Join, Links, address, ipv6_is_off, link_down};
-use crate::host::{Host, Interface, Reach};
+use crate::host::{Host, Interface};
 use crate::table::RouteKey;
 
 /// What is joined for each of `joins`, and how it stands on this host.
@@ -50,15 +50,16 @@ pub(super) fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> Inpu
     let down = matching.iter().find(|link| !link.up);
     let no_ipv6 = matching.iter().find(|link| link.no_ipv6);
     let no_ipv6 = no_ipv6.filter(|_| !endpoint.is_ipv4());
-    let no_ip = || {
-        let link = matching.iter().find(|link| link.reach == Reach::NoIp)?;
-        link.reach.obstacle(&link.name, true)
+    let deaf = || {
+        let link = matching.first()?;
+        let all = matching.iter().all(|link| link.reach.is_deaf());
+        link.reach.obstacle(&link.name, true).filter(|_| all)
     };
     let pending = match (matching.is_empty(), down, no_ipv6) {
         (true, ..) => Some(format!("{}; waits for it", links.missing(name))),
         (_, Some(link), _) => Some(link_down(link)),
         (.., Some(link)) => Some(ipv6_is_off(link)),
-        _ => vrf.map(|vrf| links.receives_nothing(vrf)).or_else(no_ip),
+        _ => vrf.map(|vrf| links.receives_nothing(vrf)).or_else(deaf),
     };
     let shared = matching.iter().filter_map(|link| {
         let takers = takers(endpoint, link, host);

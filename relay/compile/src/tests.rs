@@ -1054,6 +1054,7 @@ fn where_nothing_can_leave_an_output_is_down() {
         (Reach::NoGroups, "eth1 is an ipvlan that routes"),
         (Reach::External, "brings its remote with it (external)"),
         (Reach::NoIp, "eth1 carries no IP"),
+        (Reach::Returns, "eth1 is an ifb"),
     ] {
         for output in [OUTPUT, "255.255.255.255%eth1:7000"] {
             let told = down_for(reach, output);
@@ -1063,6 +1064,20 @@ fn where_nothing_can_leave_an_output_is_down() {
             );
         }
     }
+}
+
+#[test]
+fn an_input_where_nothing_comes_in_says_so_unless_others_are_meant_too() {
+    use crate::host::Reach;
+    let mut host = usual();
+    host.interfaces.get_mut(&Ifindex(2)).unwrap().reach = Reach::Returns;
+    let pending = |input: &str, output: &str| {
+        let compiled = one(input, output, &host);
+        first(&compiled).inputs[0].pending.clone()
+    };
+    let told = pending(INPUT, OUTPUT).unwrap();
+    assert!(told.contains("eth0 is an ifb"), "{told}");
+    assert_eq!(pending("239.1.1.1%eth*:5001", "10.0.1.9:7000"), None);
 }
 
 #[test]

@@ -6,7 +6,9 @@ use futures::TryStreamExt;
 use rtnetlink::Handle;
 use rtnetlink::packet_core::{Nla, NlasIterator};
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::link::{InfoData, InfoIpVlan, IpVlanMode, LinkInfo, LinkLayerType};
+use rtnetlink::packet_route::link::{
+    InfoData, InfoIpVlan, InfoKind, IpVlanMode, LinkInfo, LinkLayerType,
+};
 use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourMessage};
 
 /// Types (linux/if_arp.h) of devices that carry no IP: CAN, monitors and others of wireless links, PhoNet,
@@ -18,6 +20,7 @@ pub(super) fn reach(device: LinkLayerType, infos: &[LinkInfo]) -> Reach {
     let data = first!(infos, LinkInfo::Data(data) => of_data(data));
     match data {
         _ if WITHOUT_IP.contains(&device.into()) => Reach::NoIp,
+        _ if infos.contains(&LinkInfo::Kind(InfoKind::Ifb)) => Reach::Returns,
         data => data.unwrap_or_default(),
     }
 }
@@ -120,5 +123,7 @@ mod tests {
         assert_eq!(of(InfoData::Vxlan(inner)), Reach::All);
         assert_eq!(reach(LinkLayerType::Netlink, &[]), Reach::NoIp);
         assert_eq!(reach(LinkLayerType::Ppp, &[]), Reach::All);
+        let ifb = [LinkInfo::Kind(InfoKind::Ifb)];
+        assert_eq!(reach(ether, &ifb), Reach::Returns);
     }
 }

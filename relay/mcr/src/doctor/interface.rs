@@ -60,7 +60,23 @@ fn troubles(snapshot: &Snapshot, rule: &RuleView) -> Vec<Finding> {
         };
         Some(Finding::new(severity, subject(), evidence).remedy(remedy))
     });
-    inputs.chain(outputs).collect()
+    let sinks = rule.outputs.iter().filter_map(|output| {
+        let evidence = sink(snapshot.link_of(output.link?.0)?)?;
+        let evidence = format!("output {}: {evidence}", output.to);
+        Some(Finding::new(Severity::Note, subject(), evidence))
+    });
+    inputs.chain(outputs).chain(sinks).collect()
+}
+
+/// A dummy takes everything and counts it as sent; it is what captures may be meant for.
+fn sink(link: &Link) -> Option<String> {
+    let text = || {
+        format!(
+            "{} is a dummy: what is sent there reaches nobody but captures on it",
+            link.name
+        )
+    };
+    (link.kind == "dummy").then(text)
 }
 
 /// A port of a bridge or bond has no IP of its own: what it joins, nobody hears.
@@ -74,4 +90,22 @@ fn port(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
         format!("it is a port of {kind} {above}: its joins are not seen where {above}'s would be");
     let finding = Finding::new(Severity::Harms, name, evidence);
     Some(finding.remedy(format!("write %{above} instead of %{name} in the input")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dummy_is_known_as_one_that_sends_nothing() {
+        let of = |kind: &str| {
+            sink(&Link {
+                name: "d0".to_owned(),
+                kind: kind.to_owned(),
+                ..Link::default()
+            })
+        };
+        assert!(of("dummy").is_some_and(|text| text.starts_with("d0 is a dummy")));
+        assert_eq!(of("veth"), None);
+    }
 }

@@ -20,6 +20,24 @@ fn finds_interfaces_that_are_missing_down_or_without_address() {
 }
 
 #[test]
+fn an_ifb_is_no_interface_to_send_by_or_to_listen_on() {
+    let rules = RULE.replace("239.10.1.1%veth2", "239.10.1.1%ifb7");
+    let Some(bed) = bed(&rules.replace("veth1", "ifb7")) else {
+        return;
+    };
+    if let Err(why) = bed.relay().ip("link add ifb7 type ifb") {
+        eprintln!("skipped: no ifb here: {why:#}");
+        return;
+    }
+    link::up((bed.relay(), "ifb7")).unwrap();
+    link::address((bed.relay(), "ifb7"), "10.0.7.1/24").unwrap();
+    let diagnosis = bed.doctor(&[]);
+    for side in ["input", "output"] {
+        diagnosis.has("interface", "stops", &[side, "ifb7 is an ifb"]);
+    }
+}
+
+#[test]
 fn names_the_link_that_takes_no_copies() {
     let Some(bed) = bed(RULE) else { return };
     let relay = bed.relay();
