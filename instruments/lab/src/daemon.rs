@@ -27,7 +27,8 @@ const CACHE: &str = "/var/lib/mcr";
 /// How a daemon is started.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// `--path`: `auto`, `kernel` or `userspace`; none given, none passed.
+    /// `--path`: `auto`, `kernel` or `userspace`, or `xdp` for the kernel path at XDP, where it can be;
+    /// none given, none passed.
     pub path: Option<String>,
     /// A configuration to start with, TOML.
     pub config: Option<String>,
@@ -113,7 +114,10 @@ impl Daemon {
         let mut command = self.command_under(&self.options.under)?;
         command.arg("run");
         if let Some(path) = &self.options.path {
-            command.args(["--path", path]);
+            match path.as_str() {
+                "xdp" => command.args(["--path", "kernel", "--xdp", "on"]),
+                path => command.args(["--path", path]),
+            };
         }
         if self.options.config.is_some() {
             command.arg("--config").arg(self.config_file());

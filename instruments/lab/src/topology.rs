@@ -60,6 +60,20 @@ impl Chain {
         Ok(chain)
     }
 
+    /// Has frames come as a path wants them: at `xdp` whole and with their tags, and the far end of the
+    /// output takes what is handed over there.
+    ///
+    /// # Errors
+    /// When `ethtool` does not do it.
+    pub fn prepared_for(self, path: &str) -> Result<Self> {
+        if path == "xdp" {
+            link::features((&self.sender, "veth0"), "tx off txvlan off")?;
+            link::features((&self.relay, "veth1"), "rxvlan off")?;
+            link::features((&self.sink, "veth3"), "gro on")?;
+        }
+        Ok(self)
+    }
+
     fn finish(sender: Namespace, relay: Namespace, switch: Option<Namespace>) -> Result<Self> {
         let sink = Namespace::new("sink")?;
         link::veth_with_index((&relay, "veth2"), (&sink, "veth3"), EGRESS_INDEX)?;

@@ -67,16 +67,16 @@ fn a_round_of_everything(path: &'static str) {
     println!("{path}: {outcome:?}");
 }
 
-/// Half of `MCR_TEST_SECONDS` on each path, an hour in all if it is not set.
+/// A third of `MCR_TEST_SECONDS` on each path and at XDP, an hour in all if it is not set.
 #[test]
 #[ignore = "long: make adversary"]
 fn an_hour_of_everything() {
     let given = std::env::var("MCR_TEST_SECONDS").ok();
     let seconds = given.and_then(|text| text.parse().ok()).unwrap_or(3600);
     let mut random = Random::new();
-    for path in ["kernel", "userspace"] {
+    for path in ["kernel", "xdp", "userspace"] {
         let world = World::new(path);
-        let time = Duration::from_secs(seconds) / 2;
+        let time = Duration::from_secs(seconds) / 3;
         let outcome = world.run(&mut random, time, Attack::ALL.to_vec());
         println!("{path}: {outcome:?}");
         record(Row {
@@ -101,7 +101,7 @@ fn an_hour_of_everything() {
 
 impl World {
     fn new(path: &'static str) -> Self {
-        let chain = Chain::snooping().unwrap();
+        let chain = Chain::snooping().unwrap().prepared_for(path).unwrap();
         let spare = Namespace::new("spare").unwrap();
         link::veth((&chain.relay, "spare0"), (&spare, "spare1")).unwrap();
         link::address((&chain.relay, "spare0"), attack::SPARE_ADDRESS).unwrap();
@@ -162,6 +162,7 @@ impl World {
             assert!(count <= most, "{count} pins, {most} expected at most");
         }
         outcome.changes = storm.finish();
+        assert!(crate::xdp::is_as_wanted(&self.daemon, self.path));
         self.is_as_promised();
         outcome
     }

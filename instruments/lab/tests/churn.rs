@@ -27,6 +27,11 @@ mod short {
     }
 
     #[test]
+    fn steady_streams_beside_churn_at_xdp() {
+        super::churn("xdp", 3, false);
+    }
+
+    #[test]
     fn steady_streams_beside_churn_on_the_userspace_path() {
         super::churn("userspace", 3, false);
     }
@@ -46,6 +51,12 @@ mod full {
 
     #[test]
     #[ignore = "long: make hitless"]
+    fn steady_streams_beside_churn_at_xdp() {
+        super::churn("xdp", 60, true);
+    }
+
+    #[test]
+    #[ignore = "long: make hitless"]
     fn steady_streams_beside_churn_on_the_userspace_path() {
         super::churn("userspace", 60, true);
     }
@@ -60,7 +71,7 @@ mod full {
 /// Makes 100 changes a second for so many seconds beside 20 steady streams.
 fn churn(path: &str, seconds: u64, is_recorded: bool) {
     const PACE: u64 = 100;
-    let chain = Chain::plain().unwrap();
+    let chain = Chain::plain().unwrap().prepared_for(path).unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     let plan = Plan::new(20, if is_recorded { 2_500 } else { 250 }, 200);
     daemon.apply(&plan.config()).unwrap();
@@ -111,6 +122,7 @@ fn churn(path: &str, seconds: u64, is_recorded: bool) {
     let each = account.sent / 20;
     assert!(account.streams.iter().all(|packets| *packets >= each / 2));
     assert_eq!(daemon.stats().unwrap().rules.len(), 20 + there.len());
+    assert!(crate::xdp::is_as_wanted(&daemon, path));
 }
 
 /// Adds, lists, changes and removes so many rules, again and again.

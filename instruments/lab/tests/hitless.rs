@@ -62,7 +62,9 @@ macro_rules! in_both_forms {
 
 in_both_forms!(
     killed,
+    killed_at_xdp,
     handed_over,
+    handed_over_at_xdp,
     killed_amid_transactions,
     crashed_in_a_loop,
     replaced_by_a_version_with_another_layout,
@@ -81,7 +83,15 @@ fn full_peers() {
 }
 
 fn killed(form: Form) {
-    let stage = Stage::new("kernel", &[], form);
+    killed_on("kernel", form);
+}
+
+fn killed_at_xdp(form: Form) {
+    killed_on("xdp", form);
+}
+
+fn killed_on(path: &'static str, form: Form) {
+    let stage = Stage::new(path, &[], form);
     stage.loses_nothing("daemon killed", |daemon| {
         for _ in 0..form.rounds {
             daemon.kill().unwrap();
@@ -91,7 +101,15 @@ fn killed(form: Form) {
 }
 
 fn handed_over(form: Form) {
-    let stage = Stage::new("kernel", &["--keep-forwarding"], form);
+    handed_over_on("kernel", form);
+}
+
+fn handed_over_at_xdp(form: Form) {
+    handed_over_on("xdp", form);
+}
+
+fn handed_over_on(path: &'static str, form: Form) {
+    let stage = Stage::new(path, &["--keep-forwarding"], form);
     stage.loses_nothing(
         "daemon stopped with --keep-forwarding and started",
         |daemon| {
@@ -293,7 +311,8 @@ impl Stage {
             arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
             ..Options::path(path)
         };
-        let bed = Bed::without_rule(Chain::snooping().unwrap(), options).unwrap();
+        let chain = Chain::snooping().unwrap().prepared_for(path).unwrap();
+        let bed = Bed::without_rule(chain, options).unwrap();
         let plan = Plan::new(1, form.rate, 200);
         bed.daemon.apply(&plan.config()).unwrap();
         let switch = bed.chain.switch.as_ref().unwrap();
@@ -309,12 +328,14 @@ impl Stage {
 
     /// Each packet arrives, and is counted.
     fn loses_nothing(self, fault: &str, faults: impl FnOnce(&mut Daemon)) {
+        let path = self.path;
         let (ended, account) = self.hold_against(fault, faults);
         account.check_nothing_lost().unwrap();
         if account.bed_dropped == 0 {
             let rule = ended.daemon.settled("steady1", account.sent).unwrap();
             assert_eq!(rule.outputs[0].sent.packets, account.sent);
         }
+        assert!(crate::xdp::is_as_wanted(&ended.daemon, path));
     }
 
     /// Each packet arrives; counters start anew.

@@ -11,14 +11,8 @@ use lab::topology::Chain;
 use lab::wait;
 use nix::sys::signal::Signal;
 
-/// A chain whose frames XDP may take: what comes in is whole and carries its tags, and the far end of the
-/// output takes what is handed over.
 fn chain() -> Chain {
-    let chain = Chain::plain().unwrap();
-    link::features((&chain.sender, "veth0"), "tx off txvlan off").unwrap();
-    link::features((&chain.relay, "veth1"), "rxvlan off").unwrap();
-    link::features((&chain.sink, "veth3"), "gro on").unwrap();
-    chain
+    Chain::plain().unwrap().prepared_for("xdp").unwrap()
 }
 
 fn bed(chain: Chain) -> Bed {
@@ -62,6 +56,12 @@ fn has_program(chain: &Chain, name: &str) -> bool {
 fn taken(daemon: &Daemon) -> u64 {
     let taken = daemon.stats().unwrap().xdp;
     taken.get("veth1").copied().unwrap_or_default()
+}
+
+/// Says whether a load's first stream is taken at XDP where the path wants it.
+pub(crate) fn is_as_wanted(daemon: &Daemon, path: &str) -> bool {
+    let rule = daemon.rule("steady1").unwrap();
+    path != "xdp" || rule.inputs[0].hook.as_deref() == Some("xdp")
 }
 
 fn assert_counted(daemon: &Daemon, packets: u64) {

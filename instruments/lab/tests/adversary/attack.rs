@@ -81,7 +81,7 @@ impl Attack {
             | Self::ConfigurationBroken
             | Self::RunFull
             | Self::WorkerKilled
-            | Self::WorkerFrozen => path == "kernel",
+            | Self::WorkerFrozen => path != "userspace",
             _ => true,
         }
     }
