@@ -1,13 +1,16 @@
 //! Memory shared between processes: memfd regions, which can neither be shrunk nor grown.
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::ftruncate;
+use nix::unistd::{Whence, ftruncate, lseek};
 
 use crate::memory::Memory;
 
@@ -32,6 +35,27 @@ pub fn clear(fd: BorrowedFd<'_>, bytes: Range<usize>) -> io::Result<()> {
     let mode = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     let (start, length) = (bytes.start as libc::off_t, bytes.len() as libc::off_t);
     Ok(fallocate(fd, mode, start, length)?)
+}
+
+/// Copies what was written to a region into another one, which is as long at least; what never was takes no
+/// memory there either.
+///
+/// # Errors
+/// The system call's.
+pub fn copy(from: &File, to: BorrowedFd<'_>) -> io::Result<()> {
+    let to = File::from(to.try_clone_to_owned()?);
+    let mut at = 0;
+    loop {
+        let start = match lseek(from, at, Whence::SeekData) {
+            Ok(start) => start,
+            Err(Errno::ENXIO) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        at = lseek(from, start, Whence::SeekHole)?;
+        let mut bytes = vec![0; (at - start) as usize];
+        from.read_exact_at(&mut bytes, start as u64)?;
+        to.write_all_at(&bytes, start as u64)?;
+    }
 }
 
 /// Maps the first `bytes` bytes of a region that [`create`] made.
@@ -142,6 +166,27 @@ mod tests {
         assert!(map(region.as_fd(), 4097).is_err());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(map(file.as_fd(), 4096).is_err());
+    }
+
+    #[test]
+    fn a_longer_region_takes_what_was_written_and_no_more_memory() {
+        use std::os::unix::fs::MetadataExt;
+
+        let short = create(c"mcr-test", 1 << 20).unwrap();
+        let long = create(c"mcr-test", 8 << 20).unwrap();
+        let short = File::from(short);
+        for at in [0, 300_000, (1 << 20) - 1] {
+            short.write_all_at(&[7], at).unwrap();
+        }
+        copy(&short, long.as_fd()).unwrap();
+        let long = File::from(long);
+        let mut both = [vec![0; 1 << 20], vec![0; 1 << 20]];
+        short.read_exact_at(&mut both[0], 0).unwrap();
+        long.read_exact_at(&mut both[1], 0).unwrap();
+        assert!(both[0] == both[1]);
+        assert_eq!(long.metadata().unwrap().len(), 8 << 20);
+        let taken = long.metadata().unwrap().blocks() * 512;
+        assert!(taken <= 1 << 20, "{taken}");
     }
 
     #[test]

@@ -108,8 +108,13 @@ impl<'a> Name<'a> {
             Self::Rule(rule) => hash(&[b"rule", rule.as_bytes()]),
             Self::Input(rule, at) => hash(&[b"input", rule.as_bytes(), at.as_bytes()]),
             Self::Output(rule, index, to) => {
+                // Indices had 32 bits, and what is counted under those goes on.
                 let index = index.to_le_bytes();
-                hash(&[b"output", rule.as_bytes(), &index, to.as_bytes()])
+                let index = match index.split_at(4) {
+                    (low, [0, 0, 0, 0]) => low,
+                    _ => &index,
+                };
+                hash(&[b"output", rule.as_bytes(), index, to.as_bytes()])
             }
         }
     }
@@ -148,6 +153,29 @@ mod tests {
     #[test]
     fn hashes_do_not_run_parts_together() {
         assert_ne!(hash(&[b"ab", b"c"]), hash(&[b"a", b"bc"]));
+    }
+
+    /// Another hash, and what the version before has counted under the name begins at zero.
+    #[test]
+    fn hashes_are_those_of_the_version_before() {
+        let hashed = [
+            Name::Rule("cam1"),
+            Name::Input("cam1", "239.1.1.1%eth0:5001"),
+            Name::Output("cam1", 3, "239.10.1.1%eth1:6001"),
+        ]
+        .map(|name| name.hash()[0]);
+        assert_eq!(
+            hashed,
+            [
+                0x02ee_cee8_c0fb_2e29,
+                0x6d12_4412_6b2e_20b2,
+                0xfca2_4fe0_604d_599e
+            ]
+        );
+        assert_ne!(
+            Name::Output("cam1", 3 << 32, "239.10.1.1%eth1:6001").hash(),
+            Name::Output("cam1", 0, "239.10.1.1%eth1:6001").hash()
+        );
     }
 
     #[test]

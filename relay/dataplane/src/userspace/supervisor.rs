@@ -98,12 +98,20 @@ impl Userspace {
         let Inheritance {
             regions,
             state,
-            merges,
+            mut merges,
+            former_merges,
             gates,
             predecessors,
             owners,
         } = Inheritance::sort(held);
         self.pool.inherit(regions, state, gates, predecessors);
+        if let Some(former) = former_merges {
+            self.pool.end_predecessors();
+            merges = Some(handover::grown(&former).map_err(|source| Error::System {
+                what: "making room for the windows of merged rules",
+                source,
+            })?);
+        }
         let memory = self.pool.gates().memory();
         self.gates.adopt(Path::Userspace, memory);
         // Without the owners nobody knows whose they are.

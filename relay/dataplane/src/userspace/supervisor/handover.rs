@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bpf::merge::Windows;
 use sys::descriptor::ProcessHandle;
-use sys::shared_memory::{Held, Region};
+use sys::shared_memory::{self, Held, Region};
 
 use super::owner_file::OwnerFile;
 use crate::userspace::shared::counters::SharedCounters;
@@ -83,6 +83,8 @@ pub(super) struct Inheritance {
     pub owners: Option<Held<OwnerFile>>,
     pub state: Option<Held<SharedState>>,
     pub merges: Option<Held<Windows>>,
+    /// The merges of the version before, which had fewer blocks.
+    pub former_merges: Option<File>,
     pub gates: Option<Held<SharedGates>>,
     pub predecessors: Vec<Predecessor>,
 }
@@ -113,7 +115,13 @@ impl Inheritance {
             }
             Label::Owners => self.owners = Some(open(fd)?),
             Label::State => self.state = Some(open(fd)?),
-            Label::Merges => self.merges = Some(open(grown(fd)?)?),
+            Label::Merges => {
+                let file = File::from(fd);
+                match file.metadata()?.len() == (FORMER_WINDOWS * size_of::<u64>()) as u64 {
+                    true => self.former_merges = Some(file),
+                    false => self.merges = Some(open(file.into())?),
+                }
+            }
             Label::Gates => self.gates = Some(open(fd)?),
             Label::Control(id, pid) => {
                 self.predecessor(id, pid).control = Some(UnixStream::from(fd));
@@ -275,13 +283,15 @@ fn merges_layout() -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-/// The merges of the version before, with as many blocks as there are now.
-fn grown(fd: OwnedFd) -> io::Result<OwnedFd> {
-    let file = File::from(fd);
-    if file.metadata()?.len() == (FORMER_WINDOWS * size_of::<u64>()) as u64 {
-        file.set_len(Windows::BYTES as u64)?;
-    }
-    Ok(file.into())
+/// The merges of the version before, with as many blocks as there are now: its region cannot grow. Nobody
+/// may write to it any more.
+///
+/// # Errors
+/// When there is no memory.
+pub(super) fn grown(former: &File) -> io::Result<Held<Windows>> {
+    let held = Windows::create()?;
+    shared_memory::copy(former, held.0.as_fd())?;
+    Ok(held)
 }
 
 /// Maps a region, whose length tells its layout.
