@@ -112,12 +112,18 @@ impl DaemonError {
             {
                 77
             }
+            Self::File { source, .. }
+            | Self::Listen { source, .. }
+            | Self::ConfigFile { source, .. }
+                if is_denied(source) =>
+            {
+                77
+            }
             Self::Config(_)
             | Self::ConfigFile { .. }
             | Self::NoConfig { .. }
             | Self::Fleet(_)
             | Self::WorkerUser { .. } => 78,
-            Self::File { source, .. } | Self::Listen { source, .. } if is_denied(source) => 77,
             _ => 69,
         }
     }

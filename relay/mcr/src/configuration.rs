@@ -13,7 +13,11 @@ use crate::failure::{Failure, Status};
 
 /// Reads a configuration file and the files that belong to it; `-` is standard input alone.
 pub(crate) fn read(file: &Path, policy: Policy) -> Result<Config, Failure> {
-    load(file, policy).map_err(|error| Failure::with_code(error.exit_code(), error))
+    load(file, policy).map_err(failed)
+}
+
+fn failed(error: DaemonError) -> Failure {
+    Failure::with_code(error.exit_code(), error)
 }
 
 /// The same, where what is wrong is wanted one by one.
@@ -26,16 +30,14 @@ pub(crate) fn load(file: &Path, policy: Policy) -> Result<Config, DaemonError> {
 
 /// Reads a file of rules for a fleet; `-` is standard input.
 pub(crate) fn read_fleet(path: &Path) -> Result<Vec<RuleDocument>, Failure> {
-    let wrong = |what: String| Failure::new(Status::Configuration, what);
     let file = match path.to_str() {
-        Some("-") => standard_input().map_err(|error| wrong(error.to_string()))?,
+        Some("-") => standard_input().map_err(failed)?,
         _ => ConfigFile {
             name: path.display().to_string(),
-            text: fs::read_to_string(path)
-                .map_err(|error| wrong(config::unreadable(path, &error)))?,
+            text: fs::read_to_string(path).map_err(|error| Failure::unreadable(path, &error))?,
         },
     };
-    config::fleet_rules(&file).map_err(|errors| wrong(errors.to_string()))
+    config::fleet_rules(&file).map_err(|errors| Failure::new(Status::Configuration, errors))
 }
 
 fn standard_input() -> Result<ConfigFile, DaemonError> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use rules::printable::printable;
@@ -45,6 +46,15 @@ impl Failure {
             status,
             message: message.to_string(),
         }
+    }
+
+    /// For files that cannot be read.
+    pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Self {
+        let status = match error.kind() {
+            io::ErrorKind::PermissionDenied => Status::Privilege,
+            _ => Status::Configuration,
+        };
+        Self::new(status, config::unreadable(path, error))
     }
 
     /// Says whether it has that exit status.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -114,11 +113,7 @@ fn read() -> Result<(PathBuf, BTreeMap<String, HostEntry>), Failure> {
 }
 
 fn text(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|error| unreadable(path, &error))
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Status::Configuration, config::unreadable(path, error))
+    fs::read_to_string(path).map_err(|error| Failure::unreadable(path, &error))
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
@@ -127,7 +122,7 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
 
 /// Refuses a secret that others of this host can read.
 fn require_secret(path: &Path) -> Result<(), Failure> {
-    let there = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    let there = fs::metadata(path).map_err(|error| Failure::unreadable(path, &error))?;
     if there.permissions().mode() & 0o007 == 0 {
         return Ok(());
     }

@@ -271,6 +271,30 @@ fn who_may_not_ask_the_daemon_is_told_so_with_status_77() {
 }
 
 #[test]
+fn files_that_may_not_be_read_are_named_with_the_remedy_and_status_77() {
+    let Some(bed) = bed(None) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let file = directory.path().join("closed.toml");
+    fs::write(&file, RULES).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let named = file.to_str().unwrap();
+    for arguments in [
+        &["check", named][..],
+        &["apply", named],
+        &["diff", named],
+        &["import", named],
+        &["fleet", "apply", named],
+    ] {
+        let done = as_nobody(&bed.chain, &bed.daemon.socket(), arguments);
+        let told = (done.status.code(), &*done.stderr);
+        assert_eq!(told.0, Some(77), "{arguments:?}: {told:?}");
+        let words = ["closed.toml: Permission denied", "use sudo"];
+        assert!(words.iter().all(|words| told.1.contains(words)), "{told:?}");
+    }
+}
+
+#[test]
 fn a_doctor_without_a_daemon_says_what_it_could_not_look_at() {
     let Some(chain) = chain() else { return };
     let mut command = chain.relay.command(lab::binary::mcr().unwrap());

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         false => args.file.display().to_string(),
     };
     let wrong = |what: String| Failure::new(Status::Configuration, format!("{name}: {what}"));
-    let bytes = bytes(&args.file).map_err(|error| wrong(error.to_string()))?;
+    let bytes = bytes(&args.file).map_err(|error| Failure::unreadable(Path::new(&name), &error))?;
     let found = read(&bytes, args.format.map(Format::read_as));
     let found = found.map_err(|error| wrong(error.to_string()))?;
     let options = Options {
