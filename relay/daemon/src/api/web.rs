@@ -135,8 +135,15 @@ mod tests {
             assert_eq!(FILES.iter().find(names).map(|file| file.0), None, "{kind}");
         }
         let own = FILES.iter().filter(|file| !file.0.contains("uplot"));
-        for (name, _, content) in own {
+        let mut lines = 0;
+        for (name, kind, content) in own {
             assert!(!content.contains("https://"), "{name}");
+            lines += if *kind == SCRIPT {
+                content.lines().count()
+            } else {
+                0
+            };
         }
+        assert!(lines < 2500, "more takes a library: {lines}");
     }
 }

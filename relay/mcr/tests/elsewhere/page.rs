@@ -11,6 +11,7 @@ use lab::wait;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use super::page_access::audit;
 use super::{Bed, TOKENS};
 use crate::bed::{INPUT, OUTPUT, can_run};
 use crate::observe::browser::Browser;
@@ -455,10 +456,13 @@ fn a_fleet_is_operated_at_the_page_of_a_relay() {
         operator.browser.run(link),
         "relay-b https://127.0.0.1:9471/"
     );
+    audit(&operator, "a fleet");
     operator.press("Relays …");
+    audit(&operator, "relays");
     operator.fill("Relay", "relay-b");
     operator.press("Move …");
     operator.sees("s1 goes to relay-b.");
+    audit(&operator, "a share that moves");
     operator.press("Move");
     let holder =
         "return document.querySelector('#fleet table:last-of-type td:nth-child(2)').textContent";

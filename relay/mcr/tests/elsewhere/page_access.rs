@@ -81,7 +81,7 @@ const NAMED: [&str; 15] = [
 ];
 
 #[track_caller]
-fn audit(operator: &Operator, view: &str) {
+pub(super) fn audit(operator: &Operator, view: &str) {
     let mut wrong = BTreeSet::new();
     for scheme in ["light", "dark"] {
         operator.browser.prefer(scheme);
@@ -132,6 +132,10 @@ fn every_view_is_read_by_everybody() {
     for (button, seen) in [
         ("Add rule …", "All settings"),
         ("Change …", "All settings"),
+        ("Copy …", "All settings"),
+        ("Disable …", "rule cam1"),
+        ("Acknowledge …", "others are told"),
+        ("Save …", "+ rule cam1"),
         ("Import …", "paste or drop"),
         ("Remove …", "− rule cam1"),
         ("Capture …", "60 at most"),
@@ -163,6 +167,13 @@ fn every_view_is_read_by_everybody() {
         "return document.querySelectorAll('#offers li').length > 0",
     );
     audit(&operator, "as text");
+    close();
+    let legs = "add 239.1.1.2%veth1:5001 239.10.1.2%veth2:6001 --name legs --input 239.1.1.3%veth1:5001 --failover 500ms";
+    bed.mcr("change", &legs.split(' ').collect::<Vec<&str>>());
+    operator.press("legs");
+    operator.tick("pick cam1");
+    operator.press("Switch leg …");
+    audit(&operator, "Switch leg …");
     close();
     // A change that waits.
     let waits = ["disable", "cam1", "--confirm", "600s", "--yes"];
