@@ -12,6 +12,7 @@ mod page;
 mod page_access;
 mod page_attacks;
 mod page_away;
+mod page_fleet;
 mod page_frames;
 mod page_tasks;
 mod properties;

@@ -85,9 +85,9 @@ fn leave_the_operator_alone(wrong: u64) {
     );
 }
 
-/// How long an operator's commands take, each of which has to succeed.
+/// How long an operator's commands take, each of which has to succeed. Whoever asks from where the crowd
+/// is waits for its turn among the handshakes of that address, and may have to ask again, but is known.
 fn took(bed: &Bed) -> Vec<Duration> {
-    // The last from where the crowd is.
     let commands = [
         ("operate", &["disable", "cam1"][..]),
         ("operate", &["enable", "cam1"]),
@@ -101,8 +101,13 @@ fn took(bed: &Bed) -> Vec<Duration> {
             _ => &bed.chain.sink,
         };
         let began = Instant::now();
-        let told = process::run(bed.command_in(from, host, command), PATIENCE).unwrap();
-        assert!(told.status.success(), "{host}: {}", told.stderr);
+        wait::until_within(PATIENCE, host, || {
+            let told = process::run(bed.command_in(from, host, command), PATIENCE).unwrap();
+            let is_late = host == "beside" && told.status.code() == Some(4);
+            assert!(told.status.success() || is_late, "{host}: {}", told.stderr);
+            told.status.success()
+        })
+        .unwrap();
         began.elapsed()
     });
     took.into()

@@ -37,12 +37,16 @@ function show(section, fleet, done) {
   tools.hidden = !may("operate");
   if (tools.children.length === 0) tools.append(...buttons(done));
   current = fleet;
+  const { activeElement } = document;
+  const focused = activeElement.matches("a") && section.contains(activeElement) ? activeElement.href : null;
   if (tools.parentNode !== section) section.replaceChildren(tools);
   for (const one of [...section.children]) if (one !== tools) one.remove();
   tools.lastChild.hidden = !may("change");
   tools.before(element("h2", "", `Fleet ${fleet.fleet}`), about, problems);
   tools.after(tableOf(["Relay", "State", "Since", "Shares", "Rules", "Packets/s"], relays),
     tableOf(["Share", "Holder", "State", "Since", "Standby", "What"], shares));
+  // Links do not stay, but the focus does.
+  [...section.querySelectorAll("a")].find(({ href }) => href === focused)?.focus({ preventScroll: true });
 }
 
 // The fleet as it was told last.
