@@ -121,6 +121,7 @@ static const struct scene {
 	{ "payload: the same", same_payload, check_scene },
 	{ "payload: crossed", payloads_crossed, check_scene },
 	{ "payload: a word is forgotten", a_payload_is_forgotten, check_scene },
+	{ "payload: a word becomes level", a_word_becomes_level, check_scene },
 	{ "payload: one line on two CPUs", payloads_of_one_line_on_two_cpus, check_scene },
 	{ "payload: twins", twins, check_twins },
 	{ "payload: a merge begins", a_merge_begins, check_begin },

@@ -47,6 +47,20 @@ static void a_payload_is_forgotten(void)
 		put(l, content(l, 77, 0, 100 - l));
 }
 
+/* Of a bucket without room but for what is forgotten another word becomes level between the CPUs' looks. */
+static void a_word_becomes_level(void)
+{
+	payload(2);
+	for (int i = 0; i < MERGE_WAYS; i++) {
+		struct packet p = content(0, 1 + i, 0, i < MERGE_WAYS - 1 ? 100 : 90);
+
+		judge(&p);
+	}
+	put(0, content(1, 2, INDEXES, 100));
+	put(0, content(0, 77, 0, 100));
+	put(1, content(1, 77, 0, 100));
+}
+
 static void payloads_of_one_line_on_two_cpus(void)
 {
 	payload(3);
