@@ -30,6 +30,7 @@ lab::on_both_paths!(
     fragments_follow_their_first,
     a_killed_daemon_makes_no_copy_pass_twice,
     lines_and_outputs_come_and_go_in_a_running_merge,
+    memory_and_path_change_in_a_running_merge,
     a_line_that_falls_silent_is_told,
     lines_of_different_senders_are_told,
     a_merge_that_cannot_be_is_refused_by_name,
@@ -188,6 +189,29 @@ fn lines_and_outputs_come_and_go_in_a_running_merge(path: &str) {
         .unwrap();
     let run = bed.end(running);
     run.assert_once();
+}
+
+/// Twenty packets are in flight: they leave twice at each change, and no line has missed them.
+fn memory_and_path_change_in_a_running_merge(path: &str) {
+    for by in ["rtp", "payload"] {
+        let merge = format!(r#"{{ by = "{by}", window = "100ms" }}"#);
+        let bed = Bed::new(path, &rule(2, &merge));
+        let running = bed.begin("rtp", 1000, "4", &["", "delay=20ms"], &[]);
+        let other = if path == "kernel" {
+            "userspace"
+        } else {
+            "kernel"
+        };
+        for change in ["merge.packets=4096", &format!("path={other}")] {
+            thread::sleep(Duration::from_secs(1));
+            bed.daemon.mcr(&["change", "cam", "--set", change]).unwrap();
+        }
+        let run = bed.end(running);
+        run.assert_seam(
+            Duration::from_millis(100),
+            if other == "kernel" { 0 } else { 250 },
+        );
+    }
 }
 
 fn a_line_that_falls_silent_is_told(path: &str) {

@@ -241,6 +241,16 @@ impl Run {
         assert!(self.union("received") > 100, "{self:?}");
     }
 
+    /// At changes what came within a window left twice, so many are missing at most, and no line missed any.
+    pub(super) fn assert_seam(&self, window: Duration, missing: u64) {
+        let twice = self.sent("sent") * window.as_millis() as u64 / 4_000;
+        let is_little = self.union("twice") <= twice && self.union("missing") <= missing;
+        assert!(is_little || self.held_up, "{self:?}");
+        for input in self.rule()["inputs"].as_array().unwrap() {
+            self.assert_early(input["missed"].as_u64().unwrap(), 0);
+        }
+    }
+
     /// The relay counted what the sender did, and what came is what left and what was dropped.
     pub(super) fn assert_account(&self) {
         let rule = self.rule();
