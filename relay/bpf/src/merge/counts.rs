@@ -275,7 +275,9 @@ impl Reading {
             let accounted = excused(words, &after, place) + young[place % 2];
             let missing = passed.saturating_sub(accounted);
             if line.is_new {
-                line.before = missing;
+                // As much as it may be.
+                let accounted = excused(&after, words, place) + young[place % 2];
+                line.before = firsts(&after).saturating_sub(accounted);
                 line.is_new = now_ns <= own.since_ns + 2 * words.window_ns;
             }
             line.missed = line.missed.max(missing.saturating_sub(line.before));

@@ -173,3 +173,30 @@ fn what_was_in_flight_when_a_merge_by_payload_began_is_not_missed() {
     assert_eq!(seen[9], [0, 1]);
     assert_eq!(seen[12..], [[1, 1]; 18]);
 }
+
+/// Packets come while the words are read, and then no more.
+#[test]
+fn a_line_that_comes_later_misses_nothing_of_before() {
+    let windows = prepare(rules::merge::By::Payload);
+    let mut rule = windows.rules.read(0);
+    rule.line[1].since_ns = 1_000 * MS;
+    windows.rules.write(0, &rule);
+    let next = std::cell::Cell::new(0_u32);
+    let come = |ms: u64| {
+        let packet = next.get().to_be_bytes();
+        for line in 0..1 + u32::from(ms >= 900) {
+            let _ = windows.judge((0, line), (&packet, 0), ms * MS);
+        }
+        next.set(next.get() + 1);
+    };
+    let mut reading = Reading::default();
+    for ms in (100..3_000).step_by(100) {
+        let words = || {
+            (0..3).filter(|_| ms < 2_000).for_each(|_| come(ms));
+            windows.rules.read(0)
+        };
+        let block = |number| Some(windows.blocks.read(number));
+        let counts = counts(words, &mut reading, block, ms * MS);
+        assert_eq!(missed(&counts), [0, 0], "{ms}");
+    }
+}
