@@ -295,6 +295,10 @@ fn remedy(reason: DropReason, explained: &Explained) -> String {
             "nothing, if another relay of the fleet holds the share; see mcr fleet status"
                 .to_owned()
         }
+        DropReason::OwnSource => {
+            let remedy = reason.remedy();
+            format!("{remedy}; what a program here sends by that interface is no such copy")
+        }
         _ => reason.remedy().to_owned(),
     }
 }
