@@ -124,6 +124,12 @@ fn rule(
     let mut inputs: Vec<Endpoint> = Vec::new();
     // One more than can be merged, so that this is said.
     for leg in stream.legs.into_iter().take(LINES_MAX + 1) {
+        let given = options.interfaces.len();
+        if leg.interface.is_none() && given > 1 && leg.number >= given {
+            let interface = options.interfaces[leg.number % given].clone();
+            let why = Why::InterfaceAgain(leg.number + 1, interface);
+            remarks.push(Remark::note(stream.place.clone(), "", why));
+        }
         let input = input(leg, options);
         match inputs.contains(&input) {
             true => remarks.push(Remark::of_loss(stream.place.clone(), "", Why::SameLegs)),

@@ -307,6 +307,11 @@ pub enum Why {
     /// An output that nobody needed.
     #[error("--to is not used: the file says itself where its streams go")]
     ToUnused,
+    /// A leg for which no interface of its own was given.
+    #[error(
+        "leg {0} listens on {1} again, for --input-interface was not given so often; give it once for each leg"
+    )]
+    InterfaceAgain(usize, String),
 }
 
 #[cfg(test)]

@@ -227,6 +227,25 @@ fn a_leg_keeps_its_interface_whatever_becomes_of_the_other() {
 }
 
 #[test]
+fn says_where_a_leg_has_no_interface_of_its_own() {
+    let leg = |n: u8| format!("m=video 5004 RTP/AVP 33\nc=IN IP4 239.{n}.1.1/32\na=mid:{n}\n");
+    let head = "v=0\no=- 1 1 IN IP4 10.0.0.1\ns=three\nt=0 0\na=group:DUP 1 2 3\n";
+    let text = format!("{head}{}{}{}", leg(1), leg(2), leg(3));
+    let (file, remarks) = made(&text, &options(&["red", "blue"], &["%eth1"]));
+    assert!(file.contains("239.3.1.1%red"), "{file}");
+    assert!(
+        remarks
+            .iter()
+            .any(|it| it.contains("leg 3 listens on red again")),
+        "{remarks:?}"
+    );
+    for enough in [&["red"][..], &["red", "blue", "green"]] {
+        let (_, remarks) = made(&text, &options(enough, &["%eth1"]));
+        assert!(remarks.is_empty(), "{remarks:?}");
+    }
+}
+
+#[test]
 fn copies_that_come_later_have_a_window_that_is_wider() {
     let both = "a=group:DUP a b\n";
     for (head, second) in [
