@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rules::endpoint::Endpoint;
+use rules::joins::groups_too_many;
 use rules::rule::Rule;
 
 use super::finding::{Finding, Severity};
@@ -161,11 +162,7 @@ fn elsewhere(heard: &Heard, (rule, input): (&Rule, &Endpoint)) -> Option<(String
         let port = nearest.key.port;
         let evidence = format!(
             "a program of this host sends {group} at port {port} by {name}, {}",
-            match discover::takes_looped(rule) && discover::is_on(input, &nearest.interface) {
-                true =>
-                    "and has switched IP_MULTICAST_LOOP off, without which it does not come in there",
-                false => "which this rule relays from lo alone",
-            }
+            why_not(rule, input, nearest)
         );
         let remedy = discover::by_loopback(group);
         return Some((
@@ -177,6 +174,22 @@ fn elsewhere(heard: &Heard, (rule, input): (&Rule, &Endpoint)) -> Option<(String
         format!("{group} arrives{on} {}", differences.join(" and ")),
         format!("write the input as {mended}, or have the sender send as the rule expects"),
     ))
+}
+
+/// Why what a program here sends does not come in by the input.
+fn why_not(rule: &Rule, input: &Endpoint, sent: &HeardStream) -> String {
+    let (group, name) = (sent.key.group, &sent.interface.name);
+    let comes_in = discover::takes_looped(rule) && discover::is_on(input, &sent.interface);
+    match comes_in {
+        true if groups_too_many(input.destination).is_some() => format!(
+            "which comes in there where the group is joined: the rule joins none of so many, \
+             `mcr join {group}%{name}` does"
+        ),
+        true => {
+            "and has switched IP_MULTICAST_LOOP off, without which it does not come in there".into()
+        }
+        false => "which this rule relays from lo alone".into(),
+    }
 }
 
 impl HeardStream {

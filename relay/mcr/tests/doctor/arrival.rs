@@ -69,6 +69,7 @@ lab::on_both_paths!(
     names_pgm_for_what_it_is,
     says_nothing_of_rules_that_receive,
     tells_of_a_sender_on_the_relay_itself,
+    tells_what_to_join_where_a_range_is_too_large,
 );
 
 fn tells_of_a_sender_on_the_relay_itself(path: &str) {
@@ -130,6 +131,31 @@ fn tells_of_a_sender_on_the_relay_itself(path: &str) {
     discover.args(["discover", "--duration", "1s", "--socket", &socket]);
     let listed = String::from_utf8(discover.output().unwrap().stdout).unwrap();
     assert!(!listed.contains("(sent)"), "{listed}");
+}
+
+fn tells_what_to_join_where_a_range_is_too_large(path: &str) {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let output = "239.12.0.0/16%veth2:6001";
+    daemon
+        .add("all", "239.2.0.0/16%veth1:5001", &[output])
+        .unwrap();
+    let sender = Sender::open((&chain.relay, "veth1"), "10.0.0.2".parse().unwrap()).unwrap();
+    let sender = sender.heard_here().unwrap();
+    let _stream = Repeated::start(move || {
+        sender
+            .send("239.2.9.9".parse().unwrap(), 5001, &[7; 100])
+            .unwrap();
+    });
+    diagnose(&daemon).has("arrival", "stops", &["mcr join 239.2.9.9%veth1"]);
+    daemon.client(&["join", "239.2.9.9%veth1"]).unwrap();
+    daemon
+        .wait_for("all", "it comes in", |rule| rule.received.packets > 5)
+        .unwrap();
 }
 
 fn tells_the_port_at_which_the_group_arrives(path: &str) {
