@@ -8,6 +8,8 @@
 //! Packets go on while words are read. Whatever was read too early or too late makes the counts lower,
 //! never higher, and they never go down: so a count is right as soon as one reading found quiet.
 
+mod payloads;
+
 use rules::merge::LINES_MAX;
 
 use super::Verdict;
@@ -19,10 +21,6 @@ use crate::merge_layout::{
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Readings in which numbers must be missing, where the ring does not say which are.
 const READINGS: usize = 4;
-/// Of a payload's word (merge_payload.h).
-const CONFIRMED: u64 = 1 << 24;
-const LEVEL: i64 = 128;
-const TICK_SHIFT: u32 = 20;
 const GENERATION_MAX: u16 = u16::MAX / LINES_MAX as u16;
 
 /// What a merge's legs brought.
@@ -248,42 +246,6 @@ impl Reading {
         }
     }
 
-    /// What passed and a leg did not bring it missed, unless it may still come.
-    fn read_payloads(
-        &mut self,
-        merge: impl Fn() -> Merge,
-        words: &Merge,
-        before: &Merge,
-        block: impl FnMut(u32) -> Option<MergeBlock>,
-        now_ns: u64,
-    ) {
-        let passed = firsts(before);
-        let is_news = self.lines.iter().enumerate().any(|(place, line)| {
-            let missing = passed.saturating_sub(excused(words, words, place));
-            words.line[place].since_ns != 0 && missing > line.before + line.missed
-        });
-        if !is_news {
-            return;
-        }
-        let young = young_payloads(words, block, now_ns);
-        let after = merge();
-        for (place, line) in self.lines.iter_mut().enumerate() {
-            let own = &words.line[place];
-            if own.since_ns == 0 || own.since_ns != after.line[place].since_ns {
-                continue;
-            }
-            let accounted = excused(words, &after, place) + young[place % 2];
-            let missing = passed.saturating_sub(accounted);
-            if line.is_new {
-                // As much as it may be.
-                let accounted = excused(&after, words, place) + young[place % 2];
-                line.before = firsts(&after).saturating_sub(accounted);
-                line.is_new = now_ns <= own.since_ns + 2 * words.window_ns;
-            }
-            line.missed = line.missed.max(missing.saturating_sub(line.before));
-        }
-    }
-
     /// Where packets take up several numbers.
     fn read_sums(&mut self, words: &Merge, before: &Merge, now_ns: u64) {
         let window_ns = words.window_ns;
@@ -377,35 +339,6 @@ fn brought(line: &MergeLine, takes_several: bool) -> u64 {
         .map(|verdict| line.counts[verdict.index()])
         .into_iter();
     counted.sum::<u64>().saturating_sub(line.unnumbered)
-}
-
-/// Payloads that a leg brought, that passed as its merge began in a running stream and it does not bring any
-/// more, and those that found no place, of which nobody knows.
-fn excused(words: &Merge, after: &Merge, place: usize) -> u64 {
-    let (own, early) = (&after.line[place], words.line[place].numbers);
-    brought(own, false) + after.unsettled + after.span.saturating_sub(early)
-}
-
-/// How many payloads each of two legs may still bring.
-fn young_payloads(
-    words: &Merge,
-    mut block: impl FnMut(u32) -> Option<MergeBlock>,
-    now_ns: u64,
-) -> [u64; 2] {
-    let (tick, window) = (now_ns >> TICK_SHIFT, (words.window_ns >> TICK_SHIFT) + 1);
-    let blocks = words.first_block..words.first_block + Merge::blocks(words.blocks_log & 15);
-    let mut young = [0; 2];
-    for block in blocks.filter_map(&mut block) {
-        for word in block.word.into_iter().filter(|word| word & CONFIRMED != 0) {
-            let age = tick.wrapping_sub(word >> 8).wrapping_add(window) & 0xffff;
-            let ahead = (word & 0xff).cast_signed() - LEVEL;
-            // Clocks may be some ticks apart, and a packet may take its time.
-            if age <= 3 * window + 16 {
-                young[usize::from(ahead > 0)] += ahead.unsigned_abs();
-            }
-        }
-    }
-    young
 }
 
 /// The oldest and the newest number of a stream that has any.
