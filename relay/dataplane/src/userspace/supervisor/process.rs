@@ -25,6 +25,8 @@ use crate::userspace::shared::routed;
 const SEND_BUFFER: usize = 16 << 20;
 /// Longest a worker may take to read or to confirm: it is between two batches in well under 10 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest a worker may take to start, with taps at all interfaces: on an emulated machine it is seconds.
+pub(super) const START: Duration = Duration::from_secs(10);
 /// How often one that is given no time is waited for.
 const TURNS: usize = 3;
 /// Longest a worker's heartbeat may stand still while packets wait for it.
@@ -292,11 +294,15 @@ impl Process {
     /// The conversation's; `TimedOut` from a worker that hangs.
     pub(super) fn await_confirmation(&mut self) -> Result<(), messages::Error> {
         let (_, had) = run_state(self.pid).unwrap_or_default();
+        let patience = match self.confirmed {
+            0 => START,
+            _ => PATIENCE,
+        };
         for _ in 0..TURNS {
-            if self.is_confirmed(PATIENCE)? {
+            if self.is_confirmed(patience)? {
                 return Ok(());
             }
-            if !self.is_starved(had, PATIENCE) {
+            if !self.is_starved(had, patience) {
                 break;
             }
         }

@@ -9,7 +9,7 @@ use compile::diff::BudgetChange;
 use compile::table::RouteKey;
 
 use super::handover::CounterRegion;
-use super::process::{Process, SharedRegions};
+use super::process::{Process, START, SharedRegions};
 use super::worker_spec::{Common, Interfaces, Options};
 use crate::counters::WorkerStats;
 use crate::userspace::shared::layout::WorkerWord;
@@ -21,8 +21,6 @@ const BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_secs(8);
 /// A worker that ran this long starts over with the first pause.
 const STABLE: Duration = Duration::from_secs(10);
-/// Longest a worker may take to start.
-const START: Duration = Duration::from_secs(5);
 
 /// One worker, whichever process it is at the time.
 #[derive(Debug)]
