@@ -6,7 +6,6 @@
 //! with so many changes of owner if the operations can be put in a row, none before one that had ended
 //! when it began, in which the owner changes no more often than that.
 
-#[cfg(feature = "test-support")]
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -39,7 +38,7 @@ pub struct Tenure {
 
 /// Counts the numbers that came more than once, each time but the first.
 pub fn twice(packets: &[Packet]) -> u64 {
-    (packets.len() - distinct(packets)) as u64
+    repeats(packets).len() as u64
 }
 
 /// Counts the numbers below `sent` that never came, of those after the first that did.
@@ -102,7 +101,6 @@ pub fn holes(packets: &[Packet]) -> Vec<Hole> {
 }
 
 /// Packets whose number had come before, each behind the one that brought it first.
-#[cfg(feature = "test-support")]
 pub fn repeats(packets: &[Packet]) -> Vec<[Packet; 2]> {
     let mut first: BTreeMap<u64, Packet> = BTreeMap::new();
     let mut repeats = Vec::new();
