@@ -73,7 +73,7 @@ async fn start(
     let signals = Signals::new()?;
     let control = listener.listener().and_then(UnixListener::from_std);
     let control = control.map_err(DaemonError::Runtime)?;
-    let public = listen(startup.started_with.listen).await?;
+    let public = listen(startup.started_with.listen)?;
     let own_files = [instance.lock(), listener.file()];
     let (mut supervisor, handles) =
         assemble(options, instance, (signals, own_files), &mut startup)?;
@@ -256,11 +256,11 @@ fn begin_to_open(
 }
 
 /// Listens on TCP where that is asked for; who connects waits until somebody answers.
-async fn listen(address: Option<SocketAddr>) -> Result<Option<Public>, DaemonError> {
+fn listen(address: Option<SocketAddr>) -> Result<Option<Public>, DaemonError> {
     let Some(address) = address else {
         return Ok(None);
     };
-    let public = Public::listen(address).await;
+    let public = Public::listen(address);
     let public = public.map_err(|source| DaemonError::Listen { address, source })?;
     Ok(Some(public))
 }

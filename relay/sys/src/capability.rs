@@ -147,11 +147,20 @@ pub fn lead_session() -> io::Result<()> {
     Ok(())
 }
 
-/// Has the calling thread, and those that it starts, run after others of this host that want to: a
-/// tenth of a default task's weight. Does nothing where that is not allowed.
-pub fn stand_back() {
+/// How far a thread stands back, by its niceness (sched(7)).
+#[derive(Clone, Copy, Debug)]
+pub enum StandBack {
+    /// A third of a default task's weight: it answers somebody who waits.
+    Answers = 5,
+    /// A tenth.
+    Works = 10,
+}
+
+/// Has the calling thread, and those that it starts, run after others of this host that want to. Does
+/// nothing where that is not allowed.
+pub fn stand_back(how: StandBack) {
     // SAFETY: nice takes a number and returns one; on Linux it is of the thread.
-    let _ = unsafe { libc::nice(10) };
+    let _ = unsafe { libc::nice(how as i32) };
 }
 
 /// Pins the calling thread to one core.

@@ -107,6 +107,8 @@ impl Drop for Held {
 pub(super) struct Connections {
     limit: usize,
     open: VecDeque<(JoinHandle<()>, Connection)>,
+    /// Those that made room and are not closed yet.
+    leaving: VecDeque<JoinHandle<()>>,
 }
 
 impl Connections {
@@ -114,11 +116,13 @@ impl Connections {
         Self {
             limit,
             open: VecDeque::new(),
+            leaving: VecDeque::new(),
         }
     }
 
-    /// Runs a conversation as a task of its own, making room first: there is room once the
-    /// descriptor of the connection that goes is closed.
+    /// Runs a conversation as a task of its own, making room first. It waits for those that go to be
+    /// closed only where there are as many of them again: each takes a round of all tasks, and who is to
+    /// be accepted next would wait in the kernel's queue, which a crowd fills.
     pub(super) async fn add<F>(&mut self, peer: Peer, serve: impl FnOnce(Connection) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -128,6 +132,12 @@ impl Connections {
             && let Some((task, _)) = self.open.remove(self.dispensable())
         {
             task.abort();
+            self.leaving.push_back(task);
+            self.leaving.retain(|task| !task.is_finished());
+        }
+        if self.leaving.len() > self.limit
+            && let Some(task) = self.leaving.pop_front()
+        {
             let _ = task.await;
         }
         let connection = Connection::of(peer);
@@ -159,7 +169,26 @@ impl Drop for Connections {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
+
+    #[tokio::test]
+    async fn nobody_waits_for_one_that_makes_room() {
+        let mut connections = Connections::new(2);
+        for _ in 0..4 {
+            let added = pin!(connections.add(Peer::default(), |_| std::future::pending()));
+            let polled = added.poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_ready());
+        }
+        assert_eq!((connections.open.len(), connections.leaving.len()), (2, 2));
+        // No more of them than there are connections.
+        connections
+            .add(Peer::default(), |_| std::future::pending())
+            .await;
+        assert!(connections.leaving.len() <= 2);
+    }
 
     #[tokio::test]
     async fn a_crowd_makes_room_for_itself() {

@@ -75,7 +75,7 @@ fn begin(service: Arc<Service>, names: Names) -> io::Result<()> {
         .name("api".to_owned())
         .spawn(move || {
             let _guard = AbortOnPanic;
-            sys::capability::stand_back();
+            sys::capability::stand_back(sys::capability::StandBack::Answers);
             runtime.block_on(run(service, names));
         })?;
     Ok(())
@@ -93,10 +93,10 @@ async fn run(service: Arc<Service>, names: Names) {
     loop {
         tokio::select! {
             changed = settings.changed() => match changed {
-                Ok(()) => follow(&mut door, &remote, &events).await,
+                Ok(()) => follow(&mut door, &remote, &events),
                 Err(_) => return,
             },
-            _ = turn.tick() => follow(&mut door, &remote, &events).await,
+            _ = turn.tick() => follow(&mut door, &remote, &events),
             accepted = door.accept() => match accepted {
                 Ok((stream, from)) => {
                     let network = failures::whose(from.ip());
@@ -120,8 +120,8 @@ async fn run(service: Arc<Service>, names: Names) {
     }
 }
 
-async fn follow(door: &mut Door, remote: &Remote, events: &Events) {
-    let trouble = door.follow(&remote.settings()).await;
+fn follow(door: &mut Door, remote: &Remote, events: &Events) {
+    let trouble = door.follow(&remote.settings());
     remote.tell(trouble, events);
     remote.tell_expiring(door.identity(), events);
 }

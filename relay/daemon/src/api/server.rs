@@ -21,7 +21,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio_io_timeout::TimeoutWriter;
 
@@ -42,6 +42,9 @@ const BUFFER_MAX: usize = 16 << 10;
 
 /// Connections held at a time, where the limit of open descriptors allows as many.
 const CONNECTIONS_MAX: usize = 512;
+
+/// How many may wait to be accepted, as far as the kernel allows (net.core.somaxconn).
+const WAITING_MAX: u32 = 4096;
 
 /// The part of the descriptors that one listener's connections may take: the daemon needs the rest.
 const DESCRIPTORS_PART: usize = 4;
@@ -71,8 +74,8 @@ pub(crate) struct Public {
 
 impl Public {
     /// Listens; who connects waits until somebody answers.
-    pub(crate) async fn listen(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?.into_std()?;
+    pub(crate) fn listen(address: SocketAddr) -> io::Result<Self> {
+        let listener = listen(address)?.into_std()?;
         let runtime = apart()?;
         Ok(Self { listener, runtime })
     }
@@ -90,11 +93,22 @@ impl Public {
         thread.spawn(move || {
             let _guard = AbortOnPanic;
             // Where cores are few, hundreds who ask must not keep a change waiting.
-            sys::capability::stand_back();
+            sys::capability::stand_back(sys::capability::StandBack::Answers);
             runtime.block_on(serve);
         })?;
         Ok(())
     }
+}
+
+/// A listener whose queue a crowd does not fill at once: who comes then is not answered for seconds.
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_MAX)
 }
 
 /// Serves what only reads, on TCP, until the task is aborted.

@@ -12,6 +12,7 @@ use tls::{Identity, Server, Serving};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::super::server;
 use super::now;
 use crate::config_files::{Stamp, stamp};
 
@@ -51,7 +52,7 @@ impl Door {
     }
 
     /// Does as the settings and their files say by now; says what cannot be done.
-    pub(super) async fn follow(&mut self, settings: &ApiSettings) -> Option<String> {
+    pub(super) fn follow(&mut self, settings: &ApiSettings) -> Option<String> {
         let lacks = settings.listen.and_then(|_| settings.lacks());
         let listen = settings.listen.filter(|_| lacks.is_none());
         let Some(listen) = listen else {
@@ -67,7 +68,7 @@ impl Door {
             .is_none_or(|(at, _)| *at != listen)
         {
             self.listener = None;
-            match TcpListener::bind(listen).await {
+            match server::listen(listen) {
                 Ok(listener) => self.listener = Some((listen, listener)),
                 Err(error) => {
                     return Some(format!(

@@ -3,6 +3,7 @@
 //! nothing, or no more, keeps none.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -52,7 +53,11 @@ impl Turn {
     ) -> io::Result<TlsStream<TcpStream>> {
         let handshake = async {
             let greeted = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-            let turn = self.0.acquire().await;
+            let turn = tokio::select! {
+                biased;
+                () = is_gone(&greeted.io) => return Err(io::ErrorKind::ConnectionAborted.into()),
+                turn = self.0.acquire() => turn,
+            };
             // Answers the greeting, with keys and a signature, before it is polled.
             let answered = greeted.into_stream(Arc::clone(config));
             // Whoever else is ready goes before the next of this address.
@@ -65,9 +70,55 @@ impl Turn {
     }
 }
 
+/// Waits until the other end has closed: whoever gave up costs the others of its address no turn.
+async fn is_gone(stream: &TcpStream) {
+    if matches!(stream.peek(&mut [0]).await, Ok(1..)) {
+        pending::<()>().await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use rustls::server::ResolvesServerCertUsingSni;
+    use rustls::version::TLS13;
+    use rustls::{ClientConnection, RootCertStore};
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn who_gave_up_waits_for_no_turn() {
+        let turns = Turns::default().of(1);
+        let config = ServerConfig::builder_with_provider(tls::provider())
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        client.write_all(&greeting()).await.unwrap();
+        drop(client);
+        let (stream, _) = listener.accept().await.unwrap();
+        let _held = turns.0.acquire().await;
+        let error = turns
+            .shake_hands(stream, &Arc::new(config))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
+    }
+
+    /// What a client says first.
+    fn greeting() -> Vec<u8> {
+        let config = tls::client(RootCertStore::empty(), None).unwrap();
+        let server = "relay.example".try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), server).unwrap();
+        let mut said = Vec::new();
+        client.write_tls(&mut said).unwrap();
+        said
+    }
 
     #[tokio::test]
     async fn those_of_one_address_take_turns_and_who_is_gone_is_forgotten() {
