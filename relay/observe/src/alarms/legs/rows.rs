@@ -28,7 +28,8 @@ pub(in crate::alarms) struct Reading {
     pub(super) window_ns: u64,
 }
 
-/// All of them, the worst first. Their words go on from the leg's name.
+/// All of them, the worst first, and a cause before what follows from it: a leg with another stream lacks
+/// those of this one. Their words go on from the leg's name.
 pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
     Row {
         faults: &[
@@ -45,6 +46,16 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         remedy: "",
         ends: Some((LINE_UP, |_, _| "delivers again".to_owned())),
         stands: Some(|_, _| "is silent".to_owned()),
+    },
+    Row {
+        faults: LAGS,
+        metrics: &["mcr_merge_stray_packets_total"],
+        kind: LINES_DIFFER,
+        condition: |leg| (leg.stray, Alarm::growth()),
+        begins: |leg| format!("brings {} that no other leg does", packets(leg.stray)),
+        remedy: ": it is of another sender, or numbers its packets differently",
+        ends: None,
+        stands: Some(|_, standing| format!("brought {} of another stream", packets(standing.sum))),
     },
     Row {
         faults: &["a merged leg loses what others bring"],
@@ -75,16 +86,6 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         remedy: "; raise merge.packets, or find what delays the leg",
         ends: None,
         stands: Some(|_, standing| format!("brought {} too late", packets(standing.sum))),
-    },
-    Row {
-        faults: LAGS,
-        metrics: &["mcr_merge_stray_packets_total"],
-        kind: LINES_DIFFER,
-        condition: |leg| (leg.stray, Alarm::growth()),
-        begins: |leg| format!("brings {} that no other leg does", packets(leg.stray)),
-        remedy: ": it is of another sender, or numbers its packets differently",
-        ends: None,
-        stands: Some(|_, standing| format!("brought {} of another stream", packets(standing.sum))),
     },
     Row {
         faults: &["the numbers of a merged stream stand still"],
