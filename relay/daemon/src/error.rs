@@ -134,6 +134,7 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
         io::ErrorKind::ReadOnlyFilesystem => "; mount it writable",
+        io::ErrorKind::NotFound => "; make its directory",
         _ => "",
     }
 }

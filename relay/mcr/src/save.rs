@@ -53,7 +53,7 @@ impl Save {
 fn failure(error: SaveError) -> Failure {
     match error {
         SaveError::Read(error) => Failure::with_code(error.exit_code(), error),
-        error => Failure::new(status(&error), format!("--save: {error}")),
+        error => Failure::new(status(&error), error.to_string()),
     }
 }
 

@@ -82,7 +82,8 @@ pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<ExitCode, Failure> {
             let saved = control.save();
             saved.map_err(|others| {
                 match [Status::Unreachable, Status::Privilege].map(|status| others.is(status)) {
-                    [false, false] => {
+                    // Each for reasons of its own.
+                    [false, false] if !others.to_string().starts_with(&own.to_string()) => {
                         Failure::new(Status::Configuration, format!("{own}\n{others}"))
                     }
                     _ => others,

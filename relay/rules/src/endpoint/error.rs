@@ -70,6 +70,9 @@ pub enum EndpointProblem {
         "brackets go around sources, group and interface, as in [2001:db8::5@ff3e::1%eth0]:5001"
     )]
     BracketMisplaced,
+    /// The interface behind the bracket.
+    #[error("the interface stands inside the brackets; write {0}")]
+    InterfaceOutside(String),
     /// An IPv4 address in brackets.
     #[error("brackets are for IPv6; write {0} without")]
     BracketsForIpv4(String),

@@ -107,11 +107,23 @@ fn split_bracketed<'a>(
     if place.contains('[') || after.contains(['[', ']']) {
         return Err(Problem::BracketMisplaced);
     }
+    if let Some((ports, interface)) = misplaced(after) {
+        let right = format!("[{place}%{interface}]:{ports}");
+        return Err(Problem::InterfaceOutside(right));
+    }
     match after.strip_prefix(':') {
         Some("") => Err(Problem::PortMissing(text.trim_end_matches(':').to_owned())),
         Some(ports) => Ok((place, ports, Family::Ipv6)),
         None if after.is_empty() => Err(Problem::PortMissing(text.to_owned())),
         None => Err(Problem::BracketMisplaced),
+    }
+}
+
+/// Port and interface that stand behind a bracket, in either order.
+fn misplaced(after: &str) -> Option<(&str, &str)> {
+    match after.strip_prefix(':') {
+        Some(behind) => behind.split_once('%'),
+        None => { after.strip_prefix('%')?.rsplit_once(':') }.map(|(name, ports)| (ports, name)),
     }
 }
 

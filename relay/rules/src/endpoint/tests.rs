@@ -122,7 +122,15 @@ fn names_the_part_that_is_wrong_and_the_remedy() {
         ),
         (
             "[ff3e::1]%eth0:5001",
-            "[ff3e::1]%eth0:5001: brackets go around sources, group and interface, as in [2001:db8::5@ff3e::1%eth0]:5001",
+            "[ff3e::1]%eth0:5001: the interface stands inside the brackets; write [ff3e::1%eth0]:5001",
+        ),
+        (
+            "[ff3e::1]:5001%eth0",
+            "[ff3e::1]:5001%eth0: the interface stands inside the brackets; write [ff3e::1%eth0]:5001",
+        ),
+        (
+            "[ff3e::1]eth0:5001",
+            "[ff3e::1]eth0:5001: brackets go around sources, group and interface, as in [2001:db8::5@ff3e::1%eth0]:5001",
         ),
         (
             "[239.1.1.1%eth0]:5001",
