@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use api::reply::{
-    Condition, FeatureStatus, JoinStatus, PathStatus, PendingChange, Reload, RuleStats, State,
-    Stats, Status, TunnelStatus,
+    ApiStatus, Condition, FeatureStatus, JoinStatus, NotifyStatus, PathStatus, PendingChange,
+    Reload, RuleStats, State, Stats, Status, TunnelStatus,
 };
 use rules::printable::printable;
 use serde_json::json;
@@ -112,6 +112,26 @@ fn screen(status: &Status, stats: &Stats) -> String {
     line("userspace path", path(&status.userspace));
     let rules = render::count(status.rules as u64);
     line("rules", &format!("{rules}: {}", by_word(stats)));
+    if let Some(api) = &status.api {
+        line("other hosts", &served(api));
+        for ends in &api.expiring {
+            line("ends soon", ends);
+        }
+    }
+    for told in &status.notify {
+        let NotifyStatus {
+            name, to, state, ..
+        } = told;
+        let why = told.reason.as_deref().map(|why| format!(": {why}"));
+        let why = why.unwrap_or_default();
+        line(
+            "told of events",
+            &format!("{name} {to} {}{why}", state.as_str()),
+        );
+    }
+    for conflict in &status.address_conflicts {
+        line("address twice", conflict);
+    }
     if !status.joins.is_empty() {
         line("joined by hand", &joined(&status.joins));
     }
@@ -127,6 +147,19 @@ fn screen(status: &Status, stats: &Stats) -> String {
     }
     troubles(&mut text, stats);
     text
+}
+
+/// Where clients of other hosts are served, how many are known, and how many were turned away.
+fn served(api: &ApiStatus) -> String {
+    let clients = render::number::things(api.clients as u64, "client");
+    let refused = render::count(api.refused);
+    let why = api.reason.as_deref().map(|why| format!(": {why}"));
+    let why = why.unwrap_or_default();
+    let ApiStatus { listen, state, .. } = api;
+    format!(
+        "{listen} {}, {clients}, {refused} refused{why}",
+        state.as_str()
+    )
 }
 
 /// How many joins there are beside those of rules, and how many do not hold.
@@ -232,6 +265,11 @@ mod tests {
             "generation": 1, "rules": 0, "state": "degraded", "state_reason": "full",
             "kernel": {"available": false, "reason": "no bpf_loop"},
             "userspace": {"available": true},
+            "api": {"listen": "10.0.0.1:9471", "state": "degraded", "reason": "no key", "clients": 1,
+                    "expiring": ["client ci"], "refused": 7},
+            "notify": [{"name": "webhook", "to": "https://noc", "format": "mcr", "state": "degraded",
+                        "reason": "no route", "sent": 1, "dropped": 0}],
+            "address_conflicts": ["10.0.0.1 of eth1"],
             "tunnels": [
                 {"interface": "wan", "remote": "10.9.9.9", "port": 4789, "id": 1, "state": "up",
                  "mtu": 1450, "below": "eth1", "below_mtu": 1500},
@@ -257,6 +295,10 @@ mod tests {
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",
             "rules            0: 0 up, 0 silent, 0 degraded, 0 down, 0 disabled\n",
+            "other hosts      10.0.0.1:9471 degraded, 1 client, 7 refused: no key\n",
+            "ends soon        client ci\n",
+            "told of events   webhook https://noc degraded: no route\n",
+            "address twice    10.0.0.1 of eth1\n",
             "tunnel           wan up, to 10.9.9.9 port 4789 id 1, MTU 1450, by eth1\n",
             "tunnel           sat down, to 10.8.8.8 port 4789 id 2: no route to 10.8.8.8\n",
             "bpf_loop         no kernel path\n",
