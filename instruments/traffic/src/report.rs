@@ -112,6 +112,7 @@ impl ReceiveReport {
             reordered: sum(|tally| tally.reordered),
             corrupt: sum(|tally| tally.corrupt),
             continuity_errors: sum(|tally| tally.continuity_errors),
+            restarts: sum(|tally| tally.restarts),
             unchecked: sum(|tally| tally.unchecked),
             receiver_dropped: sum(|tally| tally.receiver_dropped),
             latency_us,
@@ -193,6 +194,10 @@ pub struct Tally {
     /// when there were none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub continuity_errors: u64,
+    /// Times RTP's numbers began anew, so that what is missing there is not known; absent when there
+    /// were none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: u64,
     /// Packets that carry no number to check; absent when there were none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unchecked: u64,

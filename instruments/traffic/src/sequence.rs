@@ -40,7 +40,7 @@ impl Sequence {
         if number > self.highest {
             self.forget(number);
             self.highest = number;
-        } else if self.highest - number < WINDOW && self.is_marked(number) {
+        } else if self.has(number) {
             self.duplicated += 1;
             return;
         } else {
@@ -54,6 +54,12 @@ impl Sequence {
     /// Says whether `number` can belong here: not absurdly far from what was seen.
     pub fn is_plausible(&self, number: u64) -> bool {
         self.highest.abs_diff(number) < WINDOW
+    }
+
+    /// Says whether `number` is known to have been seen.
+    pub fn has(&self, number: u64) -> bool {
+        let is_near = self.highest.wrapping_sub(number) < WINDOW;
+        is_near && self.seen[word(number)] & bit(number) != 0
     }
 
     /// The highest number seen.
@@ -99,10 +105,6 @@ impl Sequence {
         if self.highest - number < WINDOW {
             self.seen[word(number)] |= bit(number);
         }
-    }
-
-    fn is_marked(&self, number: u64) -> bool {
-        self.seen[word(number)] & bit(number) != 0
     }
 }
 

@@ -199,6 +199,7 @@ impl Endpoint {
                 reordered: gaps.reordered,
                 corrupt: self.corrupt,
                 continuity_errors: gaps.continuity_errors,
+                restarts: gaps.restarts,
                 unchecked: self.foreign.unchecked() + self.unfollowed,
                 receiver_dropped: self.receiver_dropped,
                 latency_us: self

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use self::continuity::Continuity;
+use packet::health::rtp::MAX_DROPOUT;
 use packet::rtp;
 
 use crate::framing::Framed;
@@ -19,8 +20,9 @@ use crate::sequence::Sequence;
 /// Streams remembered at one endpoint: any sender can make up new ones. Those that have shown no
 /// sequence yet make room first.
 const MAX_STREAMS: usize = 4096;
-/// The furthest step ahead that speaks for RTP, as RFC 3550's MAX_MISORDER.
-const MAX_STEP: u16 = 100;
+/// The furthest that a packet may be late (RFC 3550 A.1), and the furthest step ahead that speaks for
+/// RTP.
+const MAX_MISORDER: u16 = 100;
 /// Steps of that kind that make up for two packets in sequence.
 const MOST_STEPS: usize = 8;
 
@@ -32,6 +34,7 @@ pub(super) struct Gaps {
     pub(super) reordered: u64,
     /// RTP packets in sequence whose TS packets are not.
     pub(super) continuity_errors: u64,
+    pub(super) restarts: u64,
 }
 
 /// Where a datagram came from, and to which of the endpoint's addresses.
@@ -139,7 +142,7 @@ impl Gaps {
             lost: sequence.lost(),
             duplicated: sequence.duplicated(),
             reordered: sequence.reordered(),
-            continuity_errors: 0,
+            ..Self::default()
         }
     }
 
@@ -149,6 +152,7 @@ impl Gaps {
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
         self.continuity_errors += other.continuity_errors;
+        self.restarts += other.restarts;
     }
 }
 
@@ -165,8 +169,9 @@ enum Position {
 
 /// One synchronisation source. Believed only after two packets in sequence (RFC 3550 appendix
 /// A.1), because any payload may look like RTP by its first bits; or after some small steps ahead,
-/// because where half of a stream is lost no two may be in sequence. A jump too far to be loss is a
-/// restart, once the packets there are believed as well.
+/// because where half of a stream is lost no two may be in sequence. A jump too far to be loss or
+/// lateness is a restart, once the packets there are believed as well; where they were seen before,
+/// so many in a row that they are no burst of copies.
 #[derive(Default)]
 struct RtpSource {
     /// Numbers that may be the beginning of a sequence, each ahead of the one before.
@@ -178,11 +183,13 @@ struct RtpSource {
 
 impl RtpSource {
     fn take(&mut self, rtp: rtp::Header) -> Position {
+        let mut is_known = false;
         if let Some(sequence) = &mut self.sequence {
             let highest = sequence.highest();
             let number = extend(highest, rtp.sequence);
-            if sequence.is_plausible(number) {
-                self.steps.clear();
+            let is_late = highest.wrapping_sub(number) <= u64::from(MAX_MISORDER);
+            if is_late || number.wrapping_sub(highest) < u64::from(MAX_DROPOUT) {
+                self.unbelieved -= settle(sequence, &mut self.steps);
                 sequence.record(number);
                 return match number.checked_sub(highest) {
                     Some(1) => Position::Next,
@@ -190,32 +197,37 @@ impl RtpSource {
                     _ => Position::Behind,
                 };
             }
+            is_known = sequence.has(number);
         }
         self.unbelieved += 1;
-        if !self.is_believable(rtp.sequence) {
+        if !self.is_believable(rtp.sequence, is_known) {
             return Position::Behind;
         }
+        self.unbelieved -= self.steps.len() as u64;
         if let Some(before) = self.sequence.replace(begin(&self.steps)) {
             self.past.add(Gaps::of(&before));
+            self.past.restarts += 1;
         }
-        self.unbelieved -= self.steps.len() as u64;
         self.steps.clear();
         Position::Ahead
     }
 
     /// Takes in a number that no sequence explains; says whether it begins one.
-    fn is_believable(&mut self, number: u16) -> bool {
+    fn is_believable(&mut self, number: u16, is_known: bool) -> bool {
         let Some(&last) = self.steps.last() else {
             self.steps.push(number);
             return false;
         };
         let ahead = number.wrapping_sub(last);
         match ahead {
-            1..=MAX_STEP => self.steps.push(number),
+            1..=MAX_MISORDER => self.steps.push(number),
             // A copy, or late: it says nothing.
             0 => {}
-            _ if ahead.wrapping_neg() <= MAX_STEP => {}
+            _ if ahead.wrapping_neg() <= MAX_MISORDER => {}
             _ => self.steps = vec![number],
+        }
+        if is_known {
+            return self.steps.len() > usize::from(MAX_MISORDER);
         }
         ahead == 1 || self.steps.len() >= MOST_STEPS
     }
@@ -225,6 +237,19 @@ impl RtpSource {
         gaps.add(self.sequence.as_ref().map(Gaps::of).unwrap_or_default());
         gaps
     }
+}
+
+/// Takes in what may have been a restart when the sequence goes on: what it has seen came again. Returns
+/// how many those are.
+fn settle(sequence: &mut Sequence, steps: &mut Vec<u16>) -> u64 {
+    let before = sequence.duplicated();
+    for number in steps.drain(..) {
+        let number = extend(sequence.highest(), number);
+        if sequence.has(number) {
+            sequence.record(number);
+        }
+    }
+    sequence.duplicated() - before
 }
 
 /// The sequence that consists of these numbers.

@@ -115,6 +115,10 @@ fn remark(args: &Args, total: &Tally) {
         total.continuity_errors,
         "behind a gap in MPEG-TS that RTP's numbers do not show: lost before it came into RTP",
     );
+    if total.restarts > 0 {
+        let restarts = render::number::things(total.restarts, "RTP restart");
+        eprintln!("mcr receive: {restarts}: what is missing there is not known");
+    }
     let unchecked = match args.method {
         Method::Sockets => {
             "without a number of mcr's, RTP's or MPEG-TS's: loss cannot be seen there"

@@ -39,7 +39,7 @@ fn gaps(lost: u64, duplicated: u64, reordered: u64) -> Gaps {
         lost,
         duplicated,
         reordered,
-        continuity_errors: 0,
+        ..Gaps::default()
     }
 }
 
@@ -67,11 +67,45 @@ fn rtp_numbers_run_on_over_their_end() {
 }
 
 #[test]
-fn an_rtp_restart_is_not_loss() {
-    let restarted = (0..10).chain(30_000..30_010);
-    assert_eq!(after(Framing::Rtp, restarted), gaps(0, 0, 0));
+fn an_rtp_restart_is_told_as_one_wherever_it_goes_on() {
+    let one = Gaps {
+        restarts: 1,
+        ..Gaps::default()
+    };
+    // Ahead; back to what was never seen; back to what was, which copies also are.
+    for (end, anew) in [
+        (10, 30_000),
+        (10, 3_009),
+        (10, 60_001),
+        (6_000, 465),
+        (6_000, 5_700),
+    ] {
+        for start in [0, end - 10, 65_530] {
+            let number = |n| (start + n) % 65_536;
+            let restarted = (start..start + end).chain((0..1000).map(|n| number(anew + n)));
+            assert_eq!(after(Framing::Rtp, restarted), one, "{end} {anew} {start}");
+        }
+    }
     let astray = (0..10).chain([30_000]).chain(12..20);
     assert_eq!(after(Framing::Rtp, astray), gaps(2, 0, 0));
+    let dropout = (0..10).chain(3_008..3_010);
+    assert_eq!(after(Framing::Rtp, dropout), gaps(2_998, 0, 0));
+}
+
+/// Of two ways of which one is half a second longer, packets come in bursts.
+#[test]
+fn copies_that_come_far_behind_are_no_restart() {
+    for burst in [1, 2, 64] {
+        let bursts = (500..5_000_u64).step_by(burst);
+        let twice =
+            bursts.flat_map(|n| (n..n + burst as u64).chain(n - 500..n - 500 + burst as u64));
+        let gaps = after(Framing::Rtp, (0..500).chain(twice));
+        assert_eq!((gaps.lost, gaps.reordered, gaps.restarts), (0, 0, 0));
+        assert!(
+            (4_436..=4_564).contains(&gaps.duplicated),
+            "{burst}: {gaps:?}"
+        );
+    }
 }
 
 #[test]
