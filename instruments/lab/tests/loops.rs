@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -20,10 +21,24 @@ lab::on_both_paths!(
     a_packet_from_an_own_address_is_dropped_and_counted,
     what_this_host_sends_by_lo_is_in_no_loop,
     what_this_host_sends_by_the_input_is_relayed_once,
+    what_this_host_sends_is_a_leg_as_any_other,
+    no_frame_of_the_wire_passes_for_what_this_host_sends,
     a_decrement_ends_a_loop_between_two_relays,
     an_output_may_leave_by_the_input_interface_under_another_group,
     a_group_is_relayed_in_both_directions_and_once_in_each,
 );
+
+mod xdp {
+    #[test]
+    fn what_this_host_sends_by_the_input_is_relayed_once() {
+        super::what_this_host_sends_by_the_input_is_relayed_once("xdp");
+    }
+
+    #[test]
+    fn what_this_host_sends_is_a_leg_as_any_other() {
+        super::what_this_host_sends_is_a_leg_as_any_other("xdp");
+    }
+}
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -100,7 +115,7 @@ fn what_this_host_sends_by_lo_is_in_no_loop(path: &str) {
 /// A program of the relay sends by the interface that the rule listens on: it leaves there, sockets here
 /// hear it, and the rule relays it.
 fn what_this_host_sends_by_the_input_is_relayed_once(path: &str) {
-    let chain = Chain::plain().unwrap();
+    let chain = Chain::plain().unwrap().prepared_for(path).unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     let groups = [
         ("239.1.1.1", "239.10.1.1", "10.0.0.2"),
@@ -121,13 +136,28 @@ fn what_this_host_sends_by_the_input_is_relayed_once(path: &str) {
         // Who keeps it from this host keeps it from the rule.
         sender.send_numbered(ip(input), 5001, 10, 100).unwrap();
         there.expect(10, PATIENCE).unwrap();
-        let sender = sender.heard_here().unwrap();
+        let sender = Sender::heard_here((&chain.relay, "veth1"), ip(source)).unwrap();
         sender.send_numbered(ip(input), 5001, 20, 1200).unwrap();
         for receiver in [&beyond, &there, &here] {
             receiver.expect(20, PATIENCE).unwrap();
         }
-        let rule = daemon.settled(name, 20).unwrap();
+        sender.send_segmented(ip(input), 5001, 20, 10, 500).unwrap();
+        for receiver in [&beyond, &there, &here] {
+            receiver.expect_these(20..30, PATIENCE).unwrap();
+        }
+        let rule = daemon.settled(name, 30).unwrap();
         assert!(rule.dropped.is_empty(), "{:?}", rule.dropped);
+        // IPv6 comes in as the fragments that leave, IPv4 whole.
+        sender.send_numbered(ip(input), 5001, 1, 3000).unwrap();
+        for receiver in [&there, &here] {
+            receiver.expect(1, PATIENCE).unwrap();
+        }
+        if input.contains(':') {
+            beyond.expect(1, PATIENCE).unwrap();
+        } else {
+            let rule = daemon.settled(name, 31).unwrap();
+            assert_eq!(rule.outputs[0].dropped.get("too_big"), Some(&1));
+        }
         daemon.mcr(&["change", name, "--set", "local=no"]).unwrap();
         sender.send_numbered(ip(input), 5001, 5, 100).unwrap();
         for receiver in [&there, &here] {
@@ -137,6 +167,90 @@ fn what_this_host_sends_by_the_input_is_relayed_once(path: &str) {
             receiver.expect_nothing(Duration::from_millis(100)).unwrap();
         }
     }
+}
+
+/// The first leg is sent on the relay, the second comes by the wire: of merged ones each packet leaves once, of
+/// those that stand by for each other the one that is relayed; sockets here hear all of the first.
+fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
+    let chain = Chain::plain().unwrap().prepared_for(path).unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let groups = [
+        ("239.1.1", "239.10.1.1", ["10.0.0.2", "10.0.0.1"]),
+        ("ff1e::1:", "ff1e::a:1", ["fd00::2", "fd00::1"]),
+    ];
+    for (version, (input, output, sources)) in ["v4", "v6"].into_iter().zip(groups) {
+        for (number, kind) in ["merge = { by = \"payload\" }", "failover = {}"]
+            .into_iter()
+            .enumerate()
+        {
+            let name = format!("{version}-{number}");
+            let [group, other] = [2, 3].map(|leg| match input.ends_with(':') {
+                true => ip(&format!("{input}1{number}{leg}")),
+                false => ip(&format!("{input}.1{number}{leg}")),
+            });
+            let at = |group: IpAddr, link: &str, port: u16| match group.is_ipv6() {
+                true => format!("[{group}%{link}]:{port}"),
+                false => format!("{group}%{link}:{port}"),
+            };
+            let inputs = [at(group, "veth1", 5001), at(other, "veth1", 5001)];
+            let port = 6001 + number as u16;
+            let rule = format!(
+                "version = 1\n[[rule]]\nname = {name:?}\ninputs = {inputs:?}\n\
+                 outputs = [{:?}]\n{kind}\n",
+                at(ip(output), "veth2", port)
+            );
+            daemon.apply(&rule).unwrap();
+            let beyond = Receiver::join((&chain.sink, "veth3"), ip(output), port).unwrap();
+            let here = Receiver::join((&chain.relay, "veth1"), group, 5001).unwrap();
+            let own = Sender::heard_here((&chain.relay, "veth1"), ip(sources[0])).unwrap();
+            let wire = Sender::open((&chain.sender, "veth0"), ip(sources[1])).unwrap();
+            for first in [true, false] {
+                let (legs, one) = ([(&own, group), (&wire, other)], usize::from(!first));
+                for number in 0..20 {
+                    for (sender, group) in [legs[one], legs[1 - one]] {
+                        let number = number + if first { 0 } else { 20 };
+                        sender
+                            .send(group, 5001, &socket::payload(number, 300))
+                            .unwrap();
+                    }
+                }
+            }
+            // Two ways into one queue: order is not theirs to keep.
+            for receiver in [&beyond, &here] {
+                let came = receiver.collect(40, PATIENCE).unwrap();
+                let came = came.iter().map(|one| socket::number(&one.payload).unwrap());
+                let came: BTreeSet<u64> = came.collect();
+                assert!(came.into_iter().eq(0..40), "{:#?}", daemon.rule(&name));
+            }
+            let rule = daemon.settled(&name, 80).unwrap();
+            assert_eq!(rule.dropped.values().sum::<u64>(), 40, "{:?}", rule.dropped);
+            assert_eq!(rule.dropped.get("own_source"), None);
+            for receiver in [&beyond, &here] {
+                receiver.expect_nothing(Duration::from_millis(100)).unwrap();
+            }
+        }
+    }
+}
+
+/// Workers know what a program here sent by its link header, which anybody can write.
+fn no_frame_of_the_wire_passes_for_what_this_host_sends(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%veth2:6001"])
+        .unwrap();
+    let beyond = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let wire = FrameSender::open((&chain.sender, "veth0")).unwrap();
+    let frame = |source: &str, number| {
+        let group = "239.1.1.1:5001".parse().unwrap();
+        Craft::new(source.parse().unwrap(), group, socket::payload(number, 100)).frame()
+    };
+    let mut forged = frame("10.0.0.2:4000", 1);
+    forged[..12].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    wire.send(&forged).unwrap();
+    wire.send(&frame("10.0.0.1:4000", 0)).unwrap();
+    beyond.expect(1, PATIENCE).unwrap();
+    beyond.expect_nothing(Duration::from_millis(100)).unwrap();
 }
 
 /// Two relays in a ring: `one` sends to `two` by `there`, `two` back to `one` by `back`.

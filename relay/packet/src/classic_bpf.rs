@@ -32,6 +32,8 @@ pub const WHOLE: u32 = 0x4_0000;
 pub const NETWORK: u32 = -0x10_0000_i32 as u32;
 /// Loaded as a byte: the packet's type, such as [`OUTGOING`] (`SKF_AD_OFF + SKF_AD_PKTTYPE`).
 pub const PACKET_TYPE: u32 = (-0x1000_i32 + 4) as u32;
+/// Loaded as a word: the packet's mark on this host (`SKF_AD_OFF + SKF_AD_MARK`).
+pub const MARK: u32 = (-0x1000_i32 + 20) as u32;
 /// The type of packets that leave (linux/if_packet.h).
 pub const OUTGOING: u32 = 4;
 /// The type of packets whose frames are for another host.

@@ -12,7 +12,7 @@ pub enum Link {
 
 impl Link {
     /// Says whether a frame is what a program of this host sent by the interface, and the kernel path's
-    /// program gave to the taps (`complete` in `relay.bpf.c`): no card's address is its source.
+    /// program gave to the taps (`complete` in `relay.bpf.c`); their filters take no such frame by the wire.
     pub fn is_looped(self, frame: &[u8]) -> bool {
         self == Self::Ethernet && frame.starts_with(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     }

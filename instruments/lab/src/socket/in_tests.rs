@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Socket, Type};
 
 use super::{Receiver, Sender, bound};
+use crate::link::End;
 use crate::namespace::Namespace;
 use crate::wait;
 
@@ -54,16 +56,23 @@ fn pattern(number: u64, at: usize) -> u8 {
 }
 
 impl Sender {
-    /// What it sends is heard on this host, too, as it is of most programs.
+    /// Opens a socket that sends by one interface, within its VRF, and is heard on this host, too, as
+    /// most programs are.
     ///
     /// # Errors
     /// When a socket call fails.
-    pub fn heard_here(self) -> Result<Self> {
-        match self.0.local_addr()?.is_ipv4() {
-            true => self.0.set_multicast_loop_v4(true)?,
-            false => self.0.set_multicast_loop_v6(true)?,
-        }
-        Ok(self)
+    pub fn heard_here((namespace, name): End<'_>, source: IpAddr) -> Result<Self> {
+        namespace.run(|| {
+            let at = SocketAddr::new(source, 0);
+            let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None)?;
+            socket.bind_device(Some(name.as_bytes()))?;
+            socket.bind(&at.into())?;
+            match source {
+                IpAddr::V4(_) => socket.set_multicast_ttl_v4(16)?,
+                IpAddr::V6(_) => socket.set_multicast_hops_v6(16)?,
+            }
+            Ok(Self(socket.into()))
+        })
     }
 }
 

@@ -12,7 +12,8 @@ use aya_obj::generated::{
     BPF_F_MMAPABLE, BPF_PSEUDO_MAP_VALUE, bpf_insn, bpf_map_type, bpf_prog_type,
 };
 use packet::classic_bpf::{
-    AND, Instruction, JUMP, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, NETWORK, PACKET_TYPE, RETURN, WHOLE,
+    AND, Instruction, JUMP, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, MARK, NETWORK, PACKET_TYPE, RETURN,
+    WHOLE,
 };
 
 use packet::{ipv6, udp};
@@ -26,6 +27,7 @@ const NAME: &str = "tap_hidden";
 /// Offsets in `struct __sk_buff`.
 const LENGTH: i16 = 0;
 const TYPE: i16 = 4;
+const MARK_AT: i16 = 8;
 const GSO_SIZE: i16 = 176;
 
 /// Counts the datagrams of super-packets beyond the first of each.
@@ -83,6 +85,7 @@ impl HiddenDatagrams {
             let constant = one.k as i32;
             program.push(match (one.code, one.jt, one.jf, one.k) {
                 (LOAD_BYTE, .., PACKET_TYPE) => instruction(0x61, (0, 6), TYPE, 0),
+                (LOAD_WORD, .., MARK) => instruction(0x61, (0, 6), MARK_AT, 0),
                 (LOAD_WORD | LOAD_BYTE, ..) => instruction(one.code as u8, (0, 0), 0, constant),
                 (AND, ..) => instruction(AND as u8, (0, 0), 0, constant),
                 // JMP32, for words with the highest bit set: equal, not equal.
@@ -153,6 +156,7 @@ mod tests {
             return;
         }
         let filter = [
+            classic(LOAD_WORD, 0, 0, MARK),
             classic(LOAD_BYTE, 0, 0, PACKET_TYPE),
             classic(JUMP_EQUAL, 1, 0, OUTGOING),
             classic(JUMP, 0, 0, 1),

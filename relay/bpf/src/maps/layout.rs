@@ -154,6 +154,8 @@ pub const LOOKUP_SOURCES: u16 = 2;
 pub const LOOKUP_RANGES: u16 = 4;
 /// Answers to its copies go back to whoever sent the packets.
 pub const LOOKUP_ANSWERED: u16 = 8;
+/// What taps know a packet by that a program of this host sent.
+pub const LOOPED_MARK: u32 = 1_296_257_612;
 
 /// Also up the stack if a UDP socket matches.
 pub const ROUTE_LOCAL_AUTO: u8 = 1;

@@ -34,6 +34,11 @@ enum route_lookup_beside {
 	LOOKUP_ANSWERED = 8,	/* answers to its copies go back to whoever sent the packets */
 };
 
+/* What taps know a packet by that a program of this host sent: no frame comes with a mark. */
+enum looped {
+	LOOPED_MARK = 1296257612,
+};
+
 static __always_inline struct route *route_at(const __u32 *index)
 {
 	return index ? bpf_map_lookup_elem(&route_table, index) : 0;

@@ -33,12 +33,17 @@ static __always_inline bool was_looped(const struct packet *p)
 }
 
 /* Packet sockets see nothing of what was looped back: the tap gets it as if it came by the wire, with a
- * header that says what it is.
+ * header that says what it is, and a mark by which the tap's filter believes it.
  */
 static __always_inline int loop_to_tap(struct fanout *f)
 {
-	if (f->m.flags & ROUTE_SHADOW && was_looped(&f->p))
+	__u32 mark = f->skb->mark;
+
+	if (f->m.flags & ROUTE_SHADOW && was_looped(&f->p)) {
+		f->skb->mark = LOOPED_MARK;
 		bpf_clone_redirect(f->skb, ingress_of(f->skb), BPF_F_INGRESS);
+		f->skb->mark = mark;
+	}
 	return TC_ACT_UNSPEC;
 }
 

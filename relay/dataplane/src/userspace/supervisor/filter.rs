@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use bpf::layout::LOOPED_MARK;
 use packet::classic_bpf::{
-    Instruction, NETWORK, OTHER_HOST, OUTGOING, PACKET_TYPE, Program, WHOLE,
+    Instruction, MARK, NETWORK, OTHER_HOST, OUTGOING, PACKET_TYPE, Program, WHOLE,
 };
 use packet::{ethernet, ipv4, ipv6, udp};
 use rules::net::Ports;
@@ -66,6 +67,10 @@ pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> 
     program.load_byte(PACKET_TYPE);
     program.refuse_if(OUTGOING);
     if ethernet {
+        when_words(&mut program, 0, &[0x0100_0000, 0, 0], &|program| {
+            program.load_word(MARK);
+            program.require(LOOPED_MARK);
+        });
         take_tagged(&mut program);
     }
     if v6_groups || !v6_addresses.is_empty() {
