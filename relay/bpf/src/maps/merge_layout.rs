@@ -143,7 +143,7 @@ pub struct MergeStream {
     pub opened_ns: u64,
     /// When a packet of it came.
     pub seen_ns: u64,
-    /// When it got its first number.
+    /// When it got its first number; 0: each leg accounts for it from its own first.
     pub began_ns: u64,
     /// The program's: how often in a row each leg repeated itself, and where.
     pub again: u64,

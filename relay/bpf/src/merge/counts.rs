@@ -123,10 +123,10 @@ struct LineReading {
     missing: Recent,
 }
 
-/// Up to where a stream's numbers are older than a window.
+/// Up to where the numbers of a stream with this oldest one are older than a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
-    generation: u64,
+    base: u64,
     top: Delayed,
 }
 
@@ -274,9 +274,9 @@ impl Reading {
         now_ns: u64,
     ) {
         for (mark, stream) in self.marks.iter_mut().zip(&words.stream) {
-            if mark.generation != stream.top >> NUMBER_BITS {
+            if mark.base != stream.base {
                 *mark = Mark {
-                    generation: stream.top >> NUMBER_BITS,
+                    base: stream.base,
                     ..Mark::default()
                 };
             }

@@ -307,7 +307,7 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 		if (verdict == MERGE_REPEATED && merge_has_opened(m, p))
 			return MERGE_AGAIN;
 		if (verdict == MERGE_REPEATED && merge_begins_anew(m, p))
-			verdict = MERGE_OPEN;
+			verdict = MERGE_REOPEN;
 		else if (verdict == MERGE_FIRST)
 			merge_pass(m, p);
 		else if (verdict == MERGE_DUPLICATE)
@@ -315,7 +315,9 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 		if (verdict < MERGE_VERDICTS)
 			merge_note(m, p);
 	}
-	return verdict == MERGE_OPEN ? merge_open(m, p) : verdict;
+	if (verdict == MERGE_REOPEN)
+		return merge_open(m, p, MERGE_HELD);
+	return verdict == MERGE_OPEN ? merge_open(m, p, 0) : verdict;
 }
 
 /* Judges a packet by its number. What has none, one that stands still, or 0 is MERGE_UNNUMBERED. */

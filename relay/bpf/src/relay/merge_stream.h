@@ -35,6 +35,7 @@
 #define MERGE_PROBES 32		/* entries that may be a key's cell */
 #define MERGE_NONE MERGE_STREAMS
 #define MERGE_PENDING (1ull << 63)	/* in `newest`: its stream had not been opened yet */
+#define MERGE_HELD MERGE_STREAMS	/* likewise: what came of it before it was opened did not pass */
 
 enum merge_verdict {
 	MERGE_FIRST,		/* pass it on */
@@ -47,6 +48,7 @@ enum merge_verdict {
 	/* and on the way there */
 	MERGE_CLAIM = MERGE_VERDICTS,
 	MERGE_OPEN,
+	MERGE_REOPEN,		/* what came before it was held back */
 	MERGE_AGAIN,
 	MERGE_UNNUMBERED,	/* judged by its payload, which passes once in a window */
 };
@@ -188,7 +190,8 @@ merge_inline __u64 merge_span(__u64 first, __u64 last)
 }
 
 /* Gives a stream that has just been opened its newest number, the packet's own; and books the one that
- * was in its place.
+ * was in its place. `began_ns` 0: of each line others may have been held back, so that it accounts for the
+ * stream from its own first number.
  */
 merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u32 slot, __u32 generation,
 			      __u64 top)
@@ -202,7 +205,7 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 		to = (to & ((1ull << (p->width & 63)) - 1)) + (1ull << ((p->width + 8) & 63));
 	if (MERGE_CAS(s->top, top, (__u64)generation << MERGE_NUMBER_BITS | to) != top)
 		return;
-	MERGE_STORE(s->began_ns, p->now_ns);
+	MERGE_STORE(s->began_ns, MERGE_LOAD(m->newest) & MERGE_HELD ? 0 : p->now_ns);
 	MERGE_STORE(s->again, 0);
 	if (!rule || !top || (base ^ top) >> MERGE_NUMBER_BITS)
 		return;
@@ -360,6 +363,19 @@ merge_inline int merge_is_before(struct merge *m, const struct merge_packet *p, 
 	       merge_ahead(p->at, base, MERGE_NUMBER_BITS) < 0;
 }
 
+/* Whether a leg has gone back to before all that it brought of a stream, long after that began: no copy of
+ * anything is in flight there.
+ */
+merge_inline int merge_goes_back(struct merge *m, const struct merge_packet *p, const struct merge_look *l)
+{
+	__u32 slot = l->found & (MERGE_STREAMS - 1);
+	__u64 first = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[slot].first);
+
+	return merge_goes_on(p, l->found_own, -merge_reach(m), -merge_most(p)) &&
+	       first >> MERGE_NUMBER_BITS == p->generation && merge_ahead(p->at, first, MERGE_NUMBER_BITS) < 0 &&
+	       merge_is_over(MERGE_LOAD(m->stream[slot].opened_ns), p->now_ns, m->window_ns);
+}
+
 /* Whether a packet goes on where its leg was before a pause, after which one of another stream came first, on
  * one leg.
  */
@@ -429,7 +445,9 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 		    !merge_goes_on(p, l.found_own, 1, reach))
 			return is_member ? MERGE_OPEN : MERGE_STRAY;
 		p->slot = l.found;
-		return MERGE_CLAIM;
+		if (!merge_goes_back(m, p, &l))
+			return MERGE_CLAIM;
+		return merge_confirmed(m, p) ? MERGE_REOPEN : MERGE_REPEATED;
 	}
 	if (l.newest == MERGE_NONE)
 		return is_member ? MERGE_OPEN : MERGE_STRAY;
@@ -443,15 +461,17 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 			    (__u64)l.newest_generation << MERGE_NUMBER_BITS | (p->number & MERGE_NUMBER_MASK));
 		return l.ahead < 0 ? MERGE_LATE : MERGE_STRAY;
 	}
+	if (silent)
+		return MERGE_OPEN;
 	/* RFC 3550 A.1: two packets in a row say that it goes on elsewhere. */
-	return silent || merge_confirmed(m, p) ? MERGE_OPEN : MERGE_STRAY;
+	return merge_confirmed(m, p) ? MERGE_REOPEN : MERGE_STRAY;
 }
 
 /* Opens a stream for a packet that belongs to none. `newest` says which place is taken, so that those
  * who do so at once take the same one; the swap of the id says by whom. Where that is another, or the
  * same stream, the packet looks again; and also where one was opened since it looked.
  */
-MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
+MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p, __u32 held)
 {
 	__u64 newest, id, oldest = 0;
 	__u32 slot, generation, place = MERGE_NONE;
@@ -482,7 +502,7 @@ MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
 			return MERGE_STRAY;
 		generation = merge_next(generation);
 		id = MERGE_LOAD(m->stream[place & (MERGE_STREAMS - 1)].id);
-		if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | place) != newest)
+		if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | held | place) != newest)
 			return MERGE_AGAIN;
 		slot = place & (MERGE_STREAMS - 1);
 	}

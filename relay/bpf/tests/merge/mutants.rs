@@ -32,8 +32,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("p->newest |= MERGE_PENDING;", ";"),
     mutant(
-        "if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | place) != newest)\n\t\t\treturn MERGE_AGAIN;",
-        "MERGE_STORE(m->newest, (__u64)generation << 8 | place);",
+        "if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | held | place) != newest)\n\t\t\treturn MERGE_AGAIN;",
+        "MERGE_STORE(m->newest, (__u64)generation << 8 | held | place);",
     ),
     mutant(
         "id >> 32 != p->key || merge_is_pending(p, i)",
@@ -88,6 +88,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "",
     ),
     mutant("if (run && !ahead) {", "if (0) {"),
+    mutant("verdict = MERGE_REOPEN;", "verdict = MERGE_OPEN;"),
+    mutant("? MERGE_REOPEN : MERGE_STRAY", "? MERGE_OPEN : MERGE_STRAY"),
+    mutant(
+        "(m->newest) & MERGE_HELD ? 0 : p->now_ns",
+        "(m->newest) & MERGE_HELD ? 0 : 0",
+    ),
     mutant("if (again & 0x8000800080008000ull)", "if (1)"),
     mutant("if (again & 0x8000800080008000ull)", "if (0)"),
     mutant("goes_on && !l->found_own", "0"),

@@ -132,16 +132,19 @@ static struct merge *next_cell(const struct merge *c)
 /* The rule's entry and its cells. */
 #define each_cell(c) (struct merge *c = (cells_seen = 0, merges); c; c = next_cell(c))
 
-/* Numbers from the oldest to the newest of the streams that are there, and of those before. */
-static __u64 span_of(const struct merge *c)
+/* Numbers from the oldest to the newest of the streams that are there, and of those before. Of a line, where
+ * others may have been held back, from its own first.
+ */
+static __u64 span_of(const struct merge *c, int l)
 {
-	__u64 span = c->span;
+	__u64 span = l < 0 ? c->span : c->line[l].span;
 
 	for (int i = 0; i < MERGE_STREAMS; i++) {
 		const struct merge_stream *s = &c->stream[i];
+		__u64 first = l < 0 || s->began_ns ? s->base : c->line[l].part[i].first;
 
-		if (s->top && !((s->top ^ s->base) >> MERGE_NUMBER_BITS))
-			span += merge_span(s->base, s->top);
+		if (s->top && !((s->top ^ first) >> MERGE_NUMBER_BITS))
+			span += merge_span(first, s->top);
 	}
 	return span;
 }
@@ -152,7 +155,7 @@ static __u64 lost_in(const struct merge *c)
 
 	for (int l = 0; l < MERGE_LINES && !m.format.count_bytes; l++)
 		passed += c->line[l].counts[MERGE_FIRST];
-	return span_of(c) - passed;
+	return span_of(c, -1) - passed;
 }
 
 static __u64 lost_on_all(void)
@@ -181,7 +184,7 @@ static __u64 missed_by(int l)
 	for each_cell(c) {
 		const __u64 *counts = c->line[l].counts;
 
-		missed += span_of(c) - c->span + c->line[l].span - lost_in(c) -
+		missed += span_of(c, l) - lost_in(c) -
 			  (m.format.count_bytes ? c->line[l].numbers :
 			   counts[MERGE_FIRST] + counts[MERGE_DUPLICATE] + counts[MERGE_LATE] -
 			   c->line[l].unnumbered);

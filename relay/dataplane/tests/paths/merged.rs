@@ -313,7 +313,7 @@ fn surprise(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) ->
 
 /// Forwards steps that must all come within the window: where the machine takes longer, nothing is
 /// said, and they come anew within one twice as long.
-fn forward_within(relay: &mut Relay<'_>, name: &str, mut table: Table, steps: &[Step]) {
+pub(crate) fn forward_within(relay: &mut Relay<'_>, name: &str, mut table: Table, steps: &[Step]) {
     let mut window = window();
     loop {
         let begun = Instant::now();

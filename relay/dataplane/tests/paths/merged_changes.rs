@@ -1,4 +1,4 @@
-//! Merges of streams that go on: what was in flight when one begins no line has missed.
+//! Merges of streams that go on, and of one that begins anew: what is in flight then no line has missed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use lab::wait;
 use packet::verdict::DropReason::Duplicate;
 use rules::merge::By;
 
-use crate::merged::{Step, at, forward, of_lines, rtp, table, window};
+use crate::merged::{Step, at, forward, forward_within, of_lines, rtp, table, window};
 use crate::relayed::Relay;
 
 /// A stream of which nothing has come for so long was not going on.
@@ -27,6 +27,34 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         what_is_in_flight_is_not_missed(relay, (name, by, ipv6), payload);
     }
     a_leg_of_a_payload_is_replaced(relay);
+    for (name, ipv6) in [("loops", false), ("loops-6", true)] {
+        a_stream_that_loops_is_not_missed(relay, name, ipv6);
+    }
+}
+
+/// The second line is three packets behind.
+fn a_stream_that_loops_is_not_missed(relay: &mut Relay<'_>, name: &str, ipv6: bool) {
+    const NUMBERS: usize = 30;
+    const ALL: usize = 2 * NUMBERS;
+    let step = |line, at: usize, passes: std::ops::Range<usize>| {
+        let (round, number) = (at / NUMBERS, at % NUMBERS);
+        let passes = match round {
+            0 => line == 0,
+            _ => passes.contains(&number),
+        };
+        let reason = (!passes).then_some(Duplicate);
+        (line, rtp(100 + number as u16), reason)
+    };
+    let lost = ALL - 10;
+    let steps = (0..ALL + 3).flat_map(|at| {
+        let behind = at.checked_sub(3).filter(|at| *at != lost);
+        let first = (at < ALL).then(|| step(0, at, 7..NUMBERS));
+        [first, behind.map(|at| step(1, at, 4..7))]
+    });
+    let steps: Vec<Step> = steps.flatten().collect();
+    forward_within(relay, name, table(name, By::Rtp, 2, ipv6), &steps);
+    misses_one(relay, name);
+    relay.end(&[name]);
 }
 
 /// What one has brought the other brings no second time, whichever goes.
@@ -100,6 +128,12 @@ fn what_is_in_flight_is_not_missed(
         ahead.flat_map(|(new, old)| [Some(first(new)), old.filter(|n| !is_lost(*n)).map(copy)]);
     let steps = steps.flatten().chain((number + 31..=number + 40).map(copy));
     forward(relay, name, &table, &steps.collect::<Vec<_>>());
+    misses_one(relay, name);
+    relay.end(&[name]);
+}
+
+/// Waits until the second line is known to have missed one packet, and nothing else is.
+fn misses_one(relay: &Relay<'_>, name: &str) {
     let missed = |relay: &Relay<'_>| {
         let rule = &relay.counters().rules[name];
         let merge = rule.merge.as_ref().expect("it is merged");
@@ -113,7 +147,6 @@ fn what_is_in_flight_is_not_missed(
     })
     .expect("the second line lost one");
     assert_eq!(missed(relay), (0, [0, 1]), "{name:?}");
-    relay.end(&[name]);
 }
 
 fn with_packets(mut table: Table, packets: u32) -> Table {

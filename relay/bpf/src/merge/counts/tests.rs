@@ -56,6 +56,31 @@ fn what_may_still_come_is_not_lost_yet() {
     assert_eq!(counts.streams, 1);
 }
 
+/// The second line is some packets behind the first, one that goes on at once where it ends.
+#[test]
+fn a_stream_that_begins_anew_again_and_again_loses_nothing() {
+    for (behind, length) in [(0, 300), (3, 300), (5, 40), (7, 1_000)] {
+        let windows = prepare(rules::merge::By::Rtp);
+        let mut reading = Reading::default();
+        for at in 0..30_000_u64 {
+            let ms = 10 + at;
+            for (line, at) in [(0, Some(at)), (1, at.checked_sub(behind))] {
+                if let Some(at) = at {
+                    let packet = rtp(100 + (at % length) as u16, 7);
+                    let _ = windows.judge((0, line), (&packet, 0), ms * MS);
+                }
+            }
+            if at % 50 == 0 {
+                let counts = read(&windows, &mut reading, ms);
+                assert_eq!((counts.lost, missed(&counts)), (0, [0, 0]), "at {at}");
+            }
+        }
+        // Of a short one not each: within a window four are remembered.
+        let streams = read(&windows, &mut reading, 30_100).streams;
+        assert!(streams > 24_000 / length, "{streams} of {length}");
+    }
+}
+
 #[test]
 fn streams_are_counted_when_generations_begin_anew() {
     let windows = prepare(rules::merge::By::Rtp);

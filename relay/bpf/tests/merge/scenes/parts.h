@@ -31,17 +31,6 @@ static void a_jump_of_several_numbers(void)
 			put(l, of_several(l, 20000 + 18 * i, 18, i));
 }
 
-/* The first of a jump may be held back, as one packet that nobody confirms. */
-static void check_jump(void)
-{
-	__u32 passed[3] = { 0 };
-
-	for (int c = 0; c < cpus; c++)
-		for (int i = 0; i < queued[c]; i++)
-			passed[queue[c][i].index] += queue[c][i].verdict == MERGE_FIRST;
-	if (passed[0] > 1 || passed[1] != 1 || passed[2] != 1)
-		fail("times that a packet passed", passed[1], 1);
-}
 
 /* The same packets, whose numbers lie in several words. */
 static void many_numbers(void)
