@@ -297,6 +297,26 @@ mod tests {
         assert_eq!(windows.rules.read(0).unsettled, 0);
     }
 
+    /// One line's worker is a second behind the other's.
+    #[test]
+    fn payloads_are_judged_by_when_they_came() {
+        let windows = windows();
+        windows.rules.write(0, &merge(rules::merge::By::Payload));
+        let judge = |line, packet: &[u8], ms| windows.judge((0, line), (packet, 0), ms * MS);
+        for ms in (100..3_000_u64).step_by(10) {
+            let of = |ms: u64| [7_u64.to_ne_bytes(), ms.to_ne_bytes()];
+            for packet in of(ms) {
+                assert_eq!(judge(0, &packet, ms), Verdict::First, "{ms}");
+            }
+            if let Some(late) = ms.checked_sub(1_000).filter(|late| *late >= 100) {
+                for packet in of(late) {
+                    assert_eq!(judge(1, &packet, late + 3), Verdict::Duplicate, "{ms}");
+                }
+            }
+        }
+        assert_eq!(windows.rules.read(0).unsettled, 0);
+    }
+
     #[test]
     fn a_payload_that_is_reflected_passes_once_in_a_window() {
         let windows = windows();

@@ -22,10 +22,12 @@ merge_inline struct merge_block *merge_ring(struct merge *m, const struct merge_
 	return MERGE_BLOCK(m, m->first_block + (slot << log) + (place / MERGE_WORDS & ((1u << log) - 1)));
 }
 
-/* Moves a mean of 8 and the maximum. Written by the packets of one leg. */
-merge_inline void merge_skew(struct merge_line *line, __u64 ns)
+/* Moves a mean of 8 and the maximum. Written by the packets of one leg. Its copy may be judged later than
+ * another's and have come before it all the same.
+ */
+merge_inline void merge_skew(struct merge_line *line, __s32 units)
 {
-	__u64 mean = MERGE_LOAD(line->skew_ns_8);
+	__u64 mean = MERGE_LOAD(line->skew_ns_8), ns = (__u64)(units > 0 ? units : 0) << MERGE_STAMP_SHIFT;
 
 	MERGE_STORE(line->skew_ns_8, mean - (mean >> 3) + ns);
 	if (ns > MERGE_LOAD(line->skew_max_ns))
@@ -101,8 +103,7 @@ MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p, __u32 before
 
 				if (was_at >> MERGE_NUMBER_BITS == ((at | MERGE_STAMP_MARK) & 0xffff)) {
 					p->cut |= (was_at >> 32 & 0xffff) != p->length;
-					merge_skew(&m->line[l], (__u64)(__u32)((MERGE_NS() >> MERGE_STAMP_SHIFT) - was_at)
-									<< MERGE_STAMP_SHIFT);
+					merge_skew(&m->line[l], (MERGE_NS() >> MERGE_STAMP_SHIFT) - was_at);
 				}
 			}
 			return MERGE_DUPLICATE;

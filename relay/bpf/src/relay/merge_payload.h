@@ -29,6 +29,7 @@
 #define MERGE_TICK_SHIFT 20	/* of 1.05 ms: a digest is taken for another 69 s later for a window at most */
 #define MERGE_BUCKETS (MERGE_WORDS / MERGE_WAYS)
 #define MERGE_LONG 0x3fff		/* the longest window, in ticks */
+#define MERGE_APART 0x800	/* so many may be between packets that CPUs or workers judge at once */
 
 /* A hash of the payload, in chunks; the last one is filled up with zeros. */
 #define MERGE_CHUNK 64
@@ -97,21 +98,21 @@ merge_inline __u64 merge_is_zero(__u64 value)
 	return value;
 }
 
-/* How long ago a word was changed, and a window; more than three of the longest, if it holds nothing or what was
- * brought as often by both.
+/* How long ago a word was changed, and MERGE_APART; more than three of the longest windows, if it holds nothing
+ * or what was brought as often by both.
  */
-merge_inline __u64 merge_age(__u64 word, __u64 tick, __u64 window)
+merge_inline __u64 merge_age(__u64 word, __u64 tick)
 {
 	__u64 is_level = merge_is_zero((word & 0xff) ^ MERGE_LEVEL) & (word >> 24 & 1);
 
-	/* A tick in the future is no older: CPUs may be one apart. */
-	return (merge_is_zero(word) | is_level) << 16 | ((tick - (word >> 8) + window) & 0xffff);
+	/* A tick in the future is no older: what came later may have been judged before. */
+	return (merge_is_zero(word) | is_level) << 16 | ((tick - (word >> 8) + MERGE_APART) & 0xffff);
 }
 
 /* Whether a word of that age may be used for something else. */
 merge_inline __u64 merge_is_room(__u64 age, __u64 window)
 {
-	__u64 left = 2 * window - age;
+	__u64 left = window + MERGE_APART - age;
 
 	merge_hide(left);
 	return left >> 63;
@@ -160,7 +161,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	bucket = &block->word[n % MERGE_BUCKETS * MERGE_WAYS];
 	for (__u32 i = 0; i < MERGE_WAYS; i++) {
 		__u64 word = MERGE_LOAD(bucket[i]), sure = word >> 24 & 1;
-		__u64 age = merge_age(word, tick, window);
+		__u64 age = merge_age(word, tick);
 		__u64 equal = merge_is_zero(word >> MERGE_DIGEST_SHIFT ^ digest) & (merge_is_room(age, window) ^ 1);
 
 		confirmed |= (equal & sure) << i;
@@ -191,7 +192,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 		way = merge_lowest(confirmed ? confirmed : tentative);
 		old = MERGE_LOAD(bucket[way]);
 		balance = (__s32)(old & 0xff) - MERGE_LEVEL;
-		if (old >> MERGE_DIGEST_SHIFT != digest || merge_is_room(merge_age(old, tick, window), window))
+		if (old >> MERGE_DIGEST_SHIFT != digest || merge_is_room(merge_age(old, tick), window))
 			return MERGE_AGAIN;
 		if (!(old & MERGE_CONFIRMED)) {
 			p->generation = once || balance * sign < 0;
@@ -199,6 +200,8 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 		}
 		if (once)
 			return MERGE_DUPLICATE;
+		if ((__s16)(tick - (old >> 8)) < 0)
+			tick = old >> 8 & 0xffff;
 		next = balance + sign;
 		if (next > MERGE_AHEAD_MAX || next < -MERGE_AHEAD_MAX)
 			next = balance;
@@ -216,7 +219,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	if (!is_room && !once)
 		return MERGE_OPEN;
 	old = MERGE_LOAD(bucket[way]);
-	if (is_room ? !merge_is_room(merge_age(old, tick, window), window) : old >> MERGE_DIGEST_SHIFT == digest)
+	if (is_room ? !merge_is_room(merge_age(old, tick), window) : old >> MERGE_DIGEST_SHIFT == digest)
 		return MERGE_AGAIN;
 	p->at = digest << MERGE_DIGEST_SHIFT | tick << 8 | (__u64)(MERGE_LEVEL + sign);
 	p->slot = way;

@@ -31,7 +31,7 @@
 #define MERGE_NUMBER_BITS 48
 #define MERGE_NUMBER_MASK 0xffffffffffffull
 #define MERGE_OPENER_SHIFT 16	/* an opener's time is in units of 65 us */
-#define MERGE_OPENER_TICK 1024
+#define MERGE_OPENER_APART (1 << 15)	/* 2 s: what came later may have been judged before */
 #define MERGE_PROBES 32		/* entries that may be a key's cell */
 #define MERGE_NONE MERGE_STREAMS
 #define MERGE_PENDING (1ull << 63)	/* in `newest`: its stream had not been opened yet */
@@ -302,12 +302,12 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	return 0;
 }
 
-/* Whether a leg began so long before another. The time comes round in 78 hours, and CPUs may be a tick apart. */
+/* Whether a leg began so long before another. The time comes round in 78 hours. */
 merge_inline int merge_is_opener_over(__u64 opener, __u64 own, __u64 time)
 {
-	__u32 age = (own >> 32) - (opener >> 32) + MERGE_OPENER_TICK;
+	__u32 age = (own >> 32) - (opener >> 32) + MERGE_OPENER_APART;
 
-	return !opener || age > (time >> MERGE_OPENER_SHIFT) + MERGE_OPENER_TICK;
+	return !opener || age > (time >> MERGE_OPENER_SHIFT) + MERGE_OPENER_APART;
 }
 
 /* Whether a packet's leg is no stranger to what is there: it brings some of it, or nobody brings any. Of

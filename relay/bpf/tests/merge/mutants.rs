@@ -196,8 +196,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "return balance ? MERGE_DUPLICATE : MERGE_FIRST;",
     ),
     mutant(
-        "window), window) : old >> MERGE_DIGEST_SHIFT == digest)",
-        "window), window) : 0)",
+        "tick), window) : old >> MERGE_DIGEST_SHIFT == digest)",
+        "tick), window) : 0)",
     ),
     mutant(
         "p->generation = once || balance * sign < 0;",
@@ -229,7 +229,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("if (p->claimed > MERGE_FIRST + 1)", "if (0)"),
     mutant(
-        "digest || merge_is_room(merge_age(old, tick, window), window))",
+        "digest || merge_is_room(merge_age(old, tick), window))",
         "digest)",
     ),
     mutant("return b + (by & ~is_less);", "return a;"),

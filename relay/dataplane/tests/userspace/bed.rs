@@ -205,10 +205,21 @@ impl Bed {
 
     /// Stops the workers, lets `act` send, and lets them go on: what it sent waits together.
     pub(crate) fn while_workers_sleep(&mut self, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.while_asleep(|_| true, act)
+    }
+
+    /// The same of some of them, by number.
+    pub(crate) fn while_asleep(
+        &mut self,
+        sleeps: impl Fn(usize) -> bool,
+        act: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         self.wait_for("all workers run", |counters| {
             counters.workers.iter().all(|worker| worker.pid > 0)
         })?;
-        let workers = self.counters()?.workers;
+        let mut number = 0..;
+        let mut workers = self.counters()?.workers;
+        workers.retain(|_| number.next().is_some_and(&sleeps));
         // To signal process 0 is to signal oneself.
         anyhow::ensure!(workers.iter().all(|worker| worker.pid > 0), "a worker died");
         let signal = |signal| {
@@ -227,7 +238,9 @@ impl Bed {
         let acted = act();
         signal(Signal::SIGCONT)?;
         let received = |counters: &Counters| -> u64 {
-            counters.workers.iter().map(|worker| worker.received).sum()
+            let all = (0..).zip(&counters.workers);
+            let slept = all.filter(|(number, _)| sleeps(*number));
+            slept.map(|(_, worker)| worker.received).sum()
         };
         let before: u64 = workers.iter().map(|worker| worker.received).sum();
         // Who looked after them now might find that they hang.

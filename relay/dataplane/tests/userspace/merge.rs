@@ -312,6 +312,34 @@ fn nothing_comes_twice_while_workers_die() -> Result<()> {
     Ok(())
 }
 
+/// A line brings a packet again while they stand still: time that they do not see is no pause of the stream.
+#[test]
+fn a_stream_goes_on_however_long_workers_stand_still() -> Result<()> {
+    const WINDOW: Duration = Duration::from_secs(2);
+    for workers in [1, 2] {
+        let mut stream = Stream::new(workers, how(WINDOW, 2_048))?;
+        for line in [0, 1] {
+            stream.send(line, 0..100)?;
+        }
+        stream.expect(0..100)?;
+        let groups = [0, 1].map(|line| stream.bed.address(LINES[line]));
+        let sender = &stream.sender;
+        stream.bed.while_workers_sleep(|| {
+            sender.send(groups[1], PORT, &payload(90, 100))?;
+            for n in 100..120 {
+                for group in groups {
+                    sender.send(group, PORT, &payload(n, 100))?;
+                }
+            }
+            std::thread::sleep(WINDOW * 3 / 2);
+            Ok(())
+        })?;
+        stream.sent += 41;
+        stream.expect(100..120)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn the_next_supervisor_knows_what_has_passed() -> Result<()> {
     let mut stream = Stream::new(1, long())?;

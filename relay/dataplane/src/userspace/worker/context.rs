@@ -12,10 +12,13 @@ use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::state::SharedState;
 
-/// The kernel's own `CLOCK_BOOTTIME` as it was first asked for, and `CLOCK_REALTIME` right after, by
-/// which packets are received: time between the two makes packets older than they are, never younger.
+/// A clock as it was first asked for, and `CLOCK_REALTIME` right after, by which packets are received: time
+/// between the two makes packets older than they are, never younger.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock(Option<(u64, u64)>);
+
+/// What seems to have waited longer did not: somebody set `CLOCK_REALTIME`.
+const LONGEST_WAIT_NS: u64 = 30_000_000_000;
 
 /// What a batch is executed against.
 #[derive(Clone, Copy)]
@@ -42,11 +45,10 @@ pub(super) struct Context<'a> {
 
 impl Clock {
     #[inline]
-    fn read(&mut self) -> (u64, u64) {
-        *self.0.get_or_insert_with(|| {
-            let now = sys::clock::kernel_boottime_ns();
-            (now, sys::clock::realtime_ns())
-        })
+    fn read(&mut self, clock: fn() -> u64) -> (u64, u64) {
+        *self
+            .0
+            .get_or_insert_with(|| (clock(), sys::clock::realtime_ns()))
     }
 }
 
@@ -58,7 +60,7 @@ impl Context<'_> {
     pub(super) fn is_shut(self, route: &CompiledRoute, frame: u32, clock: &mut Clock) -> bool {
         route.gate.is_some_and(|gate| {
             let until = self.gates.until(gate);
-            let (now, realtime) = clock.read();
+            let (now, realtime) = clock.read(sys::clock::kernel_boottime_ns);
             let age = realtime.saturating_sub(self.source.tap.received_ns(frame));
             now >= until || now.saturating_sub(age) < self.gates.since(gate)
         })
@@ -69,8 +71,21 @@ impl Context<'_> {
     pub(super) fn is_past(self, route: &CompiledRoute, clock: &mut Clock) -> bool {
         route.gate.is_some_and(|gate| {
             let until = self.gates.until(gate);
-            clock.read().0 >= until
+            clock.read(sys::clock::kernel_boottime_ns).0 >= until
         })
+    }
+
+    /// When the packet in a frame arrived, by `CLOCK_MONOTONIC`, however long it has waited for this worker.
+    /// The clocks are read once for all that `clock` is given for.
+    #[inline]
+    pub(super) fn came_ns(&self, frame: u32, clock: &mut Clock) -> u64 {
+        let (now, realtime) = clock.read(sys::clock::monotonic_ns);
+        let age = realtime.saturating_sub(self.source.tap.received_ns(frame));
+        if age > LONGEST_WAIT_NS {
+            now
+        } else {
+            now - age
+        }
     }
 
     /// Counts packets that the rule of these counters does not pass.

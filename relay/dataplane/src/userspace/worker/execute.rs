@@ -18,7 +18,7 @@ use super::context::{Clock, Context};
 use super::health::Watches;
 use super::latency::Samples;
 use super::lookup::RouteIndex;
-use super::merge;
+use super::merge::{self, Judge};
 use super::receive::Place;
 use super::rewrite::{CompiledRoute, Counts};
 use super::segments::Segments;
@@ -31,7 +31,6 @@ use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::limits::Cost;
-use crate::userspace::shared::messages::MergeLeg;
 
 /// A packet to execute the table for.
 pub(super) struct Packet {
@@ -64,7 +63,7 @@ struct Read {
 type SuperPacket<'a> = (
     &'a Packet,
     (&'a Datagram, &'a [u8]),
-    (RouteIndex, &'a CompiledRoute, MergeLeg),
+    (RouteIndex, &'a CompiledRoute, Judge<'a>),
 );
 
 /// What a batch came to, beside what its rules count.
@@ -78,8 +77,10 @@ pub(super) struct BatchCounts {
     pub(super) lost: u64,
     /// Datagrams beyond the first of each packet.
     pub(super) hidden: u64,
-    /// When the first packet of a share came.
+    /// When the first packet of a share came, by the clock of gates.
     pub(super) clock: Clock,
+    /// The same of merged rules, by that of merges.
+    pub(super) merging: Clock,
 }
 
 impl ActiveTable {
@@ -148,13 +149,15 @@ impl ActiveTable {
         } else if route.stands_by(context) {
             Verdict::Dropped(DropReason::Standby)
         } else if let Some(line) = route.merge.filter(|_| answer.is_none()) {
+            let came_ns = context.came_ns(packet.frame, &mut counts.merging);
+            let line = Judge::of(line, context.merges, came_ns);
             if datagram.gso.is_some() {
                 let taken = (&packet, (&datagram, bytes), (index, route, line));
                 let clock = &mut counts.clock;
                 return self.execute_segments(sender, context, taken, (watches, samples, clock));
             }
             let whole = (&datagram, packet.vnet, bytes);
-            line.verdict(whole, (fragments, read.piece), context)
+            line.verdict(whole, (fragments, read.piece))
         } else {
             Verdict::Forwarded
         };
@@ -238,7 +241,7 @@ impl ActiveTable {
         let payload = merge::payload(datagram, bytes);
         let size = datagram.segment_bytes();
         let matched = self.matched((index, route), packet, (datagram, bytes));
-        line.each_run((datagram, payload, size), context, |part, verdict| {
+        line.each_run((datagram, payload, size), |part, verdict| {
             let cost = || Cost {
                 packets: part.count,
                 bytes: part.bytes as u32,

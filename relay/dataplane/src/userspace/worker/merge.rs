@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use bpf::merge::Windows;
 use packet::datagram::{Datagram, Part};
 use packet::fragment::Fragment;
 use packet::fragment_cache::FragmentCache;
@@ -15,30 +16,45 @@ use packet::verdict::{DropReason, Verdict};
 use sys::packet_socket::VnetHeader;
 
 use super::coalesce::is_intact;
-use super::context::Context;
 use super::segments::Segments;
 use crate::userspace::shared::messages::MergeLeg;
 
 /// What has come of datagrams in fragments, and which fragment a packet is, if it is one.
 pub(super) type Pieces<'a> = (&'a mut FragmentCache, Option<(u32, Fragment)>);
 
-impl MergeLeg {
+/// A leg's judge of a packet that came at `came_ns`.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'a> {
+    leg: (u32, u32),
+    merges: &'a Windows,
+    came_ns: u64,
+}
+
+impl<'a> Judge<'a> {
+    #[inline]
+    pub(super) const fn of(leg: MergeLeg, merges: &'a Windows, came_ns: u64) -> Self {
+        Self {
+            leg: (leg.merge, leg.place),
+            merges,
+            came_ns,
+        }
+    }
+
     /// Says whether a packet that is no super-packet passes.
     #[inline]
     pub(super) fn verdict(
         self,
         (datagram, vnet, bytes): (&Datagram, VnetHeader, &[u8]),
         pieces: Pieces<'_>,
-        context: Context<'_>,
     ) -> Verdict {
         if datagram.part == Part::Whole {
             // A damaged copy shuts no good one out.
             if !is_intact(datagram, vnet, bytes) {
                 return Verdict::Dropped(DropReason::Malformed);
             }
-            return verdict(self.judge((datagram, payload(datagram, bytes)), context));
+            return verdict(self.judge(datagram, payload(datagram, bytes)));
         }
-        self.follow((datagram, bytes), pieces, context)
+        self.follow((datagram, bytes), pieces)
     }
 
     /// The same of a fragment.
@@ -47,12 +63,10 @@ impl MergeLeg {
         self,
         (datagram, bytes): (&Datagram, &[u8]),
         (memory, fragment): Pieces<'_>,
-        context: Context<'_>,
     ) -> Verdict {
         let Some((interface, fragment)) = fragment else {
             return Verdict::Dropped(DropReason::FragmentUnknown);
         };
-        let Context { merges, now_ns, .. } = context;
         let payload = payload(datagram, bytes);
         let is_later = datagram.part == Part::Later;
         let header = if is_later { 0 } else { udp::HEADER };
@@ -66,8 +80,9 @@ impl MergeLeg {
             from ^= fragment.key.id;
         }
         let pieces = memory.pieces(interface, fragment.key, sys::clock::monotonic_ns());
-        let leg = (self.merge, self.place);
-        verdict(merges.judge_piece(leg, (payload, from), now_ns, Some((pieces, place))))
+        let pieces = Some((pieces, place));
+        let packet = (payload, from);
+        verdict({ self.merges }.judge_piece(self.leg, packet, self.came_ns, pieces))
     }
 
     /// Judges the segments of a super-packet and gives `each` run of those that share a verdict, in
@@ -78,7 +93,6 @@ impl MergeLeg {
     pub(super) fn each_run<E>(
         self,
         (datagram, payload, size): (&Datagram, &[u8], usize),
-        context: Context<'_>,
         mut each: impl FnMut(Segments, Verdict) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut run = Segments::default();
@@ -87,7 +101,7 @@ impl MergeLeg {
         for offset in (0..payload.len().max(1)).step_by(size.max(1)) {
             let end = payload.len().min(offset.saturating_add(size));
             let segment = payload.get(offset..end).unwrap_or_default();
-            let verdict = verdict(self.judge((datagram, segment), context));
+            let verdict = verdict(self.judge(datagram, segment));
             if run.count > 0 && verdict != fate {
                 each(run, fate)?;
                 run = run.following();
@@ -100,14 +114,9 @@ impl MergeLeg {
     }
 
     #[inline]
-    fn judge(
-        self,
-        (datagram, payload): (&Datagram, &[u8]),
-        context: Context<'_>,
-    ) -> bpf::merge::Verdict {
-        let Context { merges, now_ns, .. } = context;
+    fn judge(self, datagram: &Datagram, payload: &[u8]) -> bpf::merge::Verdict {
         let packet = (payload, sender(datagram));
-        merges.judge((self.merge, self.place), packet, now_ns)
+        self.merges.judge(self.leg, packet, self.came_ns)
     }
 }
 

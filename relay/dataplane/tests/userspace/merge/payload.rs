@@ -29,10 +29,10 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-fn of_payload(bed: &Bed, family: &Family) -> Vec<Rule> {
+fn of_payload(bed: &Bed, family: &Family, window: Duration) -> Vec<Rule> {
     let how = Merge {
         by: By::Payload,
-        window: Duration::from_secs(5),
+        window,
         packets: 8_192,
         ..Merge::default()
     };
@@ -57,7 +57,7 @@ fn each_payload_leaves_once_whichever_worker_takes_it() -> Result<()> {
     const PACKETS: u64 = 3_000;
     for family in &FAMILIES {
         let mut bed = Bed::new(2)?;
-        bed.apply(of_payload(&bed, family))?;
+        bed.apply(of_payload(&bed, family, Duration::from_secs(5)))?;
         let address = bed.address(family.sender);
         let sender = Sender::open((&bed.chain.sender, "veth0"), address)?;
         let end = (&bed.chain.sink, "veth3");
@@ -89,6 +89,41 @@ fn each_payload_leaves_once_whichever_worker_takes_it() -> Result<()> {
         let workers = bed.counters()?.workers;
         let shares: Vec<u64> = workers.iter().map(|worker| worker.matched).collect();
         assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+    }
+    Ok(())
+}
+
+/// A line's worker stands still for longer than the window, and then finds what has come meanwhile.
+#[test]
+fn each_payload_leaves_once_however_long_a_worker_stands_still() -> Result<()> {
+    const PACKETS: u64 = 500;
+    const WINDOW: Duration = Duration::from_secs(2);
+    for (worker, family) in FAMILIES.iter().enumerate() {
+        let mut bed = Bed::new(2)?;
+        bed.apply(of_payload(&bed, family, WINDOW))?;
+        let address = bed.address(family.sender);
+        let sender = Sender::open((&bed.chain.sender, "veth0"), address)?;
+        let end = (&bed.chain.sink, "veth3");
+        let receiver = Receiver::join(end, bed.address(family.group), 6001)?;
+        let groups = family.lines.map(|line| bed.address(line));
+        bed.while_asleep(
+            |number| number == worker,
+            || {
+                for n in 0..PACKETS {
+                    for group in groups {
+                        sender.send(group, PORT, &payload(n, 100))?;
+                    }
+                }
+                std::thread::sleep(WINDOW * 3 / 2);
+                Ok(())
+            },
+        )?;
+        let counters = bed.settled("cam1", 2 * PACKETS)?;
+        assert_eq!(counters.outputs[&0].sent.packets, PACKETS);
+        let came = receiver.collect(PACKETS as usize, PATIENCE)?;
+        let came = came.iter().map(|datagram| number(&datagram.payload));
+        let came: BTreeSet<u64> = came.collect::<Result<_>>()?;
+        assert!(came.into_iter().eq(0..PACKETS), "{}", family.group);
     }
     Ok(())
 }
