@@ -27,6 +27,7 @@
 #define MERGE_CONFIRMED (1ull << 24)
 #define MERGE_DIGEST_SHIFT 25
 #define MERGE_TICK_SHIFT 20	/* of 1.05 ms: a digest is taken for another 69 s later for a window at most */
+#define MERGE_BEGINS_NS 100000000	/* user space's BEGINS_NS */
 #define MERGE_BUCKETS (MERGE_WORDS / MERGE_WAYS)
 #define MERGE_LONG 0x3fff		/* the longest window, in ticks */
 #define MERGE_APART 0x800	/* so many may be between packets that CPUs or workers judge at once */
@@ -99,14 +100,14 @@ merge_inline __u64 merge_is_zero(__u64 value)
 }
 
 /* How long ago a word was changed, and MERGE_APART; more than three of the longest windows, if it holds nothing
- * or what was brought as often by both.
+ * or, but to a leg that `joins`, what was brought as often by both.
  */
-merge_inline __u64 merge_age(__u64 word, __u64 tick)
+merge_inline __u64 merge_age(__u64 word, __u64 tick, __u32 joins)
 {
 	__u64 is_level = merge_is_zero((word & 0xff) ^ MERGE_LEVEL) & (word >> 24 & 1);
 
 	/* A tick in the future is no older: what came later may have been judged before. */
-	return (merge_is_zero(word) | is_level) << 16 | ((tick - (word >> 8) + MERGE_APART) & 0xffff);
+	return (merge_is_zero(word) | (is_level & ~joins)) << 16 | ((tick - (word >> 8) + MERGE_APART) & 0xffff);
 }
 
 /* Whether a word of that age may be used for something else. */
@@ -138,18 +139,20 @@ merge_inline __u32 merge_lowest(__u64 bits)
 /* One attempt. Of the packet: `number` is the hash, `newest` the table, its first block in the upper half
  * and a mask of its buckets in the lower, `key` the tick, `width` the window in ticks; `at` is what it put
  * in and has not confirmed yet, in way `slot`; `generation`: the other leg's copy is about to pass, as
- * far as has been seen.
+ * far as has been seen; `fresh`: its leg has just joined another, and
+ * packets find it from the tick `brought` on.
  */
 MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 {
 	__u64 confirmed = 0, tentative = 0, oldest = 0, higher, old, digest, tick, window, *bucket;
 	struct merge_block *block;
-	__u32 way, n, once, is_room;
+	__u32 way, n, once, is_room, joins;
 	__s32 sign, balance, next;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return MERGE_FIRST;
 	once = p->once;
+	joins = once ? 0 : p->fresh;
 	digest = p->number >> MERGE_DIGEST_SHIFT;
 	tick = p->key & 0xffff;
 	window = p->width & 0x3fff;
@@ -161,7 +164,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	bucket = &block->word[n % MERGE_BUCKETS * MERGE_WAYS];
 	for (__u32 i = 0; i < MERGE_WAYS; i++) {
 		__u64 word = MERGE_LOAD(bucket[i]), sure = word >> 24 & 1;
-		__u64 age = merge_age(word, tick);
+		__u64 age = merge_age(word, tick, joins);
 		__u64 equal = merge_is_zero(word >> MERGE_DIGEST_SHIFT ^ digest) & (merge_is_room(age, window) ^ 1);
 
 		confirmed |= (equal & sure) << i;
@@ -192,14 +195,16 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 		way = merge_lowest(confirmed ? confirmed : tentative);
 		old = MERGE_LOAD(bucket[way]);
 		balance = (__s32)(old & 0xff) - MERGE_LEVEL;
-		if (old >> MERGE_DIGEST_SHIFT != digest || merge_is_room(merge_age(old, tick), window))
+		if (old >> MERGE_DIGEST_SHIFT != digest || merge_is_room(merge_age(old, tick, joins), window))
 			return MERGE_AGAIN;
 		if (!(old & MERGE_CONFIRMED)) {
 			p->generation = once || balance * sign < 0;
 			return MERGE_AGAIN;
 		}
-		if (once)
+		if (once || (joins && (!balance || (balance * sign > 0 && (__s16)(p->brought - (old >> 8)) > 0)))) {
+			p->at = old;	/* what it is behind with another leg has brought, or one before it */
 			return MERGE_DUPLICATE;
+		}
 		if ((__s16)(tick - (old >> 8)) < 0)
 			tick = old >> 8 & 0xffff;
 		next = balance + sign;
@@ -219,7 +224,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	if (!is_room && !once)
 		return MERGE_OPEN;
 	old = MERGE_LOAD(bucket[way]);
-	if (is_room ? !merge_is_room(merge_age(old, tick), window) : old >> MERGE_DIGEST_SHIFT == digest)
+	if (is_room ? !merge_is_room(merge_age(old, tick, joins), window) : old >> MERGE_DIGEST_SHIFT == digest)
 		return MERGE_AGAIN;
 	p->at = digest << MERGE_DIGEST_SHIFT | tick << 8 | (__u64)(MERGE_LEVEL + sign);
 	p->slot = way;
@@ -277,9 +282,15 @@ merge_inline int merge_is_early(const struct merge *m, const struct merge_line *
 merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 {
 	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
+	__u64 since = MERGE_LOAD(line->since_ns);
 	__u32 verdict, is_early;
 
 	p->once = merge_is_once(m);
+	p->fresh = 0;
+	if ((__s64)(p->now_ns - since) < 0)
+		for (int i = 0; i < MERGE_LINES; i++)
+			p->fresh |= MERGE_LOAD(m->line[i].since_ns) - 1 < since - 1;	/* 0: no leg */
+	p->brought = (since - (m->window_ns > MERGE_BEGINS_NS ? m->window_ns : MERGE_BEGINS_NS) / 2) >> MERGE_TICK_SHIFT;
 	p->width = merge_ticks(m->window_ns);
 	verdict = merge_judge_in_table(m, p, m->first_block, MERGE_STREAMS << (m->blocks_log & 15));
 	is_early = merge_is_early(m, line, p, verdict);

@@ -126,6 +126,7 @@ static const struct scene {
 	{ "payload: one line on two CPUs", payloads_of_one_line_on_two_cpus, check_scene },
 	{ "payload: twins", twins, check_twins },
 	{ "payload: a merge begins", a_merge_begins, check_begin },
+	{ "payload: a leg is replaced", a_leg_is_replaced, check_scene },
 	{ "reflected: the same", the_same_reflected, check_scene },
 	{ "reflected: crossed", crossed_reflected, check_scene },
 	{ "reflected: the same again and again", the_same_again_and_again, check_scene },

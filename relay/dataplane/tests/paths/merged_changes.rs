@@ -65,13 +65,26 @@ fn a_leg_of_a_payload_is_replaced(relay: &mut Relay<'_>) {
         relay,
         name,
         &of(&[0, 1]),
-        &[(0, rtp(1), None), (1, rtp(2), None)],
+        &[
+            (0, rtp(1), None),
+            (1, rtp(2), None),
+            (0, rtp(4), None),
+            (1, rtp(4), Some(Duplicate)),
+            (0, rtp(5), None),
+        ],
     );
+    // What the line that went has brought the one that comes in its place brings no second time either.
     forward(
         relay,
         name,
         &of(&[1, 2]),
-        &[(1, rtp(1), Some(Duplicate)), (2, rtp(3), None)],
+        &[
+            (1, rtp(1), Some(Duplicate)),
+            (2, rtp(4), Some(Duplicate)),
+            (2, rtp(5), Some(Duplicate)),
+            (1, rtp(5), Some(Duplicate)),
+            (2, rtp(3), None),
+        ],
     );
     forward(
         relay,

@@ -83,6 +83,28 @@ static void a_merge_begins(void)
 	put(1, content(1, 78, 2, 103));
 }
 
+/* Line 1 has another leg, which is behind with one that both have brought, and one that the leg before it has.
+ * It brings a third twice.
+ */
+static void a_leg_is_replaced(void)
+{
+	const struct packet before[] = {
+		content(0, 77, 0, 147), content(1, 77, 0, 147), content(1, 78, 0, 147),
+	};
+
+	payload(2);
+	for (int i = 0; i < 3; i++)
+		judge(&before[i]);
+	m.line[1].since_ns = TICKS(148) + MERGE_BEGINS_NS / 2;
+	put(0, content(0, 78, INDEXES, 148));
+	put(0, content(0, 80, 2, 148));
+	for (int i = 0; i < 2; i++) {
+		put(1, content(1, 77 + i, INDEXES, 148));
+		put(1, content(1, 79, i, 148));
+	}
+	put(1, content(1, 80, 2, 148));
+}
+
 /* Reflected: whoever brings a payload, and however often, it passes once. */
 static void reflected(int on_cpus)
 {
