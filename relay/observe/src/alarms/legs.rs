@@ -95,13 +95,19 @@ impl Legs {
             let last_ns = |at| seen.last_ns.get(at).copied().unwrap_or_default();
             let legs = legs.map(|(at, counts)| (at, last_ns(at), *counts));
             let health = rule.health.as_ref();
+            let streams = seen.counters.together.streams;
+            let begun = self
+                .streams
+                .map_or(0, |before| streams.saturating_sub(before));
             let limits = Reading {
                 silence: health.map_or(Silence::After(DEFAULT_SILENCE), |health| health.silence),
                 window_ns: nanoseconds(merge.window),
+                // The first packet of each was held back until a second confirmed it.
+                stray: begun,
                 ..Reading::default()
             };
             told.extend(self.judge(now_ns, legs.collect(), limits));
-            let restarted = self.restarted(seen.counters.together.streams);
+            let restarted = self.restarted(streams);
             told.extend(restarted.map(|restarted| (None, restarted)));
         }
         let name = &rule.name;
@@ -228,7 +234,7 @@ impl Leg {
         self.read = Reading {
             silent_ns: longest_ns.and_then(|most_ns| silence(now_ns, self.last_ns, most_ns)),
             late: grown(counts.late, before.late),
-            stray: grown(counts.stray, before.stray),
+            stray: grown(counts.stray, before.stray).saturating_sub(limits.stray),
             still: grown(counts.still, before.still),
             exceeded: grown(counts.exceeded, before.exceeded),
             cut: grown(counts.differently_cut, before.differently_cut),

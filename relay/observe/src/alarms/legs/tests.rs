@@ -386,6 +386,17 @@ fn a_stream_that_begins_behind_the_first_is_told_of() {
 }
 
 #[test]
+fn the_first_packet_of_a_jump_is_no_strangers() {
+    let mut bed = Bed::new("");
+    let told = bed.goes_on(1, |bed| {
+        bed.seen.counters.together.streams = 2;
+        bed.leg(RED).stray += 1;
+    });
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((&*told[0].0, bed.troubles()), (STREAM_RESTARTED, vec![]));
+}
+
+#[test]
 fn what_was_before_the_first_reading_and_legs_that_go_are_no_news() {
     let mut bed = Bed::new("");
     bed.legs = Legs::default();
