@@ -1,13 +1,15 @@
 //! Faults that a fleet must bear, and what a round of one came to at the receiver.
 
+mod strike;
+
 use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
 
-use super::bed::{Bed, RULE, member_port, rules};
+pub use self::strike::{Struck, relieve, strike};
+use super::bed::Bed;
 use super::history::{self, Packet};
 use super::traffic::{FRESH, Record, now_ns};
 use crate::wait;
@@ -254,18 +256,6 @@ impl Pace {
     };
 }
 
-/// A fault that lasts.
-#[derive(Debug)]
-pub struct Struck {
-    fault: Fault,
-    /// When it began.
-    pub at_ns: u64,
-    /// The relay it happened to.
-    relay: usize,
-    /// etcd's leader, where it happened to that.
-    leader: Option<usize>,
-}
-
 /// Plays one round: a stream, the fault some time after its start, the end of the fault, and a while to
 /// see whether all stays as it is. `delay` varies the time of the fault against beats; `second` is
 /// something that happens to etcd so long after the fault, while that lasts.
@@ -423,135 +413,4 @@ fn first_repeats(packets: &[Packet], fault_ns: u64) -> Vec<(f64, [(f64, Ipv4Addr
 
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
-}
-
-/// Has a fault happen to a relay, or to etcd.
-///
-/// # Errors
-/// When it cannot be brought about.
-pub fn strike(bed: &mut Bed, fault: Fault, holder: usize) -> Result<Struck> {
-    let mut struck = Struck {
-        fault,
-        at_ns: 0,
-        relay: holder,
-        leader: None,
-    };
-    match fault {
-        Fault::LeaderKilled | Fault::LeaderCut | Fault::LeaderStopped | Fault::HostAndLeader => {
-            struck.leader = Some(bed.etcd.wait_for_leader()?);
-        }
-        Fault::StandbyDeath => struck.relay = (holder + 1) % bed.relays.len(),
-        _ => {}
-    }
-    struck.at_ns = now_ns();
-    if let Some(leader) = struck.leader {
-        strike_leader(bed, fault, leader)?;
-    }
-    strike_relay(bed, fault, struck.relay)?;
-    Ok(struck)
-}
-
-fn strike_leader(bed: &mut Bed, fault: Fault, leader: usize) -> Result<()> {
-    match fault {
-        Fault::LeaderCut => bed.cut_port(&member_port(leader)),
-        Fault::LeaderStopped => bed.etcd.signal(leader, Signal::SIGSTOP),
-        _ => bed.etcd.kill(leader),
-    }
-}
-
-fn strike_relay(bed: &mut Bed, fault: Fault, place: usize) -> Result<()> {
-    let other = bed.relays[(place + 1) % bed.relays.len()].name().to_owned();
-    let relay = &mut bed.relays[place];
-    let name = relay.name().to_owned();
-    match fault {
-        Fault::HostDeath | Fault::HostAndLeader | Fault::StandbyDeath => relay.die(),
-        Fault::Kill => relay.kill(),
-        Fault::Stop => relay.signal(Signal::SIGSTOP),
-        Fault::Cut => {
-            let port = relay.management_port();
-            bed.cut_port(&port)
-        }
-        Fault::CutFromEtcd => relay.filter(&["in tcp sport 2379", "out tcp dport 2379"]),
-        Fault::NothingArrives => relay.filter(&["in iifname mg0"]),
-        Fault::PeersBlocked => relay.filter(&["in udp dport 9470", "out udp dport 9470"]),
-        Fault::EtcdAway => (0..bed.etcd.len()).try_for_each(|member| bed.etcd.kill(member)),
-        Fault::EtcdEmptied => empty_etcd(bed),
-        Fault::InputSilent => {
-            let port = relay.input_port();
-            bed.cut_port(&port)
-        }
-        Fault::OutputDown => relay.set_output("down"),
-        Fault::BeatGarbled => bed.etcd.garble(&format!("/mcr/lab/beats/{name}")),
-        Fault::ShareGarbled => bed.etcd.garble(&format!("/mcr/lab/shares/{RULE}")),
-        Fault::ShareGarbledAndDeath => {
-            relay.die()?;
-            bed.etcd.garble(&format!("/mcr/lab/shares/{RULE}"))
-        }
-        Fault::Terminated => relay.end(Signal::SIGTERM),
-        Fault::Drained => relay.mcr(&["fleet", "drain", &name]).map(drop),
-        Fault::Moved => relay.mcr(&["fleet", "move", RULE, &other]).map(drop),
-        Fault::Upgraded => {
-            relay.end(Signal::SIGUSR1)?;
-            relay.start_again()
-        }
-        Fault::LeaderKilled | Fault::LeaderCut | Fault::LeaderStopped => Ok(()),
-    }
-}
-
-/// Kills all members, and starts them with nothing.
-fn empty_etcd(bed: &mut Bed) -> Result<()> {
-    let members = 0..bed.etcd.len();
-    members
-        .clone()
-        .try_for_each(|member| bed.etcd.kill(member))?;
-    members
-        .clone()
-        .try_for_each(|member| bed.etcd.wipe(member))?;
-    members
-        .into_iter()
-        .try_for_each(|member| bed.etcd.start_member(member))
-}
-
-/// Ends a fault.
-///
-/// # Errors
-/// When what is gone does not come back.
-pub fn relieve(bed: &mut Bed, struck: &Struck) -> Result<()> {
-    if let Some(leader) = struck.leader {
-        match struck.fault {
-            Fault::LeaderCut => bed.heal_port(&member_port(leader))?,
-            Fault::LeaderStopped => bed.etcd.signal(leader, Signal::SIGCONT)?,
-            _ => bed.etcd.start_member(leader)?,
-        }
-    }
-    let relay = &mut bed.relays[struck.relay];
-    let name = relay.name().to_owned();
-    match struck.fault {
-        Fault::HostDeath
-        | Fault::HostAndLeader
-        | Fault::StandbyDeath
-        | Fault::ShareGarbledAndDeath => relay.boot(),
-        Fault::Kill | Fault::Terminated => relay.start_again(),
-        Fault::Stop => relay.signal(Signal::SIGCONT),
-        Fault::Cut => {
-            let port = relay.management_port();
-            bed.heal_port(&port)
-        }
-        Fault::CutFromEtcd | Fault::NothingArrives | Fault::PeersBlocked => relay.unfilter(),
-        Fault::InputSilent => {
-            let port = relay.input_port();
-            bed.heal_port(&port)
-        }
-        Fault::OutputDown => relay.set_output("up"),
-        // What the relays cannot know is given back to them.
-        Fault::EtcdEmptied => {
-            bed.etcd.wait_for_leader()?;
-            wait::until("the rules are taken again", || {
-                bed.relays.iter().any(|relay| relay.apply(&rules()).is_ok())
-            })
-        }
-        Fault::EtcdAway => (0..bed.etcd.len()).try_for_each(|member| bed.etcd.start_member(member)),
-        Fault::Drained => relay.mcr(&["fleet", "undrain", &name]).map(drop),
-        _ => Ok(()),
-    }
 }
