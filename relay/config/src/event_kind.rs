@@ -61,6 +61,7 @@ kinds! {
     WORKER_RESTARTED = "worker_restarted", Trouble;
     ADDRESS_CONFLICT = "address_conflict", Trouble until ADDRESS_CONFLICT_ENDED;
     ADDRESS_CONFLICT_ENDED = "address_conflict_ended", News;
+    CLOCK_STEPPED = "clock_stepped", News;
     LINK_CHANGED = "link_changed", Detail;
     NAME_RESOLVED = "name_resolved", News;
     NAME_FAILED = "name_failed", Trouble until NAME_RESOLVED;

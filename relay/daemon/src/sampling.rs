@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dataplane::Seen;
 use dataplane::counters::Arrived;
 use host::tick;
-use observe::events::Events;
+use observe::events::{ClockStep, Events};
 use observe::stats::Sampler;
 use observe::stats::sampler::INTERVAL;
 use observe::view::View;
@@ -26,6 +26,7 @@ pub(crate) async fn run(
     events: Events,
 ) {
     let mut seen = Seen::default();
+    let mut clock = ClockStep::default();
     // The first at once: what is counted until then is not reported.
     let mut interval = None;
     loop {
@@ -33,6 +34,7 @@ pub(crate) async fn run(
             tick::after(interval).await;
         }
         events.log_held_back();
+        events.publish_all(clock.look().into_iter().collect());
         let view = Arc::clone(&view.borrow());
         let now_ns = sys::clock::monotonic_ns();
         let attended = sampler.attended(now_ns, &view.rules);

@@ -8,6 +8,7 @@ mod bench;
 mod bootstrap;
 mod changes;
 mod chart;
+mod clock;
 mod command_line;
 mod completion;
 mod confirm;

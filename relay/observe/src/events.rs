@@ -1,6 +1,7 @@
 //! Events: what happened that people want to know, published to subscribers and to the log.
 
 mod batch;
+mod clock_step;
 mod coalesce;
 mod compare;
 mod event;
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 use tracing::Level;
 
 pub use batch::Numbered;
+pub use clock_step::ClockStep;
 use coalesce::{Coalesced, coalesce};
 pub use compare::{between, of_change, of_host};
 pub use config::event_kind as kind;

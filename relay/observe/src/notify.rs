@@ -216,10 +216,11 @@ pub async fn run(mut source: Source) {
 async fn tell(source: Source, receiver: Arc<Receiver>) {
     let (target, posted) = (receiver.target(), &receiver.posted);
     let is_alertmanager = target.format == Some(NotifyFormat::Alertmanager);
-    let mut alerts = is_alertmanager.then(|| Alerts::new(&source, target));
     // Each alert begins and ends by itself; what began before is known by what is kept.
     let begin = Begin::Recent(if is_alertmanager { KEPT } else { 0 });
     let mut subscriber = source.events.subscribe(begin, !is_alertmanager);
+    let began = subscriber.next_number();
+    let mut alerts = is_alertmanager.then(|| Alerts::new(&source, target, began));
     let mut outbox = Outbox::default();
     let mut news = News::default();
     loop {
@@ -241,7 +242,7 @@ async fn tell(source: Source, receiver: Arc<Receiver>) {
         tokio::select! {
             delivery = subscriber.next() => match (delivery, &mut alerts) {
                 (Some(Delivery::Event(numbered)), Some(alerts)) => {
-                    alerts.hear(&numbered.event, target);
+                    alerts.hear(&numbered, target);
                 }
                 (Some(Delivery::Event(numbered)), None) if is_meant(target, &numbered.event.kind) => {
                     posted.note_dropped(outbox.put(body::of(&source.identity, target, &numbered)));

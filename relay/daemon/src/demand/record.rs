@@ -28,7 +28,7 @@ pub(super) struct Record(PathBuf);
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
     version: u32,
-    /// When, in seconds since the epoch.
+    /// When, in seconds of the boot clock, which nobody sets.
     at: u64,
     /// By name: an index may be another link's after a restart.
     interfaces: BTreeMap<String, BTreeMap<IpAddr, Sources>>,
@@ -129,5 +129,40 @@ impl From<Sources> for SourceFilter {
 }
 
 fn now_s() -> u64 {
-    sys::clock::realtime_ms() / 1000
+    sys::clock::boottime_ns() / 1_000_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use compile::host::Interface;
+
+    use super::*;
+
+    #[test]
+    fn what_is_older_than_a_query_round_is_not_gone_by() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = Record::new(directory.path());
+        let link = Interface {
+            index: Ifindex(2),
+            name: "eth1".to_owned(),
+            ..Interface::default()
+        };
+        let host = Host {
+            interfaces: [(link.index, link)].into(),
+            ..Host::default()
+        };
+        let known = |at: u64| {
+            let groups = "{\"239.1.1.1\":{\"exclude\":[]}}";
+            let text =
+                format!("{{\"version\":1,\"at\":{at},\"interfaces\":{{\"eth1\":{groups}}}}}");
+            record.store(text.as_bytes());
+            record.read(&host).0.len()
+        };
+        // Time as this boot counts it: whoever sets the calendar ends nothing.
+        let now_s = sys::clock::boottime_ns() / 1_000_000_000;
+        assert_eq!(known(now_s), 1);
+        if let Some(long_ago) = now_s.checked_sub(600) {
+            assert_eq!(known(long_ago), 0);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Where updates come from: two threads that ask the daemon, and keep asking after it is gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use api::client::StreamItem;
 use api::query::StatsQuery;
+use api::reply::Event;
 use api::request::HISTORY_RULES_MAX;
 use parking_lot::{Condvar, Mutex};
 
@@ -95,8 +96,8 @@ fn follow(global: &Global, interval: Duration, wish: &Arc<Wish>, news: &Sender<N
     let (for_stats, for_events) = (global.clone(), global.clone());
     let (asked, stats, events) = (Arc::clone(wish), news.clone(), news.clone());
     thread::spawn(move || while query_stats(&for_stats, interval, &asked, &stats).is_some() {});
-    let mut seen_ms = 0;
-    thread::spawn(move || while follow_events(&for_events, &events, &mut seen_ms).is_some() {});
+    let mut told = VecDeque::new();
+    thread::spawn(move || while follow_events(&for_events, &events, &mut told).is_some() {});
 }
 
 /// Asks once a turn; `None` when nobody wants to know any more.
@@ -150,21 +151,22 @@ fn query_past(
     Some(())
 }
 
-/// Follows events until the daemon ends; those up to `seen_ms` were sent before.
-fn follow_events(global: &Global, news: &Sender<News>, seen_ms: &mut u64) -> Option<()> {
+/// Follows events until the daemon ends; those that were `told` before are not told again.
+fn follow_events(global: &Global, news: &Sender<News>, told: &mut VecDeque<Event>) -> Option<()> {
     let control = Control::open(global).ok()?.quietly();
-    let told_before = *seen_ms;
+    let told_before = told.clone();
     if let Ok(mut events) = control.events(RECENT, true) {
-        while let Ok(Some(told)) = control.next_event(&mut events, None) {
-            let told = match told {
-                StreamItem::Event(event) if event.at_ms <= told_before => continue,
+        while let Ok(Some(item)) = control.next_event(&mut events, None) {
+            let item = match item {
+                StreamItem::Event(event) if told_before.contains(&event) => continue,
                 StreamItem::Event(event) => {
-                    *seen_ms = event.at_ms;
+                    told.truncate(RECENT as usize - 1);
+                    told.push_front(event.clone());
                     News::Event(event)
                 }
                 StreamItem::Missed(missed) => News::Missed(missed),
             };
-            news.send(told).ok()?;
+            news.send(item).ok()?;
         }
     }
     thread::sleep(AGAIN);

@@ -123,10 +123,14 @@ impl EventLog {
             Begin::Recent(count) => (0, kept.events.len().saturating_sub(count)),
             Begin::After(number) => {
                 let known = |kept: &KeptEvent| kept.numbered.number <= number;
-                (
-                    kept.missed_after(number),
-                    kept.events.partition_point(known),
-                )
+                // A number that none has yet is of the daemon before, whose clock was ahead.
+                match number < kept.next {
+                    true => {
+                        let left_out = kept.events.partition_point(known);
+                        (kept.missed_after(number), left_out)
+                    }
+                    false => (0, 0),
+                }
             }
         };
         let behind = kept.events.iter().skip(left_out);

@@ -47,6 +47,11 @@ impl Subscriber {
         }
     }
 
+    /// Number of the first event that is to come.
+    pub const fn next_number(&self) -> u64 {
+        self.next
+    }
+
     /// Waits for what is next; `None` when there is no publisher any more.
     pub async fn next(&mut self) -> Option<Delivery> {
         loop {

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Source, is_meant};
+use crate::events::Numbered;
 use crate::stats::Identity;
 use crate::view::{RuleState, View};
 
@@ -49,6 +50,7 @@ pub(super) struct Alerts {
     flying: Vec<Key>,
     /// When they are held against how things are.
     look: Instant,
+    /// Number of the first event that is no older than these are.
     began: u64,
     /// Those that did not fit.
     dropped: u64,
@@ -56,19 +58,19 @@ pub(super) struct Alerts {
 }
 
 impl Alerts {
-    pub(super) fn new(source: &Source, target: &NotifyTarget) -> Self {
+    pub(super) fn new(source: &Source, target: &NotifyTarget, began: u64) -> Self {
         Self {
             all: BTreeMap::new(),
             flying: Vec::new(),
             look: Instant::now(),
-            began: now(),
+            began,
             dropped: 0,
             labels: labels(&source.identity, target),
         }
     }
 
     /// Takes in what an event begins or ends.
-    pub(super) fn hear(&mut self, event: &Event, target: &NotifyTarget) {
+    pub(super) fn hear(&mut self, Numbered { number, event }: &Numbered, target: &NotifyTarget) {
         let (kind, part) = (&event.kind, event.part.clone().unwrap_or_default());
         let key = |kind: &str| (kind.to_owned(), event.subject.clone(), part.clone());
         let at = event.at_ms / 1000;
@@ -78,7 +80,7 @@ impl Alerts {
         if [RULE_CHANGED, RULE_REMOVED, RULE_DISABLED].contains(&kind.as_str()) {
             self.look = self.look.min(Instant::now() + SOON);
         }
-        let is_over = !lasts(kind) && at < self.began;
+        let is_over = !lasts(kind) && *number < self.began;
         // What stands for many is of nobody; how things are says it of each.
         if !is_over && !event.subject.is_empty() && weight(kind) == Weight::Trouble {
             self.begin(key(kind), event.message.clone(), at, target);
@@ -302,6 +304,10 @@ mod tests {
         }
     }
 
+    fn hear(alerts: &mut Alerts, number: u64, event: Event) {
+        alerts.hear(&Numbered { number, event }, &NotifyTarget::default());
+    }
+
     fn told(alerts: &mut Alerts) -> Vec<(String, bool)> {
         let body = alerts.due().unwrap_or_else(|| Bytes::from_static(b"[]"));
         let body: Vec<Value> = serde_json::from_slice(&body).unwrap();
@@ -315,11 +321,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_alert_begins_goes_on_and_ends_and_is_told_until_it_is_taken() {
-        let (mut alerts, target) = (alerts(), NotifyTarget::default());
+        let mut alerts = alerts();
         let hear = |alerts: &mut Alerts, kind: &str, part: Option<&str>| {
             let mut event = event(kind, "cam1", kind.to_owned());
             event.part = part.map(str::to_owned);
-            alerts.hear(&event, &target);
+            hear(alerts, 1, event);
         };
         hear(&mut alerts, "rule_added", None);
         hear(&mut alerts, "output_down", Some(" a"));
@@ -345,12 +351,29 @@ mod tests {
         assert!(alerts.all.is_empty());
     }
 
+    /// Whatever the clock says, which may have been set back since.
+    #[tokio::test]
+    async fn what_happened_before_and_does_not_last_is_no_alert() {
+        let mut alerts = Alerts {
+            began: 7,
+            ..alerts()
+        };
+        let restarted = || Event {
+            at_ms: 1,
+            ..event("worker_restarted", "0", String::new())
+        };
+        hear(&mut alerts, 6, restarted());
+        assert_eq!(alerts.all.len(), 0);
+        hear(&mut alerts, 7, restarted());
+        assert_eq!(alerts.all.len(), 1);
+    }
+
     #[tokio::test]
     async fn no_more_are_known_than_so_many() {
-        let (mut alerts, target) = (alerts(), NotifyTarget::default());
+        let mut alerts = alerts();
         for number in 0..ALERTS_MAX + 5 {
             let subject = format!("cam{number}");
-            alerts.hear(&event("rule_down", &subject, String::new()), &target);
+            hear(&mut alerts, 1, event("rule_down", &subject, String::new()));
         }
         assert_eq!((alerts.all.len(), alerts.dropped), (ALERTS_MAX, 5));
         assert_eq!(told(&mut alerts).len(), AT_ONCE);
