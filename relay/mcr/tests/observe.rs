@@ -8,6 +8,7 @@ mod alerts;
 pub(crate) mod browser;
 mod events;
 mod health;
+mod healthy;
 mod history;
 mod latency;
 mod leaving;
