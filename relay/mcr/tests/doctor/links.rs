@@ -143,6 +143,28 @@ fn finds_and_mends_a_forced_igmp_version() {
 }
 
 #[test]
+fn finds_a_querier_whose_version_knows_no_sources() {
+    let rules = RULE.replace("239.1.1.1%", "10.0.0.1@232.1.1.1%");
+    let Some(bed) = bed(&rules) else { return };
+    bed.doctor(&[]).has_no("igmp-version");
+    for command in [
+        "link add br0 type bridge mcast_snooping 1 mcast_igmp_version 2 mcast_querier 1",
+        "link set veth0 master br0",
+        "link set br0 up",
+    ] {
+        bed.chain.sender.ip(command).unwrap();
+    }
+    let versions = || bed.relay().read_proc_net("igmp").unwrap();
+    wait::until("IGMPv2 is spoken", || versions().contains("V2")).unwrap();
+    let words = [
+        "cam1",
+        "a querier there speaks IGMPv2",
+        "10.0.0.1@232.1.1.1%veth1",
+    ];
+    bed.doctor(&[]).has("igmp-version", "stops", &words);
+}
+
+#[test]
 fn a_forced_igmp_version_only_gets_a_note_where_no_source_is_asked_for() {
     let Some(bed) = bed(RULE) else { return };
     bed.relay()
