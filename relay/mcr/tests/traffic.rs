@@ -328,6 +328,7 @@ fn what_is_wrong_with_the_line_is_named() {
         ("239.1.1.1%veth0:5001 --burst 0", 2, "--burst"),
         ("239.1.1.1%veth0:5001 --streams 0", 2, "--streams"),
         ("239.1.1.1%veth0:5001 --source fd00::1", 2, "family"),
+        ("239.1.1.1%veth0:5001 --source 127.0.0.1", 69, "none but lo"),
         ("239.1.1.1%veth0:5001 --cpu 9999", 69, "usable"),
         ("239.1.1.1:5001", 69, "interface"),
         ("239.1.1.1%veth0:65535 --streams 2", 2, "65535"),

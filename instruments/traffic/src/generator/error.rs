@@ -116,6 +116,10 @@ fn remedy(destination: SocketAddr, error: &io::Error) -> &'static str {
             "; another host's address takes raw frames and the interface, as in GROUP%eth0:PORT"
         }
         io::ErrorKind::AddrNotAvailable => "; give an address of this host",
+        // IPv4 names no interface there.
+        io::ErrorKind::InvalidInput if is_group && destination.is_ipv4() => {
+            "; its source may not leave by that interface, as 127.0.0.1 by none but lo"
+        }
         io::ErrorKind::NetworkUnreachable | io::ErrorKind::InvalidInput if is_group => {
             "; the interface must be named, as in GROUP%eth0:PORT, and up"
         }

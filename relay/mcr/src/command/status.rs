@@ -46,10 +46,10 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many rules are called so; idle or waiting only where some are.
+/// How many rules are called so, in the order of trouble; idle or waiting only where some are.
 fn by_word(stats: &Stats) -> String {
     let words = [
-        "up", "idle", "waiting", "silent", "degraded", "down", "disabled",
+        "up", "idle", "waiting", "degraded", "silent", "down", "disabled",
     ];
     let counted = words.into_iter().filter_map(|word| {
         let count = stats.rules.iter().filter(|rule| rule.word() == word);
@@ -294,7 +294,7 @@ mod tests {
             "up               1 min 1 s\n",
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",
-            "rules            0: 0 up, 0 silent, 0 degraded, 0 down, 0 disabled\n",
+            "rules            0: 0 up, 0 degraded, 0 silent, 0 down, 0 disabled\n",
             "other hosts      10.0.0.1:9471 degraded, 1 client, 7 refused: no key\n",
             "ends soon        client ci\n",
             "told of events   webhook https://noc degraded: no route\n",

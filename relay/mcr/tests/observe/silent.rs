@@ -55,7 +55,7 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
     }
     let status = bed.daemon.mcr(&["status"]).unwrap();
     for said in [
-        "2: 0 up, 1 waiting, 1 silent, 0 degraded",
+        "2: 0 up, 1 waiting, 0 degraded, 1 silent",
         "\nsilent           cam1: no packet for ",
     ] {
         assert!(status.contains(said), "{status}");

@@ -47,7 +47,7 @@ fn a_reload_says_what_it_changed_and_whether_it_was_taken() {
             .unwrap_or_else(|| panic!("no {text:?}: {screen}"))
     };
     assert!(
-        at("rules            3: 0 up, 1 waiting, 0 silent, 0 degraded, 2 down")
+        at("rules            3: 0 up, 1 waiting, 0 degraded, 0 silent, 2 down")
             < at("down             cam2: output")
     );
     assert!(
