@@ -154,6 +154,7 @@ fn definition() -> clap::Command {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
     use std::fs;
     use std::path::Path;
 
@@ -230,6 +231,83 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         definition().debug_assert();
+    }
+
+    /// The flags of a manual page's options, as written there.
+    fn flags(page: &str) -> BTreeSet<String> {
+        let page = page
+            .replace("\\-", "-")
+            .replace("\\fB", "")
+            .replace("\\fR", "");
+        let heads = page.lines().filter(|line| line.starts_with('-'));
+        let words = heads.flat_map(|line| line.split([' ', ',', '[']));
+        let is_flag = |word: &&str| word.starts_with('-') && word.ends_with(char::is_alphanumeric);
+        let flags = words.filter(is_flag);
+        flags.map(str::to_owned).collect()
+    }
+
+    /// Every `--flag` that a text names.
+    fn named(text: &str) -> BTreeSet<String> {
+        let text = text.replace("\\-", "-").replace("\\fR", " ");
+        let is_end = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-';
+        let words = text.split(is_end);
+        let words = words.filter(|word| word.len() > 2 && word.starts_with("--"));
+        words
+            .map(|word| word.trim_end_matches('-').to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn manual_pages_and_commands_have_the_same_flags() {
+        fn visit(command: &clap::Command, left: &mut BTreeMap<String, String>, all: &mut Flags) {
+            let name = command.get_display_name().unwrap_or(command.get_name());
+            let page = left.remove(&format!("{name}.1"));
+            let page = page.unwrap_or_else(|| panic!("{name} has no page"));
+            let shown = command.get_arguments().filter(|one| !one.is_hide_set());
+            let of = |one: &clap::Arg| {
+                let short = one.get_short().map(|short| format!("-{short}"));
+                short
+                    .into_iter()
+                    .chain(one.get_long().map(|long| format!("--{long}")))
+            };
+            let expected: BTreeSet<String> = shown.flat_map(of).collect();
+            assert_eq!(flags(&page), expected, "{name}");
+            all.0.extend(expected);
+            all.1.push((name.to_owned(), named(&page)));
+            let below = command.get_subcommands();
+            below
+                .filter(|command| !command.is_hide_set() && command.get_name() != "help")
+                .for_each(|command| visit(command, left, all));
+        }
+        type Flags = (BTreeSet<String>, Vec<(String, BTreeSet<String>)>);
+
+        let directory = tempfile::tempdir().unwrap();
+        let arguments = [
+            "mcr",
+            "man",
+            "--directory",
+            directory.path().to_str().unwrap(),
+        ];
+        let cli = Cli::try_parse_from(arguments).unwrap();
+        cli.command.run(&cli.global).unwrap();
+        let pages = fs::read_dir(directory.path().join("man1")).unwrap();
+        let pages = pages.map(|page| {
+            let page = page.unwrap();
+            let text = fs::read_to_string(page.path()).unwrap();
+            assert!(!text.contains(".SH EXTRA\nExamples:"), "{page:?}");
+            (page.file_name().into_string().unwrap(), text)
+        });
+        let mut left = pages.collect();
+        let mut definition = definition();
+        definition.build();
+        let mut all = Flags::default();
+        visit(&definition, &mut left, &mut all);
+        assert!(left.is_empty(), "pages of no command: {:?}", left.keys());
+        let (known, named) = all;
+        for (page, named) in named {
+            let strange: Vec<_> = named.difference(&known).collect();
+            assert!(strange.is_empty(), "{page} names {strange:?}");
+        }
     }
 
     #[test]

@@ -30,11 +30,15 @@ pub(crate) fn run(args: &Args, definition: clap::Command) -> Result<ExitCode, Fa
         None => {
             let mut page = Vec::new();
             Man::new(definition).render(&mut page)?;
-            let page = String::from_utf8_lossy(&page).into_owned() + &sections::of("mcr");
-            render::text(&page)?;
+            render::text(&completed(&String::from_utf8_lossy(&page), "mcr"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A page as generated, with its examples under that name and what else it says.
+fn completed(page: &str, name: &str) -> String {
+    page.replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n") + &sections::of(name)
 }
 
 fn write_all(directory: &Path, definition: clap::Command) -> Result<(), Failure> {
@@ -47,7 +51,7 @@ fn write_all(directory: &Path, definition: clap::Command) -> Result<(), Failure>
             let path = page?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             if name == "mcr" || name.starts_with("mcr-") {
-                let page = fs::read_to_string(&path)? + &sections::of(&name);
+                let page = completed(&fs::read_to_string(&path)?, &name);
                 fs::write(&path, page)?;
             }
         }
