@@ -6,7 +6,7 @@ DESTDIR ?=
 
 CARGO ?= cargo
 TRIPLE := $(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU
-BINARY := target/release/mcr
+BINARY := $(or $(CARGO_TARGET_DIR),target)/release/mcr
 # Demo, bench and tests need root; a user builds as himself and runs them through sudo.
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 RUNNER := $(if $(SUDO),sudo -E env PATH=$(PATH) HOME=$(HOME))
@@ -184,6 +184,6 @@ static-binary: TARGET := $(shell uname -m)-unknown-linux-gnu
 static-binary:
 	dist/bootstrap build
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked --package mcr --target $(TARGET)
-	install -D target/$(TARGET)/release/mcr target/static/mcr
+	install -D $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/release/mcr target/static/mcr
 	! readelf --program-headers target/static/mcr | grep -q INTERP
 	strip target/static/mcr

@@ -56,7 +56,14 @@ fn what_is_installed_names_its_own_place_and_goes_again() {
     ] {
         let stage = tempfile::tempdir().unwrap();
         let variables = [("PREFIX", prefix)];
-        install(stage.path(), &variables, BINARY);
+        let said = install(stage.path(), &variables, BINARY);
+        let said = String::from_utf8_lossy(&said.stdout);
+        let next = "to start it: systemctl enable --now mcr\n";
+        assert!(
+            said.contains(&format!("{prefix}/bin/mcr; /etc/mcr/mcr.toml says")),
+            "{said}"
+        );
+        assert!(said.ends_with(next), "{said}");
         let there = files(stage.path());
         let below = prefix.trim_start_matches('/');
         let expected = [
@@ -167,6 +174,18 @@ fn packages_and_make_install_bring_the_same() {
         .into_iter()
         .filter(|file| !is_page(file) && !file.ends_with("share/mcr/installed"))
         .collect();
+
+    // What a document leads to is there, too.
+    for document in installed.iter().filter(|file| file.ends_with(".md")) {
+        let text = fs::read_to_string(stage.path().join(document)).unwrap();
+        for link in text.split("](").skip(1) {
+            let link = link.split([')', '#']).next().unwrap();
+            let beside = Path::new(document).with_file_name(link);
+            let is_one = link.ends_with(".md") && !link.contains('/');
+            let is_there = installed.contains(beside.to_str().unwrap());
+            assert!(!is_one || is_there, "{document} leads to {link}");
+        }
+    }
 
     let metadata = manifest();
     let assets = metadata["deb"]["assets"].as_array().unwrap().iter();
