@@ -309,6 +309,7 @@ impl Member {
                 self.plan.rests_until = 0;
             }
             Input::Own(peer) => self.config.peer = peer,
+            Input::Calendar(boot_unix_ms) => self.config.boot_unix_ms = boot_unix_ms,
             Input::Alive => self.alive = Some(self.now),
             Input::EtcdReachable(reachable) => {
                 self.news += u64::from(self.etcd_reachable != reachable);

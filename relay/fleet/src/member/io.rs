@@ -201,6 +201,8 @@ pub enum Input {
     EtcdReachable(bool),
     /// Time has passed; at least every 20 ms.
     Tick,
+    /// Somebody set the calendar: [`Config::boot_unix_ms`](super::Config::boot_unix_ms) of now.
+    Calendar(u64),
 }
 
 /// How well a host serves the shares that are installed there. A share of which nothing has come yet

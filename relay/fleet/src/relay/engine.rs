@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd::Client;
-use sys::clock::boottime_ns;
+use sys::clock::{boottime_ns, realtime_ms};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -74,6 +74,8 @@ pub(super) struct Engine {
     pub(super) told: u64,
     /// How often was looked.
     pub(super) looks: u32,
+    /// What the member was told the calendar said when this host started.
+    pub(super) boot_unix_ms: u64,
     pub(super) heard: mpsc::UnboundedSender<Heard>,
     pub(super) beats: mpsc::UnboundedSender<BeatOrder>,
     pub(super) wanted: watch::Sender<Wanted>,
@@ -91,6 +93,11 @@ pub(super) struct Engine {
     pub(super) outage: Outage,
     pub(super) is_asking: Rc<Cell<bool>>,
     pub(super) is_counting: Rc<Cell<bool>>,
+}
+
+/// What the calendar said, as it stands now, when this host's CLOCK_BOOTTIME was 0, in ms since 1970.
+pub(super) fn boot_unix_ms() -> u64 {
+    realtime_ms().saturating_sub(boottime_ns() / 1_000_000)
 }
 
 impl Engine {
@@ -298,6 +305,11 @@ impl Engine {
         self.act();
         self.recorder.checkpoint(boottime_ns(), &self.member);
         self.ask_whether_alive();
+        let boot_unix_ms = boot_unix_ms();
+        if boot_unix_ms.abs_diff(self.boot_unix_ms) >= 1000 {
+            self.boot_unix_ms = boot_unix_ms;
+            self.take(Input::Calendar(boot_unix_ms));
+        }
         let fitness = self.host.fitness();
         if fitness != self.fitness {
             self.fitness.clone_from(&fitness);

@@ -5,7 +5,6 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread::Builder;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use config::{FleetSettings, OnIsolation};
 use etcd::{Client, Endpoint, Secret, Tls};
@@ -16,7 +15,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use super::engine::{Ears, Engine};
+use super::engine::{Ears, Engine, boot_unix_ms};
 use super::heard::Heard;
 use super::installer::{self, Wanted};
 use super::kept::Kept;
@@ -127,6 +126,7 @@ fn engine_of(
         unread: None,
         told: 0,
         looks: 0,
+        boot_unix_ms: boot_unix_ms(),
         heard,
         beats,
         wanted,
@@ -163,9 +163,6 @@ fn adopt(config: &Config, kept: &Kept, host: &dyn Host) -> Option<Adopted> {
 fn member_config(config: &Config, keys: Keys) -> member::Config {
     let settings = &config.settings;
     let hold = settings.hold();
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-    let since_epoch = since_epoch.unwrap_or_default();
-    let boot = since_epoch.saturating_sub(Duration::from_nanos(boottime_ns()));
     let mut process = [0; 8];
     // Without randomness two processes of a name are not told apart; etcd still is.
     let _ = SystemRandom::new().fill(&mut process);
@@ -186,7 +183,7 @@ fn member_config(config: &Config, keys: Keys) -> member::Config {
             // The host tells of silence after the first half.
             silent: settings.input_silence().as_nanos() as u64 / 2,
         },
-        boot_unix_ms: boot.as_millis() as u64,
+        boot_unix_ms: boot_unix_ms(),
     }
 }
 

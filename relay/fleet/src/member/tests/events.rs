@@ -73,6 +73,23 @@ fn a_new_process_on_a_new_boot_gets_a_new_session() {
 }
 
 #[test]
+fn a_calendar_that_was_set_dates_what_comes_after() {
+    const SET: u64 = 1_700_000_000_000;
+    let mut sim = fleet(4);
+    let holder = holders(&sim).unwrap()[0];
+    (0..3).for_each(|host| sim.input(host, Input::Calendar(SET)));
+    sim.kill(holder, true, 60_000 * MS);
+    sim.run_until(sim.now + 4 * HOLD);
+    let next = (holder + 1) % 3;
+    let member = sim.hosts[next].member.as_ref().unwrap();
+    let share = &member.status(sim.local(next)).shares["cam0"];
+    let since = share.since_ms.unwrap();
+    let passed_ms = (0..3).map(|host| sim.local(host)).max().unwrap() / MS;
+    assert!((SET..=SET + passed_ms).contains(&since), "{since}");
+    assert_eq!(sim.violation, None);
+}
+
+#[test]
 fn both_at_once_come_back() {
     let mut sim = fleet(2);
     (0..3).for_each(|host| sim.kill(host, true, 50 * MS));
