@@ -74,8 +74,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "p->at = p->number;",
     ),
     mutant(
-        "silent || merge_confirmed(m, p)",
-        "silent || l.ahead > 0 || merge_confirmed(m, p)",
+        "if (silent)\n\t\treturn MERGE_OPEN;",
+        "if (silent || l.ahead > 0)\n\t\treturn MERGE_OPEN;",
     ),
     mutant("run && ahead < 0x800 ? run + 1 : 1;", "1;"),
     mutant("if (run >= MERGE_RUN)", "if (run >= MERGE_RUN - 2)"),
