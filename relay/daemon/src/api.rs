@@ -15,6 +15,7 @@ mod explain;
 mod fleet;
 mod history;
 pub(crate) mod host_name;
+mod listening;
 #[cfg(feature = "rehearsal")]
 pub(crate) mod rehearsal;
 pub(crate) mod remote;

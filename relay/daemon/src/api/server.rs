@@ -21,12 +21,13 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio_io_timeout::TimeoutWriter;
 
 use super::connections::{Connection, Connections, Peer};
 use super::host_name::Names;
+use super::listening::listen;
 use super::routes;
 use super::service::Service;
 use crate::abort_on_panic::AbortOnPanic;
@@ -42,9 +43,6 @@ const BUFFER_MAX: usize = 16 << 10;
 
 /// Connections held at a time, where the limit of open descriptors allows as many.
 const CONNECTIONS_MAX: usize = 512;
-
-/// How many may wait to be accepted, as far as the kernel allows (net.core.somaxconn).
-const WAITING_MAX: u32 = 4096;
 
 /// The part of the descriptors that one listener's connections may take: the daemon needs the rest.
 const DESCRIPTORS_PART: usize = 4;
@@ -98,17 +96,6 @@ impl Public {
         })?;
         Ok(())
     }
-}
-
-/// A listener whose queue a crowd does not fill at once: who comes then is not answered for seconds.
-pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(WAITING_MAX)
 }
 
 /// Serves what only reads, on TCP, until the task is aborted.

@@ -12,7 +12,7 @@ use tls::{Identity, Server, Serving};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::super::server;
+use super::super::listening;
 use super::now;
 use crate::config_files::{Stamp, stamp};
 
@@ -68,7 +68,7 @@ impl Door {
             .is_none_or(|(at, _)| *at != listen)
         {
             self.listener = None;
-            match server::listen(listen) {
+            match listening::listen(listen) {
                 Ok(listener) => self.listener = Some((listen, listener)),
                 Err(error) => {
                     return Some(format!(

@@ -162,11 +162,10 @@ impl ActiveTable {
             Verdict::Forwarded
         };
         let bytes_in = datagram.payload_bytes();
-        let size = datagram.segment_bytes();
         let cost = || Cost {
             packets: datagram.packets(),
             bytes: bytes_in as u32,
-            size: size as u32,
+            size: datagram.segment_bytes() as u32,
         };
         let is_shut = verdict == Verdict::Forwarded
             && context.is_shut(route, packet.frame, &mut counts.clock);
