@@ -150,7 +150,7 @@ pub fn lead_session() -> io::Result<()> {
 /// How far a thread stands back, by its niceness (sched(7)).
 #[derive(Clone, Copy, Debug)]
 pub enum StandBack {
-    /// A third of a default task's weight: it answers somebody who waits.
+    /// A third of a default task's weight: it carries out what somebody waits for.
     Answers = 5,
     /// A tenth.
     Works = 10,

@@ -16,6 +16,9 @@ use super::body_quota::{Client, Whose};
 use super::remote::peer::Peer as Visitor;
 use crate::author;
 
+/// Of how many connections one may be on its way out beside them.
+const LEAVING_PART: usize = 8;
+
 /// Who is at the other end of a connection: a process of this host (unix(7), SO_PEERCRED), or an
 /// address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -121,8 +124,8 @@ impl Connections {
     }
 
     /// Runs a conversation as a task of its own, making room first. It waits for those that go to be
-    /// closed only where there are as many of them again: each takes a round of all tasks, and who is to
-    /// be accepted next would wait in the kernel's queue, which a crowd fills.
+    /// closed only where they are many: each takes a round of all tasks, and who is to be accepted next
+    /// would wait in the kernel's queue, which a crowd fills.
     pub(super) async fn add<F>(&mut self, peer: Peer, serve: impl FnOnce(Connection) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -135,7 +138,7 @@ impl Connections {
             self.leaving.push_back(task);
             self.leaving.retain(|task| !task.is_finished());
         }
-        if self.leaving.len() > self.limit
+        if self.leaving.len() > self.limit / LEAVING_PART
             && let Some(task) = self.leaving.pop_front()
         {
             let _ = task.await;
@@ -176,14 +179,14 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_one_that_makes_room() {
-        let mut connections = Connections::new(2);
-        for _ in 0..4 {
+        let mut connections = Connections::new(16);
+        for _ in 0..18 {
             let added = pin!(connections.add(Peer::default(), |_| std::future::pending()));
             let polled = added.poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_ready());
         }
-        assert_eq!((connections.open.len(), connections.leaving.len()), (2, 2));
-        // No more of them than there are connections.
+        assert_eq!((connections.open.len(), connections.leaving.len()), (16, 2));
+        // No more of them.
         connections
             .add(Peer::default(), |_| std::future::pending())
             .await;
