@@ -139,20 +139,22 @@ merge_inline __u32 merge_lowest(__u64 bits)
 /* One attempt. Of the packet: `number` is the hash, `newest` the table, its first block in the upper half
  * and a mask of its buckets in the lower, `key` the tick, `width` the window in ticks; `at` is what it put
  * in and has not confirmed yet, in way `slot`; `generation`: the other leg's copy is about to pass, as
- * far as has been seen; `fresh`: its leg has just joined another, and
- * packets find it from the tick `brought` on.
+ * far as has been seen; `fresh`: its leg has just joined another, and packets find it from the tick
+ * `brought` on. Where `once` is set `fresh` is something else, and nothing is ever level.
+ *
+ * Its stack is 128 bytes, all that older kernels leave it, which round each up to 32: what the packet has is
+ * read there.
  */
 MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 {
 	__u64 confirmed = 0, tentative = 0, oldest = 0, higher, old, digest, tick, window, *bucket;
 	struct merge_block *block;
-	__u32 way, n, once, is_room, joins;
+	__u32 way, n, once, is_room;
 	__s32 sign, balance, next;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return MERGE_FIRST;
 	once = p->once;
-	joins = once ? 0 : p->fresh;
 	digest = p->number >> MERGE_DIGEST_SHIFT;
 	tick = p->key & 0xffff;
 	window = p->width & 0x3fff;
@@ -164,7 +166,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	bucket = &block->word[n % MERGE_BUCKETS * MERGE_WAYS];
 	for (__u32 i = 0; i < MERGE_WAYS; i++) {
 		__u64 word = MERGE_LOAD(bucket[i]), sure = word >> 24 & 1;
-		__u64 age = merge_age(word, tick, joins);
+		__u64 age = merge_age(word, tick, p->fresh);
 		__u64 equal = merge_is_zero(word >> MERGE_DIGEST_SHIFT ^ digest) & (merge_is_room(age, window) ^ 1);
 
 		confirmed |= (equal & sure) << i;
@@ -195,13 +197,13 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 		way = merge_lowest(confirmed ? confirmed : tentative);
 		old = MERGE_LOAD(bucket[way]);
 		balance = (__s32)(old & 0xff) - MERGE_LEVEL;
-		if (old >> MERGE_DIGEST_SHIFT != digest || merge_is_room(merge_age(old, tick, joins), window))
+		if (old >> MERGE_DIGEST_SHIFT != digest || merge_is_room(merge_age(old, tick, p->fresh), window))
 			return MERGE_AGAIN;
 		if (!(old & MERGE_CONFIRMED)) {
 			p->generation = once || balance * sign < 0;
 			return MERGE_AGAIN;
 		}
-		if (once || (joins && (!balance || (balance * sign > 0 && (__s16)(p->brought - (old >> 8)) > 0)))) {
+		if (once || (p->fresh && (!balance || (balance * sign > 0 && (__s16)(p->brought - (old >> 8)) > 0)))) {
 			p->at = old;	/* what it is behind with another leg has brought, or one before it */
 			return MERGE_DUPLICATE;
 		}
@@ -224,7 +226,7 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 	if (!is_room && !once)
 		return MERGE_OPEN;
 	old = MERGE_LOAD(bucket[way]);
-	if (is_room ? !merge_is_room(merge_age(old, tick, joins), window) : old >> MERGE_DIGEST_SHIFT == digest)
+	if (is_room ? !merge_is_room(merge_age(old, tick, p->fresh), window) : old >> MERGE_DIGEST_SHIFT == digest)
 		return MERGE_AGAIN;
 	p->at = digest << MERGE_DIGEST_SHIFT | tick << 8 | (__u64)(MERGE_LEVEL + sign);
 	p->slot = way;
