@@ -33,11 +33,11 @@ impl ClockStep {
         let ahead = real_ms.wrapping_sub(boot_ms).cast_signed();
         let before = self.0.replace(ahead)?;
         let step = ahead.wrapping_sub(before);
-        let now = moment_text(real_ms / 1000);
-        // What is below tenths is of reading two clocks one after the other.
-        let far = (step.unsigned_abs() + 50) / 100;
-        let way = if step > 0 { "forward" } else { "back" };
         (step.unsigned_abs() >= LEAST_MS).then(|| {
+            let now = moment_text(real_ms / 1000);
+            // What is below tenths is of reading two clocks one after the other.
+            let far = (step.unsigned_abs() + 50) / 100;
+            let way = if step > 0 { "forward" } else { "back" };
             let message = format!(
                 "the host's clock was set {way} by {}.{} s, to {now}: what is dated before is by \
                  the clock as it was; rates, states and alarms go by another",
