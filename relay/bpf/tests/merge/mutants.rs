@@ -116,6 +116,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("!merge_is_back(m, p, &l)", "1"),
     mutant("&& legs < 2 &&", "&&"),
+    mutant("if (!merge_goes_back(m, p, &l))", "if (1)"),
     mutant(
         "return MERGE_CONFIRM * (p->count & 0xffff);",
         "return MERGE_CONFIRM;",

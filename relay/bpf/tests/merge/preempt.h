@@ -90,6 +90,7 @@ static const struct scene {
 	{ "a stranger comes first after a pause", a_stranger_comes_first_after_a_pause, check_scene },
 	{ "it begins anew while one line lags", it_begins_anew_while_one_lags, check_scene },
 	{ "it begins anew before one line does", it_begins_anew_before_one_line_does, check_restart },
+	{ "it goes back to before it began", it_goes_back_to_before_it_began, check_jump },
 	{ "a strange packet", a_strange_packet, check_scene },
 	{ "outside the sequence", outside_the_sequence, check_scene },
 	{ "the sequence begins with 0", the_sequence_begins_with_0, check_sequence },

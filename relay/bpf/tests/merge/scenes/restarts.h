@@ -109,6 +109,18 @@ static void check_jump(void)
 	check_held(1);
 }
 
+/* Both go back to before all that they brought, long after they began. */
+static void it_goes_back_to_before_it_began(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 20; i++)
+		for (int l = 0; l < 2; l++)
+			came(l, 7, 507 + i, 1000 + 5 * i);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 3; i++)
+			put(l, copy(l, 7, 500 + i, i, 1096));
+}
+
 /* One packet from elsewhere on one line: not even what follows it is told twice. */
 static void a_strange_packet(void)
 {
