@@ -7,7 +7,9 @@ use rules::merge::By;
 
 use crate::case::{A, B, INGRESS, OPEN, Packet, SHUT, input, key, output, route};
 use crate::fragments::cut_ipv4;
-use crate::merged::{self, craft, rtp};
+use crate::merged::rtp;
+use crate::merged_bed::{self, craft};
+use crate::merged_parts;
 use crate::reference::Reference;
 use crate::relayed::{Relay, Sum};
 
@@ -156,7 +158,7 @@ fn a_freed_gate_is_shut(relay: &mut Relay<'_>) {
 /// What stands by knows what has passed elsewhere.
 fn windows_stay_warm(relay: &mut Relay<'_>) {
     let (gates, name) = (relay.gates(), "warm");
-    let table = of("warm", merged::table(name, By::Rtp, 2, false));
+    let table = of("warm", merged_bed::table(name, By::Rtp, 2, false));
     relay.apply(&table);
     let steps = |steps: &[(usize, u16, Option<DropReason>)]| {
         let packet = |(line, number, reason): &(usize, u16, Option<DropReason>)| {
@@ -286,10 +288,10 @@ fn super_packets_are_cut_behind_it(relay: &mut Relay<'_>) {
         return;
     }
     let (gates, name) = (relay.gates(), "cut");
-    let table = of("cut", merged::table(name, By::Rtp, 2, false));
+    let table = of("cut", merged_bed::table(name, By::Rtp, 2, false));
     relay.apply(&table);
     let mut large = |line: usize, numbers: std::ops::Range<u16>, new: u16, reason| {
-        let packet = merged::large(&table, line, numbers.clone());
+        let packet = merged_parts::large(&table, line, numbers.clone());
         let datagrams = crate::segments::datagrams(&packet);
         let mut expected = Sum::default();
         let mut reference = Reference::of(&of(OPEN, table.clone()));

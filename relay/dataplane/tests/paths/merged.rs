@@ -1,42 +1,20 @@
 //! Rules whose lines are merged: the first copy of each packet leaves, whichever line brings it, and what
 //! does not is counted for the rule and for its input.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use compile::table::{MergeLines, RateLimit, RateUnit, Route, RouteKey, Table};
+use compile::table::{RateLimit, RateUnit};
 use lab::wait;
 use packet::craft::{Craft, CraftChecksum};
-use packet::parse::Gso;
-use rules::merge::{By, ByteOrder, Field, Merge, Sequence};
-use rules::net::Prefix;
+use packet::verdict::DropReason::{self, Duplicate, Late, Stray};
+use rules::merge::{By, ByteOrder, Field, Sequence};
 
-use packet::verdict::{DropReason, Verdict};
-
-use crate::case::{A, B, INGRESS, PORT, Packet, address, input, key, output, route, socket, with};
-
-use crate::fragments::{cut_ipv4, cut_ipv6};
-use crate::merged_changes;
-use crate::reference::Reference;
-use crate::relayed::{Relay, Sum};
-use crate::segments::{NO_SUPER_PACKETS, datagrams};
-use crate::unusual;
-
-use DropReason::{Duplicate, Late, Stray};
-
-/// The merge's window: under emulation the packets of a test come far apart.
-pub(crate) fn window() -> Duration {
-    wait::scaled(Duration::from_millis(400)).min(Duration::from_secs(3))
-}
-
-/// The longest window: a machine that does not send a row within it says nothing about merging.
-const LONGEST: Duration = Duration::from_secs(30);
-
-/// Few, that all of them come before one is over.
-pub(crate) const STREAMS: u32 = 24;
-
-/// A packet of a line, and why it does not pass.
-pub(crate) type Step = (usize, Vec<u8>, Option<DropReason>);
+use crate::case::Packet;
+use crate::merged_bed::{
+    Step, craft, forward, forward_all, forward_within, of_lines, table, window,
+};
+use crate::relayed::Relay;
+use crate::{merged_changes, merged_parts, unusual};
 
 /// Sends rows of packets, each to a rule of its own.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
@@ -53,10 +31,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     a_damaged_copy_shuts_no_good_one_out(relay);
     begins_anew_after_silence(relay);
     limits_count_one_copy(relay);
-    datagrams_in_fragments(relay);
-    datagrams_in_fragments_far_apart(relay);
-    the_number_0_in_fragments(relay);
-    super_packets(relay);
+    merged_parts::demand(relay);
 }
 
 /// What numbers look like in a payload.
@@ -220,159 +195,6 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
     ]
 }
 
-fn how(by: By) -> Merge {
-    Merge {
-        by,
-        window: window(),
-        streams: STREAMS,
-        ..Merge::default()
-    }
-}
-
-pub(crate) fn at(line: usize) -> String {
-    format!("line-{line}")
-}
-
-fn group(line: usize, ipv6: bool) -> String {
-    match ipv6 {
-        true => format!("ff3e::{}", line + 1),
-        false => format!("239.1.1.{}", line + 1),
-    }
-}
-
-pub(crate) fn table(rule: &str, by: By, lines: usize, ipv6: bool) -> Table {
-    of_lines(rule, by, &(0..lines).collect::<Vec<_>>(), ipv6)
-}
-
-pub(crate) fn of_lines(rule: &str, by: By, lines: &[usize], ipv6: bool) -> Table {
-    let outputs = [A, B].map(|interface| {
-        with(output(interface), |egress| {
-            egress.source_port = Some(4_444);
-            if ipv6 {
-                egress.destination = Prefix::host(address("ff3e::77"));
-                egress.source = Some(address("fd00::77"));
-            }
-        })
-    });
-    let merge = MergeLines {
-        how: how(by),
-        lines: lines.iter().copied().map(at).collect(),
-    };
-    let routes = lines.iter().map(|line| {
-        let key = RouteKey {
-            groups: Prefix::host(address(&group(*line, ipv6))),
-            ..key()
-        };
-        let route = Route {
-            input: Some(at(*line)),
-            merge: Some(Box::new(merge.clone())),
-            ..route(rule, outputs.to_vec())
-        };
-        (key, route)
-    });
-    Table {
-        routes: routes.collect(),
-        ..Table::default()
-    }
-}
-
-pub(crate) fn craft(table: &Table, line: usize, payload: &[u8]) -> Craft {
-    let ipv6 = table.routes.keys().any(|key| key.groups.address.is_ipv6());
-    let destination = socket(&group(line, ipv6), PORT);
-    let source = if ipv6 { "fd00::5" } else { "10.0.0.5" };
-    Craft {
-        source: socket(source, 4_000),
-        macs: (packet::craft::group_mac(destination.ip()), input().macs.1),
-        destination,
-        payload: payload.to_vec(),
-        ..input()
-    }
-}
-
-/// Forwards the steps' packets to `table`, and demands what they say.
-pub(crate) fn forward(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) {
-    if let Some(surprise) = surprise(relay, name, table, steps) {
-        panic!("{surprise}");
-    }
-}
-
-/// What does not come as the steps say.
-fn surprise(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) -> Option<String> {
-    relay.apply(table);
-    steps
-        .iter()
-        .enumerate()
-        .find_map(|(number, (line, payload, reason))| {
-            let packet = Packet::from(craft(table, *line, payload));
-            let expected = expect(table, &packet, *reason);
-            let seen = relay.forward([&packet], &expected);
-            (seen != expected)
-                .then(|| format!("{name:?}, step {number}: seen {seen:?}, expected {expected:?}"))
-        })
-}
-
-/// Forwards steps that must all come within the window: where the machine takes longer, nothing is
-/// said, and they come anew within one twice as long.
-pub(crate) fn forward_within(relay: &mut Relay<'_>, name: &str, mut table: Table, steps: &[Step]) {
-    let mut window = window();
-    loop {
-        let begun = Instant::now();
-        let Some(surprise) = surprise(relay, name, &table, steps) else {
-            return;
-        };
-        let is_late = begun.elapsed() > window;
-        assert!(is_late && window < LONGEST, "{surprise}");
-        eprintln!("{name:?}: took {:?}, anew", begun.elapsed());
-        window *= 2;
-        relay.apply(&Table::default());
-        for route in table.routes.values_mut() {
-            if let Some(merge) = &mut route.merge {
-                merge.how.window = window;
-            }
-        }
-    }
-}
-
-/// Forwards packets, and demands that those pass for which there is no reason not to.
-pub(crate) fn forward_all(
-    relay: &mut Relay<'_>,
-    name: &str,
-    table: &Table,
-    steps: &[(Packet, Option<DropReason>)],
-) {
-    relay.apply(table);
-    let mut reference = Reference::of(table);
-    for (number, (packet, reason)) in steps.iter().enumerate() {
-        let mut expected = Sum::default();
-        expect_one(&mut expected, &mut reference, packet, *reason);
-        let seen = relay.forward([packet], &expected);
-        assert_eq!(seen, expected, "{name:?}, step {number}");
-    }
-}
-
-fn expect_one(
-    sum: &mut Sum,
-    reference: &mut Reference,
-    packet: &Packet,
-    reason: Option<DropReason>,
-) {
-    let mut expected = reference.execute(INGRESS, packet, |_| false);
-    if let Some(reason) = reason {
-        expected.verdict = Verdict::Dropped(reason);
-        expected.outputs = BTreeMap::new();
-        // One whose port is not known goes to the host as well.
-        expected.passed_up |= reason == DropReason::FragmentUnknown;
-    }
-    sum.expect(packet, &expected);
-}
-
-/// What is expected of a packet that is dropped for a reason, or passes.
-fn expect(table: &Table, packet: &Packet, reason: Option<DropReason>) -> Sum {
-    let mut sum = Sum::default();
-    expect_one(&mut sum, &mut Reference::of(table), packet, reason);
-    sum
-}
-
 /// Lines keep what they have while others come and go, and what comes joins in.
 fn lines_come_and_go(relay: &mut Relay<'_>) {
     let name = "lines";
@@ -509,160 +331,4 @@ fn limits_count_one_copy(relay: &mut Relay<'_>) {
     ];
     forward(relay, name, &table, &steps);
     relay.end(&[name]);
-}
-
-/// A datagram leaves whole if any line brought it whole, in whatever order, and then no more.
-fn datagrams_in_fragments(relay: &mut Relay<'_>) {
-    for (name, ipv6) in [("pieces", false), ("pieces-6", true)] {
-        let table = table(name, By::Rtp, 2, ipv6);
-        let pieces = |line: usize, number: u16, id: u32| {
-            let large = if number < 10 { 4_000 } else { 5_500 };
-            let payload = [rtp(number), vec![5; large]].concat();
-            cut(&craft(&table, line, &payload), id, ipv6)
-        };
-        let mut steps = Vec::new();
-        let mut come = |(line, number, id), order: &[usize], reason: Option<DropReason>| {
-            let all = pieces(line, number, id);
-            assert_eq!(all.len(), if number < 10 { 3 } else { 4 });
-            steps.extend(order.iter().map(|piece| (all[*piece].clone(), reason)));
-        };
-        let again = Some(Duplicate);
-        come((0, 1, 9_001), &[0, 1, 2], None);
-        come((1, 1, 9_001), &[0, 1, 2], again);
-        come((1, 2, 9_002), &[0, 1, 2], None);
-        come((0, 2, 9_012), &[0, 1, 2], again);
-        // In any order, and by both lines.
-        come((1, 3, 9_003), &[2, 1, 0], None);
-        come((0, 3, 9_003), &[2, 1, 0], again);
-        come((0, 4, 9_004), &[1, 0, 2], None);
-        come((1, 4, 9_004), &[0, 2], again);
-        // One line loses the middle, or the last, or has an identification of its own.
-        come((0, 5, 9_005), &[0, 2], None);
-        come((1, 5, 9_005), &[0, 1, 2], None);
-        come((0, 5, 9_025), &[0, 1, 2], again);
-        come((1, 6, 9_006), &[0, 1], None);
-        come((0, 6, 9_016), &[0, 1, 2], None);
-        // One line's come between the other's: the first that is whole ends it.
-        come((0, 7, 9_007), &[0, 1], None);
-        come((1, 7, 9_017), &[0, 1], None);
-        come((1, 7, 9_017), &[2], None);
-        come((0, 7, 9_007), &[2], again);
-        // A line that loses the first has brought nothing.
-        come((0, 8, 9_008), &[1, 2], None);
-        come((1, 8, 9_018), &[0, 1, 2], None);
-        // The first again is no other's.
-        come((0, 9, 9_009), &[0], None);
-        come((0, 9, 9_009), &[0], again);
-        come((0, 9, 9_009), &[1, 2], None);
-        // A fragment that comes twice is none that was lost.
-        come((0, 10, 9_010), &[0, 1, 1, 3], None);
-        come((1, 10, 9_010), &[0, 1, 2, 3], None);
-        forward_all(relay, name, &table, &steps);
-        relay.end(&[name]);
-    }
-}
-
-/// Whole datagrams are remembered by their numbers, after their window too.
-fn datagrams_in_fragments_far_apart(relay: &mut Relay<'_>) {
-    for (name, ipv6) in [("apart", false), ("apart-6", true)] {
-        let table = table(name, By::Rtp, 2, ipv6);
-        let come = |relay: &mut Relay<'_>, line, number: u16, reason| {
-            let payload = [rtp(number), vec![5; 2_000]].concat();
-            // No other case's identification: what is known of a datagram lasts for seconds.
-            let id = 20_000 + u32::from(number);
-            let pieces = cut(&craft(&table, line, &payload), id, ipv6);
-            let steps: Vec<_> = pieces.into_iter().map(|piece| (piece, reason)).collect();
-            forward_all(relay, name, &table, &steps);
-        };
-        let begun = Instant::now();
-        let mut numbers = 1..1_000;
-        for number in numbers
-            .by_ref()
-            .take_while(|_| begun.elapsed() < 3 * window())
-        {
-            come(relay, 0, number, None);
-            std::thread::sleep(window() / 100);
-        }
-        let last = numbers.next().unwrap_or(1_000) - 1;
-        (1..last).for_each(|number| come(relay, 1, number, Some(Duplicate)));
-        relay.end(&[name]);
-    }
-}
-
-fn cut(craft: &Craft, id: u32, ipv6: bool) -> Vec<Packet> {
-    match ipv6 {
-        true => cut_ipv6(craft, id, 1496),
-        false => cut_ipv4(craft, id as u16, 1468),
-    }
-}
-
-/// One line brings 0 before anything of its sequence has come, the others as one of it.
-fn the_number_0_in_fragments(relay: &mut Relay<'_>) {
-    let name = "zeros";
-    let table = table(name, unusual::exchange(), 3, false);
-    let pieces = |line, number: u32| {
-        let payload = [&[4; 4][..], &number.to_le_bytes(), &[5; 4_000]].concat();
-        cut(&craft(&table, line, &payload), number, false)
-    };
-    let mut steps = Vec::new();
-    let mut come = |line, number, reason| {
-        let all = pieces(line, number).into_iter();
-        steps.extend(all.map(|piece| (piece, reason)));
-    };
-    come(0, 0, None);
-    come(1, u32::MAX, None);
-    come(1, 0, Some(Duplicate));
-    come(2, 0, Some(Duplicate));
-    come(1, 1, None);
-    come(0, 1, Some(Duplicate));
-    forward_all(relay, name, &table, &steps);
-    relay.end(&[name]);
-}
-
-/// A super-packet of a line, of which each segment has a number.
-pub(crate) fn large(table: &Table, line: usize, numbers: std::ops::Range<u16>) -> Packet {
-    let mut payload: Vec<u8> = numbers.flat_map(rtp).collect();
-    payload.truncate(payload.len() - 3);
-    let mut packet = Packet::from(Craft {
-        checksum: CraftChecksum::Partial,
-        ..craft(table, line, &payload)
-    });
-    let size = rtp(0).len() as u16;
-    packet.meta.gso = Some(Gso { size });
-    packet
-}
-
-/// Each segment is judged by itself: all leave together, or none, or those that nobody has brought.
-fn super_packets(relay: &mut Relay<'_>) {
-    if !relay.gets_super_packets() {
-        eprintln!("skipped: merged super-packets: {NO_SUPER_PACKETS}");
-        return;
-    }
-    for (name, ipv6) in [("large", false), ("large-6", true)] {
-        let table = table(name, By::Rtp, 2, ipv6);
-        let large = |line, numbers| large(&table, line, numbers);
-        forward_all(
-            relay,
-            name,
-            &table,
-            &[(large(0, 1..9), None), (large(1, 1..9), Some(Duplicate))],
-        );
-        let mut cut = |packet: Packet, passes: fn(u16) -> bool, first: u16| {
-            let mut expected = Sum::default();
-            let mut reference = Reference::of(&table);
-            for (number, datagram) in (first..).zip(datagrams(&packet)) {
-                let reason = (!passes(number)).then_some(Duplicate);
-                expect_one(&mut expected, &mut reference, &datagram, reason);
-            }
-            let mut seen = relay.forward([&packet], &expected);
-            for copies in seen.copies.values_mut() {
-                *copies = copies.iter().flat_map(datagrams).collect();
-            }
-            assert_eq!(seen, expected, "{name:?} from {first}");
-        };
-        cut(large(1, 7..13), |number| number > 8, 7);
-        cut(large(0, 9..18), |number| number > 12, 9);
-        cut(large(0, 16..20), |number| number > 17, 16);
-        relay.end(&[name]);
-    }
 }

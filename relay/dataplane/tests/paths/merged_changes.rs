@@ -8,7 +8,8 @@ use lab::wait;
 use packet::verdict::DropReason::Duplicate;
 use rules::merge::By;
 
-use crate::merged::{Step, at, forward, forward_within, of_lines, rtp, table, window};
+use crate::merged::rtp;
+use crate::merged_bed::{Step, at, forward, forward_within, of_lines, table, window};
 use crate::relayed::Relay;
 
 /// A stream of which nothing has come for so long was not going on.

@@ -5,7 +5,8 @@ use packet::verdict::DropReason;
 use rules::merge::By;
 
 use crate::case::{Packet, down};
-use crate::merged::{craft, rtp, table};
+use crate::merged::rtp;
+use crate::merged_bed::{craft, table};
 use crate::relayed::Relay;
 
 const ROUNDS: usize = 15;

@@ -9,7 +9,8 @@ use rules::net::Prefix;
 
 use crate::case::{A, B, C, Packet, address, output, socket, with};
 use crate::fragments::{cut_ipv4, cut_ipv6};
-use crate::merged::{craft, forward_all, large, table as merged, window};
+use crate::merged_bed::{craft, forward_all, table as merged, window};
+use crate::merged_parts::large;
 use crate::relayed::Relay;
 use crate::segments::NO_SUPER_PACKETS;
 

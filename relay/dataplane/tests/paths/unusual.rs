@@ -3,7 +3,8 @@
 use packet::verdict::DropReason::{self, Duplicate, Stray};
 use rules::merge::{By, ByteOrder, Field, Sequence};
 
-use crate::merged::{STREAMS, Step, mold, of_source, rtp};
+use crate::merged::{mold, of_source, rtp};
+use crate::merged_bed::{STREAMS, Step};
 
 /// A number of four bytes at the fourth, without sessions.
 pub(crate) const fn exchange() -> By {

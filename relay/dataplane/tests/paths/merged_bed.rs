@@ -1,0 +1,183 @@
+//! Rules whose legs are merged, as these tests make them, and packets forwarded to them: each by itself, with
+//! why it does not pass.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use compile::table::{MergeLines, Route, RouteKey, Table};
+use lab::wait;
+use packet::craft::Craft;
+use packet::verdict::{DropReason, Verdict};
+use rules::merge::{By, Merge};
+use rules::net::Prefix;
+
+use crate::case::{A, B, INGRESS, PORT, Packet, address, input, key, output, route, socket, with};
+use crate::reference::Reference;
+use crate::relayed::{Relay, Sum};
+
+/// The merge's window: under emulation the packets of a test come far apart.
+pub(crate) fn window() -> Duration {
+    wait::scaled(Duration::from_millis(400)).min(Duration::from_secs(3))
+}
+
+/// The longest window: a machine that does not send a row within it says nothing about merging.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Few, that all of them come before one is over.
+pub(crate) const STREAMS: u32 = 24;
+
+/// A packet of a line, and why it does not pass.
+pub(crate) type Step = (usize, Vec<u8>, Option<DropReason>);
+
+fn how(by: By) -> Merge {
+    Merge {
+        by,
+        window: window(),
+        streams: STREAMS,
+        ..Merge::default()
+    }
+}
+
+pub(crate) fn at(line: usize) -> String {
+    format!("line-{line}")
+}
+
+fn group(line: usize, ipv6: bool) -> String {
+    match ipv6 {
+        true => format!("ff3e::{}", line + 1),
+        false => format!("239.1.1.{}", line + 1),
+    }
+}
+
+pub(crate) fn table(rule: &str, by: By, lines: usize, ipv6: bool) -> Table {
+    of_lines(rule, by, &(0..lines).collect::<Vec<_>>(), ipv6)
+}
+
+pub(crate) fn of_lines(rule: &str, by: By, lines: &[usize], ipv6: bool) -> Table {
+    let outputs = [A, B].map(|interface| {
+        with(output(interface), |egress| {
+            egress.source_port = Some(4_444);
+            if ipv6 {
+                egress.destination = Prefix::host(address("ff3e::77"));
+                egress.source = Some(address("fd00::77"));
+            }
+        })
+    });
+    let merge = MergeLines {
+        how: how(by),
+        lines: lines.iter().copied().map(at).collect(),
+    };
+    let routes = lines.iter().map(|line| {
+        let key = RouteKey {
+            groups: Prefix::host(address(&group(*line, ipv6))),
+            ..key()
+        };
+        let route = Route {
+            input: Some(at(*line)),
+            merge: Some(Box::new(merge.clone())),
+            ..route(rule, outputs.to_vec())
+        };
+        (key, route)
+    });
+    Table {
+        routes: routes.collect(),
+        ..Table::default()
+    }
+}
+
+pub(crate) fn craft(table: &Table, line: usize, payload: &[u8]) -> Craft {
+    let ipv6 = table.routes.keys().any(|key| key.groups.address.is_ipv6());
+    let destination = socket(&group(line, ipv6), PORT);
+    let source = if ipv6 { "fd00::5" } else { "10.0.0.5" };
+    Craft {
+        source: socket(source, 4_000),
+        macs: (packet::craft::group_mac(destination.ip()), input().macs.1),
+        destination,
+        payload: payload.to_vec(),
+        ..input()
+    }
+}
+
+/// Forwards the steps' packets to `table`, and demands what they say.
+pub(crate) fn forward(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) {
+    if let Some(surprise) = surprise(relay, name, table, steps) {
+        panic!("{surprise}");
+    }
+}
+
+/// What does not come as the steps say.
+fn surprise(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) -> Option<String> {
+    relay.apply(table);
+    steps
+        .iter()
+        .enumerate()
+        .find_map(|(number, (line, payload, reason))| {
+            let packet = Packet::from(craft(table, *line, payload));
+            let expected = expect(table, &packet, *reason);
+            let seen = relay.forward([&packet], &expected);
+            (seen != expected)
+                .then(|| format!("{name:?}, step {number}: seen {seen:?}, expected {expected:?}"))
+        })
+}
+
+/// Forwards steps that must all come within the window: where the machine takes longer, nothing is
+/// said, and they come anew within one twice as long.
+pub(crate) fn forward_within(relay: &mut Relay<'_>, name: &str, mut table: Table, steps: &[Step]) {
+    let mut window = window();
+    loop {
+        let begun = Instant::now();
+        let Some(surprise) = surprise(relay, name, &table, steps) else {
+            return;
+        };
+        let is_late = begun.elapsed() > window;
+        assert!(is_late && window < LONGEST, "{surprise}");
+        eprintln!("{name:?}: took {:?}, anew", begun.elapsed());
+        window *= 2;
+        relay.apply(&Table::default());
+        for route in table.routes.values_mut() {
+            if let Some(merge) = &mut route.merge {
+                merge.how.window = window;
+            }
+        }
+    }
+}
+
+/// Forwards packets, and demands that those pass for which there is no reason not to.
+pub(crate) fn forward_all(
+    relay: &mut Relay<'_>,
+    name: &str,
+    table: &Table,
+    steps: &[(Packet, Option<DropReason>)],
+) {
+    relay.apply(table);
+    let mut reference = Reference::of(table);
+    for (number, (packet, reason)) in steps.iter().enumerate() {
+        let mut expected = Sum::default();
+        expect_one(&mut expected, &mut reference, packet, *reason);
+        let seen = relay.forward([packet], &expected);
+        assert_eq!(seen, expected, "{name:?}, step {number}");
+    }
+}
+
+pub(crate) fn expect_one(
+    sum: &mut Sum,
+    reference: &mut Reference,
+    packet: &Packet,
+    reason: Option<DropReason>,
+) {
+    let mut expected = reference.execute(INGRESS, packet, |_| false);
+    if let Some(reason) = reason {
+        expected.verdict = Verdict::Dropped(reason);
+        expected.outputs = BTreeMap::new();
+        // One whose port is not known goes to the host as well.
+        expected.passed_up |= reason == DropReason::FragmentUnknown;
+    }
+    sum.expect(packet, &expected);
+}
+
+/// What is expected of a packet that is dropped for a reason, or passes.
+fn expect(table: &Table, packet: &Packet, reason: Option<DropReason>) -> Sum {
+    let mut sum = Sum::default();
+    expect_one(&mut sum, &mut Reference::of(table), packet, reason);
+    sum
+}
