@@ -128,6 +128,43 @@ fn rules_that_xdp_cannot_serve_stay_at_tc_and_say_why() {
 }
 
 #[test]
+fn devices_without_an_ethernet_header_stay_at_tc_and_say_why() {
+    let bed = bed(chain());
+    let (relay, daemon) = (&bed.chain.relay, &bed.daemon);
+    let mut command = relay.command("socat");
+    command.args([
+        "-u",
+        "TUN:10.0.7.1/24,up,iff-no-pi,tun-name=tun0",
+        "OPEN:/dev/null",
+    ]);
+    let holder = Process::start(command).unwrap();
+    let is_up = || {
+        let shown = relay.ip("link show dev tun0 up");
+        shown.is_ok_and(|text| text.contains("LOWER_UP"))
+    };
+    wait::until("the tun device is there", is_up)
+        .unwrap_or_else(|error| panic!("{error:#}: {}", holder.stderr()));
+    daemon.mcr(&["remove", RULE]).unwrap();
+    for (input, output, words) in [
+        (
+            "239.1.1.1%tun0:5001",
+            OUTPUT,
+            "tun0 brings packets without an Ethernet header",
+        ),
+        (
+            INPUT,
+            "239.10.1.1%tun0:6001",
+            "tun0 takes packets without an Ethernet header",
+        ),
+    ] {
+        daemon.add(RULE, input, &[output]).unwrap();
+        wait_for_reason(daemon, words);
+        assert_eq!(daemon.rule(RULE).unwrap().inputs[0].xdp_asked, Some(true));
+        daemon.mcr(&["remove", RULE]).unwrap();
+    }
+}
+
+#[test]
 fn another_program_at_xdp_stays_and_tc_serves() {
     let first = bed(chain());
     let options = Options {

@@ -34,7 +34,7 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
         named.unwrap_or(default)
     };
     let links = host.interfaces.values();
-    let asked = links.filter(|link| choice(link) != Xdp::Off && link.mac.is_some());
+    let asked = links.filter(|link| choice(link) != Xdp::Off);
     let inputs = asked.map(|link| (link.index, input(link, choice(link), host)));
     let mut inputs: BTreeMap<Ifindex, Result<(), AtTc>> = inputs.collect();
     // Most hosts ask for nothing, and are looked at every second.
@@ -57,6 +57,10 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
                 "the kernel does not say which devices take what XDP hands over ({error}; Linux 6.3)"
             )),
             Ok(known) => match known.get(&link.index.0) {
+                _ if link.mac.is_none() => Err(format!(
+                    "{} takes packets without an Ethernet header, and XDP hands over none such",
+                    link.name
+                )),
                 Some(features) if features & netdev::TAKES_FRAMES != 0 => {
                     listeners.allow_leaving(link)
                 }
@@ -83,6 +87,12 @@ fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), AtTc> {
             "xdp = \"auto\" takes drivers that tests proved, and that of {name} is none; xdp = \"on\" in \
              [interface.{name}] tries it"
         )));
+    }
+    if link.mac.is_none() {
+        return Err(format!(
+            "{name} brings packets without an Ethernet header, and XDP reads none such"
+        )
+        .into());
     }
     if let Some(other) = link.shared_with.first() {
         return Err(format!("{other} gets packets of {name} too").into());
