@@ -24,6 +24,7 @@ const REQUIRED: &str = "tmpl src 10.0.1.1 dst 10.0.1.2 proto esp mode tunnel";
 lab::on_both_paths!(
     a_policy_that_refuses_holds_for_its_output_alone,
     policies_on_groups_and_ipv6_hold_too,
+    a_policy_with_a_mark_holds_where_its_mark_is_that_of_copies,
     what_is_to_be_encrypted_waits_for_an_association,
     what_lets_pass_or_is_for_others_changes_nothing,
 );
@@ -119,6 +120,63 @@ fn policies_on_groups_and_ipv6_hold_too(path: &str) {
         daemon
             .wait_for(rule, "the first output is refused", stands)
             .unwrap();
+    }
+}
+
+/// Copies have mark 0, which a policy may name: with any mask.
+fn a_policy_with_a_mark_holds_where_its_mark_is_that_of_copies(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let rules = [
+        ("cam1", "239.1.1.1%veth1:5001", "10.0.1.2:7000", "10.0.0.1"),
+        (
+            "cam2",
+            "[ff1e::1:1%veth1]:5001",
+            "[fd00:1::2]:7000",
+            "fd00::1",
+        ),
+    ];
+    for (name, input, output, _) in rules {
+        daemon.add(name, input, &[output]).unwrap();
+    }
+    let sinks = rules
+        .map(|(_, _, output, _)| Receiver::bind(&chain.sink, output.parse().unwrap()).unwrap());
+    let groups = [ip("239.1.1.1"), ip("ff1e::1:1")];
+    let mut settled = 0;
+    let mut pass = |is_blocked: bool| {
+        settled += 50;
+        for (((name, .., source), sink), group) in rules.iter().zip(&sinks).zip(groups) {
+            let stands = |rule: &RuleStats| match is_blocked {
+                true => is_refused(rule, 0),
+                false => rule.outputs[0].state == State::Up,
+            };
+            let rule = daemon.wait_for(name, "it stands so", stands).unwrap();
+            // A socket has mark 0, so the kernel need not be asked of each packet.
+            assert_eq!(
+                (rule.path.as_str(), &rule.outputs[0].by_socket),
+                (path, &None)
+            );
+            let sender = Sender::open((&chain.sender, "veth0"), ip(source)).unwrap();
+            sender.send_numbered(group, 5001, 50, 400).unwrap();
+            match is_blocked {
+                true => sink.expect_nothing(SILENCE).unwrap(),
+                false => drop(sink.expect(50, PATIENCE).unwrap()),
+            }
+            daemon.settled(name, settled).unwrap();
+        }
+    };
+    for (mark, is_blocked) in [
+        ("mark 7", false),
+        ("mark 7 mask 0xf", false),
+        ("mark 0 mask 0xff", true),
+        ("mark 0", true),
+    ] {
+        for to in ["10.0.1.2/32", "fd00:1::2/128"] {
+            xfrm(&chain.relay, &format!("dst {to} {mark} action block"));
+        }
+        pass(is_blocked);
+        chain.relay.ip("xfrm policy flush").unwrap();
+        pass(false);
     }
 }
 
