@@ -21,6 +21,7 @@ lab::on_both_paths!(
     a_packet_from_an_own_address_is_dropped_and_counted,
     what_this_host_sends_by_lo_is_in_no_loop,
     what_this_host_sends_by_the_input_is_relayed_once,
+    what_this_host_sends_by_devices_upon_others_is_relayed_once,
     what_this_host_sends_is_a_leg_as_any_other,
     no_frame_of_the_wire_passes_for_what_this_host_sends,
     a_decrement_ends_a_loop_between_two_relays,
@@ -117,9 +118,57 @@ fn what_this_host_sends_by_lo_is_in_no_loop(path: &str) {
 fn what_this_host_sends_by_the_input_is_relayed_once(path: &str) {
     let chain = Chain::plain().unwrap().prepared_for(path).unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let sources = ["10.0.0.2", "fd00::2"];
+    relays_what_it_sends_once(&chain, &daemon, ("veth1", sources), "veth0");
+}
+
+/// VLANs and bonds are tried in other kernels (`tests/kernels`): this machine's has none.
+fn what_this_host_sends_by_devices_upon_others_is_relayed_once(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let relay = &chain.relay;
+    link::macvlan((relay, "mv0"), "veth1").unwrap();
+    link::vxlan((&chain.sender, "vx0"), 42, "10.0.0.1", "10.0.0.2").unwrap();
+    link::vxlan((relay, "vx0"), 42, "10.0.0.2", "10.0.0.1").unwrap();
+    link::veth((&chain.sender, "wire0"), (relay, "wire1")).unwrap();
+    relay
+        .ip("link add br0 type bridge mcast_snooping 0")
+        .unwrap();
+    link::up((relay, "br0")).unwrap();
+    relay.ip("link set wire1 master br0").unwrap();
+    for (namespace, name, ending) in [
+        (relay, "mv0", "7"),
+        (relay, "vx0", "8:2"),
+        (relay, "br0", "9:2"),
+        (&chain.sender, "vx0", "8:1"),
+        (&chain.sender, "wire0", "9:1"),
+    ] {
+        let four = match ending.split_once(':') {
+            Some((net, host)) => format!("10.0.{net}.{host}/24"),
+            None => format!("10.0.0.{ending}/24"),
+        };
+        link::address((namespace, name), &four).unwrap();
+        link::address((namespace, name), &format!("fd00::{ending}/112 nodad")).unwrap();
+    }
+    let daemon = Daemon::start(relay, Options::path(path)).unwrap();
+    for (link, four, six, far) in [
+        ("mv0", "10.0.0.7", "fd00::7", "veth0"),
+        ("vx0", "10.0.8.2", "fd00::8:2", "vx0"),
+        ("br0", "10.0.9.2", "fd00::9:2", "wire0"),
+    ] {
+        relays_what_it_sends_once(&chain, &daemon, (link, [four, six]), far);
+    }
+}
+
+/// What programs send by `link`, from those addresses, leaves there to `far`, comes in once and is relayed once.
+fn relays_what_it_sends_once(
+    chain: &Chain,
+    daemon: &Daemon,
+    (link, sources): (&str, [&str; 2]),
+    far: &str,
+) {
     let groups = [
-        ("239.1.1.1", "239.10.1.1", "10.0.0.2"),
-        ("ff1e::1", "ff1e::a:1", "fd00::2"),
+        ("239.1.1.1", "239.10.1.1", sources[0]),
+        ("ff1e::1", "ff1e::a:1", sources[1]),
     ];
     for (name, (input, output, source)) in ["v4", "v6"].into_iter().zip(groups) {
         let at = |group: &str, link: &str, port: u16| match group.contains(':') {
@@ -127,16 +176,16 @@ fn what_this_host_sends_by_the_input_is_relayed_once(path: &str) {
             false => format!("{group}%{link}:{port}"),
         };
         let outputs = [at(output, "veth2", 6001)];
-        let add = ["add", &at(input, "veth1", 5001), &outputs[0], "--name"];
+        let add = ["add", &at(input, link, 5001), &outputs[0], "--name"];
         daemon.mcr(&[&add[..], &[name]].concat()).unwrap();
         let beyond = Receiver::join((&chain.sink, "veth3"), ip(output), 6001).unwrap();
-        let there = Receiver::join((&chain.sender, "veth0"), ip(input), 5001).unwrap();
-        let here = Receiver::join((&chain.relay, "veth1"), ip(input), 5001).unwrap();
-        let sender = Sender::open((&chain.relay, "veth1"), ip(source)).unwrap();
+        let there = Receiver::join((&chain.sender, far), ip(input), 5001).unwrap();
+        let here = Receiver::join((&chain.relay, link), ip(input), 5001).unwrap();
+        let sender = Sender::open((&chain.relay, link), ip(source)).unwrap();
         // Who keeps it from this host keeps it from the rule.
         sender.send_numbered(ip(input), 5001, 10, 100).unwrap();
         there.expect(10, PATIENCE).unwrap();
-        let sender = Sender::heard_here((&chain.relay, "veth1"), ip(source)).unwrap();
+        let sender = Sender::heard_here((&chain.relay, link), ip(source)).unwrap();
         sender.send_numbered(ip(input), 5001, 20, 1200).unwrap();
         for receiver in [&beyond, &there, &here] {
             receiver.expect(20, PATIENCE).unwrap();
@@ -166,6 +215,7 @@ fn what_this_host_sends_by_the_input_is_relayed_once(path: &str) {
         for receiver in [&beyond, &there, &here] {
             receiver.expect_nothing(Duration::from_millis(100)).unwrap();
         }
+        daemon.mcr(&["remove", name]).unwrap();
     }
 }
 
@@ -179,9 +229,13 @@ fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
         ("ff1e::1:", "ff1e::a:1", ["fd00::2", "fd00::1"]),
     ];
     for (version, (input, output, sources)) in ["v4", "v6"].into_iter().zip(groups) {
-        for (number, kind) in ["merge = { by = \"payload\" }", "failover = {}"]
-            .into_iter()
-            .enumerate()
+        for (number, kind) in [
+            "merge = { by = \"payload\" }",
+            "failover = {}",
+            "merge = { by = \"sequence\", offset = 4, bytes = 8 }",
+        ]
+        .into_iter()
+        .enumerate()
         {
             let name = format!("{version}-{number}");
             let [group, other] = [2, 3].map(|leg| match input.ends_with(':') {
@@ -224,6 +278,19 @@ fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
             }
             let rule = daemon.settled(&name, 80).unwrap();
             assert_eq!(rule.dropped.values().sum::<u64>(), 40, "{:?}", rule.dropped);
+            if kind.starts_with("merge") {
+                // Those of a super-packet count one by one.
+                own.send_segmented(group, 5001, 40, 10, 500).unwrap();
+                for receiver in [&beyond, &here] {
+                    receiver.expect_these(40..50, PATIENCE).unwrap();
+                }
+                for number in 40..50 {
+                    let packet = socket::payload(number, 500);
+                    wire.send(other, 5001, &packet).unwrap();
+                }
+                let rule = daemon.settled(&name, 100).unwrap();
+                assert_eq!(rule.dropped.values().sum::<u64>(), 50, "{:?}", rule.dropped);
+            }
             assert_eq!(rule.dropped.get("own_source"), None);
             for receiver in [&beyond, &here] {
                 receiver.expect_nothing(Duration::from_millis(100)).unwrap();
