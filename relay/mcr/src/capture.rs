@@ -28,7 +28,7 @@ impl Sockets {
         }
         daemon::unblock_signals();
         // Whoever looks from elsewhere must not keep packets waiting.
-        sys::capability::stand_back(sys::capability::StandBack::Works);
+        sys::capability::stand_back();
         Lender::inherited().map(Self::Lent).map_err(unfenced)
     }
 

@@ -147,20 +147,15 @@ pub fn lead_session() -> io::Result<()> {
     Ok(())
 }
 
-/// How far a thread stands back, by its niceness (sched(7)).
-#[derive(Clone, Copy, Debug)]
-pub enum StandBack {
-    /// A third of a default task's weight: it carries out what somebody waits for.
-    Answers = 5,
-    /// A tenth.
-    Works = 10,
-}
+/// How far a thread stands back, by its niceness (sched(7)): a third of a default task's weight. With a
+/// tenth, what somebody waits for took a minute on a host whose cores had six tasks each.
+const STANDS_BACK: i32 = 5;
 
 /// Has the calling thread, and those that it starts, run after others of this host that want to. Does
 /// nothing where that is not allowed.
-pub fn stand_back(how: StandBack) {
+pub fn stand_back() {
     // SAFETY: nice takes a number and returns one; on Linux it is of the thread.
-    let _ = unsafe { libc::nice(how as i32) };
+    let _ = unsafe { libc::nice(STANDS_BACK) };
 }
 
 /// Pins the calling thread to one core.

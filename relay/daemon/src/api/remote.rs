@@ -75,7 +75,7 @@ fn begin(service: Arc<Service>, names: Names) -> io::Result<()> {
         .name("api".to_owned())
         .spawn(move || {
             let _guard = AbortOnPanic;
-            sys::capability::stand_back(sys::capability::StandBack::Answers);
+            sys::capability::stand_back();
             runtime.block_on(run(service, names));
         })?;
     Ok(())

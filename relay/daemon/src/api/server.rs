@@ -91,7 +91,7 @@ impl Public {
         thread.spawn(move || {
             let _guard = AbortOnPanic;
             // Where cores are few, hundreds who ask must not keep a change waiting.
-            sys::capability::stand_back(sys::capability::StandBack::Works);
+            sys::capability::stand_back();
             runtime.block_on(serve);
         })?;
         Ok(())

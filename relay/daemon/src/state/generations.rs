@@ -76,7 +76,7 @@ impl Generations {
         let thread = thread::Builder::new().name("generations".to_owned());
         thread.spawn(move || {
             let _guard = AbortOnPanic;
-            sys::capability::stand_back(sys::capability::StandBack::Works);
+            sys::capability::stand_back();
             writer.write_all();
         })?;
         Ok(generations)

@@ -4,7 +4,7 @@
 use std::thread;
 
 use sys::abort_on_panic::AbortOnPanic;
-use sys::capability::{StandBack, stand_back};
+use sys::capability::stand_back;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_local};
 
@@ -24,7 +24,7 @@ pub(super) async fn beside<T: Send + 'static>(
 ) -> Result<T, Error> {
     let (done, result) = oneshot::channel();
     let begun = thread::Builder::new().name("rules".into()).spawn(|| {
-        stand_back(StandBack::Works);
+        stand_back();
         let _ = done.send(work());
     });
     begun.map_err(|error| Error::invalid(format!("no thread to read the rules: {error}")))?;
