@@ -181,6 +181,30 @@ fn streams_that_are_over_give_their_places_back_and_what_they_counted_stays() {
 }
 
 #[test]
+fn a_stream_keeps_its_place_for_three_windows() {
+    for (window_ns, kept) in [(15_000_000_000, 1), (5_000_000_000, 0)] {
+        let windows = bpf::merge::Windows::create().unwrap().1;
+        let mut merges = Merges::new(windows.rules.clone(), NoBlocks, Clock::Process);
+        let params = MergeParams { window_ns, ..rtp() };
+        assert_eq!(merges.prepare(([1; 2], None), params), Ok(true));
+        let rule = merges.begin(([1; 2], RULE), params).unwrap();
+        merges.join(rule, 3, &[3]).unwrap();
+        let before = sys::clock::monotonic_ns() - 20_000_000_000;
+        for source in [1, 2] {
+            let mut packet = [0; 12];
+            packet[0] = 0x80;
+            packet[11] = source;
+            let seen = windows.judge((rule.index, 3), (&packet, 0), before);
+            assert_eq!(seen, Verdict::First);
+        }
+        let mut reading = RuleReading::default();
+        merges.counts(rule.index, &mut reading);
+        let cells = words::cells(&windows.rules, rule.index);
+        assert_eq!(cells.len(), kept, "{window_ns}");
+    }
+}
+
+#[test]
 fn window_and_streams_change_in_place() {
     let other = MergeParams {
         window_ns: 1,

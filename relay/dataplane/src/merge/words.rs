@@ -19,8 +19,9 @@ use super::{ActiveMerge, MergeParams};
 const RESERVED: u64 = 1 << 61;
 /// Owner of a cell that packets do not find any more.
 const RETIRED: u64 = u64::MAX;
-/// A cell for which nothing came for so long is given back.
+/// A cell for which nothing came for so long, and for so many windows, is given back.
 const OVER_NS: u64 = 10_000_000_000;
+const OVER_WINDOWS: u64 = 3;
 /// A stream that begins so soon after its merge, or within a window, went on before: what a leg is ahead of
 /// others it brought by then, and does not miss.
 const BEGINS_NS: u64 = 100_000_000;
@@ -99,7 +100,8 @@ pub(super) fn read_cell(words: &Array<Merge>, rule: u32, cell: u32) -> Merge {
 pub(super) fn is_over(entry: &Merge, now_ns: u64) -> bool {
     let seen = entry.stream.iter().map(|stream| stream.seen_ns).max();
     let seen = seen.filter(|seen_ns| *seen_ns != 0);
-    seen.is_some_and(|seen_ns| now_ns.saturating_sub(seen_ns) > OVER_NS)
+    let over_ns = entry.window_ns.saturating_mul(OVER_WINDOWS).max(OVER_NS);
+    seen.is_some_and(|seen_ns| now_ns.saturating_sub(seen_ns) > over_ns)
 }
 
 /// Takes a cell out of its rule's, which has what was counted there from then on. Packets do not find it
