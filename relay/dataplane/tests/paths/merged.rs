@@ -11,7 +11,7 @@ use rules::merge::{By, ByteOrder, Field, Sequence};
 
 use crate::case::Packet;
 use crate::merged_bed::{
-    Step, craft, forward, forward_all, forward_within, of_lines, table, window,
+    Step, craft, forward, forward_all, forward_within, of_lines, table, window, within,
 };
 use crate::relayed::Relay;
 use crate::{merged_changes, merged_parts, unusual};
@@ -215,11 +215,7 @@ fn lines_come_and_go(relay: &mut Relay<'_>) {
     ];
     forward(relay, name, &of(&[4, 1, 2, 3]), &others);
     forward(relay, name, &of(&[1, 4]), &[(1, rtp(6), Some(Duplicate))]);
-    let mut other = of(&[1, 4]);
-    for route in other.routes.values_mut() {
-        let merge = route.merge.as_mut().expect("it is merged");
-        merge.how.window = window() + Duration::from_millis(100);
-    }
+    let other = within(of(&[1, 4]), window() + Duration::from_millis(100));
     let steps = [(1, rtp(8), None), (4, rtp(8), Some(Duplicate))];
     forward(relay, name, &other, &steps);
     // Without a merge each line's packets pass; with another kind of it all begins anew.

@@ -23,6 +23,9 @@ pub(crate) fn window() -> Duration {
 /// The longest window: a machine that does not send a row within it says nothing about merging.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// The longest that a table of payloads knows.
+pub(crate) const LONGEST_BY_PAYLOAD: Duration = Duration::from_secs(16);
+
 /// Few, that all of them come before one is over.
 pub(crate) const STREAMS: u32 = 24;
 
@@ -106,7 +109,12 @@ pub(crate) fn forward(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &
 }
 
 /// What does not come as the steps say.
-fn surprise(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) -> Option<String> {
+pub(crate) fn surprise(
+    relay: &mut Relay<'_>,
+    name: &str,
+    table: &Table,
+    steps: &[Step],
+) -> Option<String> {
     relay.apply(table);
     steps
         .iter()
@@ -134,12 +142,18 @@ pub(crate) fn forward_within(relay: &mut Relay<'_>, name: &str, mut table: Table
         eprintln!("{name:?}: took {:?}, anew", begun.elapsed());
         window *= 2;
         relay.apply(&Table::default());
-        for route in table.routes.values_mut() {
-            if let Some(merge) = &mut route.merge {
-                merge.how.window = window;
-            }
+        table = within(table, window);
+    }
+}
+
+/// The same with another window.
+pub(crate) fn within(mut table: Table, window: Duration) -> Table {
+    for route in table.routes.values_mut() {
+        if let Some(merge) = &mut route.merge {
+            merge.how.window = window;
         }
     }
+    table
 }
 
 /// Forwards packets, and demands that those pass for which there is no reason not to.

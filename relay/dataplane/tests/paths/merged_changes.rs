@@ -3,13 +3,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use compile::table::Table;
+use compile::table::{Route, Table};
 use lab::wait;
 use packet::verdict::DropReason::Duplicate;
 use rules::merge::By;
 
 use crate::merged::rtp;
-use crate::merged_bed::{Step, at, forward, forward_within, of_lines, table, window};
+use crate::merged_bed::{
+    LONGEST_BY_PAYLOAD, Step, at, forward, forward_within, of_lines, surprise, table, window,
+    within,
+};
 use crate::relayed::Relay;
 
 /// A stream of which nothing has come for so long was not going on.
@@ -25,7 +28,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         ("goes-on-payload", By::Payload, false, rtp),
         ("goes-on-payload-6", By::Payload, true, rtp),
     ] {
-        what_is_in_flight_is_not_missed(relay, (name, by, ipv6), payload);
+        what_is_in_flight_is_not_missed(relay, name, &table(name, by, 2, ipv6), payload);
     }
     a_leg_of_a_payload_is_replaced(relay);
     for (name, ipv6) in [("loops", false), ("loops-6", true)] {
@@ -61,7 +64,12 @@ fn a_stream_that_loops_is_not_missed(relay: &mut Relay<'_>, name: &str, ipv6: bo
 /// What one has brought the other brings no second time, whichever goes.
 fn a_leg_of_a_payload_is_replaced(relay: &mut Relay<'_>) {
     let name = "replaced";
-    let of = |lines: &[usize]| of_lines(name, By::Payload, lines, false);
+    let of = |lines: &[usize]| {
+        within(
+            of_lines(name, By::Payload, lines, false),
+            LONGEST_BY_PAYLOAD,
+        )
+    };
     forward(
         relay,
         name,
@@ -96,41 +104,76 @@ fn a_leg_of_a_payload_is_replaced(relay: &mut Relay<'_>) {
     relay.end(&[name]);
 }
 
-/// The second line is ten packets behind.
+/// The second line is ten packets behind. By payload it waits until a window is over, which is as short as the
+/// machine lets it be.
 fn what_is_in_flight_is_not_missed(
     relay: &mut Relay<'_>,
-    (name, by, ipv6): (&str, By, bool),
+    name: &str,
+    merged: &Table,
     payload: fn(u16) -> Vec<u8>,
 ) {
-    let of = |packets| with_packets(table(name, by, 2, ipv6), packets);
+    let is_by_payload = merged.routes.values().any(by_payload);
+    let mut window = window();
+    loop {
+        let (table, pause) = match is_by_payload {
+            true => (within(merged.clone(), window), window),
+            false => (merged.clone(), TICK),
+        };
+        let begun = Instant::now();
+        let seen = ten_behind(relay, name, &table, (pause, payload));
+        if let Some(surprise) = seen {
+            let is_late = is_by_payload && begun.elapsed() > window + pause;
+            assert!(is_late && window < LONGEST_BY_PAYLOAD, "{surprise}");
+            eprintln!("{name:?}: took {:?}, anew", begun.elapsed());
+            window = LONGEST_BY_PAYLOAD.min(window * 4);
+            relay.end(&[name]);
+            continue;
+        }
+        misses_one(relay, name);
+        relay.end(&[name]);
+        return;
+    }
+}
+
+fn by_payload(route: &Route) -> bool {
+    { &route.merge }
+        .as_ref()
+        .is_some_and(|merge| merge.how.by == By::Payload)
+}
+
+/// Says what came otherwise. What the second line loses after the pause it has missed, and nothing else.
+fn ten_behind(
+    relay: &mut Relay<'_>,
+    name: &str,
+    merged: &Table,
+    (pause, payload): (Duration, fn(u16) -> Vec<u8>),
+) -> Option<String> {
+    let of = |packets| with_packets(merged.clone(), packets);
     let first = |number| (0, payload(number), None);
     let second = |number, reason| (1, payload(number), reason);
-    let steps: Vec<Step> = (1..=20).map(first).collect();
-    forward(relay, name, &of(2_048), &steps);
-    let steps: Vec<Step> = (1..=10).map(|n| second(n, Some(Duplicate))).collect();
-    forward(relay, name, &of(2_048), &steps);
+    let copy = |number| second(number, Some(Duplicate));
+    let steps: Vec<Step> = (1..=20).map(first).chain((1..=10).map(copy)).collect();
+    let mut seen = surprise(relay, name, &of(2_048), &steps);
     let (mut number, mut table) = (20, Table::default());
     for packets in [4_096, 8_192].into_iter().cycle().take(20) {
         table = of(packets);
         relay.apply(&table);
         let begun = Instant::now();
         thread::sleep(TICK);
-        forward(relay, name, &table, &[second(number - 9, None)]);
+        seen = seen.or_else(|| surprise(relay, name, &table, &[second(number - 9, None)]));
         let is_late = begun.elapsed() > GOES_ON;
         let ahead = (0..10).flat_map(|i| [first(number + 1 + i), second(number - 8 + i, None)]);
         let steps: Vec<Step> = ahead.take(19).collect();
-        forward(relay, name, &table, &steps);
+        seen = seen.or_else(|| surprise(relay, name, &table, &steps));
         number += 10;
         if !is_late {
             break;
         }
     }
-    let copy = |number| second(number, Some(Duplicate));
     let steps: Vec<Step> = (number - 9..=number).map(copy).collect();
-    forward(relay, name, &table, &steps);
+    seen = seen.or_else(|| surprise(relay, name, &table, &steps));
     // By payload anything until then may have come before on the line ahead.
-    thread::sleep(if by == By::Payload { window() } else { TICK });
-    // What a line loses from then on it has missed, and nothing else.
+    thread::sleep(pause);
     let is_lost = |other: u16| other == number + 20;
     let ahead = (1..=40).map(|i| {
         (
@@ -141,9 +184,7 @@ fn what_is_in_flight_is_not_missed(
     let steps =
         ahead.flat_map(|(new, old)| [Some(first(new)), old.filter(|n| !is_lost(*n)).map(copy)]);
     let steps = steps.flatten().chain((number + 31..=number + 40).map(copy));
-    forward(relay, name, &table, &steps.collect::<Vec<_>>());
-    misses_one(relay, name);
-    relay.end(&[name]);
+    seen.or_else(|| surprise(relay, name, &table, &steps.collect::<Vec<_>>()))
 }
 
 /// Waits until the second line is known to have missed one packet, and nothing else is.

@@ -233,7 +233,7 @@ impl<'a> Relay<'a> {
     const fn patience(&self) -> Duration {
         match self.path {
             Path::Kernel => Duration::ZERO,
-            Path::Userspace => Duration::from_secs(2),
+            Path::Userspace => Duration::from_secs(10),
         }
     }
 
