@@ -93,7 +93,7 @@ impl Capture {
             if now != last {
                 (last, quiet_since) = (now, Instant::now());
             }
-            quiet_since.elapsed() >= QUIET
+            quiet_since.elapsed() >= wait::scaled(QUIET)
         })?;
         let finished = self.process.stop(Signal::SIGINT)?;
         ensure!(

@@ -18,8 +18,10 @@ use crate::{binary, wait};
 
 /// How long a step may take where others keep the machine busy.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long nothing may arrive before everything has.
+/// How long nothing may arrive before everything has, once as much arrived as was sent; and where it did
+/// not: what relays may wait for a processor that long.
 const QUIET: Duration = Duration::from_millis(200);
+const LOST: Duration = Duration::from_secs(2);
 
 /// What is sent. Stream N (from 0) goes from group and port `input` + N to `output` + N.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct Load {
     counter: Process,
     links: Vec<(Namespace, String)>,
     dropped: u64,
+    /// What the sink's link had received before.
+    arrived: u64,
     sink: (Namespace, String),
 }
 
@@ -118,6 +122,7 @@ impl Load {
             .map(|(namespace, name)| ((*namespace).clone(), (*name).to_owned()))
             .collect();
         let dropped = dropped(&links)?;
+        let arrived = link::statistics(to)?.received;
         let first = link::statistics(from)?.sent;
         let mut generators = Vec::new();
         let share = plan.streams.div_ceil(plan.generators.max(1));
@@ -135,6 +140,7 @@ impl Load {
             counter,
             links,
             dropped,
+            arrived,
             sink: (to.0.clone(), to.1.to_owned()),
         })
     }
@@ -155,7 +161,7 @@ impl Load {
             ensure!(sent.errors == 0, "{} packets were not sent", sent.errors);
             packets += sent.sent.packets;
         }
-        settle((&self.sink.0, &self.sink.1))?;
+        settle((&self.sink.0, &self.sink.1), self.arrived + packets)?;
         let bed_dropped = dropped(&self.links)? - self.dropped;
         let received: ReceiveReport = report(self.counter)?;
         let all = received.endpoints.iter().map(|one| &one.tally);
@@ -214,8 +220,8 @@ fn endpoint((group, port): (Ipv4Addr, u16), interface: &str) -> String {
     format!("{group}%{interface}:{port}")
 }
 
-/// Waits until nothing more arrives.
-fn settle(end: End<'_>) -> Result<()> {
+/// Waits until nothing more arrives, where so many packets are awaited.
+fn settle(end: End<'_>, awaited: u64) -> Result<()> {
     let mut last = link::statistics(end)?.received;
     let mut since = Instant::now();
     wait::until_within(PATIENCE, "arrivals have ended", || {
@@ -224,7 +230,8 @@ fn settle(end: End<'_>) -> Result<()> {
         if now > last + 10 {
             (last, since) = (now, Instant::now());
         }
-        since.elapsed() >= QUIET
+        let quiet = if now >= awaited { QUIET } else { LOST };
+        since.elapsed() >= wait::scaled(quiet)
     })
 }
 

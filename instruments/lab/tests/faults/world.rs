@@ -143,11 +143,12 @@ impl World {
 
     /// Ends the load beside: nothing of it was lost, and no event was about its rule.
     pub(crate) fn finish(self) -> Result<()> {
+        // Before its stream ends, which is an event.
+        let events = self.events.stdout();
         let account = self.load.finish()?;
         println!("the rule beside: {account:?}");
         let lost = account.check_nothing_lost();
         lost.with_context(|| format!("{:?}", self.daemon.stats()))?;
-        let events = self.events.stdout();
         let about_it = events.lines().find(|line| line.contains("rule \"calm\""));
         ensure!(
             about_it.is_none(),
