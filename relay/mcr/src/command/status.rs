@@ -88,7 +88,11 @@ fn screen(status: &Status, stats: &Stats) -> String {
     line("version", &status.version);
     line(
         "state",
-        &format!("{}{}", status.state.as_str(), reason(status)),
+        &format!(
+            "{}{}",
+            status.state.as_str(),
+            because(status.state_reason.as_deref())
+        ),
     );
     if let Some(pending) = &status.pending {
         let PendingChange { generation, by, .. } = pending;
@@ -122,8 +126,7 @@ fn screen(status: &Status, stats: &Stats) -> String {
         let NotifyStatus {
             name, to, state, ..
         } = told;
-        let why = told.reason.as_deref().map(|why| format!(": {why}"));
-        let why = why.unwrap_or_default();
+        let why = because(told.reason.as_deref());
         line(
             "told of events",
             &format!("{name} {to} {}{why}", state.as_str()),
@@ -153,8 +156,7 @@ fn screen(status: &Status, stats: &Stats) -> String {
 fn served(api: &ApiStatus) -> String {
     let clients = render::number::things(api.clients as u64, "client");
     let refused = render::count(api.refused);
-    let why = api.reason.as_deref().map(|why| format!(": {why}"));
-    let why = why.unwrap_or_default();
+    let why = because(api.reason.as_deref());
     let ApiStatus { listen, state, .. } = api;
     format!(
         "{listen} {}, {clients}, {refused} refused{why}",
@@ -238,8 +240,8 @@ fn troubles(text: &mut String, stats: &Stats) {
     }
 }
 
-fn reason(status: &Status) -> String {
-    let reason = status.state_reason.as_ref();
+/// The end of a line that says why.
+fn because(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 

@@ -96,18 +96,16 @@ impl Legs {
             let legs = legs.map(|(at, counts)| (at, last_ns(at), *counts));
             let health = rule.health.as_ref();
             let streams = seen.counters.together.streams;
-            let begun = self
-                .streams
-                .map_or(0, |before| streams.saturating_sub(before));
+            let before = self.streams.replace(streams);
             let limits = Reading {
                 silence: health.map_or(Silence::After(DEFAULT_SILENCE), |health| health.silence),
                 window_ns: nanoseconds(merge.window),
                 // The first packet of each was held back until a second confirmed it.
-                stray: begun,
+                stray: streams.saturating_sub(before.unwrap_or(streams)),
                 ..Reading::default()
             };
             told.extend(self.judge(now_ns, legs.collect(), limits));
-            let restarted = self.restarted(streams);
+            let restarted = restarted(before, streams);
             told.extend(restarted.map(|restarted| (None, restarted)));
         }
         let name = &rule.name;
@@ -167,17 +165,6 @@ impl Legs {
         ))
     }
 
-    fn restarted(&mut self, streams: u64) -> Option<Told> {
-        let before = self.streams.replace(streams)?;
-        (1..streams).contains(&before).then(|| {
-            let text = format!(
-                "a stream began: another source or session, or numbers that do not go on; \
-                 {streams} so far"
-            );
-            (STREAM_RESTARTED, text)
-        })
-    }
-
     /// Judges legs, of which each is read when its last packet came and what it brought, by `limits`.
     /// Those that are not read have gone.
     fn judge(
@@ -202,6 +189,16 @@ impl Legs {
         }
         told
     }
+}
+
+/// A stream that began where another was merged before.
+fn restarted(before: Option<u64>, streams: u64) -> Option<Told> {
+    (1..streams).contains(&before?).then(|| {
+        let text = format!(
+            "a stream began: another source or session, or numbers that do not go on; {streams} so far"
+        );
+        (STREAM_RESTARTED, text)
+    })
 }
 
 impl Leg {
