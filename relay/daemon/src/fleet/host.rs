@@ -78,7 +78,8 @@ impl Ear {
             self.longest_ns = silence_ns;
         }
         let gap_ns = last_ns.saturating_sub(self.last_ns);
-        if self.last_ns > 0 && gap_ns > silence_ns {
+        // Packets passed untold while it was not installed.
+        if self.last_ns > self.since_ns && gap_ns > silence_ns {
             self.longest_ns = self
                 .longest_ns
                 .max((gap_ns * SLOW).min(silence_ns * SLOWEST));
@@ -329,6 +330,15 @@ mod tests {
         let mut again = Ear::new(10_000 * MS);
         assert_eq!(read(&mut again, 10_500, 7000), Hears::NotYet);
         assert_eq!(read(&mut again, 12_000, 7000), Hears::NoMore);
+    }
+
+    #[test]
+    fn the_time_until_it_was_installed_again_is_no_pause_of_the_stream() {
+        let mut again = Ear::new(10_000 * MS);
+        let read = |ear: &mut Ear, at: u64, last: u64| ear.hear((at * MS, last * MS), SILENCE);
+        assert_eq!(read(&mut again, 10_100, 7000), Hears::NotYet);
+        assert_eq!(read(&mut again, 10_600, 10_500), Hears::Something);
+        assert_eq!(read(&mut again, 11_600, 10_500), Hears::NoMore);
     }
 
     #[test]
