@@ -64,8 +64,9 @@ fn remedy(code: u32, message: &str) -> Option<&'static str> {
              alarm disarm"
         }
         PERMISSION_DENIED => {
-            "give the user a role that may read and write what begins with /mcr/, the fleet's name \
-             and /: etcdctl role grant-permission ROLE --prefix=true readwrite /mcr/FLEET/"
+            "have etcd know the user (etcdctl user list), with a role that may read and write what \
+             begins with /mcr/, the fleet's name and /: etcdctl role grant-permission ROLE \
+             --prefix=true readwrite /mcr/FLEET/"
         }
         INVALID_ARGUMENT if says("user name is empty") => {
             "give user and password_file in [fleet], or a client certificate of which etcd takes the \
@@ -97,6 +98,7 @@ mod tests {
         };
         let cases = [
             (7, "etcdserver: permission denied", "role grant-permission"),
+            (7, "etcdserver: permission denied", "etcdctl user list"),
             (3, "etcdserver: user name is empty", "password_file"),
             (
                 3,

@@ -1,7 +1,7 @@
 //! How well this relay serves its shares, alone and compared with others: one that receives fewer of a
 //! share's rules than another is worse.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::member::plan::Planned;
 use crate::member::{Fitness, Member};
@@ -20,6 +20,8 @@ pub(super) struct Mark {
     until: u64,
     unfit: Option<String>,
     heard: Option<u32>,
+    /// It is of what was received, and says nothing of a source that begins anew.
+    is_hearing: bool,
 }
 
 impl Member {
@@ -33,6 +35,7 @@ impl Member {
             .marks
             .retain(|share, _| !self.plan.install.contains(share));
         let me = self.config.relay.as_str();
+        let was_down: BTreeSet<String> = before.down.keys().cloned().collect();
         let unfit = before.silent.into_iter().chain(before.down);
         let mut marks: BTreeMap<String, Option<String>> =
             unfit.map(|(share, why)| (share, Some(why))).collect();
@@ -47,6 +50,7 @@ impl Member {
             if self.plan.shares.contains_key(&share) && !self.plan.install.contains(&share) {
                 let heard = before.heard.get(&share).copied();
                 let is_unheard = unfit.is_none() && heard == Some(0);
+                let is_hearing = !was_down.contains(&share);
                 let until = self.now + if is_unheard { UNHEARD_FOR } else { MARKED_FOR };
                 self.rules.marks.insert(
                     share,
@@ -54,6 +58,7 @@ impl Member {
                         until,
                         unfit,
                         heard,
+                        is_hearing,
                     },
                 );
             }
@@ -65,6 +70,14 @@ impl Member {
         let before = self.rules.marks.len();
         let now = self.now;
         self.rules.marks.retain(|_, mark| now < mark.until);
+        self.stale |= self.rules.marks.len() != before;
+    }
+
+    /// Somebody hears these shares, and nobody did before.
+    pub(super) fn source_begins(&mut self, shares: &BTreeSet<String>) {
+        let before = self.rules.marks.len();
+        let marks = &mut self.rules.marks;
+        marks.retain(|share, mark| !(mark.is_hearing && shares.contains(share)));
         self.stale |= self.rules.marks.len() != before;
     }
 

@@ -220,20 +220,24 @@ impl Member {
             .unwrap_or(0)
     }
 
-    /// For how long a monitor has not answered, in ms, where that is long enough to be told.
+    /// For how long a monitor has not answered, in ms, where that is long enough to be told: what it
+    /// is not asked any more, it need not answer.
     pub(super) fn unanswered_ms(&self, relay: &str, now: u64) -> Option<u64> {
-        let silent = now.saturating_sub(*self.monitors.unanswered.get(relay)?);
-        (silent >= DEAF_AFTER).then_some(silent / 1_000_000)
+        let since = *self.monitors.unanswered.get(relay)?;
+        let asked = now.min(self.deadline()).saturating_sub(since);
+        (asked >= DEAF_AFTER).then(|| now.saturating_sub(since) / 1_000_000)
     }
 
-    /// Monitors whose promises have run out, where those are asked for.
+    /// Monitors whose promises have run out, where those are asked for; once this relay asks no more,
+    /// those that had when it stopped.
     pub(super) fn silent_monitors(&self) -> Vec<&str> {
+        let now = self.now.min(self.deadline());
         let monitors = self.beat.lists().into_iter().flatten();
         let monitors = monitors.filter(|_| self.config.policy == OnIsolation::Peers);
         let margin = self.margin();
         let is_silent = |monitor: &&BeatMonitor| {
             let promised = self.monitors.promised.get(*monitor);
-            promised.is_none_or(|promise| promise.until - margin <= self.now)
+            promised.is_none_or(|promise| promise.until - margin <= now)
         };
         let silent: BTreeSet<&str> = monitors.filter(is_silent).map(|m| &*m.relay).collect();
         silent.into_iter().collect()

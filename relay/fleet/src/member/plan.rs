@@ -52,6 +52,8 @@ pub(super) struct Planned {
     pub(super) is_fit: bool,
     /// The standby receives more of its rules than the holder.
     pub(super) hears_more: bool,
+    /// Somebody receives it.
+    is_heard: bool,
     /// Relays that receive less of it than another does, and what.
     pub(super) lacking: BTreeMap<Arc<str>, String>,
     /// While nobody holds it, how many relays are to take it rather than this one.
@@ -175,17 +177,22 @@ impl Member {
         let total = shares.len();
         let mut loads = BTreeMap::new();
         let mut sole = Vec::new();
+        let mut begun = BTreeSet::new();
         for (share, planned) in &mut shares {
             let holder = planned.holder.as_ref().and(planned.holder_place);
             let loads = loads.entry(holder);
             let loads = loads.or_insert_with(|| relays.loads(holder, total));
-            let was_sole = planned.sole;
+            let (was_sole, was_heard) = (planned.sole, planned.is_heard);
             self.plan_share(share, planned, holder, &relays, loads);
+            if planned.is_heard && !was_heard {
+                begun.insert(share.clone());
+            }
             if planned.sole && !was_sole {
                 sole.push(share.clone());
             }
         }
         self.plan.shares = shares;
+        self.source_begins(&begun);
         for share in sole {
             self.tell(FleetEvent::Sole { share });
         }
@@ -240,6 +247,8 @@ impl Member {
         planned.hears_more = first.and_then(heard) > holder_heard && holder_heard.is_some();
         planned.standby = first.map(|place| Arc::clone(&self.plan.relays[place].0));
         planned.sole = *sole;
+        planned.is_heard = { relays.entries.iter().flatten() }
+            .any(|entry| entry.heard.get(share).is_some_and(|heard| *heard > 0));
         planned.lacking = lacking;
     }
 

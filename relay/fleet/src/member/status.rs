@@ -153,7 +153,11 @@ impl Member {
 
     fn relay_status(&self, name: &str, entry: &RelayEntry, holds: usize, now: u64) -> RelayStatus {
         let seen = self.fencing.watched(name).map(|watched| watched.seen);
-        let unfit = self.unfit_for(name, entry);
+        let is_other = self.is_of_another_process(name, now);
+        let unfit = match is_other {
+            true => entry.unfit.clone(),
+            false => self.unfit_for(name, entry),
+        };
         let state = match entry {
             RelayEntry { fenced: true, .. } => FleetRelayState::Fenced,
             RelayEntry { session: 0, .. } => FleetRelayState::Silent,
@@ -173,7 +177,7 @@ impl Member {
             generation: entry.generation,
             unfit,
             peer: entry.peer.to_string(),
-            unanswered_ms: self.unanswered_ms(name, now),
+            unanswered_ms: self.unanswered_ms(name, now).filter(|_| !is_other),
             ..FleetRelay::default()
         };
         RelayStatus {
@@ -192,8 +196,24 @@ impl Member {
         unfit
     }
 
+    /// Whether what etcd has under the name is of a process that was there before this one.
+    fn is_of_another_process(&self, relay: &str, now: u64) -> bool {
+        relay == self.config.relay && self.has_rival(now) && !self.session.has_begun()
+    }
+
     fn share_status(&self, name: &str, planned: &Planned, now: u64) -> FleetShare {
         let known = self.replica.shares.get(name).map(|known| &known.value);
+        let other = known.filter(|known| self.is_of_another_process(&known.relay, now));
+        if let Some(other) = other {
+            return FleetShare {
+                name: name.to_owned(),
+                state: FleetShareState::Elsewhere,
+                relay: Some(other.relay.clone()),
+                since_ms: Some(other.at),
+                why: other.why.clone(),
+                ..FleetShare::default()
+            };
+        }
         let state = self.share_state(name, planned, now);
         FleetShare {
             name: name.to_owned(),

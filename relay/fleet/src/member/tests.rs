@@ -7,6 +7,7 @@ mod events;
 mod outages;
 mod records;
 mod sim;
+mod telling;
 
 use std::collections::BTreeMap;
 

@@ -92,10 +92,13 @@ impl Operator {
     /// What is known, and what each relay counted as it last told.
     async fn with_counters(&self) -> Status {
         let mut status = Status::clone(&self.status);
-        self.ask_etcd(&mut status).await;
+        if !status.member.etcd_reachable {
+            return status;
+        }
         let range = KeyRange::prefix(format!("{}counters/", self.keys.prefix()));
         let options = RangeOptions::default();
-        let read = self.client.range(range, options, PATIENCE / 5).await;
+        let read = self.client.range(range, options, PATIENCE / 5);
+        let (read, ()) = futures::join!(read, self.ask_etcd(&mut status));
         for found in read.map(|read| read.keys).unwrap_or_default() {
             let key = String::from_utf8_lossy(&found.key).into_owned();
             let Ok(Key::Counters(relay)) = self.keys.parse(&key) else {

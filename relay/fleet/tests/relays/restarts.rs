@@ -1,6 +1,7 @@
 //! Relays that begin again.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use api::reply::FleetShareState;
 use config::OnIsolation;
@@ -114,4 +115,17 @@ async fn a_port_that_another_has_is_named() {
         error.starts_with("[fleet] peer: cannot listen on UDP"),
         "{error}"
     );
+}
+
+/// An etcd that answers nothing is not asked, member by member, for what stands beside the status.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_does_not_wait_for_an_etcd_that_is_away() {
+    let mute = [(); 40].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let endpoint = |of: &std::net::TcpListener| format!("http://{}", of.local_addr().unwrap());
+    let endpoints = mute.iter().map(endpoint).collect();
+    let mut a = Node::prepare("relay-a", endpoints, OnIsolation::Peers);
+    a.run().await;
+    eventually("etcd is away", || !a.relay().status().member.etcd_reachable).await;
+    let told = tokio::time::timeout(Duration::from_secs(8), a.relay().full_status()).await;
+    assert!(told.is_ok(), "twenty seconds of waiting for forty members");
 }

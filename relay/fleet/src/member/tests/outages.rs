@@ -11,7 +11,7 @@ use super::{HOLD, Settings, holders, settings};
 use crate::member::{Fitness, FleetEvent, Input};
 
 /// cam0 comes, does no more, or has never come.
-fn hears(sim: &mut Sim, host: usize, what: Option<bool>) {
+pub(super) fn hears(sim: &mut Sim, host: usize, what: Option<bool>) {
     let cam0 = || "cam0".to_owned();
     let silent = (what == Some(false)).then(|| (cam0(), "nothing comes any more".to_owned()));
     let fitness = Fitness {

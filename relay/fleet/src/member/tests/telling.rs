@@ -1,0 +1,126 @@
+//! What relays tell of themselves and of each other: what is so, and nothing that was.
+
+use std::collections::BTreeMap;
+
+use super::events::fleet;
+use super::holders;
+use super::outages::hears;
+use super::sim::{MS, Sim};
+use crate::member::{Fitness, Input, Status};
+
+/// What a relay tells.
+fn told(sim: &Sim, host: usize) -> Status {
+    let member = sim.hosts[host].member.as_ref().unwrap();
+    member.status(sim.local(host))
+}
+
+/// Who stepped aside while nobody heard the source is not called deaf once somebody hears it, for it
+/// has not joined any more; who heard nothing beside one that did is.
+#[test]
+fn a_source_that_starts_makes_nobody_deaf_who_does_not_listen() {
+    for (seed, was_heard) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut sim = fleet(seed);
+        let standby = |sim: &Sim, host: usize| {
+            let status = told(sim, host);
+            let next = status.shares["cam0"].standby.as_deref().unwrap();
+            next.strip_prefix("relay-").unwrap().parse().unwrap()
+        };
+        let holder = holders(&sim).unwrap()[0];
+        let next: usize = standby(&sim, holder);
+        let silent = was_heard.then_some(false);
+        for host in [holder, next] {
+            hears(&mut sim, host, was_heard.then_some(true));
+        }
+        sim.run_until(sim.now + 3000 * MS);
+        for host in [holder, next] {
+            hears(&mut sim, host, silent);
+        }
+        sim.run_until(sim.now + 1000 * MS);
+        let third = 3 - holder - next;
+        assert_eq!(standby(&sim, holder), third, "another tries");
+        sim.input(next, Input::Fitness(Fitness::default()));
+        sim.run_until(sim.now + 3000 * MS);
+        for host in [holder, third] {
+            hears(&mut sim, host, Some(true));
+        }
+        sim.run_until(sim.now + 1000 * MS);
+        for host in 0..3 {
+            let unfit = told(&sim, host).relays[&format!("relay-{next}")]
+                .told
+                .unfit
+                .clone();
+            assert_eq!(
+                unfit,
+                BTreeMap::new(),
+                "at relay-{host}, heard before: {was_heard}"
+            );
+        }
+        // Beside one that hears it is known to be deaf, and stays so.
+        hears(&mut sim, third, None);
+        sim.run_until(sim.now + 1000 * MS);
+        sim.input(third, Input::Fitness(Fitness::default()));
+        sim.run_until(sim.now + 10_000 * MS);
+        let unfit = told(&sim, holder).relays[&format!("relay-{third}")]
+            .told
+            .unfit
+            .clone();
+        let why = format!("receives nothing of it, and relay-{holder} does");
+        assert_eq!(unfit.get("cam0"), Some(&why));
+    }
+}
+
+/// The second process of a name shows what the first holds, and finds no fault with it.
+#[test]
+fn who_waits_for_its_name_calls_nothing_vacant_that_the_other_process_holds() {
+    let mut sim = fleet(1);
+    let holder = holders(&sim).unwrap()[0];
+    let second = (holder + 1) % 3;
+    let name = format!("relay-{holder}");
+    sim.kill(second, true, 100 * MS);
+    sim.name(second, &name);
+    sim.run_until(sim.now + 15_000 * MS);
+    let status = told(&sim, second);
+    assert!(
+        status
+            .wrong
+            .iter()
+            .any(|why| why.starts_with("another process"))
+    );
+    let share = &status.shares["cam0"];
+    assert_eq!(share.relay.as_deref(), Some(&*name));
+    assert_eq!(share.problem, None);
+    assert_eq!(status.relays[&name].told.unanswered_ms, None);
+    assert_eq!(status.relays[&name].told.unfit, BTreeMap::new());
+}
+
+/// What shut the share is what did not answer then: others fall silent afterwards for the same cause.
+#[test]
+fn a_share_that_is_shut_names_who_did_not_answer_then() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let mute = (holder + 1) % 3;
+        sim.hosts[mute].peers_cut_until = sim.now + 60_000 * MS;
+        sim.etcd_down_until = sim.now + 60_000 * MS;
+        sim.run_until(sim.now + 6000 * MS);
+        let status = told(&sim, holder);
+        let why = format!("neither etcd answers nor relay-{mute}");
+        assert_eq!(status.shares["cam0"].problem.as_deref(), Some(&*why));
+    }
+}
+
+/// Peers promise nothing any more to who is cut from etcd for long: that is no fault of the way to them.
+#[test]
+fn a_peer_that_promises_no_more_is_not_called_unreachable() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let cut = holders(&sim).unwrap()[0];
+        sim.hosts[cut].etcd_cut_until = sim.now + 60_000 * MS;
+        sim.run_until(sim.now + 40_000 * MS);
+        let status = told(&sim, cut);
+        let named =
+            { status.relays.iter() }.filter(|(_, relay)| relay.told.unanswered_ms.is_some());
+        assert_eq!(named.map(|(name, _)| name).collect::<Vec<_>>(), [""; 0]);
+        assert_ne!(holders(&sim).unwrap()[0], cut, "it is relieved");
+    }
+}
