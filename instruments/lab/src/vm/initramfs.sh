@@ -20,7 +20,7 @@ done
 modules="virtio_pci virtio_blk ext4 veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag"
 modules="$modules ip_gre xfrm_interface xfrm_user ip_vti esp4 esp6 authenc cbc hmac sha1_generic aesni_intel aes_generic"
 modules="$modules vrf ppp_async vxlan geneve ipip sit ip6_gre ip6_tunnel ip6_vti macsec gcm ipvlan bonding nlmon vcan"
-modules="$modules echainiv seqiv wireguard bareudp team mpls_iptunnel mpls_router cls_u32 act_tunnel_key"
+modules="$modules echainiv seqiv drbg ctr jitterentropy_rng sha512_generic wireguard bareudp team mpls_iptunnel mpls_router cls_u32 act_tunnel_key"
 for module in $modules; do
     modprobe -D -d "$kernels/$release" -S "$release" $module 2>/dev/null | awk '$1 == "insmod" { print $2 }'
 done | sort -u | while read -r file; do

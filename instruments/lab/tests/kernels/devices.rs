@@ -2,16 +2,16 @@
 //! both families, bursts on both paths, all of one daemon at once. What a path cannot do it has to say,
 //! and nothing may count as sent that no device took.
 
+mod ipsec;
 mod kinds;
 
 use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::reply::{RuleStats, State, Stats};
 use lab::daemon::{Daemon, Options};
-use lab::frame::FrameReceiver;
 use lab::link;
 use lab::namespace::Namespace;
 use lab::process::Process;
@@ -19,7 +19,8 @@ use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
 use lab::wait;
 
-use kinds::{Fate, KINDS, Kind, PPP};
+use ipsec::{PROTECTED, associations, policies, protect, protected_rules, send_protected};
+use kinds::{BOND, Fate, KINDS, Kind, PPP};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Packets that leave together: a queue's discipline and segmentation see them.
@@ -35,7 +36,7 @@ fn short() {
 #[test]
 #[ignore = "runs inside a booted kernel"]
 fn long() {
-    all(|_| true);
+    all(|kind| !kind.is_short);
 }
 
 /// An end of a device.
@@ -67,7 +68,7 @@ struct Case {
     receives: (String, IpAddr),
 }
 
-/// All kinds that are wanted, and all that fails named.
+/// All kinds that are wanted, and all that fails named, at once: a run may end before its end.
 fn all(wanted: fn(&Kind) -> bool) {
     let chain = Chain::plain().unwrap();
     let (mut cases, mut processes) = (Vec::new(), Vec::new());
@@ -78,7 +79,9 @@ fn all(wanted: fn(&Kind) -> bool) {
         ((&chain.relay, "veth2"), "10.0.1.11/24"),
         ((&chain.sink, "veth3"), "10.0.1.12/24"),
     ] {
+        let (net, number) = (&host[5..6], &host[7..9]);
         link::address(end, host).unwrap();
+        link::address(end, &format!("fd00:{net}::{number}/64 nodad")).unwrap();
         in_order(end.0, end.1).unwrap();
     }
     for (number, kind) in KINDS.iter().enumerate().filter(|(_, kind)| wanted(kind)) {
@@ -103,7 +106,7 @@ fn all(wanted: fn(&Kind) -> bool) {
 
 /// Both ends of a pair: towards the sender for an input, towards the sink for an output.
 fn places<'a>(chain: &'a Chain, kind: &Kind, is_input: bool, id: usize) -> [Place<'a>; 2] {
-    let addresses = match (is_input, kind.name == "vti") {
+    let addresses = match (is_input, kind.name.starts_with("vti")) {
         (true, false) => ["10.0.0.1", "10.0.0.2"],
         (true, true) => ["10.0.0.11", "10.0.0.12"],
         (false, false) => ["10.0.1.1", "10.0.1.2"],
@@ -140,15 +143,30 @@ fn make(kind: &Kind, places: &[Place<'_>; 2], processes: &mut Vec<Process>) -> R
             words if words.is_empty() => {}
             words => writeln!(script, "link add {dev} {words}")?,
         }
+        if kind.name == BOND && place.is_relay {
+            for wire in ["x", "y"] {
+                let peer = format!("peer name {dev}{wire} netns {}", place.other);
+                writeln!(script, "link add {dev}{wire} type veth {peer}")?;
+                writeln!(
+                    script,
+                    "link set {dev}{wire} master {dev}\nlink set {dev}{wire} up"
+                )?;
+            }
+        }
         if kind.name == "in a VRF" && place.is_relay {
             writeln!(script, "link add vrf{id} type vrf table {}", 100 + id)?;
             writeln!(script, "link set vrf{id} up\nlink set {dev} master vrf{id}")?;
         }
-        if ["vti", "xfrm interface"].contains(&kind.name) {
-            let ends = (place.local, place.remote, place.is_first);
+        if ["vti", "vti6", "xfrm interface"].contains(&kind.name) {
+            let six = place.addresses6();
+            let (local, remote) = match kind.name {
+                "vti6" => (six.0.as_str(), six.1.as_str()),
+                _ => (place.local, place.remote),
+            };
+            let ends = (local, remote, place.is_first);
             let (state, policy) = match kind.name {
-                "vti" => (String::new(), format!("mark {id}")),
-                _ => (format!("if_id {id}"), format!("if_id {id}")),
+                "xfrm interface" => (format!("if_id {id}"), format!("if_id {id}")),
+                _ => (String::new(), format!("mark {id}")),
             };
             script += &associations(ends, id, &state);
             for all in ["src 0.0.0.0/0 dst 0.0.0.0/0", "src ::/0 dst ::/0"] {
@@ -161,6 +179,16 @@ fn make(kind: &Kind, places: &[Place<'_>; 2], processes: &mut Vec<Process>) -> R
         }
         writeln!(script, "link set {dev} up multicast on")?;
         place.namespace.ip_batch(&script)?;
+    }
+    for place in places {
+        let of_bond = { ["x", "y"].iter() }.filter(|_| kind.name == BOND);
+        for wire in of_bond.map(|wire| format!("{}{wire}", place.dev)) {
+            if !place.is_relay {
+                let port = format!("link set {wire} master {}\nlink set {wire} up\n", place.dev);
+                place.namespace.ip_batch(&port)?;
+            }
+            in_order(place.namespace, &wire)?;
+        }
     }
     for place in places.iter().filter(|_| kind.name == PPP) {
         wait::until_within(PATIENCE, "the device to be there", || {
@@ -201,7 +229,9 @@ fn of_kind(kind: &Kind, id: usize, is_input: bool) -> Vec<Case> {
                 true => format!("{group}%{dev}:{port}"),
                 false => format!("[{group}%{dev}]:{port}"),
             };
+            let wildcard = format!("{dev}*");
             let (side, from, to) = match is_input {
+                true if kind.name == BOND => ("input", wildcard.as_str(), "veth2"),
                 true => ("input", dev.as_str(), "veth2"),
                 false => ("output", "veth1", dev.as_str()),
             };
@@ -273,6 +303,10 @@ fn judge(chain: &Chain, cases: &[Case]) -> Vec<String> {
         })
     };
     let mut failed = Vec::new();
+    let mut fail = |what: String| {
+        eprintln!("failed: {what}");
+        failed.push(what);
+    };
     let stands = wait::until_within(PATIENCE * 4, "all stand as they have to", || {
         daemon
             .stats()
@@ -282,17 +316,18 @@ fn judge(chain: &Chain, cases: &[Case]) -> Vec<String> {
     if stands.is_err() {
         for case in cases.iter().filter(|case| !as_it_has_to(case, &stats)) {
             let rule = rule(case, &stats);
-            failed.push(format!("{}: {:?}, is {}", case.name, case.fate, said(rule)));
+            fail(format!("{}: {:?}, is {}", case.name, case.fate, said(rule)));
         }
     }
     for case in cases {
+        eprintln!("{}", case.name);
         if let Err(why) = send(chain, &daemon, case) {
-            failed.push(format!("{}: {why:#}", case.name));
+            fail(format!("{}: {why:#}", case.name));
         }
     }
     for (input, output, _) in PROTECTED {
         if let Err(why) = send_protected(chain, &daemon, (input, output)) {
-            failed.push(format!("{output} under an IPsec policy: {why:#}"));
+            fail(format!("{output} under an IPsec policy: {why:#}"));
         }
     }
     failed
@@ -334,9 +369,23 @@ fn send(chain: &Chain, daemon: &Daemon, case: &Case) -> Result<()> {
         sink.expect(BURST, PATIENCE).map_err(words)?;
         daemon.settled(&case.name, BURST).map_err(words)?;
     }
+    let mut arrived = if case.fate == Fate::Arrive { BURST } else { 0 };
+    if arrived > 0 && is_heard(chain, case)? {
+        // A program of the relay sends by the input, too.
+        let other = match source {
+            IpAddr::V4(source) => Ipv4Addr::from_bits(source.to_bits() + 1).into(),
+            IpAddr::V6(source) => Ipv6Addr::from_bits(source.to_bits() + 1).into(),
+        };
+        let own = Sender::heard_here((&chain.relay, by), other)?;
+        own.send_numbered(*group, 5001, BURST, 700)?;
+        sink.expect(BURST, PATIENCE)
+            .context("of a program")
+            .map_err(words)?;
+        arrived = 2 * BURST;
+        daemon.settled(&case.name, arrived).map_err(words)?;
+    }
     let rule = daemon.rule(&case.name)?;
     let sent = rule.outputs[0].sent.packets;
-    let arrived = if case.fate == Fate::Arrive { BURST } else { 0 };
     ensure!(
         sent == arrived,
         "{sent} are said to be sent: {}",
@@ -345,138 +394,15 @@ fn send(chain: &Chain, daemon: &Daemon, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// What an IPsec policy protects: input, output, and the family's ends of the relay's link.
-const PROTECTED: [(&str, &str, (&str, &str)); 3] = [
-    (
-        "239.3.1.1%veth1:5001",
-        "10.99.0.9:7001",
-        ("10.0.1.1", "10.0.1.2"),
-    ),
-    (
-        "239.3.1.2%veth1:5001",
-        "239.99.0.9%veth2:7001",
-        ("10.0.1.1", "10.0.1.2"),
-    ),
-    (
-        "[ff1e::3:1%veth1]:5001",
-        "[fd99::9]:7001",
-        ("fd00:1::1", "fd00:1::2"),
-    ),
-];
-
-fn protected_rules() -> String {
-    let rules = PROTECTED.into_iter().map(|(input, output, _)| {
-        let name = named(output);
-        format!("[[rule]]\nname = {name:?}\ninput = {input:?}\noutputs = [{output:?}]\n")
-    });
-    rules.collect()
-}
-
-/// Networks behind the sink that are reached encrypted alone.
-fn protect(chain: &Chain) -> Result<()> {
-    for (namespace, is_first) in [(&chain.relay, true), (&chain.sink, false)] {
-        let mut script = String::new();
-        for ((one, other), id, networks) in [
-            (PROTECTED[0].2, 9004, &["10.99.0.0/24", "239.99.0.0/16"][..]),
-            (PROTECTED[2].2, 9006, &["fd99::/64"]),
-        ] {
-            let (local, remote) = if is_first { (one, other) } else { (other, one) };
-            let ends = (local, remote, is_first);
-            script += &associations(ends, id, "");
-            for to in networks {
-                let direction = if is_first { "out" } else { "in" };
-                let template =
-                    format!("tmpl src {one} dst {other} proto esp reqid {id} mode tunnel");
-                writeln!(
-                    script,
-                    "xfrm policy add dst {to} dir {direction} {template}"
-                )?;
-            }
-        }
-        script += match is_first {
-            true => "route add 10.99.0.0/24 via 10.0.1.2\nroute add fd99::/64 via fd00:1::2\n",
-            false => "address add 10.99.0.9/32 dev lo\naddress add fd99::9/128 dev lo\n",
-        };
-        namespace.ip_batch(&script)?;
+/// Says whether a rule takes what programs of the relay send by its input: workers take no such packets by
+/// devices without Ethernet headers.
+fn is_heard(chain: &Chain, case: &Case) -> Result<bool> {
+    let (is_input, by, ..) = &case.sends;
+    if !is_input || case.path == PATHS[0] {
+        return Ok(*is_input);
     }
-    Ok(())
-}
-
-/// A burst to a network under a policy: it arrives, and leaves as ESP alone.
-fn send_protected(chain: &Chain, daemon: &Daemon, (input, output): (&str, &str)) -> Result<()> {
-    let name = named(output);
-    daemon.wait_for(&name, "up", |rule| rule.state == State::Up)?;
-    let is_ipv4 = !input.starts_with('[');
-    let group: IpAddr = input
-        .trim_start_matches('[')
-        .split('%')
-        .next()
-        .unwrap()
-        .parse()?;
-    let source: IpAddr = if is_ipv4 { "10.0.0.1" } else { "fd00::1" }.parse()?;
-    let wire = FrameReceiver::open((&chain.relay, "veth2"))?;
-    let sink = match output.parse() {
-        Ok(at) => Receiver::bind(&chain.sink, at)?,
-        Err(_) => Receiver::join((&chain.sink, "veth3"), "239.99.0.9".parse()?, 7001)?,
-    };
-    let sender = Sender::open((&chain.sender, "veth0"), source)?;
-    sender.send_numbered(group, 5001, BURST, 700)?;
-    let received = sink.expect(BURST, PATIENCE);
-    let rule = daemon.settled(&name, BURST)?;
-    received.map_err(|why| why.context(said(Some(&rule))))?;
-    let protocol = |frame: &[u8]| match is_ipv4 {
-        true => frame.get(23).copied(),
-        false => frame.get(20).copied(),
-    };
-    let association = if is_ipv4 { 9004 } else { 9006 };
-    let (mut esp, mut clear) = (0, 0);
-    wire.receive(Duration::ZERO, |frame| {
-        // Others' associations carry what hosts themselves send by the devices upon them.
-        let spi = if is_ipv4 {
-            frame.get(34..38)
-        } else {
-            frame.get(54..58)
-        };
-        let is_ours = spi == Some(&spi_of(association, true).to_be_bytes()[..]);
-        esp += u64::from(protocol(frame) == Some(50) && is_ours);
-        clear += u64::from(protocol(frame) == Some(17));
-        false
-    })?;
-    ensure!(
-        (esp, clear) == (BURST, 0),
-        "{esp} as ESP, {clear} in clear: {}",
-        said(Some(&rule))
-    );
-    Ok(())
-}
-
-fn spi_of(association: usize, forth: bool) -> u32 {
-    2 * association as u32 + u32::from(forth)
-}
-
-/// Associations of both directions, numbered.
-fn associations((local, remote, is_first): (&str, &str, bool), id: usize, more: &str) -> String {
-    let keys = "enc cbc(aes) 0x000102030405060708090a0b0c0d0e0f \
-                auth hmac(sha1) 0x000102030405060708090a0b0c0d0e0f10111213";
-    let ways = [(local, remote, is_first), (remote, local, !is_first)];
-    let state = ways.map(|(from, to, forth)| {
-        let spi = spi_of(id, forth);
-        format!(
-            "xfrm state add src {from} dst {to} proto esp spi {spi} reqid {id} mode tunnel \
-             flag af-unspec {keys} {more}\n"
-        )
-    });
-    state.concat()
-}
-
-/// Policies of both directions.
-fn policies((local, remote, _): (&str, &str, bool), id: usize, all: &str, more: &str) -> String {
-    let ways = [("out", local, remote), ("in", remote, local)];
-    let policies = ways.map(|(direction, from, to)| {
-        let template = format!("tmpl src {from} dst {to} proto esp reqid {id} mode tunnel");
-        format!("xfrm policy add {all} dir {direction} {template} {more}\n")
-    });
-    policies.concat()
+    let shown = chain.relay.ip(&format!("link show dev {by}"))?;
+    Ok(shown.contains("link/ether"))
 }
 
 /// PPP over a terminal that a pair of programs make of a TCP connection.

@@ -70,7 +70,7 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
     let mut add = |path: &str, name: &str, command: String| {
         steps.push(Step {
             name: format!("{path}:{name}"),
-            patience: Duration::from_secs(400),
+            patience: Duration::from_secs(if name == "devices-long" { 1_200 } else { 400 }),
             command,
         });
     };
@@ -82,13 +82,17 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
         format!("/t/debug/deps/kernels --exact {test} --ignored --nocapture")
     };
     if let Form::FewDevices | Form::Devices = form {
-        let which = if form == Form::Devices {
-            "long"
+        let all = ["short", "long"];
+        let wanted = if form == Form::Devices {
+            &all[..]
         } else {
-            "short"
+            &all[..1]
         };
-        let test = format!("/t/debug/deps/kernels --exact devices::{which} --ignored --nocapture");
-        add("kernel", "devices", test);
+        for which in wanted {
+            let test =
+                format!("/t/debug/deps/kernels --exact devices::{which} --ignored --nocapture");
+            add("kernel", &format!("devices-{which}"), test);
+        }
         return steps;
     }
     add(

@@ -30,6 +30,9 @@ pub(super) struct Kind {
 /// PPP, which programs make.
 pub(super) const PPP: &str = "PPP";
 
+/// Whose links are beneath it, and as an input written as a wildcard that stands for those as well.
+pub(super) const BOND: &str = "bond and its links";
+
 /// One that relays everything on both paths.
 const fn plain(name: &'static str, make: fn(&Place<'_>) -> String) -> Kind {
     Kind {
@@ -80,6 +83,7 @@ pub(super) const KINDS: &[Kind] = &[
         is_short: true,
         ..plain("vti", |p| format!("type vti {} key {}", p.ends(), p.id))
     },
+    plain("vti6", |p| format!("type vti6 {} key {}", p.ends6(), p.id)),
     Kind {
         is_short: true,
         ..plain("in a VRF", |p| p.wire())
@@ -152,6 +156,10 @@ pub(super) const KINDS: &[Kind] = &[
         ..plain("sit", |p| format!("type sit {} ttl 8", p.ends()))
     },
     plain("ip6tnl", |p| format!("type ip6tnl {} mode any", p.ends6())),
+    plain(BOND, |p| match p.is_relay {
+        true => "type bond mode active-backup miimon 50".to_owned(),
+        false => "type bridge mcast_snooping 0".to_owned(),
+    }),
     plain("macvlan", |p| {
         format!("link {} type macvlan mode bridge", p.lower)
     }),
@@ -172,12 +180,18 @@ impl Place<'_> {
     }
 
     fn ends6(&self) -> String {
+        let (local, remote) = self.addresses6();
+        format!("local {local} remote {remote}")
+    }
+
+    /// The IPv6 addresses of both ends.
+    pub(super) fn addresses6(&self) -> (String, String) {
         let six = |address: &str| {
             let mut parts = address.split('.').skip(2);
             let (net, host) = (parts.next().unwrap(), parts.next().unwrap());
             format!("fd00:{net}::{host}")
         };
-        format!("local {} remote {}", six(self.local), six(self.remote))
+        (six(self.local), six(self.remote))
     }
 
     /// A wire of its own, made from its first end.
