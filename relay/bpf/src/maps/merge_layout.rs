@@ -181,8 +181,10 @@ pub struct MergeLine {
     pub exceeded: u64,
     /// Packets of what another leg cut differently.
     pub cut: u64,
+    /// The program's: when it brought its first of the stream that it came to last.
+    pub began_ns: u64,
     /// Zero.
-    pub pad: [u64; 3],
+    pub pad: [u64; 2],
     /// What it brought of each stream.
     pub part: [MergePart; STREAMS],
 }

@@ -266,6 +266,7 @@ MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 	end = (__u64)p->generation << MERGE_NUMBER_BITS | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);
 	last = MERGE_LOAD(part->last);
 	if ((last ^ at) >> MERGE_NUMBER_BITS) {
+		MERGE_STORE(line->began_ns, p->now_ns);
 		MERGE_STORE(part->first, at);
 		MERGE_STORE(part->last, end);
 		MERGE_STORE(part->mark, end);

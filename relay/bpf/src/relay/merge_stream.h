@@ -363,17 +363,17 @@ merge_inline int merge_is_before(struct merge *m, const struct merge_packet *p, 
 	       merge_ahead(p->at, base, MERGE_NUMBER_BITS) < 0;
 }
 
-/* Whether a leg has gone back to before all that it brought of a stream, long after that began: no copy of
- * anything is in flight there.
+/* Whether a leg has gone back to before all that it brought of a stream, long after it came to that: no copy
+ * of anything is in flight there.
  */
 merge_inline int merge_goes_back(struct merge *m, const struct merge_packet *p, const struct merge_look *l)
 {
-	__u32 slot = l->found & (MERGE_STREAMS - 1);
-	__u64 first = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[slot].first);
+	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
+	__u64 first = MERGE_LOAD(line->part[l->found & (MERGE_STREAMS - 1)].first);
 
 	return merge_goes_on(p, l->found_own, -merge_reach(m), -merge_most(p)) &&
 	       first >> MERGE_NUMBER_BITS == p->generation && merge_ahead(p->at, first, MERGE_NUMBER_BITS) < 0 &&
-	       merge_is_over(MERGE_LOAD(m->stream[slot].opened_ns), p->now_ns, m->window_ns);
+	       merge_is_over(MERGE_LOAD(line->began_ns), p->now_ns, m->window_ns);
 }
 
 /* Whether a packet goes on where its leg was before a pause, after which one of another stream came first, on

@@ -197,15 +197,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "return balance ? MERGE_DUPLICATE : MERGE_FIRST;",
     ),
     mutant(
-        "tick, joins), window) : old >> MERGE_DIGEST_SHIFT == digest)",
-        "tick, joins), window) : 0)",
+        "tick, p->fresh), window) : old >> MERGE_DIGEST_SHIFT == digest)",
+        "tick, p->fresh), window) : 0)",
     ),
     mutant(
         "p->generation = once || balance * sign < 0;",
         "p->generation = balance * sign < 0;",
     ),
     mutant("if (once || (", "if ((0 || "),
-    mutant("joins = once ? 0 : p->fresh;", "joins = 0;"),
+    mutant("(p->fresh && (!balance", "(0 && (!balance"),
     mutant("is_level & ~joins", "is_level"),
     mutant("(__s16)(p->brought - (old >> 8)) > 0", "1"),
     mutant(
@@ -238,7 +238,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("if (p->claimed > MERGE_FIRST + 1)", "if (0)"),
     mutant(
-        "digest || merge_is_room(merge_age(old, tick, joins), window))",
+        "digest || merge_is_room(merge_age(old, tick, p->fresh), window))",
         "digest)",
     ),
     mutant("return b + (by & ~is_less);", "return a;"),
