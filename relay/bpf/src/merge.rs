@@ -4,7 +4,7 @@
 
 mod counts;
 
-pub use counts::{Counts, Line, Reading, counts, fold};
+pub use counts::{Counts, Line, Reading, When, counts, fold};
 
 use crate::merge_layout::{CELL_BLOCKS, CELLS, Merge, MergeBlock, RINGS, TABLE};
 

@@ -10,8 +10,9 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpf::merge::{Counts, RULES, Reading, counts};
+use bpf::merge::{Counts, RULES, Reading, When, counts};
 use bpf::merge_layout::{
     BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, CELL_BLOCKS, CELLS, Merge,
     MergeBlock, MergeFormat, RINGS, TABLE, WORD_NUMBERS, WORDS,
@@ -58,6 +59,8 @@ pub(crate) struct Merges<B> {
     words: Array<Merge>,
     pub(crate) blocks: B,
     clock: Clock,
+    /// All packets that came by then have been judged.
+    judged_ns: AtomicU64,
     indices: Indices,
     space: Blocks,
     /// By the rule.
@@ -168,6 +171,7 @@ impl<B: BlockMemory> Merges<B> {
             words,
             blocks,
             clock,
+            judged_ns: AtomicU64::new(u64::MAX),
             space: Blocks::new(RINGS),
             active: BTreeMap::new(),
             readings: Mutex::default(),
@@ -391,6 +395,11 @@ impl<B: BlockMemory> Merges<B> {
         freed
     }
 
+    /// Has readings go by it that all packets which came by then have been judged.
+    pub(crate) fn note_judged(&self, until_ns: u64) {
+        self.judged_ns.store(until_ns, Ordering::Relaxed);
+    }
+
     /// What the legs of a rule brought, of those among `inputs`.
     pub(crate) fn read<'a>(
         &self,
@@ -414,6 +423,8 @@ impl<B: BlockMemory> Merges<B> {
     /// back.
     fn counts(&self, rule: u32, reading: &mut RuleReading) -> Counts {
         let now_ns = self.clock.now_ns();
+        let judged_ns = self.judged_ns.load(Ordering::Relaxed).min(now_ns);
+        let when = When { now_ns, judged_ns };
         let block = |number| self.blocks.read(number);
         let cells = words::cells(&self.words, rule);
         for cell in &cells {
@@ -429,12 +440,12 @@ impl<B: BlockMemory> Merges<B> {
         if !cells.is_empty() && words::is_over(&own(), now_ns) {
             words::free_key(&self.words, rule);
         }
-        let mut sum = counts(own, &mut reading.own, block, now_ns);
+        let mut sum = counts(own, &mut reading.own, block, when);
         sum.streams += reading.streams;
         for cell in words::cells(&self.words, rule) {
             let words = || words::read_cell(&self.words, rule, cell);
             let of_cell = reading.cells.entry(cell).or_default();
-            sum.add(&counts(words, of_cell, block, now_ns));
+            sum.add(&counts(words, of_cell, block, when));
         }
         reading.retired.retain(|(cell, since_ns)| {
             let is_seen = now_ns.saturating_sub(*since_ns) < GRACE_NS;

@@ -139,13 +139,13 @@ struct Delayed {
 }
 
 impl Delayed {
-    fn note(&mut self, value: u64, now_ns: u64, window_ns: u64) {
-        if self.next_ns == 0 || now_ns.saturating_sub(self.next_ns) > window_ns {
+    fn note(&mut self, value: u64, when: When, window_ns: u64) {
+        if self.next_ns == 0 || when.judged_ns.saturating_sub(self.next_ns) > window_ns {
             if self.next_ns != 0 {
                 self.settled = Some(self.next);
             }
             self.next = value;
-            self.next_ns = now_ns.max(1);
+            self.next_ns = when.now_ns.max(1);
         }
     }
 }
@@ -158,10 +158,10 @@ struct Recent {
 }
 
 impl Recent {
-    fn least(&mut self, value: u64, now_ns: u64, window_ns: u64) -> u64 {
-        if self.next_ns == 0 || now_ns.saturating_sub(self.next_ns) > window_ns {
+    fn least(&mut self, value: u64, when: When, window_ns: u64) -> u64 {
+        if self.next_ns == 0 || when.judged_ns.saturating_sub(self.next_ns) > window_ns {
             self.values.rotate_right(1);
-            self.next_ns = now_ns.max(1);
+            self.next_ns = when.now_ns.max(1);
             self.values[0] = value;
         }
         self.values[0] = self.values[0].min(value);
@@ -169,26 +169,35 @@ impl Recent {
     }
 }
 
+/// When words are read, by `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug)]
+pub struct When {
+    /// It began then.
+    pub now_ns: u64,
+    /// All packets that came by then have been judged; what came later may wait for its worker.
+    pub judged_ns: u64,
+}
+
 /// Reads what the legs brought.
 ///
-/// `merge` copies the merge's words, `block` one of its blocks by number; `now_ns` is
-/// `CLOCK_MONOTONIC`. `reading` belongs to this merge alone, and begins with its default.
+/// `merge` copies the merge's words, `block` one of its blocks by number. `reading` belongs to this merge
+/// alone, and begins with its default.
 pub fn counts(
     merge: impl Fn() -> Merge,
     reading: &mut Reading,
     block: impl FnMut(u32) -> Option<MergeBlock>,
-    now_ns: u64,
+    when: When,
 ) -> Counts {
     let before = merge();
     let words = merge();
     reading.note_streams(&words);
     reading.note_lines(&words);
     if words.format.by == BY_PAYLOAD {
-        reading.read_payloads(merge, &words, &before, block, now_ns);
+        reading.read_payloads(merge, &words, &before, block, when);
     } else if words.format.count_bytes != 0 {
-        reading.read_sums(&words, &before, now_ns);
+        reading.read_sums(&words, &before, when);
     } else {
-        reading.read_numbers(merge, &words, &before, block, now_ns);
+        reading.read_numbers(merge, &words, &before, block, when);
     }
     let mut lines = [Line::default(); LINES_MAX];
     for ((line, words), reading) in lines.iter_mut().zip(&words.line).zip(&reading.lines) {
@@ -247,20 +256,20 @@ impl Reading {
     }
 
     /// Where packets take up several numbers.
-    fn read_sums(&mut self, words: &Merge, before: &Merge, now_ns: u64) {
+    fn read_sums(&mut self, words: &Merge, before: &Merge, when: When) {
         let window_ns = words.window_ns;
         let missing = spans(words).saturating_sub(firsts(words));
         let most = spans(words).saturating_sub(firsts(before));
-        let lost = self.missing.least(missing, now_ns, window_ns);
+        let lost = self.missing.least(missing, when, window_ns);
         self.lost = self.lost.max(lost);
         for (place, line) in self.lines.iter_mut().enumerate() {
             let own = &words.line[place];
             if own.since_ns == 0 {
                 continue;
             }
-            let missing = span_of(words, place, now_ns)
+            let missing = span_of(words, place, when.judged_ns)
                 .saturating_sub(brought(own, true) + most.saturating_sub(line.before));
-            let missed = line.missing.least(missing, now_ns, window_ns);
+            let missed = line.missing.least(missing, when, window_ns);
             line.missed = line.missed.max(missed);
         }
     }
@@ -271,8 +280,9 @@ impl Reading {
         words: &Merge,
         before: &Merge,
         mut block: impl FnMut(u32) -> Option<MergeBlock>,
-        now_ns: u64,
+        when: When,
     ) {
+        let judged_ns = when.judged_ns;
         for (mark, stream) in self.marks.iter_mut().zip(&words.stream) {
             if mark.base != stream.base {
                 *mark = Mark {
@@ -280,15 +290,15 @@ impl Reading {
                     ..Mark::default()
                 };
             }
-            mark.top.note(stream.top, now_ns, words.window_ns);
+            mark.top.note(stream.top, when, words.window_ns);
         }
-        if !self.is_news(words, now_ns) {
+        if !self.is_news(words, judged_ns) {
             return;
         }
         let mut young = Holes::default();
         for (place, stream) in words.stream.iter().enumerate() {
             let settled = self.marks[place].top.settled;
-            young.add(words, place, stream, settled, now_ns, &mut block);
+            young.add(words, place, stream, settled, judged_ns, &mut block);
         }
         let after = merge();
         let lost = spans(words).saturating_sub(firsts(&after) + young.all);
@@ -301,7 +311,7 @@ impl Reading {
             }
             let accounted =
                 brought(own, false) + young.lines[place] + most.saturating_sub(line.before);
-            let missed = span_of(words, place, now_ns).saturating_sub(accounted);
+            let missed = span_of(words, place, judged_ns).saturating_sub(accounted);
             line.missed = line.missed.max(missed);
         }
     }

@@ -272,6 +272,7 @@ impl Userspace {
 
     /// Adds everything counted to `counters`, a part of it at a time; says whether there is more.
     pub(crate) fn read_counters(&self, progress: &mut Progress, counters: &mut Counters) -> bool {
+        self.pool.note_judged();
         self.pool.control.read(&(), progress, counters);
         if progress.is_done() {
             for (rule, by) in self.merged_in_parts() {
@@ -294,6 +295,7 @@ impl Userspace {
     /// Adds what these rules received; unless there are `more`, the health of all that were read whose
     /// streams no worker sees whole.
     pub(crate) fn read_arrived(&self, rules: &[Arc<str>], more: bool, arrived: &mut Arrived) {
+        self.pool.note_judged();
         self.pool.control.read_arrived(&(), rules, arrived);
         for (rule, by) in self.merged_in_parts().filter(|_| !more) {
             if let Some(rule) = arrived.get_mut(rule)

@@ -205,14 +205,14 @@ impl Bed {
 
     /// Stops the workers, lets `act` send, and lets them go on: what it sent waits together.
     pub(crate) fn while_workers_sleep(&mut self, act: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.while_asleep(|_| true, act)
+        self.while_asleep(|_| true, |_| act())
     }
 
     /// The same of some of them, by number.
     pub(crate) fn while_asleep(
         &mut self,
         sleeps: impl Fn(usize) -> bool,
-        act: impl FnOnce() -> Result<()>,
+        act: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         self.wait_for("all workers run", |counters| {
             counters.workers.iter().all(|worker| worker.pid > 0)
@@ -235,7 +235,7 @@ impl Bed {
         lab::wait::until("the workers have stopped", || {
             workers.iter().all(|worker| is_stopped(worker.pid))
         })?;
-        let acted = act();
+        let acted = act(self);
         signal(Signal::SIGCONT)?;
         let received = |counters: &Counters| -> u64 {
             let all = (0..).zip(&counters.workers);

@@ -17,6 +17,7 @@ use crate::bed::{Bed, Rule};
 
 mod payload;
 mod pieces;
+mod stalled;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const PORT: u16 = 5001;

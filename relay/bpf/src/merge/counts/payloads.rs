@@ -1,6 +1,6 @@
 //! What a leg missed of payloads, which have no numbers: by what the words say that it may still bring.
 
-use super::{Reading, brought, firsts};
+use super::{Reading, When, brought, firsts};
 use crate::merge_layout::{Merge, MergeBlock};
 
 /// Of a payload's word (merge_payload.h).
@@ -16,7 +16,7 @@ impl Reading {
         words: &Merge,
         before: &Merge,
         block: impl FnMut(u32) -> Option<MergeBlock>,
-        now_ns: u64,
+        when: When,
     ) {
         let passed = firsts(before);
         let is_news = self.lines.iter().enumerate().any(|(place, line)| {
@@ -26,7 +26,7 @@ impl Reading {
         if !is_news {
             return;
         }
-        let young = young_payloads(words, block, now_ns);
+        let young = young_payloads(words, block, when);
         let after = merge();
         for (place, line) in self.lines.iter_mut().enumerate() {
             let own = &words.line[place];
@@ -39,7 +39,7 @@ impl Reading {
                 // As much as it may be.
                 let accounted = excused(&after, words, place) + young[place % 2];
                 line.before = firsts(&after).saturating_sub(accounted);
-                line.is_new = now_ns <= own.since_ns + 2 * words.window_ns;
+                line.is_new = when.judged_ns <= own.since_ns + 2 * words.window_ns;
             }
             line.missed = line.missed.max(missing.saturating_sub(line.before));
         }
@@ -57,9 +57,13 @@ fn excused(words: &Merge, after: &Merge, place: usize) -> u64 {
 fn young_payloads(
     words: &Merge,
     mut block: impl FnMut(u32) -> Option<MergeBlock>,
-    now_ns: u64,
+    when: When,
 ) -> [u64; 2] {
-    let (tick, window) = (now_ns >> TICK_SHIFT, (words.window_ns >> TICK_SHIFT) + 1);
+    let (tick, window) = (
+        when.now_ns >> TICK_SHIFT,
+        (words.window_ns >> TICK_SHIFT) + 1,
+    );
+    let waits = tick - (when.judged_ns.min(when.now_ns) >> TICK_SHIFT);
     let blocks = words.first_block..words.first_block + Merge::blocks(words.blocks_log & 15);
     let mut young = [0; 2];
     for block in blocks.filter_map(&mut block) {
@@ -67,7 +71,7 @@ fn young_payloads(
             let age = tick.wrapping_sub(word >> 8).wrapping_add(window) & 0xffff;
             let ahead = (word & 0xff).cast_signed() - LEVEL;
             // Clocks may be some ticks apart, and a packet may take its time.
-            if age <= 3 * window + 16 {
+            if age <= 3 * window + 16 + waits {
                 young[usize::from(ahead > 0)] += ahead.unsigned_abs();
             }
         }

@@ -2,9 +2,20 @@ use super::super::tests::{MS, merge, rtp, windows};
 use super::super::{Verdict, Windows};
 use super::*;
 
+fn at(ms: u64) -> When {
+    When {
+        now_ns: ms * MS,
+        judged_ns: ms * MS,
+    }
+}
+
 fn read(windows: &Windows, reading: &mut Reading, ms: u64) -> Counts {
+    read_when(windows, reading, at(ms))
+}
+
+fn read_when(windows: &Windows, reading: &mut Reading, when: When) -> Counts {
     let block = |number| Some(windows.blocks.read(number));
-    counts(|| windows.rules.read(0), reading, block, ms * MS)
+    counts(|| windows.rules.read(0), reading, block, when)
 }
 
 fn prepare(by: rules::merge::By) -> Windows {
@@ -221,7 +232,46 @@ fn a_line_that_comes_later_misses_nothing_of_before() {
             windows.rules.read(0)
         };
         let block = |number| Some(windows.blocks.read(number));
-        let counts = counts(words, &mut reading, block, ms * MS);
+        let counts = counts(words, &mut reading, block, at(ms));
         assert_eq!(missed(&counts), [0, 0], "{ms}");
+    }
+}
+
+/// From 1 to 2 s the second line's packets wait for their worker, which then judges them all.
+#[test]
+fn what_waits_to_be_judged_is_not_missed() {
+    use rules::merge::By::{MoldUdp64, Payload, Rtp};
+    for by in [Rtp, MoldUdp64, Payload] {
+        let windows = prepare(by);
+        let mut reading = Reading::default();
+        let judge = |line, ms: u64| {
+            let number = ms / 10;
+            let mut packet = rtp(number as u16, 7);
+            if by == MoldUdp64 {
+                packet = [&[1; 10][..], &number.to_be_bytes(), &[0, 1]].concat();
+            }
+            let _ = windows.judge((0, line), (&packet, 0), ms * MS);
+        };
+        let mut seen = Vec::new();
+        for ms in (10..4_000).step_by(10) {
+            let waits = (1_000..2_000).contains(&ms);
+            // Each loses one.
+            if ms != 1_700 {
+                judge(0, ms);
+            }
+            if !waits && ms != 500 {
+                judge(1, ms);
+            }
+            if ms == 2_000 {
+                (1_000..2_000).step_by(10).for_each(|late| judge(1, late));
+            }
+            let when = When {
+                judged_ns: if waits { 1_000 } else { ms } * MS,
+                ..at(ms)
+            };
+            seen.push(missed(&read_when(&windows, &mut reading, when)));
+        }
+        seen.dedup();
+        assert_eq!(seen, [[0, 0], [0, 1], [1, 1]], "{by:?}");
     }
 }

@@ -401,6 +401,14 @@ impl Pool {
         seen.map(flow).collect()
     }
 
+    /// Has what merged legs brought be read as of when all workers had judged what had come.
+    pub(super) fn note_judged(&self) {
+        let running = self.workers.iter().filter_map(WorkerHandle::running);
+        let judged = running.map(|process| process.taps().judged_ns());
+        let merges = &self.control.merges;
+        merges.note_judged(judged.min().unwrap_or(u64::MAX));
+    }
+
     /// The workers' own counters.
     pub(super) fn worker_counters(&self) -> Vec<WorkerStats> {
         let workers = self.workers.iter();

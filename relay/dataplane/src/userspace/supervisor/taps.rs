@@ -31,6 +31,9 @@ const FRAME_BYTES: usize = 2048;
 /// Bytes of the socket's queue, for packets that are larger than a frame; kernel memory.
 const QUEUE_BYTES: usize = 16 << 20;
 
+/// What would have waited for its worker for longer is not waited for.
+const LONGEST_WAIT_NS: u64 = 10_000_000_000;
+
 /// A worker's taps.
 #[derive(Debug)]
 pub(super) struct Taps {
@@ -40,8 +43,26 @@ pub(super) struct Taps {
     frames_before: u64,
     packets: u64,
     drops: u64,
+    judged: Judged,
     hidden: Hidden,
     closed: bool,
+}
+
+/// Up to when all that came has been taken and judged.
+#[derive(Debug, Default)]
+struct Judged {
+    until_ns: u64,
+    /// By when so many frames had come.
+    next: (u64, u64),
+}
+
+impl Judged {
+    fn note(&mut self, now_ns: u64, came: u64, taken: u64) {
+        if taken >= self.next.1 {
+            self.until_ns = if taken >= came { now_ns } else { self.next.0 };
+            self.next = (now_ns, came);
+        }
+    }
 }
 
 /// Datagrams in super-packets beyond the first of each, which the kernel's statistics do not show.
@@ -123,6 +144,7 @@ impl Taps {
             counters,
             packets: 0,
             drops: 0,
+            judged: Judged::default(),
             closed: false,
         }
     }
@@ -213,6 +235,17 @@ impl Taps {
         self.packets.saturating_sub(self.drops) > self.taken()
     }
 
+    /// Up to when all that came has been judged, at most [`LONGEST_WAIT_NS`] ago.
+    pub(super) fn judged_ns(&mut self) -> u64 {
+        let now_ns = sys::clock::monotonic_ns();
+        self.read_drops();
+        let came = self.packets.saturating_sub(self.drops);
+        self.judged.note(now_ns, came, self.taken());
+        self.judged
+            .until_ns
+            .max(now_ns.saturating_sub(LONGEST_WAIT_NS))
+    }
+
     /// Frames that the worker has taken from these taps.
     fn taken(&self) -> u64 {
         let frames = self.counters.worker(WorkerWord::Frames);
@@ -299,6 +332,23 @@ mod tests {
     #[test]
     fn the_first_tap_gets_most_and_none_gets_nothing() {
         assert_eq!(rings(1, 6), [32, 8, 4, 2, 1, 1]);
+    }
+
+    #[test]
+    fn what_came_is_judged_once_as_much_was_taken() {
+        let mut judged = Judged::default();
+        let seen = [
+            (10, 5, 5),
+            (20, 9, 7),
+            (30, 12, 8),
+            (40, 15, 9),
+            (50, 16, 16),
+        ];
+        let seen = seen.map(|(now_ns, came, taken)| {
+            judged.note(now_ns, came, taken);
+            judged.until_ns
+        });
+        assert_eq!(seen, [10, 10, 10, 20, 50]);
     }
 
     #[test]

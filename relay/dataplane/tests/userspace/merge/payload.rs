@@ -108,7 +108,7 @@ fn each_payload_leaves_once_however_long_a_worker_stands_still() -> Result<()> {
         let groups = family.lines.map(|line| bed.address(line));
         bed.while_asleep(
             |number| number == worker,
-            || {
+            |_| {
                 for n in 0..PACKETS {
                     for group in groups {
                         sender.send(group, PORT, &payload(n, 100))?;
