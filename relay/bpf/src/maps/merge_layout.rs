@@ -181,10 +181,12 @@ pub struct MergeLine {
     pub exceeded: u64,
     /// Packets of what another leg cut differently.
     pub cut: u64,
+    /// The program's: a number that nobody had begun when it came.
+    pub stray: u64,
     /// The program's: when it brought its first of the stream that it came to last.
     pub began_ns: u64,
     /// Zero.
-    pub pad: [u64; 2],
+    pub pad: u64,
     /// What it brought of each stream.
     pub part: [MergePart; STREAMS],
 }

@@ -282,6 +282,20 @@ MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 	return 0;
 }
 
+/* Notes what nobody had begun, before it is looked whether somebody has: who does sees one of them. */
+MERGE_CALL int merge_note_stray(struct merge *rule, struct merge *m, const struct merge_packet *p)
+{
+	__u64 newest;
+
+	if (MERGE_MISSING(rule) || MERGE_MISSING(m) || MERGE_MISSING(p))
+		return 0;
+	newest = p->newest & ~MERGE_PENDING;
+	MERGE_STORE(rule->line[p->line & (MERGE_LINES - 1)].stray, merge_mark(p));
+	if (p->newest & MERGE_PENDING)
+		MERGE_CAS(m->newest, newest, newest | MERGE_HELD);
+	return 0;
+}
+
 /* One attempt: others may change what it goes by. */
 MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 {
@@ -294,12 +308,17 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 	if (!merge_find(rule, p)) {
 		if (merge_is_0(rule, p))
 			return MERGE_UNNUMBERED;
-		return merge_is_member(rule, p) ? merge_take(rule, p) : MERGE_STRAY;
+		if (merge_is_member(rule, p))
+			return merge_take(rule, p);
+		MERGE_STORE(rule->line[p->line & (MERGE_LINES - 1)].stray, merge_mark(p));
+		return merge_find(rule, p) ? MERGE_AGAIN : MERGE_STRAY;
 	}
 	m = MERGE_AT(p, p->cell);
 	if (!m)
 		return MERGE_FIRST;
 	verdict = merge_search(m, p);
+	if (verdict == MERGE_STRAY)
+		merge_note_stray(rule, m, p);
 	/* What belongs to nothing may belong to what has been opened meanwhile. */
 	if ((verdict == MERGE_STRAY || verdict == MERGE_LATE) && merge_has_opened(m, p))
 		return MERGE_AGAIN;

@@ -467,6 +467,20 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	return merge_confirmed(m, p) ? MERGE_REOPEN : MERGE_STRAY;
 }
 
+/* Whether a leg but this one has brought of what a packet begins, as a stranger: that did not pass. */
+MERGE_CALL int merge_was_stray(struct merge *rule, const struct merge_packet *p, __u32 but)
+{
+	__s64 reach;
+	__u64 is_near = 0;
+
+	if (MERGE_MISSING(rule) || MERGE_MISSING(p))
+		return 0;
+	reach = merge_reach(rule);
+	for (__u32 i = 0; i < MERGE_LINES; i++)
+		is_near |= i != but && merge_near(p, MERGE_LOAD(rule->line[i].stray), -reach, reach);
+	return is_near;
+}
+
 /* Opens a stream for a packet that belongs to none. `newest` says which place is taken, so that those
  * who do so at once take the same one; the swap of the id says by whom. Where that is another, or the
  * same stream, the packet looks again; and also where one was opened since it looked.
@@ -474,7 +488,8 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p, __u32 held)
 {
 	__u64 newest, id, oldest = 0;
-	__u32 slot, generation, place = MERGE_NONE;
+	__u32 slot, generation, place = MERGE_NONE, but = MERGE_LINES;
+	struct merge *rule;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return MERGE_FIRST;
@@ -505,7 +520,13 @@ MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p, __u32 held)
 		if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | held | place) != newest)
 			return MERGE_AGAIN;
 		slot = place & (MERGE_STREAMS - 1);
+		newest = (__u64)generation << 8 | held | place;
+		but = p->line;
 	}
+	/* A leg that brings of it from now on sees that it is being opened. */
+	rule = MERGE_AT(p, p->merge);
+	if (rule && merge_was_stray(rule, p, but))
+		MERGE_CAS(m->newest, newest, newest | MERGE_HELD);
 	merge_see(&m->stream[slot].opened_ns, p->now_ns);
 	merge_see(&m->stream[slot].seen_ns, p->now_ns);
 	MERGE_CAS(m->stream[slot].id, id,

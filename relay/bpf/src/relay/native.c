@@ -110,7 +110,7 @@ const __u32 mcr_merge_layout[] = {
 	AT(merge_line, candidate), AT(merge_line, span), AT(merge_line, skew_ns_8),
 	AT(merge_line, skew_max_ns), AT(merge_line, since_ns), AT(merge_line, owner),
 	AT(merge_line, unnumbered), AT(merge_line, still), AT(merge_line, exceeded), AT(merge_line, cut),
-	AT(merge_line, began_ns), AT(merge_line, part),
+	AT(merge_line, stray), AT(merge_line, began_ns), AT(merge_line, part),
 	sizeof(struct merge), AT(merge, format), AT(merge, first_block), AT(merge, blocks_log),
 	AT(merge, window_ns), AT(merge, newest), AT(merge, owner), AT(merge, first_place), AT(merge, places), AT(merge, cells), AT(merge, span), AT(merge, firsts),
 	AT(merge, unnumbered), AT(merge, unsettled), AT(merge, watch), AT(merge, watcher), AT(merge, key), AT(merge, opener), AT(merge, streams), AT(merge, stream), AT(merge, line),

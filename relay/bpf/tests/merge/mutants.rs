@@ -116,6 +116,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("!merge_is_back(m, p, &l)", "1"),
     mutant("&& legs < 2 &&", "&&"),
+    mutant("merge_note_stray(rule, m, p);", ";"),
+    mutant(
+        "MERGE_CAS(m->newest, newest, newest | MERGE_HELD);\n\treturn",
+        "return",
+    ),
+    mutant(
+        "MERGE_STORE(rule->line[p->line & (MERGE_LINES - 1)].stray, merge_mark(p));\n\t\treturn",
+        "return",
+    ),
+    mutant(
+        "merge_find(rule, p) ? MERGE_AGAIN : MERGE_STRAY",
+        "MERGE_STRAY",
+    ),
+    mutant("is_near |= i != but &&", "is_near |="),
+    mutant("if (rule && merge_was_stray(rule, p, but))", "if (0)"),
     mutant("if (!merge_goes_back(m, p, &l))", "if (1)"),
     mutant(
         "return MERGE_CONFIRM * (p->count & 0xffff);",

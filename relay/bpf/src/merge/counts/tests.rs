@@ -275,3 +275,46 @@ fn what_waits_to_be_judged_is_not_missed() {
         assert_eq!(seen, [[0, 0], [0, 1], [1, 1]], "{by:?}");
     }
 }
+
+/// The second line was away for more than three windows and is three packets ahead as the source begins anew.
+#[test]
+fn what_a_line_brings_before_another_confirms_it_is_not_missed() {
+    let windows = prepare(rules::merge::By::Rtp);
+    let mut reading = Reading::default();
+    let judge = |line, number: u64, ssrc, ms| {
+        windows.judge((0, line), (&rtp(number as u16, ssrc), 0), ms * MS)
+    };
+    for ms in 10..1_000 {
+        judge(0, ms, 7, ms);
+        if !(500..800).contains(&ms) {
+            judge(1, ms, 7, ms);
+        }
+    }
+    for ms in 1_000..1_300 {
+        judge(0, ms, 7, ms);
+    }
+    for ms in 1_300..1_600 {
+        let ahead = judge(1, ms, 9, ms);
+        assert_eq!(ahead == Verdict::Stray, ms < 1_304, "{ms}");
+        if ms >= 1_303 {
+            judge(0, ms - 3, 9, ms);
+        }
+        read(&windows, &mut reading, ms);
+    }
+    for ms in [1_700, 1_800] {
+        let words = windows.rules.read(0);
+        assert_eq!(words.cells >> 32, 1);
+        let cell = |number: u64| {
+            let mut cell = windows.rules.read(number as u32);
+            for (line, own) in cell.line.iter_mut().zip(words.line) {
+                (line.since_ns, line.owner, line.seen_ns) = (own.since_ns, own.owner, own.seen_ns);
+            }
+            cell
+        };
+        let of = (words.cells & 0xffff_ffff) - 1;
+        let block = |number| Some(windows.blocks.read(number));
+        let mut reading = Reading::default();
+        let counts = counts(|| cell(of), &mut reading, block, at(ms));
+        assert_eq!((counts.lost, missed(&counts)), (0, [0, 0]), "{ms}");
+    }
+}

@@ -345,7 +345,38 @@ static void a_line_that_was_away_comes_back_at_a_restart(void)
 			put(l, copy(l, 9, 20000 + i, i, 1200));
 }
 
+/* The line that was away and a stranger then goes on alone; the other one comes later. */
+static void a_line_that_was_away_goes_on_alone(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 40; i++)
+		for (int l = 0; l < (i ? 1 : 2); l++)
+			came(l, 7, 500 + i, 1000 + 5 * i);
+	came(1, 9, 20000, 1200);
+	for (int i = 0; i < 9; i++)
+		came(1, 9, 20001 + i, 1400);
+	for (int l = 0; l < 2; l++)
+		put(l, copy(l, 9, 20010, 0, 1401));
+}
+
 static void check_scene(void);
+
+/* That misses what came before it. */
+static void check_alone(void)
+{
+	check_scene();
+	if (missed_by(0) != 9)
+		fail("missed", missed_by(0), 9);
+}
+
+/* What the line brought of the next stream, before the other began that, it has not missed. */
+static void check_away(void)
+{
+	check_scene();
+	for (int l = 0; l < 2; l++)
+		if (missed_by(l) != (l ? 39 : 0))
+			fail("missed", missed_by(l), l ? 39 : 0);
+}
 
 /* And the stream that was there is booked once. */
 static void check_place(void)
