@@ -26,7 +26,7 @@ fn main() {
 
 /// The layout as it is: what it has more than one that was there before is room that was zero. Pinned maps
 /// keep that one's name.
-const FORMER: u64 = 0x8703_5560_a9e1_cbc7;
+const FORMER: u64 = 0x5ba2_9cf8_3601_505c;
 const FORMER_NAME: u64 = 0xcb35_7e02_905f_6506;
 
 /// What the compiler goes by: the text without comments and the space between its words.

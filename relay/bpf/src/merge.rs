@@ -204,7 +204,7 @@ mod tests {
             MergeStream { id, top, base, opened_ns, seen_ns, began_ns, again }
             MergeLine { counts, numbers, seen_ns, candidate, span, skew_ns_8, skew_max_ns,
                 since_ns, owner, unnumbered, still, exceeded, cut,
-                stray, began_ns, part }
+                stray, joins, began_ns, part }
             Merge { format, first_block, blocks_log, window_ns, newest, owner, first_place, places,
                 cells, span, firsts,
                 unnumbered, unsettled, watch, watcher, key,

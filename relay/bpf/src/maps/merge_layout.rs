@@ -183,10 +183,10 @@ pub struct MergeLine {
     pub cut: u64,
     /// The program's: a number that nobody had begun when it came.
     pub stray: u64,
+    /// User space's: not 0 where it came to others, or in the place of some.
+    pub joins: u64,
     /// The program's: when it brought its first of the stream that it came to last.
     pub began_ns: u64,
-    /// Zero.
-    pub pad: u64,
     /// What it brought of each stream.
     pub part: [MergePart; STREAMS],
 }

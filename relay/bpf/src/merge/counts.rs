@@ -244,7 +244,8 @@ impl Reading {
             if (line.owner, line.since_ns) == (words.owner, words.since_ns) {
                 continue;
             }
-            let is_later = oldest.is_some_and(|oldest| words.since_ns > oldest);
+            let is_older = |oldest| words.since_ns > oldest;
+            let is_later = words.joins != 0 || oldest.is_some_and(is_older);
             *line = LineReading {
                 owner: words.owner,
                 since_ns: words.since_ns,

@@ -84,8 +84,8 @@ struct merge_line {
 	__u64 exceeded;		/* of streams for which there was no room */
 	__u64 cut;		/* of what another line cut into packets differently, as far as that is seen */
 	__u64 stray;		/* like `candidate`, of what nobody had begun when it brought that */
+	__u64 joins;		/* written by user space: it came to others, or in the place of some */
 	__u64 began_ns;		/* when it brought its first of the stream that it came to last */
-	__u64 pad[1];
 	struct merge_part part[MERGE_STREAMS];	/* of each stream */
 };
 

@@ -290,8 +290,7 @@ merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 	p->once = merge_is_once(m);
 	p->fresh = 0;
 	if ((__s64)(p->now_ns - since) < 0)
-		for (int i = 0; i < MERGE_LINES; i++)
-			p->fresh |= MERGE_LOAD(m->line[i].since_ns) - 1 < since - 1;	/* 0: no leg */
+		p->fresh = !!MERGE_LOAD(line->joins);
 	p->brought = (since - (m->window_ns > MERGE_BEGINS_NS ? m->window_ns : MERGE_BEGINS_NS) / 2) >> MERGE_TICK_SHIFT;
 	p->width = merge_ticks(m->window_ns);
 	verdict = merge_judge_in_table(m, p, m->first_block, MERGE_STREAMS << (m->blocks_log & 15));

@@ -221,6 +221,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("if (once || (", "if ((0 || "),
     mutant("(p->fresh && (!balance", "(0 && (!balance"),
+    mutant("p->fresh = !!MERGE_LOAD(line->joins);", "p->fresh = 1;"),
     mutant("is_level & ~joins", "is_level"),
     mutant("(__s16)(p->brought - (old >> 8)) > 0", "1"),
     mutant(

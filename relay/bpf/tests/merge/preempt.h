@@ -129,6 +129,8 @@ static const struct scene {
 	{ "payload: twins", twins, check_twins },
 	{ "payload: a merge begins", a_merge_begins, check_begin },
 	{ "payload: a leg is replaced", a_leg_is_replaced, check_scene },
+	{ "payload: both legs are replaced", both_legs_are_replaced, check_scene },
+	{ "payload: a leg that joined goes on", a_leg_that_joined_goes_on, check_scene },
 	{ "reflected: the same", the_same_reflected, check_scene },
 	{ "reflected: crossed", crossed_reflected, check_scene },
 	{ "reflected: the same again and again", the_same_again_and_again, check_scene },

@@ -285,6 +285,7 @@ fn what_a_former_line_was_first_with_stays_with_the_rule() {
         let new = MergeLine {
             owner: 10,
             since_ns: NOW + 100_000_000,
+            joins: 1,
             ..MergeLine::default()
         };
         assert_eq!(memory.1.read(0).line[0], new);

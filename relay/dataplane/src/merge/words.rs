@@ -203,6 +203,7 @@ pub(super) fn join(
     }
     let owner = u64::from(line) + 1;
     words.store(merge, of_line(place, field!(MergeLine, owner)), owner);
+    words.store(merge, of_line(place, field!(MergeLine, joins)), 1);
     let since = of_line(place, field!(MergeLine, since_ns));
     words.store(merge, since, after_grace(now_ns, before.window_ns));
     Some(place as u32)
@@ -234,6 +235,7 @@ pub(super) fn begin(words: &Array<Merge>, merge: u32, now_ns: u64) {
     for (place, _) in places.filter(|(_, line)| line.is_some()) {
         let since = of_line(place, field!(MergeLine, since_ns));
         words.store(merge, since, since_ns);
+        words.store(merge, of_line(place, field!(MergeLine, joins)), 0);
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         what_is_in_flight_is_not_missed(relay, name, &table(name, by, 2, ipv6), payload);
     }
     a_leg_of_a_payload_is_replaced(relay);
+    both_legs_of_a_payload_are_replaced(relay);
     for (name, ipv6) in [("loops", false), ("loops-6", true)] {
         a_stream_that_loops_is_not_missed(relay, name, ipv6);
     }
@@ -102,6 +103,21 @@ fn a_leg_of_a_payload_is_replaced(relay: &mut Relay<'_>) {
         &[(2, rtp(2), Some(Duplicate)), (3, rtp(3), Some(Duplicate))],
     );
     relay.end(&[name]);
+}
+
+/// What either of those that went has brought, none of those that come in their places brings again.
+fn both_legs_of_a_payload_are_replaced(relay: &mut Relay<'_>) {
+    for (name, ipv6) in [("replaced-both", false), ("replaced-both-6", true)] {
+        let of = |lines: &[usize]| of_lines(name, By::Payload, lines, ipv6);
+        let copy = |line, number| (line, rtp(number), Some(Duplicate));
+        let first = |line, number| (line, rtp(number), None);
+        let before = [first(0, 1), copy(1, 1), first(0, 2), first(1, 3)];
+        forward(relay, name, &of(&[0, 1]), &before);
+        let again = (1..=3).flat_map(|number| [copy(2, number), copy(3, number)]);
+        let steps: Vec<Step> = again.chain([first(2, 4), copy(3, 4)]).collect();
+        forward(relay, name, &of(&[2, 3]), &steps);
+        relay.end(&[name]);
+    }
 }
 
 /// The second line is ten packets behind. By payload it waits until a window is over, which is as short as the

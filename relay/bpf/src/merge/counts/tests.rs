@@ -216,6 +216,7 @@ fn a_line_that_comes_later_misses_nothing_of_before() {
     let windows = prepare(rules::merge::By::Payload);
     let mut rule = windows.rules.read(0);
     rule.line[1].since_ns = 1_000 * MS;
+    rule.line[1].joins = 1;
     windows.rules.write(0, &rule);
     let next = std::cell::Cell::new(0_u32);
     let come = |ms: u64| {
@@ -273,6 +274,44 @@ fn what_waits_to_be_judged_is_not_missed() {
         }
         seen.dedup();
         assert_eq!(seen, [[0, 0], [0, 1], [1, 1]], "{by:?}");
+    }
+}
+
+/// Two lines take the places of two, which had brought something.
+#[test]
+fn lines_that_come_in_the_place_of_others_miss_nothing_of_before() {
+    for by in [rules::merge::By::Rtp, rules::merge::By::Payload] {
+        let windows = prepare(by);
+        let mut reading = Reading::default();
+        for ms in (10..3_000).step_by(10) {
+            if ms == 1_000 {
+                let mut rule = windows.rules.read(0);
+                for (place, line) in rule.line.iter_mut().enumerate() {
+                    let comes = place > 1;
+                    line.since_ns = if comes {
+                        (1_100 + place as u64) * MS
+                    } else {
+                        0
+                    };
+                    line.joins = comes.into();
+                }
+                windows.rules.write(0, &rule);
+            }
+            for line in [0, 1] {
+                let line = line + if ms < 1_000 { 0 } else { 2 };
+                // Of the former lines each loses something, and of the others one.
+                if ms % 100 != u64::from(line) * 10 || ms > 1_000 && line == 2 {
+                    let _ = windows.judge((0, line), (&rtp((ms / 10) as u16, 7), 0), ms * MS);
+                }
+            }
+            let counts = read(&windows, &mut reading, ms);
+            let came = [2, 3].map(|line| counts.lines[line].missed);
+            let lost = ((ms + 70) / 100).saturating_sub(10);
+            assert!(came[0] == 0 && came[1] <= lost, "{by:?} at {ms}: {came:?}");
+            if ms == 2_990 {
+                assert!(came[1] >= lost - 4, "{by:?}: {came:?}");
+            }
+        }
     }
 }
 

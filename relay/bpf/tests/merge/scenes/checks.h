@@ -92,10 +92,12 @@ static void check_strangers(void)
 		fail("unsettled", m.unsettled, 0);
 }
 
-/* The same payload twice on each line passes twice. */
+/* The same payload twice on each line passes twice, also as the merge begins. */
 static void twins(void)
 {
 	payload(2);
+	for (int l = 0; l < 2; l++)
+		m.line[l].since_ns = TICKS(102);
 	for (int l = 0; l < 2; l++)
 		for (int i = 0; i < 2; i++)
 			put(l, content(l, 77, 0, 100));

@@ -83,6 +83,12 @@ static void a_merge_begins(void)
 	put(1, content(1, 78, 2, 103));
 }
 
+static void joins(int l, __u64 since)
+{
+	m.line[l].since_ns = since;
+	m.line[l].joins = 1;
+}
+
 /* Line 1 has another leg, which is behind with one that both have brought, and one that the leg before it has.
  * It brings a third twice.
  */
@@ -95,7 +101,7 @@ static void a_leg_is_replaced(void)
 	payload(2);
 	for (int i = 0; i < 3; i++)
 		judge(&before[i]);
-	m.line[1].since_ns = TICKS(148) + MERGE_BEGINS_NS / 2;
+	joins(1, TICKS(148) + MERGE_BEGINS_NS / 2);
 	put(0, content(0, 78, INDEXES, 148));
 	put(0, content(0, 80, 2, 148));
 	for (int i = 0; i < 2; i++) {
@@ -103,6 +109,38 @@ static void a_leg_is_replaced(void)
 		put(1, content(1, 79, i, 148));
 	}
 	put(1, content(1, 80, 2, 148));
+}
+
+/* Both lines have others, which bring again what either has brought, and then something new. */
+static void both_legs_are_replaced(void)
+{
+	const struct packet before[] = {
+		content(0, 77, 0, 147), content(1, 77, 0, 147), content(1, 78, 0, 147), content(0, 79, 0, 147),
+	};
+
+	payload(2);
+	for (int i = 0; i < 4; i++)
+		judge(&before[i]);
+	for (int l = 0; l < 2; l++) {
+		joins(l, TICKS(148) + MERGE_BEGINS_NS / 2 + l);
+		for (int i = 0; i < 4; i++)
+			put(l, content(l, 77 + i, i < 3 ? INDEXES : 0, 148));
+	}
+}
+
+/* What it was behind with as it joined has made it level; what it brings long after is new. */
+static void a_leg_that_joined_goes_on(void)
+{
+	const struct packet before[] = { content(0, 77, 0, 199), content(1, 77, 0, 250) };
+
+	payload(2);
+	m.window_ns = TICKS(200);
+	joins(1, TICKS(300));
+	for (int i = 0; i < 2; i++)
+		judge(&before[i]);
+	put(0, content(0, 78, 1, 310));
+	put(1, content(1, 77, 0, 310));
+	put(1, content(1, 78, 1, 310));
 }
 
 /* Reflected: whoever brings a payload, and however often, it passes once. */
