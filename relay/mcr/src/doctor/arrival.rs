@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use api::reply::RuleStats;
 use rules::endpoint::Endpoint;
 use rules::joins::groups_too_many;
 use rules::rule::Rule;
@@ -17,7 +18,7 @@ use crate::discover::{self, Interface, Key, Listener};
 use crate::failure::Failure;
 use crate::render::number;
 
-/// An input is silent when its last packet came longer ago than this, in seconds.
+/// One of several inputs is silent when its last packet came longer ago than this, in seconds.
 const SILENT: f64 = 10.0;
 /// As many silent inputs are reported one by one.
 const EACH: usize = 8;
@@ -77,9 +78,10 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     let mut nothing = Vec::new();
-    for (rule, input) in silent(&snapshot.rules) {
+    for (stats, rule, input) in silent(&snapshot.rules) {
         match pgm(heard, input).or_else(|| elsewhere(heard, (rule, input))) {
             Some(evidence) => findings.push(of(rule, input, evidence)),
+            None if stats.may_be_silent == Some(true) => {}
             None => nothing.push((rule, input)),
         }
     }
@@ -96,21 +98,25 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 
 /// The joined inputs that no packet comes for; what keeps others from receiving is other checks' to
 /// say.
-fn silent(rules: &Rules) -> Vec<(&Rule, &Endpoint)> {
+fn silent(rules: &Rules) -> Vec<(&RuleStats, &Rule, &Endpoint)> {
     let mut silent = Vec::new();
     let stats = rules.stats.iter().flat_map(|stats| &stats.rules);
-    for (stats, rule) in stats.filter_map(|stats| Some((stats, rules.set.get(&stats.name)?))) {
-        // Nothing is pulled that nobody listens to.
-        let inputs = stats.inputs.iter().filter(|_| !stats.is_idle());
+    for (of, rule) in stats.filter_map(|stats| Some((stats, rules.set.get(&stats.name)?))) {
+        // Nothing is pulled that nobody listens to, and what reflects waits for questions.
+        let expects = !of.is_idle() && rule.reflect.is_none();
+        let inputs = of.inputs.iter().filter(|_| expects);
+        // The daemon knows what pauses a stream makes, and which its rule allows.
+        let is_known = of.inputs.len() == 1 && of.may_be_silent.is_none();
         for (stats, input) in inputs.zip(&rule.inputs) {
             let is_silent = match stats.last_packet_seconds {
+                Some(_) if is_known => of.silent_seconds.is_some(),
                 Some(seconds) => seconds > SILENT,
                 None => stats.received.packets == 0,
             };
             // Only groups are listened for.
             let is_heard = input.is_multicast() && stats.joined && stats.reason.is_none();
             if is_silent && is_heard {
-                silent.push((rule, input));
+                silent.push((of, rule, input));
             }
         }
     }

@@ -68,6 +68,7 @@ lab::on_both_paths!(
     tells_that_nothing_arrives_and_what_does,
     names_pgm_for_what_it_is,
     says_nothing_of_rules_that_receive,
+    says_nothing_of_what_may_be_silent,
     tells_of_a_sender_on_the_relay_itself,
     tells_what_to_join_where_a_range_is_too_large,
 );
@@ -211,6 +212,22 @@ fn says_nothing_of_rules_that_receive(path: &str) {
         return;
     };
     found.has_no("arrival");
+}
+
+/// What reflects waits for questions, and who says `silence=off` expects nothing either.
+fn says_nothing_of_what_may_be_silent(path: &str) {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let reflect = ["add", "239.1.1.3:5001", "--reflect", "veth1,veth2"];
+    daemon.mcr(&reflect).unwrap();
+    let input = "239.1.1.1%veth1:5001";
+    let quiet = ["add", input, OUTPUT, "--health", "silence=off"];
+    daemon.mcr(&quiet).unwrap();
+    diagnose(&daemon).has_no("arrival");
 }
 
 fn names_pgm_for_what_it_is(path: &str) {
