@@ -303,7 +303,9 @@ fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
             still,
             exceeded,
             cut,
-            pad,
+            stray,
+            joins,
+            began_ns,
             part
         }
     );
