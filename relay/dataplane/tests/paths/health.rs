@@ -146,7 +146,7 @@ fn swing(
         if is_all(&found) || Instant::now() >= deadline {
             return found;
         }
-        std::thread::yield_now();
+        std::thread::sleep(crate::relayed::LOOK);
     }
 }
 

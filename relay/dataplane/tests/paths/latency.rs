@@ -37,7 +37,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         let deadline = Instant::now() + wait::scaled(Duration::from_secs(2));
         let is_in_bounds = |seen: &Latency| (1..=packets as u64).contains(&seen.samples());
         while !is_in_bounds(&relay.latency(rule)) && Instant::now() < deadline {
-            std::thread::yield_now();
+            std::thread::sleep(crate::relayed::LOOK);
         }
         let seen = relay.latency(rule);
         if rule == "stays" {

@@ -28,6 +28,10 @@ use crate::case::{A, B, C, Expected, INGRESS, OPEN, Outlet, PAST, Packet, trim};
 use crate::reference::{Names, expected};
 use crate::segments::datagrams;
 
+/// Between two looks: who looks without a pause keeps a worker on its core from what is looked for, for
+/// seconds where the kernel shares out by sessions.
+pub(crate) const LOOK: Duration = Duration::from_micros(100);
+
 /// A dataplane on a bed, with the table it executes.
 pub(crate) struct Relay<'a> {
     bed: &'a Bed,
@@ -59,7 +63,7 @@ impl Stopped {
         let stat = format!("/proc/{pid}/stat");
         let stands = || std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T "));
         while !stands() {
-            std::thread::yield_now();
+            std::thread::sleep(LOOK);
         }
         Some(Self(pid))
     }
@@ -220,7 +224,7 @@ impl<'a> Relay<'a> {
             if counters == expected.counters || Instant::now() >= deadline {
                 break counters;
             }
-            std::thread::yield_now();
+            std::thread::sleep(LOOK);
         };
         let mut sum = self.bed.collect();
         sum.passed_up.iter_mut().for_each(trim);
