@@ -245,9 +245,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
             .map(|_| copies::together(counted, index));
         let counted_there = counted.outputs.get(&index).map(|counted| &**counted);
         let there = all.as_ref().or(counted_there).unwrap_or(&none);
-        let starved = sample.starved.iter().find(|(output, _)| *output == index);
-        let starved =
-            starved.map(|(_, reason)| alarms::starved_because(*reason, state, index, host));
+        let starved = starved(&sample, state, Some(index), host);
         let link = view.link.and_then(|link| host.interfaces.get(&link));
         let starved = starved.or_else(|| sampler.refusal(link?));
         let tunnel = link.and_then(|link| host.tunnels.get(&link.name));
@@ -258,7 +256,8 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         }
     });
     let outputs: Vec<OutputStats> = outputs.collect();
-    let (worst, reason) = judge(state, &outputs, &sample);
+    let own = starved(&sample, state, None, host);
+    let (worst, reason) = judge(state, own, &outputs, &sample);
     let failover = counted.failover.as_ref();
     RuleStats {
         name: state.name().to_owned(),
@@ -311,6 +310,7 @@ fn silent_seconds(received: Traffic, sample: &sampler::Sample) -> Option<f64> {
 /// legs of which none delivers are down.
 fn judge(
     state: &RuleState,
+    own: Option<String>,
     outputs: &[OutputStats],
     sample: &sampler::Sample,
 ) -> (State, Option<String>) {
@@ -328,7 +328,11 @@ fn judge(
     let trouble = troubles
         .map(|(line, what)| format!("input {line} {what}"))
         .next();
-    match degraded.or(trouble).filter(|_| state.state == State::Up) {
+    match own
+        .or(degraded)
+        .or(trouble)
+        .filter(|_| state.state == State::Up)
+    {
         Some(reason) => (State::Degraded, Some(reason)),
         None => (state.state, state.reason.as_deref().map(str::to_owned)),
     }
@@ -398,6 +402,18 @@ fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
         xdp_asked: at_tc.map(|at_tc| at_tc.is_asked),
         shared_with: None,
     }
+}
+
+/// Why an output, or the rule itself, drops everything, if it does.
+fn starved(
+    sample: &sampler::Sample,
+    state: &RuleState,
+    output: Option<u64>,
+    host: &Host,
+) -> Option<String> {
+    let mut starved = sample.starved.iter();
+    let (_, reason) = starved.find(|(which, _)| *which == output)?;
+    Some(alarms::starved_because(*reason, state, output, host))
 }
 
 /// `starved`: why it drops everything, if it does.

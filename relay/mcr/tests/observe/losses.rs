@@ -221,6 +221,25 @@ fn what_a_rule_drops_itself_is_told_too(path: &str) {
     let label = "rule=\"cam1\",reason=\"own_source\"";
     let counted = metric(&bed, "mcr_rule_dropped_packets_total", label);
     assert_eq!(counted.as_deref(), Some("1"));
+    // Nothing else comes.
+    let mut rule = Value::Null;
+    wait::until("the rule is degraded", || {
+        wire.send(&frame).unwrap();
+        rule = stats(&bed)["rules"][0].clone();
+        rule["state"] == "degraded"
+    })
+    .unwrap();
+    let reason = rule["state_reason"].as_str().unwrap();
+    for part in ["all packets are dropped as own_source", "break that loop"] {
+        assert!(reason.contains(part), "no {part} in {reason}");
+    }
+    events.wait("rule_degraded", "cam1");
+    let sender = sender(&bed);
+    wait::until("the rule is up", || {
+        sender.send_numbered(group(), 5001, 1, 100).unwrap();
+        stats(&bed)["rules"][0]["state"] == "up"
+    })
+    .unwrap();
 }
 
 fn drops_of_before_are_no_news_after_a_restart(path: &str) {

@@ -1,5 +1,5 @@
-//! When drops begin and end at a rule and at its outputs, and which outputs drop everything. Nothing
-//! is remembered of what never dropped.
+//! When drops begin and end at a rule and at its outputs, and which of them drop everything. Nothing is
+//! remembered of what never dropped.
 //!
 //! Drops of an output that is down are not reported here: that it is down is.
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use api::reply::{Event, State};
 use compile::host::{Host, Interface};
 use compile::table::Output;
-use dataplane::counters::{DropReason, Drops, Lost, OutputCounters};
+use dataplane::counters::{DropReason, Drops, Lost, OutputCounters, Traffic};
 use rules::net::Ifindex;
 use rules::printable::count;
 use rules::rule::Rule;
@@ -21,7 +21,7 @@ use crate::events::kind::{
 };
 use crate::view::RuleState;
 
-/// An output that drops everything for two seconds is degraded, until it does not.
+/// What drops everything for two seconds is degraded, until it does not.
 const STARVED: Alarm = Alarm {
     ends: 0,
     ..Alarm::above(2 * SECOND_NS - 1)
@@ -89,6 +89,8 @@ pub(super) static ROWS: [&Row<Reading>; 2] = [&SOME, &ALL];
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     rule: Ledger,
+    /// What the rule had received.
+    came: u64,
     /// By where an output sends, and which of those that send there it is: what its counters follow
     /// when the rule changes.
     outputs: BTreeMap<(String, usize), Ledger>,
@@ -98,6 +100,7 @@ pub(crate) struct Losses {
 #[derive(Debug, Default)]
 struct Ledger {
     dropped: Drops,
+    /// Packets sent; of the rule, passed.
     sent: u64,
     some: Alarms<DropReason>,
     /// Since when all that came was dropped.
@@ -113,7 +116,7 @@ pub(crate) struct DropNews {
     row: &'static Row<Reading>,
     read: Reading,
     turn: Turn,
-    /// Whether no output of the rule drops everything.
+    /// Whether neither the rule nor an output of it drops everything.
     none_starved: bool,
 }
 
@@ -123,13 +126,16 @@ impl Losses {
         &mut self,
         now_ns: u64,
         rule: &Rule,
-        counted: &Lost,
+        (came, counted): (Traffic, &Lost),
         adopted: bool,
     ) -> Vec<DropNews> {
+        let passed = self.passed(came.packets, &counted.dropped);
         if adopted {
-            self.rule.adopt(&counted.dropped, 0);
+            self.rule.adopt(&counted.dropped, passed);
         }
-        let mut news = self.rule.sample(now_ns, &counted.dropped, None);
+        // Another reflector may send back all that there is.
+        let passed = Some(passed).filter(|_| rule.reflect.is_none());
+        let mut news = self.rule.sample(now_ns, &counted.dropped, passed);
         for (index, output) in summed(&counted.outputs).iter() {
             let ledger = self.outputs.entry(key(rule, *index)).or_default();
             // Of copies to the addresses of a name those alone are told of that dropped something.
@@ -153,24 +159,44 @@ impl Losses {
         news
     }
 
-    /// Whether drops are still to be reported when no packet comes any more.
-    pub(crate) fn go_on(&self) -> bool {
-        let mut ledgers = [&self.rule].into_iter().chain(self.outputs.values());
-        ledgers.any(|ledger| ledger.some.any() || ledger.starved_since_ns.is_some())
+    /// How much passed, or was dropped as is meant. What came and what was dropped are read one after the
+    /// other: within a hundredth of what came, it is what it was.
+    fn passed(&mut self, came: u64, dropped: &Drops) -> u64 {
+        let grew = grown(came, std::mem::replace(&mut self.came, came));
+        let dropped = dropped.occurred().filter(|(reason, _)| is_news(*reason));
+        let dropped = dropped.map(|(_, packets)| packets);
+        let passed = came.saturating_sub(dropped.sum());
+        match passed.abs_diff(self.rule.sent) > grew / 100 {
+            true => passed,
+            false => self.rule.sent,
+        }
     }
 
-    /// The outputs that drop everything, and why.
-    pub(crate) fn starved(&self, rule: &Rule) -> Vec<(u64, DropReason)> {
+    /// Whether drops are still to be reported when no packet comes any more.
+    pub(crate) fn go_on(&self) -> bool {
+        self.ledgers()
+            .any(|ledger| ledger.some.any() || ledger.starved_since_ns.is_some())
+    }
+
+    /// What drops everything, and why: the rule itself, and outputs by their index.
+    pub(crate) fn starved(&self, rule: &Rule) -> Vec<(Option<u64>, DropReason)> {
         if self.none_starved() {
             return Vec::new();
         }
-        let indices = 0..rule.outputs.len() as u64;
-        let starved = |index| Some((index, self.outputs.get(&key(rule, index))?.starved()?));
-        indices.filter_map(starved).collect()
+        let outputs = (0..rule.outputs.len() as u64).filter_map(|index| {
+            let ledger = self.outputs.get(&key(rule, index))?;
+            Some((Some(index), ledger.starved()?))
+        });
+        let own = self.rule.starved().map(|reason| (None, reason));
+        own.into_iter().chain(outputs).collect()
     }
 
     fn none_starved(&self) -> bool {
-        self.outputs.values().all(|ledger| !ledger.all.any())
+        self.ledgers().all(|ledger| !ledger.all.any())
+    }
+
+    fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
+        [&self.rule].into_iter().chain(self.outputs.values())
     }
 }
 
@@ -288,6 +314,9 @@ impl DropNews {
         let of_rule = of_rule.filter(|_| rule.state == State::Up);
         let of_rule =
             of_rule.map(|(kind, what)| event(kind, name, format!("rule {name:?} {what}")));
+        if self.output.is_none() && [OUTPUT_DEGRADED, OUTPUT_UP].contains(&kind) {
+            return of_rule.into_iter().collect();
+        }
         let reason = self.read.reason;
         let part = match output.map(|output| &output.to) {
             None => reason.to_string(),
@@ -302,14 +331,14 @@ impl DropNews {
     }
 }
 
-/// Why an output is degraded that drops everything.
+/// Why an output, or the rule itself, is degraded that drops everything.
 pub(crate) fn starved_because(
     reason: DropReason,
     rule: &RuleState,
-    output: u64,
+    output: Option<u64>,
     host: &Host,
 ) -> String {
-    everything(reason, &why(reason, rule, Some(output), host))
+    everything(reason, &why(reason, rule, output, host))
 }
 
 fn everything(reason: DropReason, why: &str) -> String {
@@ -364,6 +393,8 @@ const fn is_news(reason: DropReason) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rules::document::RuleDocument;
+
     use super::*;
 
     const HALF: u64 = SECOND_NS / 2;
@@ -442,6 +473,51 @@ mod tests {
         let told = at(33, 12, 11);
         assert_eq!(told.len(), 2, "{told:?}");
         assert_eq!((told[0].0, &told[1]), (DROPS_ENDED, &recovered()));
+    }
+
+    #[test]
+    fn a_rule_that_drops_everything_for_two_seconds_is_told() {
+        let text =
+            r#"{"name": "cam1", "input": "239.1.1.1%eth0:5001", "outputs": ["10.9.9.9:7000"]}"#;
+        let document: RuleDocument = serde_json::from_str(text).unwrap();
+        let rule = document.to_rule(0).unwrap();
+        let mut losses = Losses::default();
+        let mut at = |half_seconds: u64, came: u64, reason, packets| {
+            let lost = Lost {
+                dropped: drops(reason, packets),
+                ..Lost::default()
+            };
+            let traffic = Traffic {
+                packets: came,
+                ..Traffic::default()
+            };
+            losses.sample(half_seconds * HALF, &rule, (traffic, &lost), false);
+            losses.starved(&rule)
+        };
+        let own = DropReason::OwnSource;
+        assert_eq!(at(1, 1000, own, 400), []);
+        // Read a little later than what came.
+        for half_second in 2..6 {
+            assert_eq!(
+                at(
+                    half_second,
+                    half_second * 1000,
+                    own,
+                    half_second * 1000 - 595
+                ),
+                []
+            );
+        }
+        assert_eq!(at(6, 6000, own, 5405), [(None, own)]);
+        assert_eq!(at(7, 7000, own, 6400), [(None, own)]);
+        assert_eq!(at(8, 8000, own, 7300), []);
+        // What stands by is meant, whatever comes beside it.
+        for half_second in 9..20 {
+            assert_eq!(
+                at(half_second, half_second * 1000, DropReason::Standby, 7300),
+                []
+            );
+        }
     }
 
     #[test]

@@ -46,8 +46,8 @@ pub struct Sample {
     pub rates: Rates,
     /// Of its stream, if it is watched.
     pub health: Option<HealthStats>,
-    /// Its outputs that drop everything, and why.
-    pub starved: Vec<(u64, DropReason)>,
+    /// What drops everything, and why: the rule itself, and outputs of it.
+    pub starved: Vec<(Option<u64>, DropReason)>,
     /// What is wrong with which of its legs, where its inputs stand by for each other or are merged.
     pub leg_troubles: Vec<(String, String)>,
     /// Whether its legs are merged and all silent.
@@ -134,7 +134,8 @@ impl News {
         }
         if let Some(lost) = &counted.lost {
             let losses = stream.losses.get_or_insert_default();
-            let news = losses.sample(now_ns, rule, lost, adopted).into_iter();
+            let read = (counted.traffic, &**lost);
+            let news = losses.sample(now_ns, rule, read, adopted).into_iter();
             self.drops
                 .extend(news.map(|news| (rule.name.clone(), news)));
         }
