@@ -147,7 +147,13 @@ fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
             1.6,
         ),
         ratio(SAME, "10 times socat", &kernel, &socat, 10.0),
-        ratio(SAME, "85 % of the bare redirect", &kernel, &floor, 0.85),
+        ratio(
+            SAME,
+            "75 % of the bare redirect, which leaves frames to their sender's socket",
+            &kernel,
+            &floor,
+            0.75,
+        ),
         ratio(
             "capacity 1:1, one core, 1024 bytes, userspace path",
             "4.5 times socat",
@@ -157,10 +163,10 @@ fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
         ),
         ratio(
             SAME,
-            "2.4 times the best known io_uring relay (published: 0.2 Mpps)",
+            "twice the best known io_uring relay (published: 0.2 Mpps)",
             &userspace,
             &published,
-            2.4,
+            2.0,
         ),
     ]
 }
@@ -195,64 +201,66 @@ fn ratio(
     }
 }
 
-/// What is promised of frames as a driver delivers them: case, promise, bytes and streams, what they are
-/// compared with, and the least ratio.
-type DriverRow = (
-    &'static str,
-    &'static str,
-    [&'static str; 2],
-    (&'static str, [&'static str; 2]),
-    f64,
-);
+/// What is promised of frames as a driver delivers them: case, promise, whose with so many bytes and streams,
+/// what they are compared with, and the least ratio.
+type DriverRow = (&'static str, &'static str, DriverCase, DriverCase, f64);
+type DriverCase = (&'static str, [&'static str; 2]);
 const ONE: &str = "at XDP, frames as a driver delivers them, 1024 bytes, one stream";
 const MANY: &str = "the same with 64 streams that take turns";
-const DRIVER: [DriverRow; 7] = [
+const DRIVER: [DriverRow; 8] = [
+    (
+        "at tc, frames as a driver delivers them, 1024 bytes, one stream",
+        "85 % of the bare redirect",
+        ("mcr-kernel", ["1024", "1"]),
+        ("floor", ["1024", "1"]),
+        0.85,
+    ),
     (
         ONE,
         "2.5 times MCR at tc",
-        ["1024", "1"],
+        ("mcr-xdp", ["1024", "1"]),
         ("mcr-kernel", ["1024", "1"]),
         2.5,
     ),
     (
         SAME,
         "75 % of the bare XDP redirect",
-        ["1024", "1"],
+        ("mcr-xdp", ["1024", "1"]),
         ("xdp-floor", ["1024", "1"]),
         0.75,
     ),
     (
         MANY,
         "2.5 times MCR at tc",
-        ["1024", "64"],
+        ("mcr-xdp", ["1024", "64"]),
         ("mcr-kernel", ["1024", "64"]),
         2.5,
     ),
     (
         SAME,
         "65 % of the bare XDP redirect",
-        ["1024", "64"],
+        ("mcr-xdp", ["1024", "64"]),
         ("xdp-floor", ["1024", "64"]),
         0.65,
     ),
     (
         "the same, one stream of 256 bytes",
         "65 % of the bare XDP redirect",
-        ["256", "1"],
+        ("mcr-xdp", ["256", "1"]),
         ("xdp-floor", ["256", "1"]),
         0.65,
     ),
     (
         "the same, one stream of 64 bytes",
         "65 % of the bare XDP redirect",
-        ["64", "1"],
+        ("mcr-xdp", ["64", "1"]),
         ("xdp-floor", ["64", "1"]),
         0.65,
     ),
     (
         "the same with 1,000 streams",
         "90 % of that with 64",
-        ["1024", "1000"],
+        ("mcr-xdp", ["1024", "1000"]),
         ("mcr-xdp", ["1024", "64"]),
         0.9,
     ),
@@ -260,16 +268,13 @@ const DRIVER: [DriverRow; 7] = [
 
 /// Frames as a driver delivers them.
 fn driver(cases: Cases<'_>) -> Vec<Promise<'_>> {
-    let rate = |[bytes, streams]: [&str; 2], relay| {
+    let rate = |(relay, [bytes, streams]): DriverCase| {
         let at = format!("bytes={bytes},streams={streams},outputs=1,gro=off,pps=max");
         cases.figure(11, &at, relay, Figure::Delivered)
     };
-    let rows = DRIVER
-        .iter()
-        .map(|(what, must, own, (relay, other), least)| {
-            let figures = (rate(*own, "mcr-xdp"), rate(*other, relay));
-            ratio((what, must, 11), (&figures.0, &figures.1), *least, "")
-        });
+    let rows = DRIVER.iter().map(|(what, must, own, other, least)| {
+        ratio((what, must, 11), (&rate(*own), &rate(*other)), *least, "")
+    });
     let mut all: Vec<_> = rows.collect();
     let half = |relay| cases.figure(11, "pps=50 % of zero loss", relay, Figure::LatencyP50);
     let (own, tc) = (half("mcr-xdp"), half("mcr-kernel"));
@@ -367,7 +372,7 @@ fn below(
 ) -> Promise<'static> {
     let last = own.zip(peer).map(|(own, peer)| {
         let limit = share * peer.value;
-        let part = if share < 1.0 {
+        let part = if share != 1.0 {
             format!(" ({share} of {} µs)", number(peer.value))
         } else {
             String::new()
@@ -391,16 +396,26 @@ fn latency(cases: Cases<'_>) -> Vec<Promise<'_>> {
     let figure = |relay, figure| cases.figure(8, "pps=50 % of zero loss", relay, figure);
     let below = |what, must, own, peer, share| below((what, must, 8), (own, peer), share);
     let mut all = Vec::new();
-    for (what, own) in [
-        ("latency at half load, kernel path", "mcr-kernel"),
-        ("latency at half load, userspace path", "mcr-userspace"),
+    for (what, own, must, share) in [
+        (
+            "latency at half load, kernel path",
+            "mcr-kernel",
+            "p50 below kernel routing's p50",
+            1.0,
+        ),
+        (
+            "latency at half load, userspace path",
+            "mcr-userspace",
+            "p50 below twice kernel routing's p50",
+            2.0,
+        ),
     ] {
         all.push(below(
             what,
-            "p50 below kernel routing's p50",
+            must,
             figure(own, Figure::LatencyP50),
             figure("kernel-routing", Figure::LatencyP50),
-            1.0,
+            share,
         ));
         all.push(below(
             SAME,
