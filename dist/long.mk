@@ -77,7 +77,7 @@ long-kernels: build
 	$(CARGO) test --locked --package bpf --test verifier --no-run
 	$(CARGO) test --locked --package dataplane --test paths --no-run
 	$(CARGO) test --locked --package lab --test kernels -- --ignored --exact all_that_can_be_had \
-	    relays_over_devices_of_all_kinds_on_an_old_kernel_too --nocapture
+	    relays_over_devices_of_all_kinds_on_an_old_kernel_too relays_between_cards --nocapture
 
 long-many-rules: ## 100,000 rules on the kernel path, the last of which relays
 long-many-rules: tools build

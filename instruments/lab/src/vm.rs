@@ -1,5 +1,5 @@
 //! Kernels of other versions, booted under qemu's own emulation with an initramfs of the project's
-//! binaries. No KVM, no network card, a disk only if asked for: a kernel is up after some seconds.
+//! binaries. No KVM; a disk and network cards only if asked for: a kernel is up after some seconds.
 //!
 //! Two scripts do what is a script's work: `fetch.sh` gets kernels, `initramfs.sh` packs.
 
@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
+use crate::namespace::Namespace;
 use crate::{process, wait};
 
 const FETCH: &str = include_str!("vm/fetch.sh");
@@ -57,12 +58,87 @@ pub struct Done {
     pub output: String,
 }
 
+/// A kind of network card that qemu emulates.
+#[derive(Clone, Copy, Debug)]
+pub struct Card {
+    /// Its driver in Linux.
+    pub driver: &'static str,
+    /// What it is called in qemu.
+    pub device: &'static str,
+    /// How names of interfaces begin.
+    pub prefix: &'static str,
+}
+
+/// All kinds.
+pub const CARDS: [Card; 3] = [
+    Card {
+        driver: "virtio_net",
+        device: "virtio-net-pci",
+        prefix: "virtio",
+    },
+    Card {
+        driver: "vmxnet3",
+        device: "vmxnet3",
+        prefix: "vmx",
+    },
+    Card {
+        driver: "e1000e",
+        device: "e1000e",
+        prefix: "intel",
+    },
+];
+
+/// A namespace with two bridges between four taps of several queues, which virtio's cards are at: qemu's hubs
+/// have one.
+fn wires() -> Result<Namespace> {
+    let namespace = Namespace::new("wires")?;
+    for bridge in 0..2 {
+        namespace.ip(&format!(
+            "link add br{bridge} up type bridge mcast_snooping 0"
+        ))?;
+    }
+    for tap in 0..4 {
+        let bridge = tap / 2;
+        namespace.ip(&format!("tuntap add dev tap{tap} mode tap multi_queue"))?;
+        namespace.ip(&format!("link set dev tap{tap} master br{bridge} up"))?;
+    }
+    Ok(namespace)
+}
+
+impl Card {
+    /// What qemu makes one of.
+    fn arguments(&self, number: usize, place: usize) -> [String; 4] {
+        let (end, hub) = (4 * number + place, 2 * number + place / 2);
+        let (device, mac) = (self.device, mac(number, place));
+        // Two for packets and, for two processors, two for what XDP sends.
+        let (at, queues) = match self.driver {
+            "virtio_net" => (
+                format!("tap,ifname=tap{place},script=no,downscript=no,vhost=off,queues=4"),
+                ",mq=on,vectors=10",
+            ),
+            _ => (format!("hubport,hubid={hub}"), ""),
+        };
+        [
+            "-netdev".to_owned(),
+            format!("{at},id=end{end}"),
+            "-device".to_owned(),
+            format!("{device},netdev=end{end},mac={mac}{queues}"),
+        ]
+    }
+}
+
+/// The Ethernet address of a kind's card, of four: the first two are the ends of one wire, the others of another.
+pub fn mac(kind: usize, place: usize) -> String {
+    format!("52:54:00:00:{kind:02x}:{place:02x}")
+}
+
 /// A directory with kernels, kept from one run to the next.
 #[derive(Debug)]
 pub struct Kernels {
     directory: PathBuf,
     scripts: TempDir,
     disk: Option<PathBuf>,
+    has_cards: bool,
 }
 
 impl Kernels {
@@ -88,7 +164,13 @@ impl Kernels {
             directory: directory.canonicalize()?,
             scripts,
             disk: None,
+            has_cards: false,
         })
+    }
+
+    /// Gives what is booted from now on four cards of each kind.
+    pub const fn add_cards(&mut self) {
+        self.has_cards = true;
     }
 
     /// Gives what is booted from now on a disk of its own, which is mounted at `/var` and outlives it.
@@ -151,7 +233,11 @@ impl Kernels {
         }
         process::run(pack, Duration::from_secs(120))?.success()?;
         let patience = steps.iter().map(|step| step.patience).sum::<Duration>();
-        let mut qemu = Command::new(QEMU);
+        let wires = self.has_cards.then(wires).transpose()?;
+        let mut qemu = match &wires {
+            Some(wires) => wires.command(QEMU),
+            None => Command::new(QEMU),
+        };
         qemu.args(["-machine", "q35,accel=tcg", "-cpu", PROCESSOR]);
         qemu.args("-smp 2 -m 2048".split(' '));
         qemu.args("-nodefaults -display none -serial stdio -no-reboot".split(' '));
@@ -161,6 +247,11 @@ impl Kernels {
             qemu.arg(format!(
                 "file={disk},format=raw,if=virtio,cache=writethrough"
             ));
+        }
+        for (number, card) in CARDS.iter().enumerate().filter(|_| self.has_cards) {
+            for place in 0..4 {
+                qemu.args(card.arguments(number, place));
+            }
         }
         qemu.arg("-kernel")
             .arg(self.directory.join(release).join("vmlinuz"));

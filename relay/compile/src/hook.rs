@@ -2,7 +2,7 @@
 //! function of the rule and of what is known of its interfaces.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rules::named::named;
 use rules::net::Ifindex;
@@ -18,6 +18,8 @@ pub struct Hooks {
     pub inputs: BTreeMap<Ifindex, Result<(), AtTc>>,
     /// Whether a device takes what is handed over there, of each of the host's.
     pub outputs: BTreeMap<Ifindex, Result<(), String>>,
+    /// Those of them that take it once they have a program themselves, and may get one.
+    pub ends: BTreeSet<Ifindex>,
 }
 
 /// Why packets are taken at tc.
@@ -56,6 +58,11 @@ named! {
 }
 
 impl Hooks {
+    /// Says whether packets of an interface may be taken at XDP.
+    pub fn may_take(&self, ifindex: u32) -> bool {
+        matches!(self.inputs.get(&Ifindex(ifindex)), Some(Ok(())))
+    }
+
     /// Where packets of one of a rule's inputs are taken, and why at tc; nothing on another path. What
     /// `only_output` and `takes` in hook.bpf.c go by, said of rules.
     pub fn of(&self, rule: &RuleView, input: &InputView) -> Option<(Hook, Option<AtTc>)> {

@@ -34,7 +34,8 @@ pub(super) async fn read(handle: &Handle, links: &[Link]) -> BTreeMap<Ifindex, V
     users
 }
 
-/// The links with a clsact or ingress qdisc; none in a kernel that has no qdiscs to list.
+/// The links with somebody's clsact or ingress qdisc: before Linux 6.6 instances have one for themselves.
+/// None in a kernel that has no qdiscs to list.
 pub async fn ingress_qdiscs(handle: &Handle) -> Vec<Ifindex> {
     let qdiscs = handle.qdisc().get().execute().try_collect();
     let qdiscs: Vec<TcMessage> = qdiscs.await.unwrap_or_default();
@@ -44,8 +45,9 @@ pub async fn ingress_qdiscs(handle: &Handle) -> Vec<Ifindex> {
         })
     };
     let ingress = qdiscs.iter().filter(is_ingress);
-    ingress
-        .map(|message| Ifindex(message.header.index as u32))
+    let links = ingress.map(|message| Ifindex(message.header.index as u32));
+    links
+        .filter(|link| !bpf::attached::has_instances_filters_alone(link.0))
         .collect()
 }
 

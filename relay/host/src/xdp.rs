@@ -51,23 +51,32 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
         }
     }
     let features = netdev::xdp_features();
+    let mut ends = BTreeSet::new();
     let output = |link: &Interface| {
+        let name = &link.name;
         let verdict = match &features {
             Err(error) => Err(format!(
                 "the kernel does not say which devices take what XDP hands over ({error}; Linux 6.3)"
             )),
             Ok(known) => match known.get(&link.index.0) {
                 _ if link.mac.is_none() => Err(format!(
-                    "{} takes packets without an Ethernet header, and XDP hands over none such",
-                    link.name
+                    "{name} takes packets without an Ethernet header, and XDP hands over none such"
                 )),
                 Some(features) if features & netdev::TAKES_FRAMES != 0 => {
                     listeners.allow_leaving(link)
                 }
+                Some(features) if features & netdev::RUNS_PROGRAMS != 0 && !is_veth(name) => {
+                    if choice(link) == Xdp::On {
+                        ends.insert(link.index);
+                    }
+                    Err(format!(
+                        "{name} takes nothing that XDP hands over before it has a program itself; xdp = \"on\" \
+                         in [interface.{name}] gives it one"
+                    ))
+                }
                 _ => Err(format!(
                     "{name} takes nothing that XDP hands over: its driver cannot, or has too few queues \
-                     (`ethtool -L {name} combined N`); of a veth the far end has GRO off",
-                    name = link.name
+                     (`ethtool -L {name} combined N`); of a veth the far end has GRO off"
                 )),
             },
         };
@@ -76,6 +85,7 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
     Hooks {
         outputs: host.interfaces.values().map(output).collect(),
         inputs,
+        ends,
     }
 }
 
@@ -113,8 +123,16 @@ fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), AtTc> {
 }
 
 fn is_proven(name: &str) -> bool {
-    let driver = || sys::ethtool::device(name).ok()?.driver;
-    !PROVEN.is_empty() && driver().is_some_and(|driver| PROVEN.contains(&driver.as_str()))
+    !PROVEN.is_empty() && driver(name).is_some_and(|driver| PROVEN.contains(&driver.as_str()))
+}
+
+/// What a veth takes is its far end's.
+fn is_veth(name: &str) -> bool {
+    driver(name).is_some_and(|driver| driver == "veth")
+}
+
+fn driver(name: &str) -> Option<String> {
+    sys::ethtool::device(name).ok()?.driver
 }
 
 impl Listeners {

@@ -17,7 +17,7 @@ for directory in bin dev etc lib/modules proc root run sys tmp usr/bin usr/sbin 
 done
 
 # What tests need beyond what is built in, with what that needs.
-modules="virtio_pci virtio_blk ext4 veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag"
+modules="virtio_pci virtio_blk virtio_net vmxnet3 e1000e ext4 veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag"
 modules="$modules ip_gre xfrm_interface xfrm_user ip_vti esp4 esp6 authenc cbc hmac sha1_generic aesni_intel aes_generic"
 modules="$modules vrf ppp_async vxlan geneve ipip sit ip6_gre ip6_tunnel ip6_vti macsec gcm ipvlan bonding nlmon vcan"
 modules="$modules echainiv seqiv drbg ctr jitterentropy_rng sha512_generic wireguard bareudp team mpls_iptunnel mpls_router cls_u32 act_tunnel_key"

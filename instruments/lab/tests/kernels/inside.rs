@@ -44,7 +44,7 @@ fn bed(path: &str) -> Option<Bed> {
 }
 
 /// Version and patch level of the kernel.
-fn release() -> (u32, u32) {
+pub(crate) fn release() -> (u32, u32) {
     let release = nix::sys::utsname::uname().unwrap();
     let release = release.release().to_string_lossy().into_owned();
     let mut numbers = release.split('.').map(|number| number.parse().unwrap());

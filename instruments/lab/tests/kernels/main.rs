@@ -11,6 +11,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+mod cards;
 mod devices;
 mod inside;
 mod matrix;
@@ -76,6 +77,16 @@ fn relays_over_devices_of_all_kinds_on_an_old_kernel_too() {
         panic!("the matrix needs qemu");
     };
     insist(&boot(&kernels, &DEVICES, Form::Devices));
+}
+
+#[test]
+#[ignore = "boots two kernels; run by make kernels"]
+fn relays_between_cards() {
+    let Some(mut kernels) = open() else {
+        panic!("the matrix needs qemu");
+    };
+    kernels.add_cards();
+    insist(&boot(&kernels, &DEVICES, Form::Cards));
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(crate) enum Form {
     FewDevices,
     /// Of all kinds.
     Devices,
+    /// Emulated cards.
+    Cards,
 }
 
 /// One path on one kernel.
@@ -81,6 +83,11 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
         let test = format!("inside::{path}::{test}");
         format!("/t/debug/deps/kernels --exact {test} --ignored --nocapture")
     };
+    if form == Form::Cards {
+        let test = "/t/debug/deps/kernels --exact cards::all --ignored --nocapture";
+        add("kernel", "cards", test.to_owned());
+        return steps;
+    }
     if let Form::FewDevices | Form::Devices = form {
         let all = ["short", "long"];
         let wanted = if form == Form::Devices {

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya_obj::generated::bpf_cmd;
 
+use super::clsact::Filter;
 use super::program::{NAMES, RELAY};
 use crate::syscall;
 
@@ -55,4 +56,10 @@ pub fn tcx_ingress(interface: &str) -> io::Result<Vec<Attached>> {
         name: program.name_as_str().unwrap_or_default().to_owned(),
     });
     Ok(attached.collect())
+}
+
+/// Says whether what filters at the ingress qdisc of an interface of the calling thread's network namespace
+/// are programs of instances alone, as they are before Linux 6.6, one at least.
+pub fn has_instances_filters_alone(ifindex: u32) -> bool {
+    Filter::are_instances_alone(ifindex).unwrap_or(false)
 }

@@ -36,6 +36,8 @@ const DIRECT_ACTION: u32 = 1;
 
 /// Where MCR's filters stand among those of others: lower numbers go first.
 const PRIORITY: u32 = 50;
+/// How their names begin.
+const NAME_PREFIX: &str = "mcr/";
 /// ETH_P_ALL, in network order.
 const ANY_PROTOCOL: u16 = 3u16.to_be();
 
@@ -49,7 +51,7 @@ impl Filter {
     /// The filters of an instance.
     pub(crate) fn of(instance: &str) -> Self {
         Self {
-            name: format!("mcr/{instance}"),
+            name: format!("{NAME_PREFIX}{instance}"),
         }
     }
 
@@ -78,6 +80,16 @@ impl Filter {
         }
         let request = request(DELETE_QDISC, 0, [ifindex, QDISC_HANDLE, CLSACT, 0]);
         request.exchange(Protocol::NetlinkRoute).map(drop)
+    }
+
+    /// Says whether the filters at an interface's ingress are instances' alone, one at least.
+    pub(crate) fn are_instances_alone(ifindex: u32) -> io::Result<bool> {
+        let filters = request(GET_FILTER, DUMP, [ifindex, 0, INGRESS, 0]);
+        let filters = filters.exchange(Protocol::NetlinkRoute)?;
+        // Before the filters of a priority stands what they have in common.
+        let mut filters = { filters.iter() }.filter(|it| find(it, TCA_OPTIONS).is_some());
+        let is_own = |filter: &Vec<Attribute>| Attached::of(filter).name.starts_with(NAME_PREFIX);
+        Ok(filters.clone().count() > 0 && filters.all(is_own))
     }
 
     /// Puts `program` at the interface's ingress, in the place of an older one of this instance.

@@ -133,19 +133,20 @@ impl Xdp {
         attached.is_some_and(|attached| is_at(&attached.link, ifindex))
     }
 
-    /// Puts the program at an interface of the calling thread's network namespace.
+    /// Puts the program, or one that passes everything on, at an interface of the calling thread's network
+    /// namespace.
     ///
     /// # Errors
     ///
     /// The driver's.
-    pub fn attach(&mut self, ifindex: u32, pins: &Pins) -> Result<(), Error> {
+    pub fn attach(&mut self, ifindex: u32, relays: bool, pins: &Pins) -> Result<(), Error> {
         self.count_from(ifindex)?;
         let path = pins.xdp(ifindex);
         remove_file(&path)?;
-        let link = attach_while_held(self.relay.as_fd(), ifindex)?;
+        let program = if relays { &self.relay } else { &self.pass };
+        let link = attach_while_held(program.as_fd(), ifindex)?;
         syscall::pin(link.as_fd(), &path).map_err(|error| failed(&path, "pin a link", error))?;
-        self.attached
-            .insert(ifindex, Attached { link, relays: true });
+        self.attached.insert(ifindex, Attached { link, relays });
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! The hook at XDP: loaded once an interface is to have it, attached where nothing forwards yet, and made to
 //! stand aside, or to leave devices out, as the host changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use bpf::layout::Word;
 use bpf::pin::Pins;
 use bpf::program::Program;
 use bpf::xdp::{self, Xdp};
@@ -10,6 +11,7 @@ use compile::hook::Hooks;
 use rules::net::Ifindex;
 
 use crate::error::Error;
+use crate::kernel::plan::Wanted;
 use crate::kernel::{Kernel, TakeOver};
 
 /// What is told of an interface whose rules forward already.
@@ -19,6 +21,10 @@ const LATER: &str = "attaching XDP may stop the card for a moment, and rules for
 /// Why drivers refuse.
 const REFUSED: &str = "the driver runs no XDP, its MTU is above what one buffer holds (`ip link set DEVICE mtu \
                        1500`), or it merges in hardware (`ethtool -K DEVICE lro off`)";
+
+/// Of a device that has a program, and takes nothing all the same.
+const TAKES_NOTHING: &str = "the driver of the output's device sends nothing that XDP hands over, or has too few \
+                             queues (`ethtool -L DEVICE combined N`)";
 
 /// What is told of a device that is gone, or shares the lower bits of its index with another.
 const CLOSED: &str = "XDP has no place for the output's device";
@@ -35,16 +41,17 @@ pub(super) struct Hook {
 }
 
 impl Hook {
-    /// Puts the program at interfaces that nothing forwards from yet.
+    /// Puts the program at interfaces that nothing forwards from yet, and at devices that nothing leaves by yet
+    /// and that take what is handed over once they have one.
     pub(super) fn attach(&mut self, interfaces: impl Iterator<Item = u32>, pins: &Pins) {
         let Some(xdp) = &mut self.xdp else { return };
-        let inputs = &self.wanted.inputs;
-        let may_take = |ifindex: &u32| matches!(inputs.get(&Ifindex(*ifindex)), Some(Ok(())));
-        for ifindex in interfaces.filter(may_take) {
-            if xdp.is_at(ifindex) {
+        for ifindex in interfaces {
+            let relays = self.wanted.may_take(ifindex);
+            let is_end = self.wanted.ends.contains(&Ifindex(ifindex));
+            if !relays && !is_end || xdp.is_at(ifindex) {
                 continue;
             }
-            match xdp.attach(ifindex, pins) {
+            match xdp.attach(ifindex, relays, pins) {
                 Ok(()) => drop(self.refused.remove(&ifindex)),
                 Err(error) if xdp::is_taken(&error) => {
                     let text = "another XDP program is there".to_owned();
@@ -87,12 +94,23 @@ impl Hook {
                 *verdict = Err(CLOSED.to_owned());
             }
         }
+        let is_there = |index: Ifindex| self.xdp.as_ref().is_some_and(|xdp| xdp.is_at(index.0));
+        let why = |index: Ifindex| {
+            let why = self.missing.as_ref().or_else(|| self.refused.get(&index.0));
+            why.map_or(LATER, String::as_str)
+        };
         for (index, verdict) in &mut standing.inputs {
-            let is_there = self.xdp.as_ref().is_some_and(|xdp| xdp.is_at(index.0));
-            if verdict.is_ok() && !is_there {
-                let why = self.missing.as_ref().or_else(|| self.refused.get(&index.0));
-                *verdict = Err(why.map_or(LATER, String::as_str).into());
+            if verdict.is_ok() && !is_there(*index) {
+                *verdict = Err(why(*index).into());
             }
+        }
+        for index in &standing.ends {
+            let why = if is_there(*index) {
+                TAKES_NOTHING
+            } else {
+                why(*index)
+            };
+            standing.outputs.insert(*index, Err(why.to_owned()));
         }
         standing
     }
@@ -136,13 +154,41 @@ impl Kernel {
         let is_wanted = hook.wanted.inputs.values().any(Result::is_ok);
         let is_left = !self.pins.xdp_links()?.is_empty();
         if hook.xdp.is_none() && hook.missing.is_none() && (is_wanted || is_left) {
-            let there: Vec<u32> = self.links.interfaces().collect();
+            let asked = hook.wanted.inputs.keys().map(|index| index.0);
+            let there: Vec<u32> = self.links.interfaces().chain(asked).collect();
             hook.load(&self.program, &self.pins, &there);
         }
         match self.take_over {
             TakeOver::Done => hook.settle(&self.pins),
             _ => Ok(()),
         }
+    }
+}
+
+impl Kernel {
+    /// Devices that routes to come hand packets over to at XDP, and that nothing leaves by yet.
+    pub(super) fn new_ends(&self, wanted: &[Wanted<'_>]) -> BTreeSet<u32> {
+        let hooks = &self.hook.wanted;
+        let routes = { wanted.iter() }.filter(|route| hooks.may_take(route.key.ifindex()));
+        let outputs =
+            routes.flat_map(|route| route.outputs.iter().map(|(_, output)| output.ifindex));
+        let mut ends: BTreeSet<u32> = outputs
+            .filter(|ifindex| hooks.ends.contains(&Ifindex(*ifindex)))
+            .collect();
+        let entries = self
+            .routes
+            .entries
+            .values()
+            .filter(|entry| !entry.placeholder);
+        for Word { first, count, .. } in entries
+            .map(|entry| entry.word)
+            .filter(|_| !hooks.ends.is_empty())
+        {
+            for slot in first..first + u32::from(count) {
+                ends.remove(&self.routes.outputs.read(slot).ifindex);
+            }
+        }
+        ends
     }
 }
 

@@ -43,7 +43,8 @@ impl Kernel {
         let ingress: BTreeSet<u32> = wanted.iter().map(|wanted| wanted.key.ifindex()).collect();
         let new = ingress.iter().copied();
         let new = new.filter(|ifindex| !self.links.has(*ifindex));
-        self.hook.attach(new, &self.pins);
+        let ends = self.new_ends(&wanted);
+        self.hook.attach(new.chain(ends), &self.pins);
         let ingress = ingress.into_iter();
         self.links.attach(ingress, &self.pins, &self.program)?;
         for (_, route) in set {

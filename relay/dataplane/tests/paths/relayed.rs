@@ -105,6 +105,7 @@ impl<'a> Relay<'a> {
         let hooks = Hooks {
             inputs: [(ingress, Ok(()))].into(),
             outputs: outputs.into(),
+            ..Hooks::default()
         };
         self.dataplane.set_hooks(hooks).expect("XDP is prepared");
         self.apply(&Table::default());
