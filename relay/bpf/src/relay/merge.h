@@ -304,13 +304,13 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 
 	if (MERGE_MISSING(rule) || MERGE_MISSING(p))
 		return MERGE_FIRST;
-	p->fresh = p->brought = p->cut = 0;
+	p->newest = p->fresh = p->brought = p->cut = 0;
 	if (!merge_find(rule, p)) {
 		if (merge_is_0(rule, p))
 			return MERGE_UNNUMBERED;
 		if (merge_is_member(rule, p))
 			return merge_take(rule, p);
-		MERGE_STORE(rule->line[p->line & (MERGE_LINES - 1)].stray, merge_mark(p));
+		merge_note_stray(rule, rule, p);
 		return merge_find(rule, p) ? MERGE_AGAIN : MERGE_STRAY;
 	}
 	m = MERGE_AT(p, p->cell);

@@ -121,10 +121,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "MERGE_CAS(m->newest, newest, newest | MERGE_HELD);\n\treturn",
         "return",
     ),
-    mutant(
-        "MERGE_STORE(rule->line[p->line & (MERGE_LINES - 1)].stray, merge_mark(p));\n\t\treturn",
-        "return",
-    ),
+    mutant("merge_note_stray(rule, rule, p);", ";"),
     mutant(
         "merge_find(rule, p) ? MERGE_AGAIN : MERGE_STRAY",
         "MERGE_STRAY",
