@@ -251,7 +251,7 @@ merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
 	}
 }
 
-/* Notes what a leg brought. */
+/* Notes what a leg brought. What goes on there says that the leg has not jumped, but not what was behind. */
 MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 {
 	struct merge_line *line;
@@ -268,14 +268,13 @@ MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 	if ((last ^ at) >> MERGE_NUMBER_BITS) {
 		MERGE_STORE(line->began_ns, p->now_ns);
 		MERGE_STORE(part->first, at);
-		MERGE_STORE(part->last, end);
-		MERGE_STORE(part->mark, end);
-	} else if (merge_ahead(end, last, MERGE_NUMBER_BITS) > 0) {
-		MERGE_STORE(part->last, end);
-		MERGE_STORE(part->mark, end);
-	} else if (merge_ahead(at, MERGE_LOAD(part->first), MERGE_NUMBER_BITS) < 0) {
-		MERGE_STORE(part->first, at);
+	} else if (merge_ahead(end, last, MERGE_NUMBER_BITS) <= 0) {
+		if (merge_ahead(at, MERGE_LOAD(part->first), MERGE_NUMBER_BITS) < 0)
+			MERGE_STORE(part->first, at);
+		return 0;
 	}
+	MERGE_STORE(part->last, end);
+	MERGE_STORE(part->mark, end);
 	candidate = MERGE_LOAD(line->candidate);
 	if (candidate && !(((candidate - 1) ^ (merge_mark(p) - 1)) >> MERGE_NUMBER_BITS))
 		MERGE_STORE(line->candidate, 0);

@@ -6,17 +6,25 @@
 
 #include "merge_packet.h"
 
-/* Whether a packet far from the stream is the second that says so, on its leg or on two of them. It says
- * so itself before it looks at the others: of two that come at once at least one sees the other.
+/* Whether a packet far from the stream is the second that says so, on its leg or on two of them, whichever of
+ * both comes first. It says so itself before it looks at the others: of two that come at once at least one sees
+ * the other. The same one again says nothing.
  */
-merge_inline int merge_confirmed(struct merge *m, const struct merge_packet *p)
+MERGE_CALL int merge_confirmed(struct merge *m, const struct merge_packet *p)
 {
-	__u32 l = p->line & (MERGE_LINES - 1);
-	__u64 own = MERGE_LOAD(m->line[l].candidate);
-	__s64 most = merge_most(p);
+	__u64 own, mark;
+	__s64 most;
+	__u32 l;
 
-	MERGE_CAS(m->line[l].candidate, own, merge_mark(p));
-	if (merge_near(p, own, 1, most))
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return 0;
+	l = p->line & (MERGE_LINES - 1);
+	own = MERGE_LOAD(m->line[l].candidate);
+	mark = merge_mark(p);
+	most = merge_most(p);
+	if (own == mark || !merge_near(p, own, -most, most))
+		own = MERGE_CAS(m->line[l].candidate, own, mark);
+	if (own != mark && merge_near(p, own, -most, most))
 		return 1;
 	for (__u32 i = 0; i < MERGE_LINES; i++)
 		if (i != l && merge_near(p, MERGE_LOAD(m->line[i].candidate), -most, most))

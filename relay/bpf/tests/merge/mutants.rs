@@ -50,6 +50,24 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant("if (i != l && merge_near(", "if (0 && merge_near("),
     mutant(
+        "if (own == mark || !merge_near(p, own, -most, most))\n",
+        "\n",
+    ),
+    mutant(
+        "own = MERGE_CAS(m->line[l].candidate,",
+        "MERGE_CAS(m->line[l].candidate,",
+    ),
+    mutant("if (own != mark && merge_near(", "if (merge_near("),
+    mutant(
+        "own != mark && merge_near(p, own, -most,",
+        "merge_near(p, own, 1,",
+    ),
+    mutant(
+        "MERGE_STORE(part->first, at);\n\t\treturn 0;",
+        "MERGE_STORE(part->first, at);",
+    ),
+    mutant("MERGE_STORE(line->candidate, 0);", ";"),
+    mutant(
         "merge_ahead(to, top, MERGE_NUMBER_BITS) <= 0",
         "merge_ahead(to, top, MERGE_NUMBER_BITS) > 0",
     ),

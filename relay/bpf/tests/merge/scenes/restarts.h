@@ -121,16 +121,65 @@ static void it_goes_back_to_before_it_began(void)
 			put(l, copy(l, 7, 500 + i, i, 1096));
 }
 
-/* One packet from elsewhere on one line: not even what follows it is told twice. */
+/* One packet from elsewhere comes twice on one line, and one after it when the stream has gone on. */
 static void a_strange_packet(void)
 {
 	begin(2, 2);
 	for (int l = 0; l < 2; l++)
 		came(l, 7, 500, 1000);
-	put(0, copy(0, 7, 30000, INDEXES, 1001));
+	for (int i = 0; i < 2; i++)
+		put(0, copy(0, 7, 30000, INDEXES, 1001));
 	for (int l = 0; l < 2; l++)
 		for (int i = 0; i < 2; i++)
 			put(l, copy(l, 7, 501 + i, i, 1001));
+	put(0, copy(0, 7, 30001, INDEXES, 1001));
+}
+
+/* A line jumps in disorder: which of the first two comes first does not matter. */
+static void a_jump_in_disorder(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	came(0, 7, 20001, 1001);	/* told of it */
+	put(0, copy(0, 7, 20000, 0, 1001));
+	put(0, copy(0, 7, 20002, 1, 1001));
+	put(1, copy(1, 7, 501, 2, 1001));
+}
+
+/* The first two of a jump come to a CPU each: one of them is the second. */
+static void a_jump_on_two_cpus(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int i = 0; i < 2; i++)
+		put(i, copy(0, 7, 20000 + i, 0, 1001));
+	put(1, copy(0, 7, 20002, 1, 1001));
+}
+
+static void check_either(void)
+{
+	int passed[INDEXES] = { 0 };
+
+	for (int c = 0; c < cpus; c++)
+		for (int i = 0; i < queued[c]; i++)
+			passed[queue[c][i].index] += queue[c][i].verdict == MERGE_FIRST;
+	if (!passed[0] || passed[1] != 1)
+		fail("packets of a jump that passed", passed[0], 1);
+}
+
+/* What the line brings between them is from before the jump. */
+static void a_straggler_amid_a_jump(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 3; i += 2)
+			came(l, 7, 500 + i, 1000);
+	came(0, 7, 20000, 1001);	/* told of it */
+	put(0, copy(0, 7, 501, 0, 1001));
+	put(0, copy(0, 7, 20001, 1, 1001));
+	put(1, copy(1, 7, 501, 0, 1001));
 }
 
 /* Likewise from where the stream was long ago. */
