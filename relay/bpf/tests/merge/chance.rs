@@ -1,7 +1,7 @@
 //! Streams of chance and what becomes of them on the way: legs lose, delay, swap and repeat packets, fall
 //! silent and come back; streams begin anew; strangers are among them. And the truth: each message that a leg
-//! brought leaves, and once. What is left out is what the guide says may be held back: a single packet from
-//! far away, and the first of a jump.
+//! brought leaves, and once. What is left out is what the guide says may be held back: what comes from far away
+//! before a second packet in a row says the same.
 
 mod truth;
 
@@ -115,8 +115,6 @@ fn keep_one(legs: &mut [Leg]) {
 /// How far a jump leads at least, in numbers: further than anything remembered lies apart.
 const FAR: u64 = 70_000;
 const FAR_RTP: u64 = 9_000;
-/// Packets of a jump that may be held back, of the first so many: a leg may lose a burst of these.
-const HELD_BACK: (u32, u32) = (4, 40);
 
 impl World {
     /// The world of a seed, of so many seconds with so many packets a second on each leg.

@@ -2,9 +2,92 @@
 
 use std::collections::BTreeMap;
 
-use super::{Format, HELD_BACK, Kind, Packet, World};
+use super::{Format, Kind, Message, Packet, World};
+
+/// Packets within which a second one says that a stream goes on elsewhere.
+const CONFIRM: i64 = 16;
+
+/// Three windows: so long after it brought anything known a leg is a stranger to what nobody has brought since.
+const PATIENCE_US: u64 = 3 * 400_000;
+
+/// What has been brought of the streams of one key, which begin anew by jumps.
+#[derive(Default)]
+struct Told {
+    /// When the last of it was brought.
+    at_us: u64,
+    /// Runs of numbers that are known, a jump's since it was told twice: each leg's newest message, plus one.
+    runs: BTreeMap<Option<u32>, [u32; 3]>,
+    /// What a leg brought last of what nobody knew, if nothing of the stream has gone on there since.
+    strange: [Option<u64>; 3],
+}
+
+impl Told {
+    /// Whether a packet is no stranger's as far as anybody can tell.
+    fn is_known(&mut self, leg: usize, packet: &Packet, message: Message, format: Format) -> bool {
+        let Packet { number, count, .. } = *packet;
+        let is_second = |(other, strange): (usize, &Option<u64>)| {
+            strange.is_some_and(|strange| {
+                let apart = ahead(number, strange, format).abs();
+                apart <= CONFIRM * i64::from(count) && (other != leg || apart > 0)
+            })
+        };
+        let is_run = message.jump.is_none() || self.runs.contains_key(&message.jump);
+        let is_told = is_run || self.strange.iter().enumerate().any(is_second);
+        if message.is_excused || !is_told {
+            self.strange[leg] = Some(number);
+            return false;
+        }
+        let newest = &mut self.runs.entry(message.jump).or_default()[leg];
+        if packet.message >= *newest {
+            *newest = packet.message + 1;
+            self.strange[leg] = None;
+        }
+        true
+    }
+}
+
+/// How far a number is ahead of another.
+fn ahead(a: u64, b: u64, format: Format) -> i64 {
+    match format {
+        Format::Rtp => i64::from(a.wrapping_sub(b) as i16),
+        _ => a.wrapping_sub(b) as i64,
+    }
+}
 
 impl World {
+    /// Of each message whether it has to leave: a leg brought it when nobody took it for a stranger's.
+    fn have_to_leave(&self) -> Vec<bool> {
+        let mut have_to = vec![false; self.messages.len()];
+        let mut told = BTreeMap::<u32, Told>::new();
+        // When each leg brought something known.
+        let mut legs = [0; 3];
+        for arrival in &self.arrivals {
+            let packet = &self.packets[arrival.packet];
+            let messages = packet.message as usize..(packet.message + packet.count) as usize;
+            // Without keys all is one stream.
+            let key = if self.format == Format::Mdp3 {
+                0
+            } else {
+                packet.key
+            };
+            if packet.kind == Kind::Numbered && self.format != Format::Payload {
+                let told = told.entry(key).or_default();
+                let is_away = |at_us: u64| arrival.at_us > at_us + PATIENCE_US;
+                let is_stranger = is_away(legs[arrival.leg])
+                    && is_away(told.at_us)
+                    && !legs.iter().all(|at_us| is_away(*at_us));
+                let message = self.messages[messages.start];
+                if is_stranger || !told.is_known(arrival.leg, packet, message, self.format) {
+                    continue;
+                }
+                told.at_us = arrival.at_us;
+                legs[arrival.leg] = arrival.at_us;
+            }
+            have_to[messages].fill(true);
+        }
+        have_to
+    }
+
     /// A packet's payload; its last bytes say which it is.
     pub(crate) fn payload(&self, index: usize) -> Vec<u8> {
         let packet = &self.packets[index];
@@ -46,46 +129,28 @@ impl World {
             let Packet { message, count, .. } = self.packets[packet];
             (message..message + count).for_each(|message| times[message as usize] += 1);
         }
-        let count = if self.format == Format::MoldUdp64 {
-            30
-        } else {
-            1
-        };
         let mut missing = Vec::new();
         let mut twice = Vec::new();
-        // Of each jump, how many of its messages were brought, and of the first of them held back.
-        let mut jumps = BTreeMap::<u32, (u32, u32)>::new();
-        for (number, (message, times)) in self.messages.iter().zip(&times).enumerate() {
+        let have_to = self.have_to_leave();
+        for (number, times) in times.iter().enumerate() {
             if *times > 1 && !self.is_recut {
                 twice.push(number);
             }
-            if !message.is_brought || message.is_excused {
-                continue;
-            }
-            let jump = message.jump.map(|run| jumps.entry(run).or_default());
-            let is_missing = *times == 0;
-            match jump {
-                Some((brought, held)) if *brought < HELD_BACK.1 * count => {
-                    (*brought, *held) = (*brought + 1, *held + u32::from(is_missing));
-                }
-                _ if is_missing => missing.push(number),
-                _ => {}
+            if *times == 0 && have_to[number] && !self.messages[number].is_excused {
+                missing.push(number);
             }
         }
-        let held = jumps
-            .values()
-            .filter(|(_, held)| *held > HELD_BACK.0 * count)
-            .count();
-        (missing.len() + twice.len() + held > 0).then(|| {
+        (missing.len() + twice.len() > 0).then(|| {
             let of = |messages: &[usize]| {
-                let first = messages.first().map(|message| self.packets.iter().enumerate().find(|(_, packet)| {
-                    (packet.message..packet.message + packet.count).contains(&(*message as u32))
-                }));
+                let first = messages.first().map(|message| {
+                    self.packets.iter().enumerate().find(|(_, packet)| {
+                        (packet.message..packet.message + packet.count).contains(&(*message as u32))
+                    })
+                });
                 format!("{} ({:?})", messages.len(), first.flatten())
             };
             format!(
-                "{:?}, {} legs, {} streams, recut {}, of {} messages {} missing, {} twice, {held} jumps held \
-                 back for too long",
+                "{:?}, {} legs, {} streams, recut {}, of {} messages {} missing, {} twice",
                 self.format,
                 self.legs,
                 self.streams,
