@@ -102,14 +102,10 @@ impl OwnBeat {
 
     /// The lists of monitors of which one is in force; empty if that is not known. One that is empty
     /// itself lets anybody fence.
-    pub(super) fn lists(&self) -> Vec<&[BeatMonitor]> {
-        let Some(in_force) = &self.in_force else {
-            return Vec::new();
-        };
-        let unsettled = self.unsettled.iter().map(Vec::as_slice);
-        std::iter::once(in_force.as_slice())
-            .chain(unsettled)
-            .collect()
+    pub(super) fn lists(&self) -> impl Iterator<Item = &[BeatMonitor]> {
+        let in_force = self.in_force.iter();
+        let lists = in_force.flat_map(|list| std::iter::once(list).chain(&self.unsettled));
+        lists.map(Vec::as_slice)
     }
 
     /// Settles all beats without an answer: the one at `modified` stands, the others never will.

@@ -174,11 +174,11 @@ impl Member {
 
     /// Adds the condition that no other session lives than those that are known.
     fn compare_sessions(&self, txn: &mut Txn) {
-        let relays = self.replica.relays.keys().cloned();
+        let relays = self.replica.relays.keys().map(String::as_str);
         for relay in relays.chain(self.replica.unread_relays()) {
-            let lives = self.replica.relay(&relay).filter(|entry| !entry.fenced);
+            let lives = self.replica.relay(relay).filter(|entry| !entry.fenced);
             let session = lives.map_or(0, |entry| entry.session);
-            let known = created(self.beat_key(&relay), session);
+            let known = created(self.beat_key(relay), session);
             if relay != self.config.relay && !txn.compares.contains(&known) {
                 txn.compares.push(known);
             }

@@ -90,6 +90,12 @@ impl Fencing {
         self.watched.get(relay)?.as_ref()?.as_ref()
     }
 
+    /// Relays whose beats are known.
+    fn known(&self) -> impl Iterator<Item = (&str, &Watched)> {
+        let watched = self.watched.iter();
+        watched.filter_map(|(relay, told)| Some((relay.as_str(), told.as_ref()?.as_ref()?)))
+    }
+
     /// Another cluster's beats tell nothing. Names those whose watch is to end.
     pub(super) fn forget(&mut self) -> Vec<String> {
         let watched = std::mem::take(self).watched;
@@ -97,9 +103,10 @@ impl Fencing {
     }
 
     fn end(&mut self, relay: &str, session: SessionNumber, now: u64) {
-        let ended = self.ended.entry(relay.to_owned()).or_insert((session, now));
-        if session > ended.0 {
-            *ended = (session, now);
+        match self.ended.get_mut(relay) {
+            Some((known, _)) if *known >= session => {}
+            Some(ended) => *ended = (session, now),
+            None => drop(self.ended.insert(relay.to_owned(), (session, now))),
         }
     }
 
@@ -142,15 +149,18 @@ impl Member {
             // Whatever session there was up to this revision is over.
             return self.fencing.end(relay, revision, waited);
         };
-        let read = Beat::read(&kv.key, &kv.value);
+        let (read, error) = match Beat::read(&kv.key, &kv.value) {
+            Ok(beat) => (Some(beat), None),
+            Err(error) => (None, Some(error)),
+        };
         let same = before.as_ref().filter(|w| w.modified == kv.modified);
         let is_new = before.is_some() && same.is_none();
         let new = (now, waited, before.is_some());
         let (seen, waited, moving) = same.map_or(new, |w| (w.seen, w.waited, w.moving));
-        let garbled = read.is_err();
+        let garbled = read.is_none();
         let of_session = before.filter(|before| before.session == kv.created);
-        let last = of_session.map_or_else(unknown_beat, |before| before.beat);
-        let beat = read.as_ref().map_or(last, Beat::clone);
+        let last = || of_session.map_or_else(unknown_beat, |before| before.beat);
+        let beat = read.unwrap_or_else(last);
         let beats = is_new && !garbled && beat.process != self.config.process;
         *told = Some(Some(Watched {
             session: kv.created,
@@ -165,9 +175,9 @@ impl Member {
         // A key created at this revision is the first after all earlier sessions.
         let ended = kv.created.saturating_sub(1);
         self.fencing.end(relay, ended, self.waited);
-        match read {
-            Ok(_) => drop(self.replica.refused.remove(&kv.key)),
-            Err(error) => self.refuse(error),
+        match error {
+            None => drop(self.replica.refused.remove(&kv.key)),
+            Some(error) => self.refuse(error),
         }
         if beats && relay == self.config.relay {
             self.note_rival();
@@ -190,72 +200,77 @@ impl Member {
             let hold = watched.beat.hold_ms * 1_000_000;
             since.is_some_and(|since| self.now > since.max(watched.seen) + hold)
         };
-        let watched = { self.fencing.watched.iter() }
-            .filter_map(|(relay, told)| Some((relay, told.as_ref()?.as_ref()?)));
-        let silent = watched.filter(|(_, watched)| is_silent(watched));
-        let silent: BTreeSet<String> = silent.map(|(relay, _)| relay.clone()).collect();
+        let silent = { self.fencing.known() }.filter(|(_, watched)| is_silent(watched));
+        let silent: BTreeSet<String> = silent.map(|(relay, _)| relay.to_owned()).collect();
         self.stale |= silent != self.fencing.silent;
         self.fencing.silent = silent;
     }
 
     /// Watches the beats of those that this relay may have to fence, or gives something to.
     pub(super) fn watch_beats(&mut self) {
-        let wanted = self.beats_to_watch();
-        let now: BTreeSet<String> = self.fencing.watched.keys().cloned().collect();
-        for relay in now.difference(&wanted) {
-            self.fencing.watched.remove(relay);
-            self.out.push(Command::UnwatchBeat {
-                relay: relay.clone(),
-            });
+        if !self.is_outside() {
+            self.choose_audit();
         }
-        for relay in wanted.difference(&now) {
+        // What is mostly so, and cheap to see.
+        let is_monitored = |relay: &str| self.plan.monitored.contains(relay);
+        let watched = self.fencing.watched.keys();
+        let is_settled = watched.eq(&self.plan.monitored) && self.other_beats().all(is_monitored);
+        if is_settled && !self.is_outside() {
+            return;
+        }
+        let wanted = self.beats_to_watch();
+        let watched = { self.fencing.watched.keys() }.map(String::as_str);
+        let unwanted = watched.filter(|relay| !wanted.contains(relay));
+        let unwanted: Vec<String> = unwanted.map(str::to_owned).collect();
+        let new = { wanted.iter() }.filter(|relay| !self.fencing.watched.contains_key(**relay));
+        let new: Vec<String> = new.map(|relay| (*relay).to_owned()).collect();
+        for relay in unwanted {
+            self.fencing.watched.remove(&relay);
+            self.out.push(Command::UnwatchBeat { relay });
+        }
+        for relay in new {
             self.fencing.watched.insert(relay.clone(), None);
-            self.out.push(Command::WatchBeat {
-                relay: relay.clone(),
-            });
+            self.out.push(Command::WatchBeat { relay });
         }
     }
 
-    fn beats_to_watch(&mut self) -> BTreeSet<String> {
-        if matches!(self.session.phase, PhaseName::Starting | PhaseName::Left) {
+    /// Whose beats are to be watched, by name.
+    fn beats_to_watch(&self) -> BTreeSet<&str> {
+        if self.is_outside() {
             return BTreeSet::new();
         }
-        let me = self.config.relay.clone();
-        self.choose_audit();
-        let mut wanted = self.plan.monitored.clone();
-        for (relay, told) in &self.fencing.watched {
-            let lists = |w: &Watched| w.beat.monitors.iter().any(|m| m.relay == me);
-            let lists_me = told.as_ref().and_then(Option::as_ref).is_some_and(lists);
-            if lists_me && self.replica.relay(relay).is_some_and(|entry| !entry.fenced) {
-                wanted.insert(relay.clone());
-            }
-        }
-        if let Some((relay, _)) = &self.fencing.audit {
-            wanted.insert(relay.clone());
-        }
-        let silent = |w: &&Watched| self.now > w.seen + w.beat.hold_ms * 1_000_000;
-        let silent: Vec<_> = self
-            .fencing
-            .watched
-            .values()
-            .flatten()
-            .flatten()
-            .filter(silent)
-            .collect();
-        let monitors = silent.iter().flat_map(|w| &w.beat.monitors);
-        wanted.extend(
-            monitors
-                .map(|m| m.relay.clone())
-                .filter(|relay| *relay != me),
-        );
-        wanted.extend(self.replica.unread_relays().filter(|relay| *relay != me));
-        if !self.session.has_begun() {
-            wanted.insert(me);
-        }
-        wanted.extend(self.targets().cloned());
+        let me = self.config.relay.as_str();
+        let lists_me = |w: &Watched| w.beat.monitors.iter().any(|m| m.relay == me);
+        let lives = |relay: &str| self.replica.relay(relay).is_some_and(|entry| !entry.fenced);
+        let listing = self.fencing.known().filter(|(_, w)| lists_me(w));
+        let listing = listing.map(|(relay, _)| relay).filter(|relay| lives(relay));
+        let monitored = self.plan.monitored.iter().map(String::as_str);
+        monitored.chain(listing).chain(self.other_beats()).collect()
+    }
+
+    /// Those of others than whom this relay monitors, and maybe of some that it does.
+    fn other_beats(&self) -> impl Iterator<Item = &str> {
+        let me = self.config.relay.as_str();
+        let late = { self.fencing.known() }.filter(|(_, watched)| self.is_late(watched));
+        let monitors = late.flat_map(|(_, watched)| &watched.beat.monitors);
+        let others = monitors.map(|monitor| monitor.relay.as_str());
+        let others = others.chain(self.replica.unread_relays());
+        let others = others.filter(move |relay| *relay != me);
+        let own = (!self.session.has_begun()).then_some(me);
+        let audit = { self.fencing.audit.iter() }.map(|(relay, _)| relay.as_str());
         // Who is not listened to any more would be next again.
-        wanted.extend(self.fencing.silent.iter().cloned());
-        wanted
+        let told = self.targets().chain(&self.fencing.silent);
+        let told = told.map(String::as_str);
+        others.chain(own).chain(audit).chain(told)
+    }
+
+    fn is_late(&self, watched: &Watched) -> bool {
+        self.now > watched.seen + watched.beat.hold_ms * 1_000_000
+    }
+
+    /// Whether this relay takes no part yet, or none any more.
+    fn is_outside(&self) -> bool {
+        matches!(self.session.phase, PhaseName::Starting | PhaseName::Left)
     }
 
     /// Looks at one relay after another, lest all monitors of one be dead with it.
@@ -294,16 +309,16 @@ impl Member {
         {
             return;
         }
-        let relays: Vec<String> = self.fencing.watched.keys().cloned().collect();
-        for relay in relays {
-            let retry = self.fencing.retry.get(&relay).copied().unwrap_or(0);
-            let Some(watched) = self.fencing.watched(&relay) else {
-                continue;
-            };
-            if self.now >= retry && self.may_fence(&relay, watched) {
-                let (session, modified) = (watched.session, watched.modified);
-                self.send_fence(relay, session, modified);
-            }
+        let retry = |relay: &str| self.fencing.retry.get(relay).copied().unwrap_or(0);
+        let due = self
+            .fencing
+            .known()
+            .filter(|(relay, watched)| self.may_fence(relay, watched) && self.now >= retry(relay));
+        let due: Vec<_> = due
+            .map(|(relay, watched)| (relay.to_owned(), watched.session, watched.modified))
+            .collect();
+        for (relay, session, modified) in due {
+            self.send_fence(relay, session, modified);
         }
     }
 
@@ -319,11 +334,12 @@ impl Member {
 
     fn may_fence(&self, relay: &str, watched: &Watched) -> bool {
         let me = &self.config.relay;
-        let own_session = relay == me && self.session.has_begun();
         let hold = watched.beat.hold_ms * 1_000_000;
-        let silent = self.waited >= watched.waited + self.surely(hold);
-        let promised = self.waited < self.monitors.promised_until(relay);
-        if own_session || !silent || promised {
+        if self.waited < watched.waited + self.surely(hold) {
+            return false;
+        }
+        let own_session = relay == me && self.session.has_begun();
+        if own_session || self.waited < self.monitors.promised_until(relay) {
             return false;
         }
         let monitors = &watched.beat.monitors;

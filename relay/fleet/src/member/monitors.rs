@@ -158,8 +158,7 @@ impl Member {
         }
         self.monitors.next = self.now + hold / 6;
         self.monitors.next_at_rest = self.now + REST;
-        let mut monitors: Vec<BeatMonitor> =
-            self.beat.lists().into_iter().flatten().cloned().collect();
+        let mut monitors: Vec<BeatMonitor> = self.beat.lists().flatten().cloned().collect();
         monitors.sort_unstable();
         monitors.dedup();
         let is_asked = |relay: &String| monitors.iter().any(|monitor| monitor.relay == *relay);
@@ -212,12 +211,7 @@ impl Member {
             promised.map_or(0, |promise| promise.until - margin)
         };
         let of_list = |list: &[BeatMonitor]| list.iter().map(promise).min().unwrap_or(0);
-        self.beat
-            .lists()
-            .into_iter()
-            .map(of_list)
-            .min()
-            .unwrap_or(0)
+        self.beat.lists().map(of_list).min().unwrap_or(0)
     }
 
     /// For how long a monitor has not answered, in ms, where that is long enough to be told: what it
@@ -232,7 +226,7 @@ impl Member {
     /// those that had when it stopped.
     pub(super) fn silent_monitors(&self) -> Vec<&str> {
         let now = self.now.min(self.deadline());
-        let monitors = self.beat.lists().into_iter().flatten();
+        let monitors = self.beat.lists().flatten();
         let monitors = monitors.filter(|_| self.config.policy == OnIsolation::Peers);
         let margin = self.margin();
         let is_silent = |monitor: &&BeatMonitor| {

@@ -195,12 +195,10 @@ impl Replica {
     }
 
     /// Relays whose entries make no sense.
-    pub(super) fn unread_relays(&self) -> impl Iterator<Item = String> {
-        let refused = { self.refused.keys() }.filter_map(|key| self.keys.parse(key).ok());
-        refused.filter_map(|key| match key {
-            Key::Relay(relay) => Some(relay),
-            _ => None,
-        })
+    pub(super) fn unread_relays(&self) -> impl Iterator<Item = &str> {
+        let is_relay = |key: &&String| matches!(self.keys.parse(key), Ok(Key::Relay(_)));
+        let keys = self.refused.keys().filter(is_relay);
+        keys.filter_map(|key| Some(key.rsplit_once('/')?.1))
     }
 
     /// Forgets a key that is not there at `revision`. True if the rules have gone.

@@ -1,7 +1,8 @@
-//! Fleets and faults by chance: silence, one way, an etcd that is empty, restored, full or slow, garbage
-//! in any key, clocks that jump, relays that never hear, sources that pause. At every instant a share is
-//! open at one relay at most; and whenever a majority of etcd answers somebody who hears, or all peers
-//! answer each other, each share is forwarded by one that hears, two holds after the last change.
+//! Fleets and faults by chance: silence, one way, an etcd that is empty, restored, full, slow, compacted or
+//! without a majority, garbage in any key, clocks that jump, relays that never hear or whose output is
+//! down, sources that pause, drains, moves, rules that change. At every instant a share is open at one
+//! relay at most; and whenever a majority of etcd answers somebody who hears, or all peers answer each
+//! other, each share is forwarded by one that hears, two holds after the last change.
 
 use config::OnIsolation;
 
@@ -13,8 +14,13 @@ use super::sim::{MS, Settings, Sim};
 /// A silence is reported after half of `input_silence` and half a second at most, and is waited for
 /// the other half.
 const SILENCE: u64 = 2600 * MS;
+/// How long a relay is tried that hears nothing, where it is next.
+const TRIED: u64 = 2600 * MS;
 /// What a transaction or two and a tick take, and clocks' drift.
 const SLACK: u64 = 500 * MS;
+
+/// Seeds from here on draw of all faults, those before of the first sixteen.
+const WIDE: u64 = 2_000_000;
 
 /// Draws a fleet.
 fn drawn(seed: u64) -> Sim {
@@ -34,6 +40,7 @@ fn drawn(seed: u64) -> Sim {
     };
     let mut sim = Sim::new(seed, settings);
     sim.records = false;
+    sim.is_wide = seed >= WIDE;
     sim.listen();
     sim
 }
@@ -48,12 +55,13 @@ fn harm(sim: &mut Sim) -> u64 {
         _ => sim.random.range(3, 12) * hold,
     };
     let until = sim.now + time;
-    let which = sim.random.range(0, 16);
+    let which = sim.random.range(0, if sim.is_wide { 26 } else { 16 });
     let (at, until_ms) = (sim.now / MS, until / MS);
     sim.harms.push(format!(
         "{at} ms: fault {which} at relay-{host} until {until_ms} ms"
     ));
     match which {
+        16.. => return more_harm(sim, which, host, until),
         0 => sim.hosts[host].etcd_cut_until = until,
         1 => {
             sim.hosts[host].etcd_cut_until = until;
@@ -79,6 +87,29 @@ fn harm(sim: &mut Sim) -> u64 {
             // One that is silent for longer is begun anew.
             sim.hosts[host].watch_stalled_until = until.min(sim.now + 3000 * MS);
         }
+    }
+    until
+}
+
+/// The same of kinds that came later.
+fn more_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
+    let line = &mut sim.hosts[host].line;
+    match which {
+        16 => line.mute_until = until,
+        17 => line.peers_mute_until = until,
+        18 => (line.mute_until, line.peers_mute_until) = (until, until),
+        19 => line.down_until = until,
+        20 => sim.etcd_stuck_until = until,
+        21 => sim.drain(host, true),
+        22 => sim.drain(host, false),
+        23 => {
+            let shares = sim.shares();
+            if let Some(share) = shares.get(sim.random.range(0, shares.len() as u64) as usize) {
+                sim.move_share(share, host);
+            }
+        }
+        24 => sim.generation += 1,
+        _ => sim.etcd.compacted = sim.etcd.revision,
     }
     until
 }
@@ -161,7 +192,8 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
             sim.is_open_somewhere()?;
             stays &= !sim.etcd_works();
         }
-        if !sim.lossy && now >= changed + settles {
+        let tried = sim.deaf().saturating_sub(1) as u64 * TRIED;
+        if !sim.lossy && now >= changed + settles + tried {
             checked += u64::from(looks.look(sim)?);
         }
     }
@@ -174,10 +206,11 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
 /// to be lost; a backup whose revisions lay ahead was taken for a fence; a relay without a session did not
 /// see that etcd was another; one that had booted asked in vain for promises; holder and standby heard
 /// nothing, and the third was not asked; a claim was skipped before its key was spoilt; a clock jumped
-/// twice within a hold; a relay that stood still from a backup to its return took up what another held.
-const FAILED: [u64; 25] = [
+/// twice within a hold; a relay that stood still from a backup to its return took up what another held; two
+/// were tried that heard nothing.
+const FAILED: [u64; 26] = [
     132, 133, 189, 197, 264, 339, 418, 498, 1023, 2004, 3393, 3643, 3705, 4001, 4530, 4786, 50_036,
-    53_852, 59_201, 60_566, 60_667, 102_739, 103_006, 103_751, 104_030,
+    53_852, 59_201, 60_566, 60_667, 102_739, 103_006, 103_751, 104_030, 1_050_398,
 ];
 
 fn rounds(seeds: impl IntoIterator<Item = u64>) {

@@ -6,7 +6,8 @@
 mod driver;
 mod faults;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 use config::OnIsolation;
 
@@ -72,6 +73,7 @@ pub(super) struct Host {
     pub(super) peers_cut_until: u64,
     /// Until when nothing reaches it, though what it sends arrives.
     pub(super) deaf_until: u64,
+    pub(super) line: faults::Line,
     pub(super) watch_stalled_until: u64,
     pub(super) stopped_until: u64,
     pub(super) down_until: u64,
@@ -92,9 +94,15 @@ pub(super) struct Host {
     waiting: BTreeMap<TxnId, u64>,
 }
 
-enum Event {
+/// What is next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
     Poll(usize),
     Tick(usize),
+    Event,
+}
+
+enum Event {
     Commit {
         host: usize,
         process: u64,
@@ -131,18 +139,25 @@ pub(super) struct Sim {
     pub(super) etcd_down_until: u64,
     pub(super) etcd_full_until: u64,
     pub(super) etcd_slow_until: u64,
+    /// Until when it has no majority: it takes nothing, and its watches say nothing.
+    pub(super) etcd_stuck_until: u64,
     /// When it lost what it held.
     etcd_changed: u64,
     backup: Option<Etcd>,
     source_off_until: u64,
+    /// Generation of the rules: of those with an even number cam0 is none.
+    pub(super) generation: u64,
     /// Whether relays tell what they hear.
     listens: bool,
+    /// Whether all kinds of faults happen.
+    pub(super) is_wide: bool,
     /// Whether what members are told is recorded.
     pub(super) records: bool,
     pub(super) hosts: Vec<Host>,
     keys: Keys,
     /// By their times, and in the order in which they were made.
-    events: BTreeMap<(u64, u64), Event>,
+    due: BinaryHeap<Reverse<(u64, u64, Due)>>,
+    events: HashMap<u64, Event>,
     sequence: u64,
     /// Whether transactions may lose their answers or be late.
     pub(super) lossy: bool,
@@ -171,6 +186,7 @@ impl Sim {
             etcd_cut_until: 0,
             peers_cut_until: 0,
             deaf_until: 0,
+            line: faults::Line::default(),
             watch_stalled_until: 0,
             stopped_until: 0,
             down_until: random.range(0, 300) * MS,
@@ -197,14 +213,18 @@ impl Sim {
             etcd_down_until: 0,
             etcd_full_until: 0,
             etcd_slow_until: 0,
+            etcd_stuck_until: 0,
             etcd_changed: 0,
             backup: None,
             source_off_until: 0,
+            generation: 1,
             listens: false,
+            is_wide: false,
             records: true,
             hosts,
             keys: Keys::new("plant").unwrap(),
-            events: BTreeMap::new(),
+            due: BinaryHeap::new(),
+            events: HashMap::new(),
             sequence: 0,
             lossy: false,
             steps: 0,
@@ -214,22 +234,28 @@ impl Sim {
             told: Vec::new(),
         };
         for host in 0..settings.relays {
-            sim.at(1, Event::Poll(host));
-            sim.at(1, Event::Tick(host));
+            sim.due(1, Due::Poll(host));
+            sim.due(1, Due::Tick(host));
         }
         sim
     }
 
     pub(super) fn shares(&self) -> Vec<String> {
-        (0..self.settings.shares)
+        let first = usize::from(self.generation.is_multiple_of(2));
+        (first..self.settings.shares)
             .map(|n| format!("cam{n}"))
             .collect()
     }
 
     fn at(&mut self, time: u64, event: Event) {
+        self.due(time, Due::Event);
+        self.events.insert(self.sequence, event);
+    }
+
+    fn due(&mut self, time: u64, what: Due) {
         self.sequence += 1;
-        self.events
-            .insert((time.max(self.now), self.sequence), event);
+        let at = time.max(self.now);
+        self.due.push(Reverse((at, self.sequence, what)));
     }
 
     fn delay(&mut self) -> u64 {
@@ -243,30 +269,35 @@ impl Sim {
 
     pub(super) fn local(&self, host: usize) -> u64 {
         let host = &self.hosts[host];
-        let drift = self.now as i128 * i128::from(host.ppm) / 1_000_000;
-        (i128::from(host.offset + self.now) + drift) as u64
+        let drift = self.now as i64 * host.ppm / 1_000_000;
+        (host.offset + self.now).saturating_add_signed(drift)
     }
 
     pub(super) fn run_until(&mut self, time: u64) {
-        while let Some(next) = self.events.first_entry() {
-            if next.key().0 > time || self.violation.is_some() {
+        while let Some(Reverse((at, sequence, what))) = self.due.peek().copied() {
+            if at > time || self.violation.is_some() {
                 break;
             }
-            let ((at, _), event) = next.remove_entry();
+            self.due.pop();
             self.now = at;
-            self.event(event);
+            match what {
+                Due::Tick(host) => self.tick(host),
+                Due::Poll(host) => {
+                    self.poll(host);
+                    let next = self.now + self.delay();
+                    self.due(next, Due::Poll(host));
+                }
+                Due::Event => {
+                    let event = self.events.remove(&sequence).unwrap();
+                    self.event(event);
+                }
+            }
         }
         self.now = self.now.max(time);
     }
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Tick(host) => self.tick(host),
-            Event::Poll(host) => {
-                self.poll(host);
-                let next = self.now + self.delay();
-                self.at(next, Event::Poll(host));
-            }
             Event::Commit {
                 host,
                 process,
@@ -346,7 +377,7 @@ impl Sim {
 
     fn tick(&mut self, host: usize) {
         let next = self.now + self.random.range(10, 20) * MS;
-        self.at(next, Event::Tick(host));
+        self.due(next, Due::Tick(host));
         if self.is_stopped(host) {
             return;
         }
@@ -401,19 +432,7 @@ impl Sim {
         let mut member = Member::new(config, adopted);
         member.fault = self.settings.fault;
         self.hosts[host].member = Some(member);
-        let roles: BTreeSet<String> = ["red".to_owned()].into();
-        let shares = self
-            .shares()
-            .into_iter()
-            .map(|share| (share, roles.clone()))
-            .collect();
-        self.input(
-            host,
-            Input::Rules {
-                generation: 1,
-                shares,
-            },
-        );
+        self.read_rules(host);
     }
 
     /// The process dies; its gates stay. With `host_dies`, they do not.
@@ -450,21 +469,6 @@ impl Sim {
         (0..self.hosts.len())
             .filter(|host| self.is_open(*host, share))
             .collect()
-    }
-
-    pub(super) fn drain(&mut self, host: usize, on: bool) {
-        let key = format!("/mcr/plant/drained/relay-{host}");
-        if on {
-            self.etcd.operator_put(&key, Drained { at: 0 }.write());
-        } else if self.etcd.keys.contains_key(&key) {
-            self.etcd.operator_delete(&key);
-        }
-    }
-
-    pub(super) fn move_share(&mut self, share: &str, host: usize) {
-        let relay = format!("relay-{host}");
-        let key = format!("/mcr/plant/moves/{share}");
-        self.etcd.operator_put(&key, Move { relay, at: 0 }.write());
     }
 
     pub(super) fn leave(&mut self, host: usize) {

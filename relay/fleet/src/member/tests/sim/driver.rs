@@ -6,9 +6,13 @@ impl Sim {
     /// What the watches tell by now.
     pub(super) fn poll(&mut self, host: usize) {
         let stalled = self.now < self.hosts[host].watch_stalled_until;
+        let stalled = stalled || self.now < self.etcd_stuck_until;
         let dead = self.hosts[host].member.is_none() || self.is_stopped(host);
         if stalled || dead || !self.reaches_etcd(host) || self.is_deaf(host) {
             return;
+        }
+        if !self.has_rules(host) {
+            self.read_rules(host);
         }
         // An etcd that ends breaks its watches.
         let began = self.etcd_changed.max(self.etcd_down_until);
@@ -30,16 +34,13 @@ impl Sim {
             return self.list(host);
         };
         let (from, to) = (self.keys.watch_from(), self.keys.watch_to());
-        let watched = |change: &Change| {
+        let watched = |change: &&Change| {
             let (Change::Put(crate::member::KeyValue { key, .. }) | Change::Deleted { key, .. }) =
                 change;
             *key >= from && *key < to
         };
-        let changes: Vec<Change> = changes
-            .iter()
-            .map(|(_, change)| change.clone())
-            .filter(watched)
-            .collect();
+        let changes = changes.iter().map(|(_, change)| change);
+        let changes: Vec<Change> = changes.filter(watched).cloned().collect();
         self.hosts[host].watch_at = revision;
         if !changes.is_empty() {
             self.input(host, Input::Changed { revision, changes });
@@ -49,22 +50,28 @@ impl Sim {
     }
 
     pub(super) fn poll_beats(&mut self, host: usize, revision: u64) {
-        let beats: Vec<_> = self.hosts[host].beats.clone().into_iter().collect();
-        for (relay, told) in beats {
-            let key = format!("/mcr/plant/beats/{relay}");
-            let beat = self.etcd.keys.get(&key).cloned();
-            let modified = beat.as_ref().map_or(0, |kv| kv.modified);
-            if told != Some(modified) {
-                self.hosts[host].beats.insert(relay.clone(), Some(modified));
-                self.input(
-                    host,
-                    Input::BeatSeen {
-                        relay,
-                        revision,
-                        beat,
-                    },
-                );
-            }
+        let mut key = "/mcr/plant/beats/".to_owned();
+        let prefix = key.len();
+        let mut change = |(relay, told): (&String, &Option<u64>)| {
+            key.truncate(prefix);
+            key.push_str(relay);
+            let beat = self.etcd.keys.get(&key);
+            let modified = beat.map_or(0, |kv| kv.modified);
+            let is_new = *told != Some(modified);
+            is_new.then(|| (relay.clone(), modified, beat.cloned()))
+        };
+        let beats = self.hosts[host].beats.iter();
+        let changed: Vec<_> = beats.filter_map(&mut change).collect();
+        for (relay, modified, beat) in changed {
+            self.hosts[host].beats.insert(relay.clone(), Some(modified));
+            self.input(
+                host,
+                Input::BeatSeen {
+                    relay,
+                    revision,
+                    beat,
+                },
+            );
         }
     }
 
@@ -180,7 +187,8 @@ impl Sim {
 
     pub(super) fn peers_reach(&mut self, from: usize, to: usize) -> bool {
         let cut = |host: usize| self.now < self.hosts[host].peers_cut_until;
-        !(cut(from) || cut(to) || self.is_deaf(to) || self.lossy && self.random.chance(50))
+        let blocked = cut(from) || cut(to) || self.is_deaf(to) || self.is_peers_mute(from);
+        !(blocked || self.lossy && self.random.chance(50))
     }
 
     pub(super) fn send(&mut self, host: usize, id: TxnId, txn: Txn, give_up_ns: u64) {
@@ -198,7 +206,7 @@ impl Sim {
                 outcome: None,
             },
         );
-        let reaches = self.reaches_etcd(host);
+        let reaches = self.writes_etcd(host);
         let late = self.lossy && {
             let loss = self.settings.loss;
             self.random.chance(loss)

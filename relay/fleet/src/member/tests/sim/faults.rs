@@ -17,7 +17,43 @@ pub(super) struct Ear {
     told: Fitness,
 }
 
+/// What is wrong with a host's lines.
+#[derive(Default)]
+pub(in crate::member) struct Line {
+    /// Until when what it sends does not reach etcd, though etcd's words reach it, and the same of peers.
+    pub(in crate::member) mute_until: u64,
+    pub(in crate::member) peers_mute_until: u64,
+    /// Until when its output is down; 0: it never was.
+    pub(in crate::member) down_until: u64,
+    /// The rules that it has read.
+    generation: u64,
+}
+
 impl Sim {
+    /// Reads the rules, as the driver does beside the member.
+    pub(super) fn read_rules(&mut self, host: usize) {
+        let generation = self.generation;
+        self.hosts[host].line.generation = generation;
+        let roles: BTreeSet<String> = ["red".to_owned()].into();
+        let shares = self.shares().into_iter();
+        let shares = shares.map(|share| (share, roles.clone())).collect();
+        self.input(host, Input::Rules { generation, shares });
+    }
+
+    pub(super) fn has_rules(&self, host: usize) -> bool {
+        self.hosts[host].line.generation == self.generation
+    }
+
+    /// Whether what it sends reaches an etcd that takes it.
+    pub(super) fn writes_etcd(&self, host: usize) -> bool {
+        let mute_until = self.hosts[host].line.mute_until.max(self.etcd_stuck_until);
+        self.now >= mute_until && self.reaches_etcd(host)
+    }
+
+    pub(super) fn is_peers_mute(&self, host: usize) -> bool {
+        self.now < self.hosts[host].line.peers_mute_until
+    }
+
     /// All that a host was told since its process began.
     pub(in crate::member) fn record(&self, host: usize) -> Vec<u8> {
         self.hosts[host].recorder.as_ref().unwrap().file(0)
@@ -45,6 +81,13 @@ impl Sim {
         self.now >= self.source_off_until && self.now >= self.hosts[host].input_dead_until
     }
 
+    /// How many relays run that hear nothing.
+    pub(in crate::member) fn deaf(&self) -> usize {
+        let hosts = 0..self.hosts.len();
+        let is_deaf = |host: &usize| self.hosts[*host].member.is_some() && !self.hears(*host);
+        hosts.filter(is_deaf).count()
+    }
+
     /// What a daemon does twice a second.
     pub(super) fn read_counters(&mut self, host: usize) {
         if !self.listens || self.now < self.hosts[host].ear.next_read {
@@ -56,10 +99,15 @@ impl Sim {
         if hears {
             it.ear.last_packet = now;
         }
+        let is_down = now < it.line.down_until;
         let installed = it.install.clone();
         it.ear.since.retain(|share, _| installed.contains(share));
         let mut fitness = Fitness::default();
         for share in installed {
+            if is_down {
+                let why = "output is down".to_owned();
+                fitness.down.insert(share.clone(), why);
+            }
             let since = *it.ear.since.entry(share.clone()).or_insert(now);
             if it.ear.last_packet < since && now < since + 2 * SILENT {
                 continue;
@@ -119,6 +167,21 @@ impl Sim {
         self.etcd.operator_put(key, garbage[which].clone());
     }
 
+    pub(in crate::member) fn drain(&mut self, host: usize, on: bool) {
+        let key = format!("/mcr/plant/drained/relay-{host}");
+        if on {
+            self.etcd.operator_put(&key, Drained { at: 0 }.write());
+        } else if self.etcd.keys.contains_key(&key) {
+            self.etcd.operator_delete(&key);
+        }
+    }
+
+    pub(in crate::member) fn move_share(&mut self, share: &str, host: usize) {
+        let relay = format!("relay-{host}");
+        let key = format!("/mcr/plant/moves/{share}");
+        self.etcd.operator_put(&key, Move { relay, at: 0 }.write());
+    }
+
     /// A host's clock goes on by so much at once.
     pub(in crate::member) fn jump(&mut self, host: usize, time: u64) {
         self.hosts[host].offset += time;
@@ -141,6 +204,7 @@ impl Sim {
         self.now >= self.etcd_down_until
             && self.now >= self.etcd_full_until
             && self.now >= self.etcd_slow_until
+            && self.now >= self.etcd_stuck_until
     }
 
     /// Whether etcd lost what it held just now.
@@ -150,26 +214,39 @@ impl Sim {
 
     /// Whether nothing is wrong with anybody but etcd.
     pub(in crate::member) fn hosts_are_well(&self) -> bool {
-        (0..self.hosts.len())
-            .all(|host| self.is_well(host) && self.now >= self.hosts[host].peers_cut_until)
+        (0..self.hosts.len()).all(|host| self.is_well(host) && self.peers_hear(host))
+    }
+
+    fn peers_hear(&self, host: usize) -> bool {
+        self.now >= self.hosts[host].peers_cut_until && !self.is_peers_mute(host)
     }
 
     fn is_well(&self, host: usize) -> bool {
         let it = &self.hosts[host];
         let runs = it.member.is_some() && !self.is_stopped(host);
-        let speaks = self.now >= it.etcd_cut_until && !self.is_deaf(host);
+        let hears_etcd = self.now >= it.etcd_cut_until && !self.is_deaf(host);
+        let speaks = hears_etcd && self.now >= it.line.mute_until;
         runs && speaks && self.now >= it.watch_stalled_until && self.hears(host)
+    }
+
+    /// Whether a relay that is well may take shares, and its output never was down: one whose output comes
+    /// back stays out of line for a while.
+    fn takes(&self, host: usize) -> bool {
+        let it = &self.hosts[host];
+        let drained = format!("/mcr/plant/drained/{}", it.name);
+        it.line.down_until == 0 && !self.etcd.keys.contains_key(&drained) && self.is_well(host)
     }
 
     /// Which shares are not forwarded by one that hears, if one could at all.
     pub(in crate::member) fn unserved(&self) -> Option<Vec<String>> {
         let is_stalled = |host: &Host| self.now < host.watch_stalled_until;
-        let well = (0..self.hosts.len()).any(|host| self.is_well(host));
-        if !self.etcd_works() || !well || self.hosts.iter().any(is_stalled) {
+        let takes = (0..self.hosts.len()).any(|host| self.takes(host));
+        if !self.etcd_works() || !takes || self.hosts.iter().any(is_stalled) {
             return None;
         }
-        let has_etcd = |host: usize| self.reaches_etcd(host) && !self.is_deaf(host);
-        let serves = |host: usize| self.hears(host) || !has_etcd(host);
+        let has_etcd = |host: usize| self.writes_etcd(host) && !self.is_deaf(host);
+        let is_down = |host: usize| self.now < self.hosts[host].line.down_until;
+        let serves = |host: usize| self.hears(host) && !is_down(host) || !has_etcd(host);
         let is_unserved = |share: &String| !matches!(self.open(share)[..], [host] if serves(host));
         Some(self.shares().into_iter().filter(is_unserved).collect())
     }
@@ -191,8 +268,7 @@ impl Sim {
         };
         let holder = entry.map(|entry| entry.relay).or_else(known);
         let host = holder.and_then(|name| self.hosts.iter().position(|it| it.name == name));
-        let is_cut =
-            |host: usize| !self.reaches_etcd(host) && self.now >= self.hosts[host].peers_cut_until;
+        let is_cut = |host: usize| !self.writes_etcd(host) && self.peers_hear(host);
         self.open(share).is_empty() && host.is_some_and(is_cut)
     }
 
