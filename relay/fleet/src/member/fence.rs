@@ -373,7 +373,7 @@ impl Member {
     }
 
     /// A relay's entry as it stands once its session is ended.
-    fn fenced_entry(&self, relay: &str, session: SessionNumber) -> Option<RelayEntry> {
+    pub(super) fn fenced_entry(&self, relay: &str, session: SessionNumber) -> Option<RelayEntry> {
         let entry = self.replica.relay(relay)?;
         Some(RelayEntry {
             session: session.max(entry.session),

@@ -105,7 +105,7 @@ impl Member {
     }
 
     /// Asks for a session if no key stands in its way; deletes the key if it is this process's own,
-    /// which nothing rests on: all gates are shut.
+    /// which nothing rests on: all gates are shut. What its session held, as in an older backup, is free.
     fn join_or_discard(&mut self) {
         let relay = self.config.relay.clone();
         let Some(seen) = self.fencing.seen(&relay) else {
@@ -126,8 +126,12 @@ impl Member {
                 self.send(txn, Purpose::Join, hold);
             }
             Some((process, at)) if process == Some(self.config.process) => {
+                let session = { self.fencing.watched(&relay) }.map_or(0, |w| w.session);
+                let entry = self.fenced_entry(&relay, session);
+                let entry = entry.map(|entry| (self.key(Key::Relay(relay)), entry.write()));
                 let txn = Txn {
                     compares: vec![modified(key.clone(), at)],
+                    puts: entry.into_iter().collect(),
                     deletes: vec![key],
                     ..Txn::default()
                 };

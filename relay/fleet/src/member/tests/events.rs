@@ -278,6 +278,27 @@ fn a_restored_backup_shuts_all_for_a_hold() {
     }
 }
 
+/// It deletes the key that a backup has of it, and hears nothing any more: no key is left to be fenced.
+#[test]
+fn what_a_backup_says_that_a_relay_holds_is_free_once_its_key_is_discarded() {
+    for seed in 5..11 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let key = format!("/mcr/plant/beats/relay-{holder}");
+        let backup = sim.etcd.clone();
+        sim.run_until(sim.now + 3000 * MS);
+        sim.etcd = backup;
+        while sim.etcd.keys.contains_key(&key) {
+            sim.run_until(sim.now + MS / 10);
+        }
+        sim.hosts[holder].deaf_until = sim.now + 60_000 * MS;
+        sim.run_until(sim.now + 3 * HOLD);
+        let open = sim.open("cam0");
+        assert!(open.len() == 1 && open != [holder], "seed {seed}: {open:?}");
+        assert_eq!(sim.violation, None);
+    }
+}
+
 #[test]
 fn an_unfit_holder_hands_over_after_half_a_second() {
     let mut sim = fleet(6);
