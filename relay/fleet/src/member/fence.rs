@@ -268,6 +268,12 @@ impl Member {
         self.now > watched.seen + watched.beat.hold_ms * 1_000_000
     }
 
+    /// Whether a relay got a share after its last beat.
+    pub(super) fn is_given_unseen(&self, relay: &str, watched: &Watched) -> bool {
+        let given = { self.replica.shares.values() }.filter(|known| known.value.relay == relay);
+        { given }.any(|known| known.modified > watched.modified)
+    }
+
     /// Whether this relay takes no part yet, or none any more.
     fn is_outside(&self) -> bool {
         matches!(self.session.phase, PhaseName::Starting | PhaseName::Left)

@@ -290,7 +290,12 @@ impl Member {
         };
         let lists_me = watched.lists(&self.config.relay, self.session.number);
         let has_etcd = self.beat.answered_since(self.now);
-        let silent = has_etcd.is_some_and(|since| self.now > since.max(watched.seen) + SILENT_MAX);
+        // What it does not know of nobody forwards.
+        let patience = match self.is_given_unseen(&question.from, watched) {
+            true => SILENT_MAX.min(2 * self.config.hold_ns),
+            false => SILENT_MAX,
+        };
+        let silent = has_etcd.is_some_and(|since| self.now > since.max(watched.seen) + patience);
         let heeded = self.monitors.heeded.get(&question.from);
         let repeated = heeded.is_some_and(|(session, nonce)| {
             *session == question.session && *nonce >= question.nonce

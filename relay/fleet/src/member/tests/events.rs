@@ -299,6 +299,25 @@ fn what_a_backup_says_that_a_relay_holds_is_free_once_its_key_is_discarded() {
     }
 }
 
+/// It never learns of it, and its peers would promise not to fence it.
+#[test]
+fn what_is_given_to_a_relay_that_etcd_no_longer_reaches_is_soon_taken_again() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let cut = (holder + 1) % 3;
+        sim.hosts[cut].etcd_cut_until = sim.now + 60_000 * MS;
+        sim.run_until(sim.now + 50 * MS);
+        sim.move_share("cam0", cut);
+        sim.run_until(sim.now + HOLD);
+        assert!(sim.open("cam0").is_empty(), "it was given away");
+        sim.run_until(sim.now + 3 * HOLD);
+        let open = sim.open("cam0");
+        assert!(open.len() == 1 && open != [cut], "seed {seed}: {open:?}");
+        assert_eq!(sim.violation, None);
+    }
+}
+
 #[test]
 fn an_unfit_holder_hands_over_after_half_a_second() {
     let mut sim = fleet(6);
