@@ -69,7 +69,7 @@ impl Fencing {
             .begun
             .get(relay)
             .is_some_and(|at| *at >= watched.modified);
-        (watched.moving && !fencing).then_some(watched)
+        (watched.moving && !fencing && !watched.garbled).then_some(watched)
     }
 
     /// Whether a relay's beat key is known to hold what makes no sense.
@@ -340,7 +340,15 @@ impl Member {
 
     fn may_fence(&self, relay: &str, watched: &Watched) -> bool {
         let me = &self.config.relay;
-        let hold = watched.beat.hold_ms * 1_000_000;
+        // What a beat that makes no sense has overwritten may have listed others, whose promises count.
+        let is_known = !watched.garbled
+            || watched.lists(me, self.session.number) && self.plan.monitored.contains(relay);
+        let hold_ms = if is_known {
+            watched.beat.hold_ms
+        } else {
+            HOLD_MAX_MS
+        };
+        let hold = hold_ms * 1_000_000;
         if self.waited < watched.waited + self.surely(hold) {
             return false;
         }
@@ -349,7 +357,7 @@ impl Member {
             return false;
         }
         let monitors = &watched.beat.monitors;
-        let anybody = watched.beat.policy != OnIsolation::Peers;
+        let anybody = !is_known || watched.beat.policy != OnIsolation::Peers;
         let listed = monitors.iter().any(|m| m.relay == *me);
         let ended = |m: &BeatMonitor| self.fencing.ended_for(m, self.surely(hold), self.waited);
         anybody || listed || monitors.iter().all(ended)
