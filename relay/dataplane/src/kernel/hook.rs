@@ -175,15 +175,12 @@ impl Kernel {
         let mut ends: BTreeSet<u32> = outputs
             .filter(|ifindex| hooks.ends.contains(&Ifindex(*ifindex)))
             .collect();
-        let entries = self
-            .routes
-            .entries
-            .values()
-            .filter(|entry| !entry.placeholder);
-        for Word { first, count, .. } in entries
-            .map(|entry| entry.word)
-            .filter(|_| !hooks.ends.is_empty())
-        {
+        if ends.is_empty() {
+            return ends;
+        }
+        let entries = self.routes.entries.values();
+        for entry in entries.filter(|entry| !entry.placeholder) {
+            let Word { first, count, .. } = entry.word;
             for slot in first..first + u32::from(count) {
                 ends.remove(&self.routes.outputs.read(slot).ifindex);
             }
