@@ -305,7 +305,7 @@ fn silent_seconds(received: Traffic, sample: &sampler::Sample) -> Option<f64> {
     }
 }
 
-/// A rule with an output that drops everything is degraded, and so is one with a leg that nobody
+/// A rule that drops everything, itself or by an output, is degraded, and so is one with a leg that nobody
 /// could fail over to or that another could not stand in for, unless it is in a worse state. Merged
 /// legs of which none delivers are down.
 fn judge(
