@@ -9,9 +9,12 @@ use std::time::Duration;
 use sys::descriptor::{receive_with, send_with};
 use sys::routed_socket::{self, SocketKind};
 
-/// How long a worker waits for sockets. One is opened within a fraction of a millisecond; meanwhile its
-/// other packets wait in its rings.
+/// How long a worker waits for sockets while one after the other comes. One is opened within a fraction of
+/// a millisecond; meanwhile its other packets wait in its rings.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
+/// How long it waits for one: where the host is busy, the thread that opens them may have to wait itself.
+/// Less than a worker may be silent.
+const ANSWER: Duration = Duration::from_millis(500);
 
 type Request = [u8; 4];
 
@@ -20,15 +23,22 @@ type Request = [u8; 4];
 /// # Errors
 /// The system calls', or that no thread can be started.
 pub(crate) fn supply(buffer_bytes: usize) -> io::Result<OwnedFd> {
+    supply_by(move |kind| routed_socket::open(kind, buffer_bytes))
+}
+
+/// Starts to supply with what `open` opens.
+pub(crate) fn supply_by(
+    open: impl Fn(SocketKind) -> io::Result<OwnedFd> + Send + 'static,
+) -> io::Result<OwnedFd> {
     let (here, there) = UnixStream::pair()?;
-    there.set_read_timeout(Some(PATIENCE))?;
+    there.set_read_timeout(Some(ANSWER))?;
     let serve = move || {
         let mut request: Request = [0; 4];
         while let Ok(read) = receive_with(&here, &mut request, &mut Vec::new()) {
             if read != request.len() {
                 return;
             }
-            let opened = routed_socket::open(kind(request), buffer_bytes);
+            let opened = open(kind(request));
             let opened = opened.inspect_err(|error| {
                 let port = kind(request).port;
                 tracing::warn!("cannot open a socket to send from port {port} with: {error}");

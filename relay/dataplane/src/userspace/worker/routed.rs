@@ -124,12 +124,18 @@ impl RoutedSockets {
             return;
         }
         let mut error = ask(supply, &wanted).err();
-        // Senders that use a port for each packet are not to hold up the others for long.
-        let until_ns = sys::clock::monotonic_ns() + PATIENCE.as_nanos() as u64;
-        while left > 0 && error.is_none() && sys::clock::monotonic_ns() < until_ns {
+        // Senders that use a port for each packet are not to hold up the others for long; the first answer is
+        // waited for as long as it takes where processors are scarce.
+        let begun_ns = sys::clock::monotonic_ns();
+        let is_over = |answered| {
+            answered && sys::clock::monotonic_ns() >= begun_ns + PATIENCE.as_nanos() as u64
+        };
+        let mut answered = false;
+        while left > 0 && error.is_none() && !is_over(answered) {
             match answer(supply) {
                 // It may be one that somebody waited for in vain before.
                 Ok((kind, socket)) => {
+                    answered = true;
                     let mut entries = self.entries.iter_mut();
                     if let Some(entry) = entries.find(|entry| entry.kind == kind) {
                         left -= usize::from(is_asked(entry));
@@ -208,4 +214,36 @@ pub(super) fn told<'p>(
         traffic_class,
     };
     Ok((headers, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+    use std::fs::File;
+    use std::iter;
+    use std::thread;
+
+    use super::*;
+    use crate::userspace::shared::routed::supply_by;
+
+    #[test]
+    fn sockets_of_a_thread_that_had_to_wait_itself_are_waited_for() {
+        let kinds = [5001, 5002].map(|port| SocketKind {
+            ipv4: true,
+            port,
+            cut: false,
+        });
+        let slow = |_| {
+            thread::sleep(4 * PATIENCE);
+            Ok(File::open("/dev/null")?.into())
+        };
+        let mut sockets = RoutedSockets::default();
+        sockets.supply(supply_by(slow).unwrap());
+        for kind in kinds {
+            sockets.reserve(iter::once(iter::once(kind)), 0);
+            sockets.open(0);
+            assert!(sockets.get(kind).is_some(), "{kind:?}");
+        }
+    }
 }
