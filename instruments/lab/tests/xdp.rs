@@ -181,25 +181,32 @@ fn another_program_at_xdp_stays_and_tc_serves() {
     assert_eq!(taken(&first.daemon), 50);
 }
 
+/// The number of captures that are bound to an interface of the relay.
+fn captures(chain: &Chain, name: &str) -> usize {
+    let sockets = chain.relay.read_proc_net("packet").unwrap();
+    let index = link::index((&chain.relay, name)).unwrap().to_string();
+    let of_all_protocols = ["0003", index.as_str()];
+    let bound = sockets.lines().filter(|line| {
+        let protocol_and_interface = line.split_whitespace().skip(3).take(2);
+        protocol_and_interface.eq(of_all_protocols)
+    });
+    bound.count()
+}
+
 /// Starts a capture in the relay's namespace and waits until it listens, and what it listens to is at tc.
-fn capture(bed: &Bed, arguments: &[&str], words: &str) -> Process {
-    let sockets = || {
-        bed.chain
-            .relay
-            .read_proc_net("packet")
-            .unwrap()
-            .lines()
-            .count()
-    };
-    let before = sockets();
+fn capture(bed: &Bed, arguments: &[&str], name: &str) -> Process {
+    let before = captures(&bed.chain, name);
     let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
     command
         .args(arguments)
         .arg("--socket")
         .arg(bed.daemon.socket());
     let capture = Process::start(command).unwrap();
-    wait_for_reason(&bed.daemon, words);
-    wait::until("the capture listens", || sockets() > before).unwrap();
+    wait_for_reason(&bed.daemon, &format!("mcr captures on {name}"));
+    wait::until("the capture listens", || {
+        captures(&bed.chain, name) > before
+    })
+    .unwrap();
     capture
 }
 
@@ -209,30 +216,27 @@ fn captures_see_what_xdp_would_take_and_hand_over() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tap.pcapng");
     let file = file.to_str().unwrap();
-    let captures: [(&[&str], &str); 4] = [
-        (
-            &["tap", RULE, "--write", file, "--count", "100"],
-            "mcr captures on veth1",
-        ),
+    let commands: [(&[&str], &str); 4] = [
+        (&["tap", RULE, "--write", file, "--count", "100"], "veth1"),
         (
             &[
                 "tap", RULE, "--output", "1", "--write", file, "--count", "50",
             ],
-            "mcr captures on veth2",
+            "veth2",
         ),
         (
             &["discover", "veth1", "--duration", "20", "--json"],
-            "mcr captures on veth1",
+            "veth1",
         ),
         (
             &["discover", "veth2", "--duration", "20", "--json"],
-            "mcr captures on veth2",
+            "veth2",
         ),
     ];
-    for (round, (arguments, words)) in (0..).zip(captures) {
+    for (round, (arguments, name)) in (0..).zip(commands) {
         wait::until("XDP serves", || is_at_xdp(&bed.daemon)).unwrap();
         bed.relay(50, 100).unwrap();
-        let capture = capture(&bed, arguments, words);
+        let capture = capture(&bed, arguments, name);
         if arguments[0] == "tap" {
             wait::until("the capture begins", || {
                 std::fs::metadata(file).is_ok_and(|file| file.len() > 0)
@@ -261,16 +265,7 @@ fn captures_see_what_xdp_would_take_and_hand_over() {
     let path = "/v1/discover?interfaces=veth1&seconds=15";
     let asked = std::thread::spawn(move || lab::control::read(&socket, path));
     wait_for_reason(&bed.daemon, "mcr captures on veth1");
-    let listens = || {
-        let sockets = bed.chain.relay.read_proc_net("packet").unwrap();
-        let index = link::index((&bed.chain.relay, "veth1"))
-            .unwrap()
-            .to_string();
-        let captures = ["0003", index.as_str()];
-        sockets
-            .lines()
-            .any(|line| line.split_whitespace().skip(3).take(2).eq(captures))
-    };
+    let listens = || captures(&bed.chain, "veth1") > 0;
     wait::until("it listens", listens).unwrap();
     bed.relay(50, 100).unwrap();
     let told = asked.join().unwrap().unwrap();
