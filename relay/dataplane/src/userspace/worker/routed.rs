@@ -218,8 +218,6 @@ pub(super) fn told<'p>(
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-
     use std::fs::File;
     use std::iter;
     use std::thread;
