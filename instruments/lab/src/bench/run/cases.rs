@@ -333,12 +333,12 @@ pub(super) fn driver(options: &Options) -> Vec<Case> {
             .with("bytes", size)
             .with("gro", if gro { "on" } else { "off" });
         case.load.size = size;
-        case.relays
-            .retain(|relay| !matches!(relay, Relay::Userspace | Relay::Socat));
-        for relay in [Relay::Floor, Relay::Xdp, Relay::Redirect] {
-            if !case.relays.contains(&relay) {
-                case.relays.push(relay);
-            }
+        // What is named stays as it is named.
+        if case.relays.starts_with(&Relay::ALL) {
+            case.relays
+                .retain(|relay| !matches!(relay, Relay::Userspace | Relay::Socat));
+            case.relays
+                .extend([Relay::Floor, Relay::Xdp, Relay::Redirect]);
         }
         case
     };
