@@ -148,9 +148,10 @@ long-tunnel: tools build
 	$(IN_LAB) tunnel::throughput -- $(ALONE)
 
 # The former version is built from the repository's history, or is what MCR_TEST_FORMER names.
-long-upgrade: ## an upgrade from a former version under load, on both paths
+long-upgrade: ## an upgrade from a former version and 20 restarts by systemd under load, on both paths
 long-upgrade: build
 	$(IN_LAB) upgrade:: -- $(ALONE)
+	$(AS_ROOT) $(CARGO) test --release --locked --package mcr --test mcr systemd::restarts_under -- $(ALONE)
 
 long-world: ## the world changes, in an order of chance (DURATION=600)
 long-world: build

@@ -1,8 +1,7 @@
 //! Descriptors that outlive this process: the service manager, or a process that does nothing else,
 //! holds duplicates of them. After a crash the next daemon takes them back, so no switch ever sees a
 //! leave: the membership sockets, and a record of what is joined through which; the counters of the
-//! userspace path; and, where a process holds them, the control sockets of its workers, which
-//! forward until then.
+//! userspace path; and the control sockets of its workers, which forward until then.
 
 pub mod fd_holder;
 mod record;
@@ -32,8 +31,6 @@ const RECORD: &str = "memberships";
 const MEMBERSHIP: &str = "membership-";
 /// Labels of what the dataplane leaves.
 const DATAPLANE: &str = "userspace-";
-/// Those of them that are of no use to a manager: it ends every worker.
-const OF_WORKERS: [&str; 2] = ["control-", "process-"];
 
 /// What is held for the next daemon, and by whom.
 #[derive(Debug)]
@@ -60,7 +57,7 @@ enum Holder {
     None,
     /// A process of this daemon's own.
     Process,
-    /// It ends every process of a service that crashed, a holding one too.
+    /// systemd's unit leaves the workers alone (`KillMode=process`).
     ServiceManager,
 }
 
@@ -153,23 +150,20 @@ impl DescriptorStore {
 
     /// Sets what of the dataplane is to be held from now on; the next update brings it there.
     pub(crate) fn set_dataplane(&mut self, dataplane: LabelledDescriptors) {
-        let is_of_workers = |label: &str| OF_WORKERS.iter().any(|kind| label.starts_with(kind));
         let all = dataplane.into_iter();
-        let useful =
-            all.filter(|(label, _)| self.holder == Holder::Process || !is_of_workers(label));
-        let labelled = useful.map(|(label, fd)| (format!("{DATAPLANE}{label}"), fd));
+        let labelled = all.map(|(label, fd)| (format!("{DATAPLANE}{label}"), fd));
         self.dataplane = labelled.collect();
     }
 
     /// Says whether workers go on when this process ends.
     pub(crate) fn holds_workers(&self) -> bool {
         let mut dataplane = self.dataplane.iter();
-        self.holder == Holder::Process
-            && self
-                .process
-                .as_ref()
-                .is_some_and(|process| !process.is_gone())
-            && dataplane.all(|(label, _)| self.held.contains(label))
+        let is_there = match self.holder {
+            Holder::None => false,
+            Holder::Process => !self.process.as_ref().is_none_or(FdHolder::is_gone),
+            Holder::ServiceManager => true,
+        };
+        is_there && dataplane.all(|(label, _)| self.held.contains(label))
     }
 
     /// Has whoever holds them let go of the sockets; the memberships end.

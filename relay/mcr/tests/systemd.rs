@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use lab::capture::Capture;
 use lab::link;
+use lab::load::{Load, Plan};
 use lab::socket::{Receiver, Sender, payload};
 use lab::systemd::{self, Systemd};
 use lab::topology::Chain;
@@ -60,7 +61,7 @@ impl Host {
         let systemd = Systemd::boot(&chain.relay).unwrap();
         let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
         let put = |from: &Path, to: &str, mode| systemd.install(from, to, mode).unwrap();
-        put(Path::new(env!("CARGO_BIN_EXE_mcr")), "/usr/bin/mcr", 0o755);
+        put(&lab::binary::mcr().unwrap(), "/usr/bin/mcr", 0o755);
         let units = "/usr/lib/systemd/system";
         put(&dist.join(UNIT), &format!("{units}/{UNIT}"), 0o644);
         let sysusers = "/usr/lib/sysusers.d/mcr.conf";
@@ -187,6 +188,55 @@ fn a_restart_loses_nothing_and_a_stop_stops() {
     }
     let seen = control.finish().unwrap().count(LEAVES).unwrap();
     assert!(seen > 0, "stopped, or the capture is blind to leaves");
+}
+
+/// How much is missing after each of 20 restarts amid 20,000 packets a second, as time at that rate.
+fn restart_under_load(path: &str) {
+    let unlimited = "[Unit]\nStartLimitIntervalSec=0\n";
+    let Some(host) = Host::boot(unlimited) else {
+        return;
+    };
+    let plan = Plan::new(1, 20_000, 200);
+    let rule = format!("[[rule]]\npath = {path:?}");
+    let config = plan.config().replace("[[rule]]", &rule);
+    host.write("/etc/mcr/mcr.toml", &config);
+    host.systemctl("start mcr");
+    let switch = host.chain.switch.as_ref().unwrap();
+    link::wait_for_member((switch, "br0"), "239.1.1.1").unwrap();
+    let [from, to] = [(&host.chain.sender, "veth0"), (&host.chain.sink, "veth3")];
+    let links = [from, (switch, "port1"), (&host.chain.relay, "veth2")];
+    let restart = |_| {
+        let load = Load::start(plan, from, to, &links).unwrap();
+        host.systemctl("restart mcr");
+        let account = load.finish().unwrap();
+        assert_eq!(account.duplicated, 0, "{account:?}");
+        account.unexplained()
+    };
+    let mut missing: Vec<u64> = (0..20).map(restart).collect();
+    missing.sort_unstable();
+    let [least, median, most] = [0, 10, 19].map(|at| {
+        let time = Duration::from_secs(missing[at]) / plan.rate;
+        format!("{} packets, {time:?}", missing[at])
+    });
+    println!("{path}: missing at least {least}; median {median}; at most {most}");
+    let borne = if path == "kernel" {
+        0
+    } else {
+        u64::from(plan.rate)
+    };
+    assert!(missing[19] <= borne, "{missing:?}");
+}
+
+#[test]
+#[ignore = "40 restarts amid a load: make long-upgrade"]
+fn restarts_under_load_lose_nothing_on_the_kernel_path() {
+    restart_under_load("kernel");
+}
+
+#[test]
+#[ignore = "40 restarts amid a load: make long-upgrade"]
+fn restarts_under_load_lose_little_on_the_userspace_path() {
+    restart_under_load("userspace");
 }
 
 /// A restart neither confirms nor undoes what waits to be confirmed; time does, with or without a daemon.
@@ -328,4 +378,46 @@ fn a_daemon_that_is_killed_or_hangs_is_started_again_and_nothing_is_lost() {
         }
     });
     assert_eq!(host.rules(), ["cam1"]);
+}
+
+#[test]
+fn workers_forward_while_no_daemon_runs_and_end_with_the_unit() {
+    let drop_in = "[Service]\nRestartSec=15s\nTimeoutStopSec=1s\n";
+    let Some(host) = Host::boot(drop_in) else {
+        return;
+    };
+    let on_userspace_path = "[[rule]]\npath = \"userspace\"";
+    let config = config(&["cam1"]).replace("[[rule]]", on_userspace_path);
+    host.write("/etc/mcr/mcr.toml", &config);
+    let workers = || -> Vec<String> {
+        let found = host.systemd.run("pgrep", &["-f", "mcr worker"]).unwrap();
+        found.stdout.lines().map(str::to_owned).collect()
+    };
+    host.systemctl("start mcr");
+    host.wait_until_forwarded();
+    let first = workers();
+    assert!(!first.is_empty());
+
+    let of_main = |signal| format!("kill --kill-whom=main --signal={signal} mcr");
+    host.systemctl(&of_main("KILL"));
+    let has_ended = || host.property("ActiveState") == "activating";
+    wait::until("the daemon has ended", has_ended).unwrap();
+    host.loses_nothing(|| thread::sleep(Duration::from_millis(200)));
+    assert!(has_ended() && workers() == first, "{:?}", workers());
+
+    wait::until_within(PATIENCE * 3, "it is started again", || {
+        host.property("ActiveState") == "active"
+    })
+    .unwrap();
+    wait::until("other workers", || {
+        workers().iter().all(|pid| !first.contains(pid))
+    })
+    .unwrap();
+    assert_eq!(host.rules(), ["cam1"]);
+    assert!(!workers().is_empty());
+
+    // A daemon that hangs ends none; the unit's end does.
+    host.systemctl(&of_main("STOP"));
+    host.systemctl("stop mcr");
+    wait::until("no workers", || workers().is_empty()).unwrap();
 }
