@@ -61,7 +61,7 @@ impl Host {
         let systemd = Systemd::boot(&chain.relay).unwrap();
         let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
         let put = |from: &Path, to: &str, mode| systemd.install(from, to, mode).unwrap();
-        put(&lab::binary::mcr().unwrap(), "/usr/bin/mcr", 0o755);
+        put(lab::binary::mcr().unwrap(), "/usr/bin/mcr", 0o755);
         let units = "/usr/lib/systemd/system";
         put(&dist.join(UNIT), &format!("{units}/{UNIT}"), 0o644);
         let sysusers = "/usr/lib/sysusers.d/mcr.conf";
