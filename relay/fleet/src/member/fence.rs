@@ -9,18 +9,26 @@ use crate::member::{
     Command, FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Txn, faulty, modified,
 };
 
+/// What a beat key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+enum Content {
+    Beat,
+    Garbage,
+    Nothing,
+}
+
 /// A relay's beats, as watched.
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Watched {
+    /// Where there is no key, no session up to this one lives.
     pub(super) session: SessionNumber,
     modified: u64,
-    /// When this beat was first seen here, and [`Member::waited`] then.
+    /// When this was first seen here, and [`Member::waited`] then.
     pub(super) seen: u64,
     waited: u64,
     /// The last one that made sense.
     beat: Beat,
-    /// Whether what stands there makes none.
-    garbled: bool,
+    content: Content,
     /// Whether more than one beat was seen: none of them can be one that a former process of this
     /// relay has tried to delete.
     moving: bool,
@@ -39,8 +47,8 @@ impl Watched {
 /// What this relay knows of others' beats.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Fencing {
-    /// Whose beats are watched. `None`: nothing told yet; `Some(None)`: there is no beat.
-    watched: BTreeMap<String, Option<Option<Watched>>>,
+    /// Whose beats are watched. `None`: nothing told yet.
+    watched: BTreeMap<String, Option<Watched>>,
     /// Up to which revision that is known.
     heard: BTreeMap<String, u64>,
     /// When it became known here that a session has ended, by [`Member::waited`].
@@ -48,7 +56,8 @@ pub(super) struct Fencing {
     /// Fences that were sent: the revision that each would delete. No promise from then on.
     begun: BTreeMap<String, u64>,
     retry: BTreeMap<String, u64>,
-    /// Relays that have not beaten for a hold, though etcd has answered this one for as long.
+    /// Relays that have not beaten for a hold, though etcd has answered this one for as long, and those
+    /// without a beat key whose session nobody has ended.
     silent: BTreeSet<String>,
     /// In a large fleet, one more that is looked at, and until when.
     audit: Option<(String, u64)>,
@@ -59,7 +68,8 @@ impl Fencing {
     /// told nothing yet.
     pub(super) fn seen(&self, relay: &str) -> Option<Option<(Option<u64>, u64)>> {
         let told = self.watched.get(relay)?.as_ref()?;
-        Some(told.as_ref().map(|w| (Some(w.beat.process), w.modified)))
+        let is_there = told.content != Content::Nothing;
+        Some(is_there.then_some((Some(told.beat.process), told.modified)))
     }
 
     /// The beats of a relay that can be promised something.
@@ -69,12 +79,13 @@ impl Fencing {
             .begun
             .get(relay)
             .is_some_and(|at| *at >= watched.modified);
-        (watched.moving && !fencing && !watched.garbled).then_some(watched)
+        (watched.moving && !fencing && watched.content == Content::Beat).then_some(watched)
     }
 
     /// Whether a relay's beat key is known to hold what makes no sense.
     pub(super) fn is_garbled(&self, relay: &str) -> bool {
-        self.watched(relay).is_some_and(|watched| watched.garbled)
+        self.watched(relay)
+            .is_some_and(|watched| watched.content == Content::Garbage)
     }
 
     pub(super) fn is_silent(&self, relay: &str) -> bool {
@@ -87,13 +98,14 @@ impl Fencing {
     }
 
     pub(super) fn watched(&self, relay: &str) -> Option<&Watched> {
-        self.watched.get(relay)?.as_ref()?.as_ref()
+        let told = self.watched.get(relay)?.as_ref();
+        told.filter(|watched| watched.content != Content::Nothing)
     }
 
-    /// Relays whose beats are known.
+    /// Relays of whose beat keys something is known.
     fn known(&self) -> impl Iterator<Item = (&str, &Watched)> {
         let watched = self.watched.iter();
-        watched.filter_map(|(relay, told)| Some((relay.as_str(), told.as_ref()?.as_ref()?)))
+        watched.filter_map(|(relay, told)| Some((relay.as_str(), told.as_ref()?)))
     }
 
     /// Another cluster's beats tell nothing. Names those whose watch is to end.
@@ -116,7 +128,7 @@ impl Fencing {
     }
 }
 
-/// What may stand behind a beat that makes no sense: the longest hold, and anybody may end it.
+/// What may stand behind a beat that makes no sense or has gone: the longest hold, and anybody may end it.
 fn unknown_beat() -> Beat {
     Beat {
         number: 0,
@@ -140,43 +152,43 @@ impl Member {
             return;
         }
         *heard = revision;
-        let before = told.take().flatten();
-        let was_garbled = before.as_ref().is_some_and(|watched| watched.garbled);
-        let Some(kv) = beat else {
-            *told = Some(None);
-            self.stale |= was_garbled;
-            self.replica.refused.remove(&self.beat_key(relay));
-            // Whatever session there was up to this revision is over.
-            return self.fencing.end(relay, revision, waited);
+        let (content, read, error) = match beat.as_ref().map(|kv| Beat::read(&kv.key, &kv.value)) {
+            Some(Ok(beat)) => (Content::Beat, Some(beat), None),
+            Some(Err(error)) => (Content::Garbage, None, Some(error)),
+            None => (Content::Nothing, None, None),
         };
-        let (read, error) = match Beat::read(&kv.key, &kv.value) {
-            Ok(beat) => (Some(beat), None),
-            Err(error) => (None, Some(error)),
-        };
-        let same = before.as_ref().filter(|w| w.modified == kv.modified);
+        // Where nothing stands, the last that did was of the session that is known.
+        let known = self.replica.relay(relay).map_or(0, |entry| entry.session);
+        let known = { beat.as_ref() }.map_or(known, |kv| kv.created);
+        let at = beat.map_or((revision, revision), |kv| (kv.created, kv.modified));
+        let (session, modified) = at;
+        let before = told.take();
+        let was_garbled = { before.as_ref() }.is_some_and(|w| w.content == Content::Garbage);
+        let before = before.filter(|before| before.content != Content::Nothing);
+        let same = before.as_ref().filter(|w| w.modified == modified);
         let is_new = before.is_some() && same.is_none();
         let new = (now, waited, before.is_some());
-        let (seen, waited, moving) = same.map_or(new, |w| (w.seen, w.waited, w.moving));
-        let garbled = read.is_none();
-        let of_session = before.filter(|before| before.session == kv.created);
+        let (seen, since, moving) = same.map_or(new, |w| (w.seen, w.waited, w.moving));
+        let of_session = before.filter(|before| before.session == known);
         let last = || of_session.map_or_else(unknown_beat, |before| before.beat);
         let beat = read.unwrap_or_else(last);
-        let beats = is_new && !garbled && beat.process != self.config.process;
-        *told = Some(Some(Watched {
-            session: kv.created,
-            modified: kv.modified,
+        let beats = is_new && content == Content::Beat && beat.process != self.config.process;
+        *told = Some(Watched {
+            session,
+            modified,
             seen,
-            waited,
+            waited: since,
             beat,
-            garbled,
+            content,
             moving,
-        }));
-        self.stale |= garbled != was_garbled;
-        // A key created at this revision is the first after all earlier sessions.
-        let ended = kv.created.saturating_sub(1);
-        self.fencing.end(relay, ended, self.waited);
+        });
+        self.stale |= was_garbled != (content == Content::Garbage);
+        // A key created at its revision is the first after all earlier sessions.
+        let is_there = u64::from(content != Content::Nothing);
+        self.fencing
+            .end(relay, session.saturating_sub(is_there), waited);
         match error {
-            None => drop(self.replica.refused.remove(&kv.key)),
+            None => drop(self.replica.refused.remove(&self.beat_key(relay))),
             Some(error) => self.refuse(error),
         }
         if beats && relay == self.config.relay {
@@ -196,11 +208,14 @@ impl Member {
     /// Notes who is silent: it learns of nothing that is given to it.
     pub(super) fn note_silent(&mut self) {
         let since = self.beat.answered_since(self.now);
-        let is_silent = |watched: &Watched| {
+        let is_silent = |(relay, watched): &(&str, &Watched)| {
             let hold = watched.beat.hold_ms * 1_000_000;
-            since.is_some_and(|since| self.now > since.max(watched.seen) + hold)
+            match watched.content {
+                Content::Nothing => self.lives(relay),
+                _ => since.is_some_and(|since| self.now > since.max(watched.seen) + hold),
+            }
         };
-        let silent = { self.fencing.known() }.filter(|(_, watched)| is_silent(watched));
+        let silent = self.fencing.known().filter(is_silent);
         let silent: BTreeSet<String> = silent.map(|(relay, _)| relay.to_owned()).collect();
         self.stale |= silent != self.fencing.silent;
         self.fencing.silent = silent;
@@ -241,9 +256,8 @@ impl Member {
         }
         let me = self.config.relay.as_str();
         let lists_me = |w: &Watched| w.beat.monitors.iter().any(|m| m.relay == me);
-        let lives = |relay: &str| self.replica.relay(relay).is_some_and(|entry| !entry.fenced);
         let listing = self.fencing.known().filter(|(_, w)| lists_me(w));
-        let listing = listing.map(|(relay, _)| relay).filter(|relay| lives(relay));
+        let listing = { listing.map(|(relay, _)| relay) }.filter(|relay| self.lives(relay));
         let monitored = self.plan.monitored.iter().map(String::as_str);
         monitored.chain(listing).chain(self.other_beats()).collect()
     }
@@ -262,6 +276,12 @@ impl Member {
         let told = self.targets().chain(&self.fencing.silent);
         let told = told.map(String::as_str);
         others.chain(own).chain(audit).chain(told)
+    }
+
+    /// Whether another relay has a session that nobody has ended, by its entry.
+    fn lives(&self, relay: &str) -> bool {
+        let entry = self.replica.relay(relay);
+        relay != self.config.relay && entry.is_some_and(|entry| !entry.fenced)
     }
 
     fn is_late(&self, watched: &Watched) -> bool {
@@ -321,10 +341,10 @@ impl Member {
             .known()
             .filter(|(relay, watched)| self.may_fence(relay, watched) && self.now >= retry(relay));
         let due: Vec<_> = due
-            .map(|(relay, watched)| (relay.to_owned(), watched.session, watched.modified))
+            .map(|(relay, watched)| (relay.to_owned(), watched.clone()))
             .collect();
-        for (relay, session, modified) in due {
-            self.send_fence(relay, session, modified);
+        for (relay, watched) in due {
+            self.send_fence(relay, &watched);
         }
     }
 
@@ -340,8 +360,12 @@ impl Member {
 
     fn may_fence(&self, relay: &str, watched: &Watched) -> bool {
         let me = &self.config.relay;
-        // What a beat that makes no sense has overwritten may have listed others, whose promises count.
-        let is_known = !watched.garbled
+        if watched.content == Content::Nothing && !self.lives(relay) {
+            return false;
+        }
+        // What was overwritten by what makes no sense, or deleted, may have listed others, whose promises
+        // count.
+        let is_known = watched.content == Content::Beat
             || watched.lists(me, self.session.number) && self.plan.monitored.contains(relay);
         let hold_ms = if is_known {
             watched.beat.hold_ms
@@ -363,12 +387,14 @@ impl Member {
         anybody || listed || monitors.iter().all(ended)
     }
 
-    fn send_fence(&mut self, relay: String, session: SessionNumber, at: u64) {
+    fn send_fence(&mut self, relay: String, watched: &Watched) {
+        let (session, at) = (watched.session, watched.modified);
+        let is_there = watched.content != Content::Nothing;
         let key = self.beat_key(&relay);
         let compare = if faulty!(self, FenceUnseen) {
             super::created(key.clone(), session)
         } else {
-            modified(key.clone(), at)
+            modified(key.clone(), if is_there { at } else { 0 })
         };
         let mut txn = Txn {
             compares: vec![compare],
@@ -377,8 +403,14 @@ impl Member {
             ..Txn::default()
         };
         if let Some(entry) = self.fenced_entry(&relay, session) {
-            txn.puts
-                .push((self.key(Key::Relay(relay.clone())), entry.write()));
+            let key = self.key(Key::Relay(relay.clone()));
+            let known = self.replica.relays.get(&relay);
+            // Who says anything of itself lives, and who left has no entry.
+            if !is_there && !self.replica.refused.contains_key(&key) {
+                let at = known.map_or(0, |known| known.modified);
+                txn.compares.push(modified(key.clone(), at));
+            }
+            txn.puts.push((key, entry.write()));
         }
         let hold = self.config.hold_ns;
         self.fencing.begun.insert(relay.clone(), at);
@@ -402,7 +434,8 @@ impl Member {
     pub(super) fn fence_answered(&mut self, relay: &str, outcome: Outcome) {
         match outcome {
             Outcome::Applied { revision } => {
-                let session = self.fencing.watched(relay).map_or(0, |w| w.session);
+                let known = self.fencing.watched.get(relay).and_then(Option::as_ref);
+                let session = known.map_or(0, |watched| watched.session);
                 if let Some(entry) = self.fenced_entry(relay, session) {
                     self.learn_own(Key::Relay(relay.to_owned()), entry.write(), revision);
                 }

@@ -295,13 +295,13 @@ impl Operator {
         let key = self.keys.text(&Key::Beat(relay.to_owned()));
         let range = KeyRange::key(key.as_str());
         let read = self.client.range(range, RangeOptions::default(), PATIENCE);
-        let Some(found) = read.await?.keys.pop() else {
-            return Ok((key, 0));
-        };
-        // What makes no sense may come from a relay that is newer than this one.
-        let hold = Beat::read(&key, &found.value).map_or(HOLD_MAX_MS, |beat| beat.hold_ms);
+        let found = read.await?.keys.pop();
+        let beat = { found.as_ref() }.and_then(|found| Beat::read(&key, &found.value).ok());
+        // What makes no sense may come from a relay that is newer than this one, and one whose key somebody
+        // has deleted may not know it yet.
+        let hold = beat.map_or(HOLD_MAX_MS, |beat| beat.hold_ms);
         sleep(Duration::from_millis(hold)).await;
-        Ok((key, found.mod_revision))
+        Ok((key, found.map_or(0, |found| found.mod_revision)))
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::reply::FleetRelayState;
 use config::OnIsolation;
+use etcd::KeyRange;
 use fleet::error::Error;
 
 use crate::cluster::{Cluster, needs_etcd};
@@ -65,5 +66,19 @@ async fn only_a_silent_relay_is_fenced_by_hand() {
         Err(error) => panic!("{error}"),
     }
     eventually("the other has all", || b.host.open() == shares(4)).await;
+    never_two(&[&a.host, &b.host]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_lives_is_not_fenced_because_its_beat_key_is_deleted() {
+    needs_etcd!();
+    let cluster = Cluster::start(1).await;
+    let (a, b) = pair(&cluster, OnIsolation::Peers, 4).await;
+    let beat = KeyRange::key("/mcr/plant/beats/relay-a");
+    let deleted = cluster.client().delete(beat, Duration::from_secs(5)).await;
+    assert_eq!(deleted.unwrap(), 1);
+    let alive = b.relay().fence("relay-a".to_owned()).await.unwrap_err();
+    assert!(matches!(alive, Error::Conflict(_)), "{alive}");
+    eventually("all are forwarded", || each_at_one(&[&a, &b], 4)).await;
     never_two(&[&a.host, &b.host]);
 }

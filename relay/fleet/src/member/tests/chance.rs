@@ -1,5 +1,5 @@
 //! Fleets and faults by chance: silence, one way, an etcd that is empty, restored, full, slow, compacted or
-//! without a majority, garbage in any key, clocks that jump, relays that never hear or whose output is
+//! without a majority, garbage in any key, beat keys deleted, clocks that jump, relays that never hear or whose output is
 //! down, sources that pause, drains, moves, rules that change. At every instant a share is open at one
 //! relay at most; and whenever a majority of etcd answers somebody who hears, or all peers answer each
 //! other, each share is forwarded by one that hears, two holds after the last change.
@@ -19,8 +19,8 @@ const TRIED: u64 = 2600 * MS;
 /// What a transaction or two and a tick take, and clocks' drift.
 const SLACK: u64 = 500 * MS;
 
-/// Seeds from here on draw of all faults, those before of the first sixteen.
-const WIDE: u64 = 2_000_000;
+/// From which seed on how many of the kinds of faults are drawn.
+const KINDS: [(u64, u64); 3] = [(0, 16), (2_000_000, 26), (3_000_000, 27)];
 
 /// Draws a fleet.
 fn drawn(seed: u64) -> Sim {
@@ -40,7 +40,8 @@ fn drawn(seed: u64) -> Sim {
     };
     let mut sim = Sim::new(seed, settings);
     sim.records = false;
-    sim.is_wide = seed >= WIDE;
+    let kinds = KINDS.iter().rfind(|(first, _)| seed >= *first);
+    sim.kinds = kinds.map_or(0, |(_, kinds)| *kinds);
     sim.listen();
     sim
 }
@@ -55,7 +56,7 @@ fn harm(sim: &mut Sim) -> u64 {
         _ => sim.random.range(3, 12) * hold,
     };
     let until = sim.now + time;
-    let which = sim.random.range(0, if sim.is_wide { 26 } else { 16 });
+    let which = sim.random.range(0, sim.kinds);
     let (at, until_ms) = (sim.now / MS, until / MS);
     sim.harms.push(format!(
         "{at} ms: fault {which} at relay-{host} until {until_ms} ms"
@@ -109,7 +110,8 @@ fn more_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
             }
         }
         24 => sim.generation += 1,
-        _ => sim.etcd.compacted = sim.etcd.revision,
+        25 => sim.etcd.compacted = sim.etcd.revision,
+        _ => sim.delete_beat(host),
     }
     until
 }

@@ -1,6 +1,6 @@
 //! etcd as members see it: one history of revisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::member::{Change, KeyValue, Outcome, Target, Txn};
 
@@ -10,6 +10,8 @@ pub(super) struct Etcd {
     pub(super) keys: BTreeMap<String, KeyValue>,
     pub(super) history: Vec<(u64, Change)>,
     pub(super) compacted: u64,
+    /// When each key was deleted last.
+    pub(super) deleted: HashMap<String, u64>,
 }
 
 impl Etcd {
@@ -68,6 +70,7 @@ impl Etcd {
 
     fn delete(&mut self, key: &str) {
         if self.keys.remove(key).is_some() {
+            self.deleted.insert(key.to_owned(), self.revision);
             let change = Change::Deleted {
                 key: key.to_owned(),
                 revision: self.revision,

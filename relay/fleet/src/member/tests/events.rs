@@ -186,6 +186,50 @@ fn a_relay_joins_over_a_key_that_never_made_sense() {
     stays(&mut sim, 3000);
 }
 
+/// Dead, alive, or cut off from etcd alone: each way its session ends, and nothing comes twice.
+#[test]
+fn a_relay_whose_beat_key_is_deleted_holds_nothing_for_ever() {
+    for seed in 0..12 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let before = sessions(&sim)[holder];
+        let until = sim.now + 60_000 * MS;
+        match seed % 3 {
+            0 => sim.kill(holder, true, 60_000 * MS),
+            1 => sim.hosts[holder].etcd_cut_until = until,
+            _ => {}
+        }
+        sim.run_until(sim.now + 100 * MS);
+        sim.delete_beat(holder);
+        sim.run_until(sim.now + 4 * HOLD);
+        let after = holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        assert_eq!(sim.violation, None);
+        if seed % 3 == 2 {
+            assert!(sessions(&sim)[holder] > before, "seed {seed}");
+        } else {
+            assert!(!after.contains(&holder), "seed {seed}");
+        }
+    }
+}
+
+/// Who comes when the key has gone already knows no beat of it, and waits for the longest hold.
+#[test]
+fn a_relay_that_nobody_has_heard_of_is_fenced_without_a_beat_key() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let dead = holders(&sim).unwrap()[0];
+        (0..3).for_each(|host| sim.kill(host, true, 100 * MS));
+        sim.hosts[dead].down_until = sim.now + 60_000 * MS;
+        sim.delete_beat(dead);
+        sim.run_until(sim.now + 5000 * MS);
+        assert!(sim.open("cam0").is_empty(), "seed {seed}");
+        sim.run_until(sim.now + 2 * HOLD);
+        let after = holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        assert!(!after.contains(&dead), "seed {seed}");
+        assert_eq!(sim.violation, None);
+    }
+}
+
 /// The very case in which nobody forwards.
 #[test]
 fn a_gate_that_runs_out_is_told_and_told_again_when_it_opens() {

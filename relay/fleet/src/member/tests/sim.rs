@@ -149,8 +149,8 @@ pub(super) struct Sim {
     pub(super) generation: u64,
     /// Whether relays tell what they hear.
     listens: bool,
-    /// Whether all kinds of faults happen.
-    pub(super) is_wide: bool,
+    /// How many kinds of faults happen.
+    pub(super) kinds: u64,
     /// Whether what members are told is recorded.
     pub(super) records: bool,
     pub(super) hosts: Vec<Host>,
@@ -219,7 +219,7 @@ impl Sim {
             source_off_until: 0,
             generation: 1,
             listens: false,
-            is_wide: false,
+            kinds: 0,
             records: true,
             hosts,
             keys: Keys::new("plant").unwrap(),

@@ -56,7 +56,8 @@ impl Sim {
             key.truncate(prefix);
             key.push_str(relay);
             let beat = self.etcd.keys.get(&key);
-            let modified = beat.map_or(0, |kv| kv.modified);
+            let deleted = || self.etcd.deleted.get(&key).copied().unwrap_or(0);
+            let modified = beat.map_or_else(deleted, |kv| kv.modified);
             let is_new = *told != Some(modified);
             is_new.then(|| (relay.clone(), modified, beat.cloned()))
         };

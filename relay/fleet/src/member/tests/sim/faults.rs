@@ -167,6 +167,12 @@ impl Sim {
         self.etcd.operator_put(key, garbage[which].clone());
     }
 
+    /// Deletes a relay's beat key, and says nothing of it.
+    pub(in crate::member) fn delete_beat(&mut self, host: usize) {
+        let key = format!("/mcr/plant/beats/{}", self.hosts[host].name);
+        self.etcd.operator_delete(&key);
+    }
+
     pub(in crate::member) fn drain(&mut self, host: usize, on: bool) {
         let key = format!("/mcr/plant/drained/relay-{host}");
         if on {
