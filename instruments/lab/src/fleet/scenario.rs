@@ -70,6 +70,10 @@ pub enum Fault {
     EtcdEmptied,
     /// Its beat's key is overwritten with what makes no sense.
     BeatGarbled,
+    /// Its beat's key is deleted.
+    BeatDeleted,
+    /// The same, and its host dies.
+    BeatDeletedAndDeath,
     /// The share's key is overwritten with what makes no sense.
     ShareGarbled,
     /// The same, and its host dies.
@@ -130,7 +134,7 @@ impl Fault {
     ];
 
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::HostDeath,
         Self::Kill,
         Self::Stop,
@@ -152,6 +156,8 @@ impl Fault {
         Self::PeersBlocked,
         Self::EtcdEmptied,
         Self::BeatGarbled,
+        Self::BeatDeleted,
+        Self::BeatDeletedAndDeath,
         Self::ShareGarbled,
         Self::ShareGarbledAndDeath,
     ];
@@ -180,6 +186,8 @@ impl Fault {
             Self::PeersBlocked => "UDP between relays blocked, 12 s",
             Self::EtcdEmptied => "etcd comes back empty",
             Self::BeatGarbled => "garbage in its beat's key",
+            Self::BeatDeleted => "its beat's key deleted",
+            Self::BeatDeletedAndDeath => "host death and its beat's key deleted",
             Self::ShareGarbled => "garbage in the share's key",
             Self::ShareGarbledAndDeath => "garbage in the share's key and host death",
         }
@@ -215,6 +223,7 @@ impl Fault {
                 | Self::InputSilent
                 | Self::OutputDown
                 | Self::NothingArrives
+                | Self::BeatDeletedAndDeath
                 | Self::ShareGarbledAndDeath
         )
     }
@@ -229,6 +238,7 @@ impl Fault {
             | Self::Stop
             | Self::HostAndLeader
             | Self::NothingArrives
+            | Self::BeatDeletedAndDeath
             | Self::ShareGarbledAndDeath => &["was silent and is fenced"],
             Self::StandbyDeath => &["was silent and is fenced"],
             Self::CutFromEtcd | Self::EtcdAway => &["etcd: "],

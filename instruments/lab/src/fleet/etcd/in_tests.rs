@@ -53,10 +53,22 @@ impl Cluster {
     /// # Errors
     /// When the first member does not take it.
     pub fn garble(&self, key: &str) -> Result<()> {
+        // `{}` in the base of 64.
+        self.ask("put", key, ",\"value\":\"e30=\"")
+    }
+
+    /// Deletes a key.
+    ///
+    /// # Errors
+    /// When the first member does not take it.
+    pub fn delete(&self, key: &str) -> Result<()> {
+        self.ask("deleterange", key, "")
+    }
+
+    fn ask(&self, what: &str, key: &str, more: &str) -> Result<()> {
         let member = self.member(0)?;
-        let url = format!("http://{}:{CLIENT_PORT}/v3/kv/put", member.place.1);
-        // Both in the base of 64: `{}` is e30=.
-        let body = format!("{{\"key\":\"{}\",\"value\":\"e30=\"}}", base64(key));
+        let url = format!("http://{}:{CLIENT_PORT}/v3/kv/{what}", member.place.1);
+        let body = format!("{{\"key\":\"{}\"{more}}}", base64(key));
         let arguments = format!("-sS -f -X POST -d {body} {url}");
         self.namespace(0)?.tool("curl", &arguments).map(drop)
     }

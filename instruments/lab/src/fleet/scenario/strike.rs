@@ -77,6 +77,11 @@ fn strike_relay(bed: &mut Bed, fault: Fault, place: usize) -> Result<()> {
         }
         Fault::OutputDown => relay.set_output("down"),
         Fault::BeatGarbled => bed.etcd.garble(&format!("/mcr/lab/beats/{name}")),
+        Fault::BeatDeleted => bed.etcd.delete(&format!("/mcr/lab/beats/{name}")),
+        Fault::BeatDeletedAndDeath => {
+            relay.die()?;
+            bed.etcd.delete(&format!("/mcr/lab/beats/{name}"))
+        }
         Fault::ShareGarbled => bed.etcd.garble(&format!("/mcr/lab/shares/{RULE}")),
         Fault::ShareGarbledAndDeath => {
             relay.die()?;
@@ -125,6 +130,7 @@ pub fn relieve(bed: &mut Bed, struck: &Struck) -> Result<()> {
         Fault::HostDeath
         | Fault::HostAndLeader
         | Fault::StandbyDeath
+        | Fault::BeatDeletedAndDeath
         | Fault::ShareGarbledAndDeath => relay.boot(),
         Fault::Kill | Fault::Terminated => relay.start_again(),
         Fault::Stop => relay.signal(Signal::SIGCONT),
