@@ -27,6 +27,8 @@ pub use maps::{Capacity, Maps, flows, layout, map, merge_layout};
 use std::io;
 use std::path::PathBuf;
 
+use sys::ifreq::called;
+
 /// What goes wrong between MCR and the kernel's BPF.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -62,7 +64,7 @@ pub enum Error {
         error: io::Error,
     },
     /// The program cannot be attached.
-    #[error("cannot attach the kernel path to interface {ifindex}: {error}")]
+    #[error("cannot attach the kernel path to {}: {error}", called(*ifindex))]
     Attach {
         /// Index of the interface.
         ifindex: u32,
@@ -73,7 +75,7 @@ pub enum Error {
     #[error("cannot prepare XDP: {0}")]
     Hook(io::Error),
     /// A program that an earlier daemon left cannot be taken away.
-    #[error("cannot take the program of an earlier daemon off interface {ifindex}: {error}")]
+    #[error("cannot take the program of an earlier daemon off {}: {error}", called(*ifindex))]
     Detach {
         /// Index of the interface.
         ifindex: u32,

@@ -18,6 +18,13 @@ pub fn device_type(ifindex: u32) -> Option<u16> {
     Some(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
 }
 
+/// What an interface is called in messages; by its index where it is gone.
+pub fn called(ifindex: u32) -> String {
+    let name = if_indextoname(ifindex).ok();
+    let name = name.and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| format!("interface {ifindex}"))
+}
+
 /// Carries out an operation on an interface in the calling thread's network namespace, with what
 /// `fill` puts beside its name.
 ///
