@@ -54,7 +54,7 @@ settings! {
         /// (`rx-udp-gro-forwarding`), where `gro` of an interface does not say it of them.
         optional gro: Automatic, default: "auto";
         /// Whether the kernel path takes packets at XDP, before the kernel makes an skb of each, where `xdp`
-        /// of an interface does not say it of them.
+        /// of an interface does not say it of them. `auto` takes proven drivers alone, and none is yet.
         optional xdp: Xdp, default: "auto";
         /// Whether the queue behind virtual links (`net.core.netdev_max_backlog`) is lengthened, for
         /// the whole host, where the copies of a rule would not fit.
