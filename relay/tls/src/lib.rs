@@ -5,6 +5,8 @@ mod alert;
 mod certificate;
 pub mod token;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -198,7 +200,13 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Unusable> {
     Ok(certificates)
 }
 
+/// Reads a key. One that others can read is told of and taken: a mounted secret often is so by default.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Unusable> {
     let remedy = "give a readable file in PEM with a private key";
-    PrivateKeyDer::from_pem_file(path).map_err(|error| Unusable::new(path, error, remedy))
+    let key = PrivateKeyDer::from_pem_file(path);
+    if fs::metadata(path).is_ok_and(|there| there.mode() & 0o007 != 0) {
+        let path = path.display();
+        tracing::warn!("{path}: every user of this host can read the key: chmod 600 {path}");
+    }
+    key.map_err(|error| Unusable::new(path, error, remedy))
 }

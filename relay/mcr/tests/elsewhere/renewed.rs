@@ -60,7 +60,15 @@ fn what_is_mounted_anew_counts_and_ends_only_those_who_are_none_any_more() {
         bed.daemon.mcr(&["reload"]).unwrap();
         bed.wait_for("it serves by what is mounted", |api| api["state"] == "up");
     };
+    let is_told = || {
+        bed.daemon
+            .log()
+            .contains("every user of this host can read")
+    };
+    assert!(!is_told());
     mounted("");
+    // As a mounted secret is by default, so it is told and taken.
+    wait::until("it is told that others can read the key", is_told).unwrap();
     let follow = |host: &str| Process::start(bed.command(host, &["events", "--json"])).unwrap();
     let goes_on = |following: &Process, rule: &str| {
         wait::until("the stream goes on", || {
