@@ -93,6 +93,9 @@ impl Member {
             let unclear = self.replica.unclear.get(share);
             let is_over = |at: &u64| self.replica.may_hold(share, *at).next().is_none();
             let due = due && unclear.is_none_or(is_over);
+            // The plan may be older than what is known now.
+            let known = self.replica.shares.get(share);
+            let due = due && known.and_then(|known| self.holder(&known.value)).is_none();
             let due = due && !self.rules.failed.contains_key(share);
             due.then(|| share.clone())
         };

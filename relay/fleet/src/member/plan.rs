@@ -312,7 +312,7 @@ impl Member {
     }
 
     /// Whom a share's entry names, if its session has not ended as far as is known.
-    fn holder<'a>(&self, entry: &'a ShareEntry) -> Option<&'a str> {
+    pub(super) fn holder<'a>(&self, entry: &'a ShareEntry) -> Option<&'a str> {
         if entry.relay == self.config.relay {
             return (entry.session == self.session.number).then_some(&entry.relay);
         }
