@@ -89,6 +89,7 @@ long-merge-chance:
 	MCR_TEST_SECONDS=$(DURATION) $(CARGO) test --release --locked --package bpf --test merge \
 	    very_many_streams_of_chance -- $(ALONE)
 
+# MCR_TEST_SCENE="a line begins too late" begins the schedules there.
 long-merge-check: ## merging under every schedule of three preemptions; errors put in that must be noticed
 	$(CARGO) test --locked --package bpf --test merge -- --include-ignored --nocapture
 
