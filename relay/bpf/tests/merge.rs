@@ -101,7 +101,8 @@ fn generated_streams_are_merged_as_a_model_of_sets_says() {
 
 /// The first: a line that was away comes back just as the source begins anew. The second: a source goes
 /// back to where it once was while what is remembered of that gives place. Two: a packet that a line alone has
-/// comes a little after the first that the line brings of the stream. The last: a jump in disorder.
+/// comes a little after the first that the line brings of the stream. Another: a jump in disorder. The last two: a
+/// stranger that brings what another line brings, too, which it has not missed.
 #[test]
 fn streams_that_once_failed_are_merged_as_a_model_of_sets_says() {
     for stream in [
@@ -110,6 +111,8 @@ fn streams_that_once_failed_are_merged_as_a_model_of_sets_says() {
         "9984105854722532748",
         "11950504052727989812",
         "11856838713194168344",
+        "3316015101965925773",
+        "17164073592421964249",
     ] {
         check(&["random", "1", stream]);
     }

@@ -75,7 +75,9 @@ static bool is_of_a_stranger(const struct packet *p)
 	return true;
 }
 
-/* What was held back for that is to the model as if it had not come. */
+/* What was held back for that is to the model as if it had not come. But its line has not missed it: each
+ * accounts for such a stream from its own first number.
+ */
 static void forget_strangers(void)
 {
 	for (int c = 0; c < cpus; c++)
@@ -84,6 +86,7 @@ static void forget_strangers(void)
 
 			if (!is_of_a_stranger(p))
 				continue;
+			world.sent[p->index / NUMBERS][p->index % NUMBERS].segment->held = true;
 			world.sent[p->index / NUMBERS][p->index % NUMBERS].copies[p->line]--;
 			world.strangers[p->line]++;
 		}
@@ -133,7 +136,7 @@ static void check_accounts(void)
 		for (__u32 i = 0; i < world.numbers;) {
 			struct segment *segment = world.sent[s][i].segment;
 			__u64 holes = 0;
-			bool begun = false;
+			bool begun = false, came[MERGE_LINES] = { 0 };
 
 			for (; i < world.numbers && world.sent[s][i].segment == segment; i++) {
 				struct sent *sent = &world.sent[s][i];
@@ -150,8 +153,10 @@ static void check_accounts(void)
 				begun = true;
 				lost += holes;
 				holes = 0;
-				for (__u32 l = 0; l < world.lines; l++)
-					missed[l] += !sent->copies[l];
+				for (__u32 l = 0; l < world.lines; l++) {
+					came[l] |= sent->copies[l] > 0;
+					missed[l] += !sent->copies[l] && (came[l] || !segment->held);
+				}
 			}
 		}
 	for (__u32 l = 0; l < world.lines; l++) {

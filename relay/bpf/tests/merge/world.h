@@ -12,6 +12,7 @@
 struct segment {
 	__u64 first;
 	__u32 key;
+	bool held;	/* of what a stranger brought before it was begun */
 };
 
 /* One number of a source. */
