@@ -237,6 +237,25 @@ MERGE_CALL int merge_is_back(struct merge *m, const struct merge_packet *p, cons
 	       !merge_ahead(top, MERGE_LOAD(m->stream[slot].base), MERGE_NUMBER_BITS);
 }
 
+/* Whether a packet behind the newest stream may be of it, on a leg that lags: the stream had begun by then, and
+ * the leg has not been there before.
+ */
+MERGE_CALL int merge_lags(struct merge *m, const struct merge_packet *p, const struct merge_look *l)
+{
+	__u64 top, last, base;
+	__u32 slot;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p) || MERGE_MISSING(l))
+		return 0;
+	slot = l->newest & (MERGE_STREAMS - 1);
+	top = MERGE_LOAD(m->stream[slot].top);
+	base = MERGE_LOAD(m->stream[slot].base);
+	last = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[slot].last);
+	if (!((last ^ top) >> MERGE_NUMBER_BITS))
+		return merge_ahead(top + l->ahead, last, MERGE_NUMBER_BITS) > 0;
+	return !((base ^ top) >> MERGE_NUMBER_BITS) && merge_ahead(top + l->ahead, base, MERGE_NUMBER_BITS) >= 0;
+}
+
 /* Where a packet belongs, or what becomes of it. */
 MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 {
@@ -302,7 +321,7 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	    (!is_member && (!silent || l.ahead < 0))) {
 		MERGE_STORE(line->part[l.newest & (MERGE_STREAMS - 1)].mark,
 			    (__u64)l.newest_generation << MERGE_NUMBER_BITS | (p->number & MERGE_NUMBER_MASK));
-		return l.ahead < 0 ? MERGE_LATE : MERGE_STRAY;
+		return l.ahead < 0 && (is_member || merge_lags(m, p, &l)) ? MERGE_LATE : MERGE_STRAY;
 	}
 	if (silent)
 		return MERGE_OPEN;

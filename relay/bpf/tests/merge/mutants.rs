@@ -148,6 +148,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("if (rule && merge_was_stray(rule, p, but))", "if (0)"),
     mutant("if (!merge_goes_back(m, p, &l))", "if (1)"),
     mutant(
+        "merge_ahead(top + l->ahead, last, MERGE_NUMBER_BITS) > 0",
+        "1",
+    ),
+    mutant(
+        "merge_ahead(top + l->ahead, base, MERGE_NUMBER_BITS) >= 0",
+        "1",
+    ),
+    mutant(
         "return MERGE_CONFIRM * (p->count & 0xffff);",
         "return MERGE_CONFIRM;",
     ),

@@ -114,6 +114,7 @@ static const struct scene {
 	{ "a line that was away comes back", a_line_that_was_away_comes_back_at_a_restart, check_away },
 	{ "a line that was away goes on alone", a_line_that_was_away_goes_on_alone, check_alone },
 	{ "a stranger", a_stranger, check_scene },
+	{ "strangers from behind", strangers_from_behind, check_behind },
 	{ "several numbers in a packet", several_numbers, check_several },
 	{ "a jump of several numbers", a_jump_of_several_numbers, check_jump },
 	{ "numbers in several words", many_numbers, check_several },

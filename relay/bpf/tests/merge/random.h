@@ -51,7 +51,7 @@ static bool is_strange(const struct packet *p)
 }
 
 /* A line that nothing came by for long is a stranger to what the others bring: what it brings of the next
- * stream is held back until one of them has begun that. Where its numbers go back it is called late.
+ * stream is held back until one of them has begun that.
  */
 static bool is_of_a_stranger(const struct packet *p)
 {

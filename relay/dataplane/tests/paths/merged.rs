@@ -148,6 +148,18 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
         ),
         ("mdp3", By::Mdp3, two_lines(mdp3)),
         (
+            "mdp3, from before the stream began",
+            By::Mdp3,
+            vec![
+                (0, mdp3(50_000), None),
+                (1, mdp3(100), Some(Stray)),
+                (1, mdp3(101), Some(Stray)),
+                (0, mdp3(60_000), Some(Stray)),
+                (0, mdp3(60_001), None),
+                (1, mdp3(60_001), Some(Duplicate)),
+            ],
+        ),
+        (
             "numbers of sessions",
             own_format,
             vec![

@@ -357,3 +357,37 @@ fn what_a_line_brings_before_another_confirms_it_is_not_missed() {
         assert_eq!((counts.lost, missed(&counts)), (0, [0, 0]), "{ms}");
     }
 }
+
+/// The second line brings another sender's numbers, from before the stream began; or, after it was away, again
+/// numbers that it brought before. Only what lags is late.
+#[test]
+fn a_stranger_whose_numbers_are_behind_hides_nothing_that_its_line_misses() {
+    for (away, first, verdict) in [
+        (10..2_000, 100, Verdict::Stray),
+        (1_000..4_000, 10_100, Verdict::Stray),
+        (1_000..7_000, 11_100, Verdict::Late),
+    ] {
+        let windows = prepare(rules::merge::By::Mdp3);
+        let mut reading = Reading::default();
+        let judge = |line, number: u64, ms: u64| {
+            let packet = (number as u32).to_le_bytes();
+            windows.judge((0, line), (&packet, 0), ms * MS)
+        };
+        let mut strange = 0;
+        for ms in 10..9_000 {
+            assert_eq!(judge(0, 10_000 + ms, ms), Verdict::First);
+            if !away.contains(&ms) && ms < away.end {
+                assert_eq!(judge(1, 10_000 + ms, ms), Verdict::Duplicate);
+            } else if (away.end..away.end + 500).contains(&ms) {
+                let number = first + ms - away.end;
+                assert_eq!(judge(1, number, ms), verdict, "{number} at {ms}");
+                strange += u64::from(verdict == Verdict::Stray);
+            }
+            read(&windows, &mut reading, ms);
+        }
+        let brought = away.start - 10 + 500 * u64::from(verdict == Verdict::Late);
+        let counts = [9_100, 9_200].map(|ms| read(&windows, &mut reading, ms))[1];
+        assert_eq!(missed(&counts), [0, 8_990 - brought], "{away:?}");
+        assert_eq!(counts.lines[1].packets[Verdict::Stray.index()], strange);
+    }
+}

@@ -359,7 +359,31 @@ static void a_line_that_was_away_goes_on_alone(void)
 		put(l, copy(l, 9, 20010, 0, 1401));
 }
 
+/* A line that was away brings again what it had brought, and one that was never there what was before. */
+static void strangers_from_behind(void)
+{
+	begin(3, 3);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 9; i++)
+			came(l, 7, 20000 + i, 1000);
+	for (int i = 0; i < 60; i++)
+		came(0, 7, 20009 + 2 * i, 1000 + 4 * i);
+	for (int l = 1; l < 3; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, (l < 2 ? 20003 : 19990) + i, INDEXES, 1240));
+	put(0, copy(0, 7, 20129, 0, 1240));
+}
+
 static void check_scene(void);
+
+/* None of it is late, as if it were of the stream. */
+static void check_behind(void)
+{
+	check_scene();
+	for (int l = 1; l < 3; l++)
+		if (counted(l, MERGE_STRAY) != 2)
+			fail("stray", counted(l, MERGE_STRAY), 2);
+}
 
 /* That misses what came before it. */
 static void check_alone(void)
