@@ -72,8 +72,8 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 /* What a packet finds among the streams. */
 struct merge_look {
 	__u64 own;		/* where its leg was last */
-	__u64 seen;		/* of the newest stream of its key */
-	__s64 ahead;
+	__u64 seen;		/* the last of all streams of its key */
+	__s64 ahead;		/* of the newest */
 	__u64 found_own;	/* of the newest of these that it is within reach of */
 	__u64 found_seen;
 	__s64 found_ahead;
@@ -121,11 +121,12 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 		return 0;
 	}
 	by = merge_ahead(p->number, top, p->width);
+	if (l->newest == MERGE_NONE || merge_is_over(l->seen, stream_seen, 0))
+		l->seen = stream_seen;
 	if (l->newest == MERGE_NONE || merge_is_later(generation, l->newest_generation)) {
 		l->newest = i;
 		l->newest_generation = generation;
 		l->ahead = by;
-		l->seen = stream_seen;
 	}
 	if (by <= -reach || by > reach)
 		return 0;

@@ -133,6 +133,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "if (0 &&",
     ),
     mutant("!merge_is_back(m, p, &l)", "1"),
+    mutant(
+        "if (l->newest == MERGE_NONE || merge_is_over(l->seen, stream_seen, 0))",
+        "if (l->newest == MERGE_NONE || merge_is_later(generation, l->newest_generation))",
+    ),
     mutant("&& legs < 2 &&", "&&"),
     mutant("merge_note_stray(rule, m, p);", ";"),
     mutant(

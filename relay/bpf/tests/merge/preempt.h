@@ -95,6 +95,7 @@ static const struct scene {
 	{ "a jump of one line on two CPUs", a_jump_on_two_cpus, check_either },
 	{ "a straggler amid a jump", a_straggler_amid_a_jump, check_scene },
 	{ "a strange packet", a_strange_packet, check_scene },
+	{ "a strange stream is over", a_strange_stream_is_over, check_scene },
 	{ "outside the sequence", outside_the_sequence, check_scene },
 	{ "the sequence begins with 0", the_sequence_begins_with_0, check_sequence },
 	{ "the sequence comes round to 0", the_sequence_comes_round_to_0, check_sequence },

@@ -135,6 +135,21 @@ static void a_strange_packet(void)
 	put(0, copy(0, 7, 30001, INDEXES, 1001));
 }
 
+/* Two strange packets near each other are a stream, which is over soon; what goes on beside it is not. */
+static void a_strange_stream_is_over(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 16; i++) {
+		for (int l = 0; l < 2; l++)
+			came(l, 7, 500 + i, 1000 + 5 * i);
+		for (int j = 0; !i && j < 2; j++)
+			came(0, 7, 30000 + j, 1000);
+	}
+	put(0, copy(0, 7, 10000, INDEXES, 1080));
+	for (int l = 0; l < 2; l++)
+		put(l, copy(l, 7, 516, 0, 1080));
+}
+
 /* A line jumps in disorder: which of the first two comes first does not matter. */
 static void a_jump_in_disorder(void)
 {
