@@ -5,7 +5,7 @@
 
 mod truth;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Chance that a seed repeats (xorshift64*).
 #[derive(Clone, Debug)]
@@ -174,26 +174,36 @@ impl World {
         for _ in 0..world.streams {
             world.stream(random, &mut legs, (end_us, rate), restarts);
         }
-        world.excuse_twins();
+        world.keep_strangers_apart();
         world.arrivals.sort_by_key(|arrival| arrival.at_us);
         world
     }
 
-    /// Nobody can tell a stranger's packet from that of its stream whose number it happens to have.
-    fn excuse_twins(&mut self) {
-        let messages = &self.messages;
-        let excused = |packet: &&Packet| messages[packet.message as usize].is_excused;
-        let strangers = self.packets.iter().filter(excused);
-        let numbers: BTreeSet<_> = strangers
-            .map(|packet| (packet.key, packet.number))
-            .collect();
-        for packet in 0..self.packets.len() {
-            let Packet { key, number, .. } = self.packets[packet];
-            if numbers.contains(&(key, number)) {
-                self.messages_of(packet)
-                    .for_each(|message| message.is_excused = true);
-            }
+    /// Nobody can tell a stranger's packet from one of its stream whose number is near, be it by a jump: none comes.
+    fn keep_strangers_apart(&mut self) {
+        let near = match self.format {
+            Format::MoldUdp64 => 65_536,
+            _ => 2_048,
+        };
+        let (messages, packets, format) = (&self.messages, &self.packets, self.format);
+        let is_excused = |packet: &Packet| messages[packet.message as usize].is_excused;
+        let mut numbers = BTreeMap::<u32, BTreeSet<u64>>::new();
+        for packet in packets.iter().filter(|packet| !is_excused(packet)) {
+            numbers
+                .entry(truth::key(packet, format))
+                .or_default()
+                .insert(packet.number);
         }
+        let is_near = |packet: &Packet| {
+            let others = numbers.get(&truth::key(packet, format)).into_iter();
+            others
+                .flatten()
+                .any(|number| truth::ahead(packet.number, *number, format).abs() <= near)
+        };
+        self.arrivals.retain(|arrival| {
+            let packet = &packets[arrival.packet];
+            !(is_excused(packet) && is_near(packet))
+        });
     }
 
     /// All legs bring the same first packets, one after the other: none is a stranger.

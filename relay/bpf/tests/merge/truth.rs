@@ -46,8 +46,16 @@ impl Told {
     }
 }
 
+/// Without keys all is one stream.
+pub(super) const fn key(packet: &Packet, format: Format) -> u32 {
+    match format {
+        Format::Mdp3 => 0,
+        _ => packet.key,
+    }
+}
+
 /// How far a number is ahead of another.
-fn ahead(a: u64, b: u64, format: Format) -> i64 {
+pub(super) fn ahead(a: u64, b: u64, format: Format) -> i64 {
     match format {
         Format::Rtp => i64::from(a.wrapping_sub(b) as i16),
         _ => a.wrapping_sub(b) as i64,
@@ -64,14 +72,8 @@ impl World {
         for arrival in &self.arrivals {
             let packet = &self.packets[arrival.packet];
             let messages = packet.message as usize..(packet.message + packet.count) as usize;
-            // Without keys all is one stream.
-            let key = if self.format == Format::Mdp3 {
-                0
-            } else {
-                packet.key
-            };
             if packet.kind == Kind::Numbered && self.format != Format::Payload {
-                let told = told.entry(key).or_default();
+                let told = told.entry(key(packet, self.format)).or_default();
                 let is_away = |at_us: u64| arrival.at_us > at_us + PATIENCE_US;
                 let is_stranger = is_away(legs[arrival.leg])
                     && is_away(told.at_us)
