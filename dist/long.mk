@@ -148,7 +148,8 @@ long-tunnel: ## 200 groups at 100,000 packets a second in all through a tunnel b
 long-tunnel: tools build
 	$(IN_LAB) tunnel::throughput -- $(ALONE)
 
-# The former version is built from the repository's history, or is what MCR_TEST_FORMER names.
+# The former version is built from the repository's history, or is what MCR_TEST_FORMER names; systemd's
+# restarts are upgrades from what it names.
 long-upgrade: ## an upgrade from a former version and 20 restarts by systemd under load, on both paths
 long-upgrade: build
 	$(IN_LAB) upgrade:: -- $(ALONE)

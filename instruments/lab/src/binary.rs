@@ -24,7 +24,7 @@ pub fn mcr() -> Result<&'static Path> {
     }
 }
 
-/// Copies a program to where it is to be executed.
+/// Copies a program to where it is to be executed, also in the place of one that is running.
 ///
 /// A process of its own does: what this one holds open for writing, a child that another thread forks
 /// holds open too until it executes something, and for so long the copy cannot be executed (ETXTBSY).
@@ -33,7 +33,8 @@ pub fn mcr() -> Result<&'static Path> {
 /// When `cp` cannot be started or fails.
 #[cfg(feature = "test-support")]
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
-    let output = Command::new("cp").arg("--").args([from, to]).output();
+    let anew = ["--remove-destination", "--"];
+    let output = Command::new("cp").args(anew).args([from, to]).output();
     let output = output.context("cp")?;
     if !output.status.success() {
         bail!("cp: {}", String::from_utf8_lossy(&output.stderr).trim_end());

@@ -3,9 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::env;
 use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -191,6 +192,7 @@ fn a_restart_loses_nothing_and_a_stop_stops() {
 }
 
 /// How much is missing after each of 20 restarts amid 20,000 packets a second, as time at that rate.
+/// Where `MCR_TEST_FORMER` names a former version's binary, each is an upgrade from it.
 fn restart_under_load(path: &str) {
     let unlimited = "[Unit]\nStartLimitIntervalSec=0\n";
     let Some(host) = Host::boot(unlimited) else {
@@ -205,7 +207,14 @@ fn restart_under_load(path: &str) {
     link::wait_for_member((switch, "br0"), "239.1.1.1").unwrap();
     let [from, to] = [(&host.chain.sender, "veth0"), (&host.chain.sink, "veth3")];
     let links = [from, (switch, "port1"), (&host.chain.relay, "veth2")];
+    let former = env::var_os("MCR_TEST_FORMER").map(PathBuf::from);
+    let put = |binary: &Path| host.systemd.install(binary, "/usr/bin/mcr", 0o755);
     let restart = |_| {
+        if let Some(former) = &former {
+            put(former).unwrap();
+            host.systemctl("restart mcr");
+            put(lab::binary::mcr().unwrap()).unwrap();
+        }
         let load = Load::start(plan, from, to, &links).unwrap();
         host.systemctl("restart mcr");
         let account = load.finish().unwrap();
@@ -218,7 +227,8 @@ fn restart_under_load(path: &str) {
         let time = Duration::from_secs(missing[at]) / plan.rate;
         format!("{} packets, {time:?}", missing[at])
     });
-    println!("{path}: missing at least {least}; median {median}; at most {most}");
+    let what = former.map_or("restarts", |_| "upgrades");
+    println!("{path}, {what}: missing at least {least}; median {median}; at most {most}");
     let borne = if path == "kernel" {
         0
     } else {
