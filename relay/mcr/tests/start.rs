@@ -300,6 +300,7 @@ fn a_doctor_without_a_daemon_says_what_it_could_not_look_at() {
     let mut command = chain.relay.command(lab::binary::mcr().unwrap());
     command.args(["--socket", "/run/mcr/none.sock", "doctor", "--json"]);
     let finished = process::run(command, Duration::from_secs(60)).unwrap();
+    assert_eq!(finished.status.code(), Some(4));
     let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(report["skipped"][0]["check"], "daemon");
     let reason = report["skipped"][0]["reason"].as_str().unwrap();

@@ -177,9 +177,11 @@ fn row(path: &'static str, done: &[Done]) -> Row {
                 row.burst = Some(burst.split(" sent").next().unwrap_or(burst).to_owned());
             }
         }
+        // No daemon answers the doctor there.
+        let good = if name == "doctor" { 4 } else { 0 };
         match done.status {
             Some(0) if done.output.contains("skipped: no ") => {}
-            Some(0) => row.passed.push(name.to_owned()),
+            Some(status) if status == good => row.passed.push(name.to_owned()),
             status => {
                 let end: Vec<_> = done.output.lines().rev().take(30).collect();
                 let end: Vec<_> = end.into_iter().rev().collect();

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     } else if snapshot.rules.may_not_ask {
         ExitCode::from(Status::Privilege as u8)
     } else if snapshot.rules.stats.is_none() && args.config.is_none() {
-        ExitCode::from(Status::Unavailable as u8)
+        ExitCode::from(Status::Unreachable as u8)
     } else {
         ExitCode::SUCCESS
     })
