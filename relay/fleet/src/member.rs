@@ -229,6 +229,7 @@ impl Member {
         self.goes_on(now);
         self.started.get_or_insert(self.now);
         self.note(input);
+        self.replica.note_missing(&self.config.relay);
     }
 
     /// Says what is to be done now that all that was taken is known, in this order. `now` as above.

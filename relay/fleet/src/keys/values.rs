@@ -101,6 +101,27 @@ pub struct RelayEntry {
 }
 
 impl RelayEntry {
+    /// One of which nothing is known but its session, and since when.
+    pub(crate) fn unknown(session: SessionNumber, since: u64) -> Self {
+        Self {
+            session,
+            peer: SocketAddr::from(([0; 4], 0)),
+            roles: BTreeSet::new(),
+            weight: 0,
+            version: String::new(),
+            generation: 0,
+            unfit: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            fenced: false,
+            since,
+        }
+    }
+
+    /// Whether it stands for one that has left, or of which nothing else is known any more.
+    pub(crate) fn has_left(&self) -> bool {
+        self.fenced && self.peer.port() == 0
+    }
+
     /// In `unfit`, that a relay does not hold a share whose key makes no sense, whatever it said before that
     /// revision.
     pub(crate) fn not_held(revision: u64) -> String {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keys::{Key, ShareEntry, Value};
+use crate::member::plan::Planned;
 use crate::member::{
     Compare, Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified, not_created,
 };
@@ -25,6 +26,8 @@ pub(super) struct Claims {
     busy: BTreeMap<String, u64>,
     in_flight: usize,
     batch: usize,
+    /// Shares that another holds whose keys somebody has deleted: whoever comes now does not know of it.
+    deleted: BTreeSet<String>,
     /// Shares that this relay held in an etcd that has lost them: nobody has a better claim.
     held_before: BTreeSet<String>,
 }
@@ -42,6 +45,7 @@ impl Default for Claims {
             busy: BTreeMap::new(),
             in_flight: 0,
             batch: BATCH_MAX,
+            deleted: BTreeSet::new(),
             held_before: BTreeSet::new(),
         }
     }
@@ -63,10 +67,23 @@ impl Member {
             })
             .collect();
         let spoilt: BTreeSet<String> = self.spoilt_shares().collect();
-        let may_claim = |share: &String| vacant.contains_key(share) || spoilt.contains(share);
+        let me = Some(self.config.relay.as_str());
+        let is_deleted = |(share, planned): &(&String, &Planned)| {
+            let others = planned
+                .holder
+                .as_deref()
+                .is_some_and(|holder| Some(holder) != me);
+            others && { self.replica.shares.get(*share) }.is_some_and(|known| known.modified == 0)
+        };
+        let deleted = { self.plan.shares.iter() }.filter(is_deleted);
+        let deleted: BTreeSet<String> = deleted.map(|(share, _)| share.clone()).collect();
+        let may_claim = |share: &String| {
+            vacant.contains_key(share) || spoilt.contains(share) || deleted.contains(share)
+        };
         self.claims.busy.retain(|share, _| may_claim(share));
         { &mut self.claims.held_before }.retain(|share| vacant.contains_key(share));
         self.claims.vacant = vacant;
+        self.claims.deleted = deleted;
     }
 
     /// Claims what it is this relay's turn to take.
@@ -102,7 +119,12 @@ impl Member {
         let due = self.claims.vacant.iter().filter_map(due);
         let busy = &self.claims.busy;
         let is_free = |share: &String| busy.get(share).is_none_or(|at| self.now >= *at);
-        let spoilt = self.spoilt_shares().filter(is_free);
+        let deleted = { self.claims.deleted.iter() }.filter(|share| {
+            let known = self.replica.shares.get(*share);
+            known.is_some_and(|known| known.modified == 0 && self.holder(&known.value).is_some())
+        });
+        let spoilt = self.spoilt_shares().chain(deleted.cloned());
+        let spoilt = spoilt.filter(is_free);
         // One that is unclear takes a comparison for each relay.
         let clear = self.replica.unclear.is_empty();
         let most = if clear { self.claims.batch } else { 1 };
@@ -149,8 +171,8 @@ impl Member {
         if unclear.is_some() {
             self.compare_sessions(txn);
         }
-        if let Some(known) = known.filter(|_| self.holds(share).is_some()) {
-            // Its own: what stands there makes no sense.
+        if let Some(known) = known.filter(|known| self.holder(&known.value).is_some()) {
+            // It has its holder: what stands there makes no sense, or nothing does.
             txn.puts.push((key.clone(), known.value.write()));
             txn.reads.push(key);
             return known.value.clone();

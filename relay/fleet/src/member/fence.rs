@@ -405,7 +405,7 @@ impl Member {
         if let Some(entry) = self.fenced_entry(&relay, session) {
             let key = self.key(Key::Relay(relay.clone()));
             let known = self.replica.relays.get(&relay);
-            // Who says anything of itself lives, and who left has no entry.
+            // Who says anything of itself lives, and who left has said so.
             if !is_there && !self.replica.refused.contains_key(&key) {
                 let at = known.map_or(0, |known| known.modified);
                 txn.compares.push(modified(key.clone(), at));

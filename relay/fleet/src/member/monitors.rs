@@ -169,7 +169,8 @@ impl Member {
     }
 
     fn ask(&mut self, monitor: BeatMonitor) {
-        let Some(peer) = self.replica.relay(&monitor.relay).map(|entry| entry.peer) else {
+        let peer = self.replica.relay(&monitor.relay).map(|entry| entry.peer);
+        let Some(peer) = peer.filter(|peer| peer.port() != 0) else {
             return;
         };
         // By the clock, so that the numbers grow for as long as a session can: a process that takes it

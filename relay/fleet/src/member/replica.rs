@@ -1,6 +1,6 @@
 //! What etcd holds, as far as this relay has read it. A key never returns to an older state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keys::{
     self, Current, Drained, FleetSettings, Key, Keys, Move, RelayEntry, SessionNumber, ShareEntry,
@@ -28,6 +28,10 @@ pub(super) struct Replica {
     /// The same without what watches of beats have.
     read_to: u64,
     pub(super) relays: BTreeMap<String, Known<RelayEntry>>,
+    /// Relays without an entry whose sessions are not known to be over: see [`Self::note_missing`].
+    missing: BTreeSet<String>,
+    /// Whether others may be missing than those.
+    unsure: bool,
     pub(super) shares: BTreeMap<String, Known<ShareEntry>>,
     /// Keys of shares that make no sense where nobody can tell here what they said before, and their
     /// revisions.
@@ -90,14 +94,56 @@ impl Replica {
     /// The entry of a relay, if it has one.
     pub(super) fn relay(&self, name: &str) -> Option<&RelayEntry> {
         let known = self.relays.get(name)?;
-        (known.modified != 0).then_some(&known.value)
+        (known.modified != 0 || self.is_missing(name)).then_some(&known.value)
     }
 
-    /// Relays that have an entry, by name.
+    /// Whether a relay counts as living though it has no entry.
+    pub(super) fn is_missing(&self, name: &str) -> bool {
+        self.missing.contains(name)
+    }
+
+    /// Has relays whose entries somebody may have deleted count as living: who holds a share by its key, or
+    /// may where one cannot be read. Who leaves holds nothing, or says that it has left. `me` knows itself.
+    pub(super) fn note_missing(&mut self, me: &str) {
+        if !std::mem::take(&mut self.unsure) {
+            return;
+        }
+        self.missing.clear();
+        for known in self.shares.values() {
+            let ShareEntry {
+                relay, session, at, ..
+            } = &known.value;
+            if !self.relays.contains_key(relay) {
+                let known = Known {
+                    value: RelayEntry::unknown(*session, *at),
+                    modified: 0,
+                    heard: 0,
+                };
+                self.relays.insert(relay.clone(), known);
+            }
+            let Some(known) = self.relays.get_mut(relay).filter(|k| k.modified == 0) else {
+                continue;
+            };
+            if *session > known.value.session {
+                known.value.session = *session;
+                known.value.fenced = false;
+            }
+            if *session == known.value.session && !known.value.fenced && relay != me {
+                self.missing.insert(relay.clone());
+            }
+        }
+        if !self.unclear.is_empty() {
+            let gone = { self.relays.iter() }.filter(|(_, k)| k.modified == 0 && !k.value.fenced);
+            let others = gone.map(|(name, _)| name).filter(|name| *name != me);
+            self.missing.extend(others.cloned());
+        }
+    }
+
+    /// Relays that have an entry, and those that are missing, by name.
     pub(super) fn relays(&self) -> impl Iterator<Item = (&str, &RelayEntry)> + Clone {
         self.relays
             .iter()
-            .filter(|(_, known)| known.modified != 0)
+            .filter(|(name, known)| known.modified != 0 || self.is_missing(name))
             .map(|(name, known)| (name.as_str(), &known.value))
     }
 
@@ -135,11 +181,13 @@ impl Replica {
                 let entry: RelayEntry = Value::read(key, value)?;
                 let is_alike =
                     { self.relay(&name) }.is_some_and(|before| before.plans_alike(&entry));
+                self.unsure |= self.is_missing(&name);
                 learn(&mut self.relays, name, entry, at);
                 return Ok(!is_alike);
             }
             Key::Share(name) => {
-                let value = Value::read(key, value)?;
+                let value: ShareEntry = Value::read(key, value)?;
+                self.unsure |= !self.missing.is_empty() || self.relay(&value.relay).is_none();
                 self.unclear.remove(&name);
                 learn(&mut self.shares, name, value, at);
                 self.share_changes += 1;
@@ -166,6 +214,7 @@ impl Replica {
     /// Takes in that a share's key holds what makes no sense: what it held, if that is known for `certain`,
     /// counts on, and who writes it next does so in the place of that.
     fn spoil(&mut self, name: String, kv: &KeyValue, certain: bool) {
+        self.unsure = true;
         // What came between is not known of one that was unclear before, until a watch has caught up.
         let unclear = self.unclear.get(&name).copied();
         let certain = certain && unclear.is_none_or(|at| at >= kv.modified);
@@ -203,6 +252,7 @@ impl Replica {
 
     /// Forgets a key that is not there at `revision`. True if the rules have gone.
     pub(super) fn delete(&mut self, key: &Key, revision: u64) -> bool {
+        self.unsure = true;
         match key {
             Key::Relay(name) => unlearn(&mut self.relays, name, revision),
             Key::Share(name) => {
@@ -221,7 +271,7 @@ impl Replica {
     /// Deletes what a whole list at `revision` does not have.
     fn delete_missing(&mut self, keys: &[KeyValue], revision: u64) -> bool {
         let parsed = keys.iter().filter_map(|kv| self.keys.parse(&kv.key).ok());
-        let there: std::collections::BTreeSet<Key> = parsed.collect();
+        let there: BTreeSet<Key> = parsed.collect();
         let names = |kind: fn(String) -> Key, known: Vec<String>| {
             known.into_iter().map(kind).collect::<Vec<_>>()
         };

@@ -1,6 +1,6 @@
 //! Sessions: how one begins, is taken up again, and ends.
 
-use crate::keys::{Beat, Key, SessionNumber, Value};
+use crate::keys::{Beat, Key, RelayEntry, SessionNumber, Value};
 use crate::member::{
     FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Session, Txn, created, modified,
 };
@@ -239,11 +239,22 @@ impl Member {
     fn leave(&mut self) {
         let relay = self.config.relay.clone();
         let key = self.beat_key(&relay);
-        let txn = Txn {
+        let entry = self.key(Key::Relay(relay));
+        let mut txn = Txn {
             compares: vec![self.session_lives()],
-            deletes: vec![key, self.key(Key::Relay(relay))],
+            deletes: vec![key],
             ..Txn::default()
         };
+        // Where nobody could take something, others are to know that it is free.
+        if { self.replica.shares.keys() }.any(|share| self.holds(share).is_some()) {
+            let left = RelayEntry {
+                fenced: true,
+                ..RelayEntry::unknown(self.session.number, self.calendar())
+            };
+            txn.puts.push((entry, left.write()));
+        } else {
+            txn.deletes.push(entry);
+        }
         self.session.busy = true;
         self.session.phase = PhaseName::Leaving;
         self.session.going = true;

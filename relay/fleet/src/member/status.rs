@@ -87,6 +87,7 @@ impl Member {
         let share = |(name, planned): (&String, &Planned)| {
             (name.clone(), self.share_status(name, planned, now))
         };
+        let relays = { self.replica.relays() }.filter(|(_, entry)| !entry.has_left());
         // A process before this one may have left gates open that nothing is known of yet.
         let gates = { self.plan.shares.keys() }.map(|share| self.gates.until(share));
         let inherited = gates.max().unwrap_or(0);
@@ -100,7 +101,7 @@ impl Member {
             last_ack_ms: self.beat.acked().map(|acked| ms(now.saturating_sub(acked))),
             deadline_ms: ms(self.deadline().max(inherited).saturating_sub(now)),
             generation: self.rules.generation,
-            relays: self.replica.relays().map(relay).collect(),
+            relays: relays.map(relay).collect(),
             shares: self.plan.shares.iter().map(share).collect(),
             refused: self.replica.refused.clone(),
             wrong: self.wrong(now),
@@ -161,6 +162,7 @@ impl Member {
         let state = match entry {
             RelayEntry { fenced: true, .. } => FleetRelayState::Fenced,
             RelayEntry { session: 0, .. } => FleetRelayState::Silent,
+            _ if self.replica.is_missing(name) => FleetRelayState::Silent,
             _ if self.replica.is_drained(name) => FleetRelayState::Drained,
             _ if unfit.is_empty() => FleetRelayState::Up,
             _ => FleetRelayState::Unfit,

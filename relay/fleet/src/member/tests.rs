@@ -2,6 +2,7 @@
 //! two relays at once, and all are open again when the faults are over.
 
 mod chance;
+mod deletions;
 mod etcd;
 mod events;
 mod outages;

@@ -1,5 +1,5 @@
 //! Fleets and faults by chance: silence, one way, an etcd that is empty, restored, full, slow, compacted or
-//! without a majority, garbage in any key, beat keys deleted, clocks that jump, relays that never hear or whose output is
+//! without a majority, garbage in any key, keys deleted, clocks that jump, relays that never hear or whose output is
 //! down, sources that pause, drains, moves, rules that change. At every instant a share is open at one
 //! relay at most; and whenever a majority of etcd answers somebody who hears, or all peers answer each
 //! other, each share is forwarded by one that hears, two holds after the last change.
@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use super::settings;
 use super::sim::{MS, Settings, Sim};
+use crate::keys::HOLD_MAX_MS;
 
 /// A silence is reported after half of `input_silence` and half a second at most, and is waited for
 /// the other half.
@@ -20,7 +21,9 @@ const TRIED: u64 = 2600 * MS;
 const SLACK: u64 = 500 * MS;
 
 /// From which seed on how many of the kinds of faults are drawn.
-const KINDS: [(u64, u64); 3] = [(0, 16), (2_000_000, 26), (3_000_000, 27)];
+const KINDS: [(u64, u64); 4] = [(0, 16), (2_000_000, 26), (3_000_000, 27), (4_000_000, 31)];
+/// After so long what is known of by nothing but what it holds is fenced, at the latest.
+const LONGEST_HOLD: u64 = HOLD_MAX_MS * MS;
 
 /// Draws a fleet.
 fn drawn(seed: u64) -> Sim {
@@ -111,7 +114,17 @@ fn more_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
         }
         24 => sim.generation += 1,
         25 => sim.etcd.compacted = sim.etcd.revision,
-        _ => sim.delete_beat(host),
+        26 => sim.delete("beats", host),
+        27 => {
+            sim.delete("relays", host);
+            sim.delete("beats", host);
+        }
+        28 => sim.delete("relays", host),
+        _ => {
+            let kinds = ["relays/", "shares/", "beats/", "relays/", "shares/", ""];
+            let which = sim.random.range(0, kinds.len() as u64) as usize;
+            sim.delete_all(kinds[which]);
+        }
     }
     until
 }
@@ -195,7 +208,8 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
             stays &= !sim.etcd_works();
         }
         let tried = sim.deaf().saturating_sub(1) as u64 * TRIED;
-        if !sim.lossy && now >= changed + settles + tried {
+        let fenced = if sim.is_missing_keys { LONGEST_HOLD } else { 0 };
+        if !sim.lossy && now >= changed + settles.max(fenced + 2 * sim.settings.hold) + tried {
             checked += u64::from(looks.look(sim)?);
         }
     }
@@ -212,11 +226,12 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
 /// were tried that heard nothing; one that had discarded its key out of a backup heard nothing any more, and
 /// what the backup said that it held nobody took; a share was given to one that etcd had not reached for less
 /// than a hold; one that had slept fenced by a beat of long ago a relay whose beat was garbled since; a
-/// share was claimed by a plan that did not know yet who held it, whose beat key had just been deleted.
-const FAILED: [u64; 30] = [
+/// share was claimed by a plan that did not know yet who held it, whose beat key had just been deleted; a backup
+/// had a relay without its beat key, which is waited for five seconds.
+const FAILED: [u64; 31] = [
     132, 133, 189, 197, 264, 339, 418, 498, 1023, 2004, 3393, 3643, 3705, 4001, 4530, 4786, 50_036,
     53_852, 59_201, 60_566, 60_667, 102_739, 103_006, 103_751, 104_030, 1_011_694, 1_050_398,
-    1_052_422, 2_000_777, 3_004_212,
+    1_052_422, 2_000_777, 3_004_212, 3_034_481,
 ];
 
 fn rounds(seeds: impl IntoIterator<Item = u64>) {

@@ -56,6 +56,14 @@ impl Etcd {
         self.delete(key);
     }
 
+    /// All at one revision.
+    pub(super) fn operator_delete_prefix(&mut self, prefix: &str) {
+        self.revision += 1;
+        let keys = { self.keys.keys() }.filter(|key| key.starts_with(prefix));
+        let keys: Vec<String> = keys.cloned().collect();
+        keys.iter().for_each(|key| self.delete(key));
+    }
+
     fn put(&mut self, key: &str, value: Vec<u8>) {
         let created = self.keys.get(key).map_or(self.revision, |kv| kv.created);
         let kv = KeyValue {

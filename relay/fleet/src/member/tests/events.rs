@@ -200,7 +200,7 @@ fn a_relay_whose_beat_key_is_deleted_holds_nothing_for_ever() {
             _ => {}
         }
         sim.run_until(sim.now + 100 * MS);
-        sim.delete_beat(holder);
+        sim.delete("beats", holder);
         sim.run_until(sim.now + 4 * HOLD);
         let after = holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         assert_eq!(sim.violation, None);
@@ -220,7 +220,7 @@ fn a_relay_that_nobody_has_heard_of_is_fenced_without_a_beat_key() {
         let dead = holders(&sim).unwrap()[0];
         (0..3).for_each(|host| sim.kill(host, true, 100 * MS));
         sim.hosts[dead].down_until = sim.now + 60_000 * MS;
-        sim.delete_beat(dead);
+        sim.delete("beats", dead);
         sim.run_until(sim.now + 5000 * MS);
         assert!(sim.open("cam0").is_empty(), "seed {seed}");
         sim.run_until(sim.now + 2 * HOLD);

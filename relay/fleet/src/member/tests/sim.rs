@@ -147,6 +147,8 @@ pub(super) struct Sim {
     source_off_until: u64,
     /// Generation of the rules: of those with an even number cam0 is none.
     pub(super) generation: u64,
+    /// Whether keys were deleted, so that relays may be known by nothing but what they hold.
+    pub(super) is_missing_keys: bool,
     /// Whether relays tell what they hear.
     listens: bool,
     /// How many kinds of faults happen.
@@ -218,6 +220,7 @@ impl Sim {
             backup: None,
             source_off_until: 0,
             generation: 1,
+            is_missing_keys: false,
             listens: false,
             kinds: 0,
             records: true,

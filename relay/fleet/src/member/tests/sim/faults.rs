@@ -167,10 +167,18 @@ impl Sim {
         self.etcd.operator_put(key, garbage[which].clone());
     }
 
-    /// Deletes a relay's beat key, and says nothing of it.
-    pub(in crate::member) fn delete_beat(&mut self, host: usize) {
-        let key = format!("/mcr/plant/beats/{}", self.hosts[host].name);
+    /// Deletes a relay's key of a kind (`beats`, `relays`), and says nothing of it.
+    pub(in crate::member) fn delete(&mut self, kind: &str, host: usize) {
+        let key = format!("/mcr/plant/{kind}/{}", self.hosts[host].name);
         self.etcd.operator_delete(&key);
+        self.is_missing_keys = true;
+    }
+
+    /// Deletes all keys of a kind; of the empty kind, those of the fleet.
+    pub(in crate::member) fn delete_all(&mut self, kind: &str) {
+        let prefix = format!("/mcr/plant/{kind}");
+        self.etcd.operator_delete_prefix(&prefix);
+        self.is_missing_keys = true;
     }
 
     pub(in crate::member) fn drain(&mut self, host: usize, on: bool) {

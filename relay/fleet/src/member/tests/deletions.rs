@@ -1,0 +1,172 @@
+//! Keys that somebody has deleted: who lives is not taken for gone, and who has gone is followed.
+
+use config::OnIsolation;
+
+use super::events::{fleet, stays};
+use super::sim::{MS, Sim};
+use super::{HOLD, Settings, holders, settings};
+
+/// What became of the relay whose keys are deleted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Holder {
+    Lives,
+    Dead,
+    Stopped,
+    /// From etcd alone: its peers promise on.
+    Cut,
+}
+
+const HOLDERS: [Holder; 4] = [Holder::Lives, Holder::Dead, Holder::Stopped, Holder::Cut];
+
+/// Brings it there. Its number.
+fn strike(sim: &mut Sim, what: Holder) -> usize {
+    let holder = holders(sim).unwrap()[0];
+    let until = sim.now + 60_000 * MS;
+    match what {
+        Holder::Lives => {}
+        Holder::Dead => sim.kill(holder, true, 60_000 * MS),
+        Holder::Stopped => sim.hosts[holder].stopped_until = until,
+        Holder::Cut => sim.hosts[holder].etcd_cut_until = until,
+    }
+    holder
+}
+
+/// Two holds later, at most, each share is forwarded, and never was by two.
+fn follows(sim: &mut Sim, what: Holder, holder: usize, case: &str) {
+    sim.run_until(sim.now + 3 * HOLD);
+    assert_eq!(sim.violation, None, "{case}");
+    let after = holders(sim).unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
+    assert!(what == Holder::Lives || !after.contains(&holder), "{case}");
+    stays(sim, 500);
+}
+
+#[test]
+fn a_relay_of_which_nothing_stands_but_what_it_holds_is_waited_for() {
+    for (seed, what) in (0..8).flat_map(|seed| HOLDERS.map(|what| (seed, what))) {
+        let case = format!("seed {seed}, {what:?}");
+        let mut sim = fleet(seed);
+        let holder = strike(&mut sim, what);
+        sim.run_until(sim.now + seed / 2 * 40 * MS);
+        let kinds = [["relays", "beats"], ["beats", "relays"]][seed as usize % 2];
+        sim.delete(kinds[0], holder);
+        sim.run_until(sim.now + seed / 4 * 30 * MS);
+        sim.delete(kinds[1], holder);
+        follows(&mut sim, what, holder, &case);
+    }
+}
+
+/// Its beats go on, or its beat key stays for ever.
+#[test]
+fn a_relay_without_an_entry_is_watched_and_fenced_as_ever() {
+    for (seed, what) in (0..6).flat_map(|seed| HOLDERS.map(|what| (seed, what))) {
+        let case = format!("seed {seed}, {what:?}");
+        let mut sim = fleet(seed);
+        let before = holders(&sim).unwrap();
+        let holder = strike(&mut sim, what);
+        sim.delete("relays", holder);
+        match what {
+            Holder::Lives => {
+                stays(&mut sim, 1000);
+                assert!(
+                    sim.etcd
+                        .keys
+                        .contains_key(&format!("/mcr/plant/relays/relay-{holder}"))
+                );
+            }
+            // It is relieved in order.
+            Holder::Cut => {
+                sim.run_until(sim.now + 8000 * MS);
+                assert_eq!(holders(&sim), Ok(before), "{case}");
+                sim.run_until(sim.now + 2000 * MS);
+                follows(&mut sim, what, holder, &case);
+            }
+            _ => follows(&mut sim, what, holder, &case),
+        }
+    }
+}
+
+#[test]
+fn a_whole_kind_of_keys_that_is_deleted_doubles_nothing() {
+    let kinds = ["relays/", "shares/", "beats/", "moves/", ""];
+    let cases = kinds
+        .iter()
+        .flat_map(|kind| HOLDERS.map(|what| (*kind, what)));
+    for (seed, (kind, what)) in (0..4).flat_map(|seed| cases.clone().map(move |c| (seed, c))) {
+        let case = format!("seed {seed}, {kind:?}, {what:?}");
+        let mut sim = fleet(seed);
+        let holder = strike(&mut sim, what);
+        sim.run_until(sim.now + seed * 60 * MS);
+        sim.delete_all(kind);
+        if what == Holder::Cut && !kind.contains("beats") && !kind.is_empty() {
+            sim.run_until(sim.now + 10_000 * MS);
+        }
+        sim.run_until(sim.now + 6000 * MS);
+        follows(&mut sim, what, holder, &case);
+    }
+}
+
+/// Who comes now knows it by what it holds alone, and waits for the longest hold.
+#[test]
+fn a_relay_that_is_known_by_what_it_holds_alone_is_fenced() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let dead = holders(&sim).unwrap()[0];
+        (0..3).for_each(|host| sim.kill(host, true, 100 * MS));
+        sim.hosts[dead].down_until = sim.now + 60_000 * MS;
+        sim.delete("relays", dead);
+        sim.delete("beats", dead);
+        sim.run_until(sim.now + 5000 * MS);
+        assert!(sim.open("cam0").is_empty(), "seed {seed}");
+        sim.run_until(sim.now + 2 * HOLD);
+        let after = holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        assert!(!after.contains(&dead), "seed {seed}");
+        assert_eq!(sim.violation, None);
+    }
+}
+
+/// It forwards on, as its peers promise: one that comes for the first time is not to take its share for free.
+#[test]
+fn a_share_without_a_key_is_its_holders() {
+    for seed in 0..8 {
+        let settings = Settings {
+            relays: 4,
+            ..settings(OnIsolation::Peers)
+        };
+        let mut sim = Sim::new(seed, settings);
+        sim.hosts[3].down_until = 60_000 * MS;
+        sim.run_until(4000 * MS);
+        strike(&mut sim, Holder::Cut);
+        sim.run_until(sim.now + 200 * MS);
+        sim.delete_all("shares/");
+        sim.hosts[3].down_until = sim.now;
+        sim.run_until(sim.now + 8000 * MS);
+        assert_eq!(sim.violation, None, "seed {seed}");
+    }
+}
+
+/// What nobody can take while it goes is free at once, though it leaves no entry of its own.
+#[test]
+fn what_a_relay_leaves_behind_is_free_at_once() {
+    for (seed, anew) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut sim = fleet(seed);
+        (1..3).for_each(|host| sim.drain(host, true));
+        sim.run_until(sim.now + 2000 * MS);
+        assert_eq!(holders(&sim).unwrap(), [0; 5]);
+        sim.leave(0);
+        while sim.hosts[0].member.is_some() {
+            sim.run_until(sim.now + MS);
+        }
+        sim.hosts[0].down_until = sim.now + 60_000 * MS;
+        if anew {
+            (1..3).for_each(|host| sim.kill(host, true, 50 * MS));
+            sim.run_until(sim.now + 3 * HOLD);
+        }
+        (1..3).for_each(|host| sim.drain(host, false));
+        sim.run_until(sim.now + 600 * MS);
+        let status = sim.hosts[1].member.as_ref().unwrap().status(sim.local(1));
+        assert!(!status.relays.contains_key("relay-0"), "seed {seed}");
+        let after = holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        assert!(!after.contains(&0), "seed {seed}");
+        stays(&mut sim, 1000);
+    }
+}
