@@ -66,7 +66,8 @@ impl Global {
     /// The control socket that these options come to.
     pub(crate) fn socket(&self) -> PathBuf {
         match &self.socket {
-            Some(path) => path.clone(),
+            // A name without a slash is a file here, and no other host.
+            Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
             None if self.instance == "default" => PathBuf::from("/run/mcr/mcr.sock"),
             None => PathBuf::from(format!("/run/mcr/{}.sock", self.instance)),
         }

@@ -180,6 +180,12 @@ fn an_absent_daemon_is_status_4_and_says_how_to_start_one() {
         let after = [command, &["--socket", socket, "--json"]].concat();
         fails(&after, 4, &[socket, "mcr run"]);
     }
+    // One named from the directory that it is in is no other host.
+    fails(
+        &["list", "--socket", "none.sock"],
+        4,
+        &["/none.sock", "mcr run"],
+    );
 }
 
 #[test]
