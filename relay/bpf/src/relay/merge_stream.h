@@ -130,8 +130,11 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	}
 	if (by <= -reach || by > reach)
 		return 0;
-	/* Where the numbers began anew within reach, a leg that lags finishes what it is at. */
-	goes_on = merge_goes_on(p, mark, 1, merge_most(p)) &&
+	/* Where the numbers began anew within reach, a leg that lags finishes what it is at. What nobody has
+	 * brought of that is of the newest, if that is about there: it only seemed to begin anew.
+	 */
+	goes_on = !(by > 0 && l->found == l->newest && l->found_ahead <= merge_most(p)) &&
+		  merge_goes_on(p, mark, 1, merge_most(p)) &&
 		  !merge_is_over(stream_seen, p->now_ns, m->window_ns);
 	if (l->found == MERGE_NONE || (goes_on && !l->found_own) ||
 	    (!(l->found_goes_on && !mark) && merge_is_later(generation, p->generation))) {
@@ -208,15 +211,17 @@ merge_inline int merge_is_before(struct merge *m, const struct merge_packet *p, 
 }
 
 /* Whether a leg has gone back to before all that it brought of a stream, long after it came to that: no copy
- * of anything is in flight there.
+ * of anything is in flight there. A single packet that it brought may have been a stranger's.
  */
 merge_inline int merge_goes_back(struct merge *m, const struct merge_packet *p, const struct merge_look *l)
 {
 	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
-	__u64 first = MERGE_LOAD(line->part[l->found & (MERGE_STREAMS - 1)].first);
+	struct merge_part *part = &line->part[l->found & (MERGE_STREAMS - 1)];
+	__u64 first = MERGE_LOAD(part->first);
 
 	return merge_goes_on(p, l->found_own, -merge_reach(m), -merge_most(p)) &&
 	       first >> MERGE_NUMBER_BITS == p->generation && merge_ahead(p->at, first, MERGE_NUMBER_BITS) < 0 &&
+	       merge_ahead(MERGE_LOAD(part->last), first, MERGE_NUMBER_BITS) >= p->count &&
 	       merge_is_over(MERGE_LOAD(line->began_ns), p->now_ns, m->window_ns);
 }
 

@@ -152,6 +152,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("if (rule && merge_was_stray(rule, p, but))", "if (0)"),
     mutant("if (!merge_goes_back(m, p, &l))", "if (1)"),
     mutant(
+        "!(by > 0 && l->found == l->newest && l->found_ahead <= merge_most(p))",
+        "1",
+    ),
+    mutant("!(by > 0 && l->found", "!(l->found"),
+    mutant("&& l->found_ahead <= merge_most(p))", ")"),
+    mutant(
+        "merge_ahead(MERGE_LOAD(part->last), first, MERGE_NUMBER_BITS) >= p->count",
+        "1",
+    ),
+    mutant(
         "merge_ahead(top + l->ahead, last, MERGE_NUMBER_BITS) > 0",
         "1",
     ),

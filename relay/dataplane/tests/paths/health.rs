@@ -383,7 +383,14 @@ fn ts_in_rtp() -> Vec<(Vec<u8>, Option<u16>)> {
     extended.extend(content(21));
     let mut lying = rtp(3, 21, 0, &[0xff; 8]);
     lying[0] = 0x90;
+    // Padded by four bytes, and by more than there are.
+    let padded = [4, 255].map(|padding| {
+        let mut padded = rtp(3, 22, 0, &[content(22), vec![0, 0, 0, padding]].concat());
+        padded[0] = 0xa0;
+        padded
+    });
     payloads.extend([extended, lying]);
+    payloads.extend(padded);
     payloads.into_iter().map(one).collect()
 }
 

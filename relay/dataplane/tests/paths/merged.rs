@@ -22,9 +22,12 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         forward_within(relay, name, table(name, by, 2, false), &steps);
         relay.end(&[name]);
     }
-    let ipv6 = table("ipv6", By::Rtp, 2, true);
-    forward(relay, "ipv6", &ipv6, &two_lines(rtp));
-    relay.end(&["ipv6"]);
+    for payload in [rtp, extended] {
+        let ipv6 = table("ipv6", By::Rtp, 2, true);
+        forward(relay, "ipv6", &ipv6, &two_lines(payload));
+        relay.end(&["ipv6"]);
+    }
+    one_of_three_is_silent(relay);
     lines_come_and_go(relay);
     merged_changes::demand(relay);
     what_passes_is_watched(relay);
@@ -45,6 +48,17 @@ pub(crate) fn of_source(number: u16, ssrc: u32) -> Vec<u8> {
     payload.extend([0; 4]);
     payload.extend(ssrc.to_be_bytes());
     payload.extend([number as u8; 40]);
+    payload
+}
+
+/// With contributors, an extension and padding.
+fn extended(number: u16) -> Vec<u8> {
+    let mut payload = of_source(number, 0x8000_0000);
+    payload[0] = 0xb3;
+    payload.truncate(12);
+    payload.extend([9; 12]);
+    payload.extend([0xbe, 0xde, 0, 1, 1, 2, 3, 4]);
+    payload.extend([number as u8, 0, 0, 3]);
     payload
 }
 
@@ -205,6 +219,24 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
             ],
         ),
     ]
+}
+
+/// The others begin anew without it; what it then brings alone is a stranger's.
+fn one_of_three_is_silent(relay: &mut Relay<'_>) {
+    for (name, ipv6) in [("silent", false), ("silent-6", true)] {
+        let mut steps = unusual::goes_back();
+        steps.extend([
+            (2, of_source(1, 99), Some(Stray)),
+            (2, of_source(2, 99), Some(Stray)),
+            (2, rtp(111), Some(Duplicate)),
+            (0, of_source(2, 99), None),
+            (2, of_source(2, 99), Some(Duplicate)),
+            (2, of_source(3, 99), None),
+            (1, of_source(3, 99), Some(Duplicate)),
+        ]);
+        forward_within(relay, name, table(name, By::Rtp, 3, ipv6), &steps);
+        relay.end(&[name]);
+    }
 }
 
 /// Lines keep what they have while others come and go, and what comes joins in.

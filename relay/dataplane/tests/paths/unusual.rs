@@ -24,12 +24,19 @@ pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
     vec![
         ("numbers that go back", By::Rtp, goes_back()),
         ("numbers that go back while a line lags", By::Rtp, lags()),
+        ("numbers that go back across their wrap", By::Rtp, wraps()),
+        ("a jump to their wrap", By::Rtp, jumps_to_wrap()),
+        ("a long tail that comes again", By::Rtp, long_tail()),
         ("a tail that comes again", By::Rtp, tail()),
+        ("a few that come again and again", By::Rtp, few()),
         ("one strange packet", By::Rtp, strange()),
         ("a number that stands still", By::Rtp, still()),
+        ("one that does on one line", By::Rtp, still_on_one()),
         ("reports among packets", By::Rtp, reports()),
+        ("types of payloads", By::Rtp, types()),
         ("packets outside the sequence", exchange(), unsequenced()),
         ("the end of a session", By::MoldUdp64, end_of_session()),
+        ("messages and ends of sessions", By::MoldUdp64, sessions()),
         ("many messages a packet", By::MoldUdp64, many_messages()),
         ("many sources", By::Rtp, many_sources()),
     ]
@@ -49,12 +56,47 @@ fn again(numbers: std::ops::Range<u16>) -> Vec<Step> {
     numbers.flat_map(on_both).collect()
 }
 
-fn goes_back() -> Vec<Step> {
+pub(crate) fn goes_back() -> Vec<Step> {
     let mut steps = both(100..112);
     steps.extend(again(100..107));
     steps.extend(both(107..112));
     // Those before it have not come since it began.
     steps.extend(both(100..107));
+    steps
+}
+
+/// The eighth of those that come again is 0.
+fn wraps() -> Vec<Step> {
+    let across = |(line, mut payload, reason): Step| {
+        let number = u16::from_be_bytes([payload[2], payload[3]]).wrapping_sub(107);
+        payload[2..4].copy_from_slice(&number.to_be_bytes());
+        (line, payload, reason)
+    };
+    goes_back().into_iter().map(across).collect()
+}
+
+/// In disorder.
+fn jumps_to_wrap() -> Vec<Step> {
+    let mut steps = both(20_000..20_002);
+    steps.push((1, rtp(65_535), Some(Stray)));
+    steps.extend(both(0..1));
+    steps.extend([(0, rtp(65_535), None), (1, rtp(65_535), AGAIN)]);
+    steps
+}
+
+/// One line's tail is long enough for a restart: what goes on then leaves once all the same.
+fn long_tail() -> Vec<Step> {
+    let mut steps = both(100..120);
+    steps.extend((110..117).map(|number| (1, rtp(number), AGAIN)));
+    steps.push((1, rtp(117), None));
+    steps.extend(both(120..140));
+    steps
+}
+
+fn few() -> Vec<Step> {
+    let mut steps = both(100..105);
+    (0..5).for_each(|_| steps.extend(again(100..105)));
+    steps.extend(both(105..107));
     steps
 }
 
@@ -100,6 +142,39 @@ fn still() -> Vec<Step> {
     steps.extend((9..12).flat_map(|n| [(0, with(n), None), (1, with(n), AGAIN)]));
     steps.extend([(1, with(12), None), (0, with(12), AGAIN)]);
     steps.extend(both(8..10));
+    steps
+}
+
+/// The other goes on, and shows that nothing has begun anew.
+fn still_on_one() -> Vec<Step> {
+    let mut steps = both(1..3);
+    for number in 3..20 {
+        let mut stuck = rtp(2);
+        stuck.push(number as u8);
+        steps.extend([(0, stuck, AGAIN), (1, rtp(number), None)]);
+    }
+    steps.push((0, rtp(5), AGAIN));
+    steps.extend(both(20..22));
+    steps
+}
+
+/// Of all types that packets of RTP and RTCP may have on one port, with the marker and without.
+fn types() -> Vec<Step> {
+    let mut steps = Vec::new();
+    let numbers = [0, 33, 63, 96, 127]
+        .into_iter()
+        .flat_map(|kind| [kind, 0x80 | kind]);
+    for (number, kind) in (1..).zip(numbers) {
+        let mut packet = rtp(number);
+        packet[1] = kind;
+        steps.extend([(0, packet.clone(), None), (1, packet, AGAIN)]);
+        for report in [192, 200, 204, 223] {
+            let mut packet = of_source(7, 0xbeef);
+            packet[1] = report;
+            packet.push(kind);
+            steps.extend([(1, packet.clone(), None), (0, packet, AGAIN)]);
+        }
+    }
     steps
 }
 
@@ -149,6 +224,22 @@ fn end_of_session() -> Vec<Step> {
         (1, heartbeat, AGAIN),
         (1, end, AGAIN),
     ]
+}
+
+/// A session that begins with a heartbeat, has a packet of very many messages, and ends beside another.
+fn sessions() -> Vec<Step> {
+    let packets = [
+        mold("B", 1, 0),
+        mold("B", 1, 32_000),
+        mold("B", 32_001, 1),
+        mold("C", 1, 0),
+        mold("C", 1, 1),
+        mold("B", 32_002, 0),
+        mold("B", 32_002, 0xffff),
+        mold("C", 2, 0xffff),
+    ];
+    let both = |packet: Vec<u8>| [(1, packet.clone(), None), (0, packet, AGAIN)];
+    packets.into_iter().flat_map(both).collect()
 }
 
 /// As many as a rule may have, and some more, which find no room.

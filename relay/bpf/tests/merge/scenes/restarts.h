@@ -32,6 +32,20 @@ static void a_tail_comes_again(void)
 	}
 }
 
+/* Long enough for a restart, on one line: the stream goes on for both, and does so once. */
+static void a_long_tail_comes_again(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 20; i++)
+		for (int l = 0; l < 2; l++)
+			came(l, 7, 500 + i, 1000);
+	for (int i = 0; i < 9; i++)
+		came(1, 7, 510 + i, 1001);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 3; i++)
+			put(l, copy(l, 7, 520 + i, i, 1002));
+}
+
 static void a_tail_comes_again_in_parts(void)
 {
 	come_again(7);
@@ -66,6 +80,21 @@ static void it_begins_anew_while_one_lags(void)
 	put(0, copy(0, 7, 508, 1, 1001));
 	put(1, copy(1, 7, 512, INDEXES, 1001));
 	put(1, copy(1, 7, 513, INDEXES, 1001));
+}
+
+/* That line alone has the last of the numbers before; it is none of those that begin. */
+static void it_begins_anew_while_one_has_more(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 39; i++)
+		for (int l = 0; l < (i < 38 ? 2 : 1); l++)
+			came(l, 7, 500 + i, 1000);
+	for (int i = 0; i < 8; i++)
+		came(0, 7, 500 + i, 1001);
+	put(0, copy(0, 7, 508, 0, 1001));
+	put(1, copy(1, 7, 538, INDEXES, 1001));
+	put(1, copy(1, 7, 539, 1, 1001));
+	put(1, copy(0, 7, 539, 2, 1001));
 }
 
 /* What the line that lags brings after the restart passes, and what it brings before does not. */
@@ -220,6 +249,22 @@ static void a_stranger_comes_first_after_a_pause(void)
 	for (int i = 0; i < 2; i++)
 		put(0, copy(1, 7, 501 + i, i, 1081));
 	put(1, copy(0, 7, 502, 1, 1081));
+}
+
+/* A stranger comes first after a pause, where the stream jumps to a little later: of that it is one. */
+static void a_stranger_where_it_jumps_to(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	came(1, 7, 20040, 1080);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 501, 1081);
+	for (int i = 0; i < 3; i++)
+		came(0, 7, 20000 + i, 1125);
+	for (int l = 0; l < 2; l++)
+		for (int i = l ? 0 : 3; i < 5; i++)
+			put(l, copy(l, 7, 20000 + i, i < 3 ? INDEXES : i, 1135));
 }
 
 #endif
