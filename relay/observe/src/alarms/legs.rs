@@ -228,6 +228,8 @@ impl Leg {
         self.last_ns = self.last_ns.max(last_ns);
         let longest_ns = self.pauses.longest_ns(limits.silence);
         let age_ns = now_ns.saturating_sub(self.epoch.since_ns);
+        let repeated = grown(counts.repeated, before.repeated);
+        let is_new = came > repeated;
         self.read = Reading {
             silent_ns: longest_ns.and_then(|most_ns| silence(now_ns, self.last_ns, most_ns)),
             late: grown(counts.late, before.late),
@@ -235,6 +237,7 @@ impl Leg {
             still: grown(counts.still, before.still),
             exceeded: grown(counts.exceeded, before.exceeded),
             cut: grown(counts.differently_cut, before.differently_cut),
+            repeated: if is_new { 0 } else { self.read.repeated + repeated },
             ..limits
         };
         // Its silence explains all that a silent leg lacks.

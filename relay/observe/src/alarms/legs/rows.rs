@@ -21,6 +21,8 @@ pub(in crate::alarms) struct Reading {
     pub(super) still: u64,
     pub(super) exceeded: u64,
     pub(super) cut: u64,
+    /// How many came since the last that it had not brought before.
+    pub(super) repeated: u64,
     /// How many it lacks of those that the legs brought together.
     pub(super) missed: u64,
     pub(super) of: u64,
@@ -96,6 +98,21 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         remedy: ": its sender does not count; each payload passes once",
         ends: None,
         stands: Some(|_, standing| format!("brought {} under one number", packets(standing.sum))),
+    },
+    Row {
+        faults: &["a merged leg brings nothing but what it brought before"],
+        metrics: &["mcr_merge_repeated_packets_total"],
+        kind: LINE_DEGRADED,
+        condition: |leg| (leg.repeated, Alarm::above(7)),
+        begins: |leg| {
+            format!(
+                "brings nothing new: {} that it brought before",
+                packets(leg.repeated)
+            )
+        },
+        remedy: "; its sender repeats a few packets again and again",
+        ends: Some((LINE_UP, |_, _| "brings something new again".to_owned())),
+        stands: Some(|_, _| "brings nothing new".to_owned()),
     },
     Row {
         faults: &["merged legs cut the same into packets differently"],

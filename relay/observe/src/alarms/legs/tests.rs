@@ -331,6 +331,28 @@ fn numbers_that_stand_still_are_told_of() {
 }
 
 #[test]
+fn a_leg_that_brings_nothing_new_is_told_of() {
+    let mut bed = Bed::new("");
+    // What comes twice among others is no news.
+    assert_eq!(bed.goes_on(10, |bed| bed.leg(BLUE).repeated += 900), []);
+    let loops = |bed: &mut Bed| {
+        bed.leg(BLUE).duplicate -= 1_000;
+        bed.leg(BLUE).repeated += 4;
+    };
+    let told = bed.goes_on(10, loops);
+    let repeats = format!(
+        "input {BLUE} brings nothing new: 8 packets that it brought before; its sender repeats a \
+         few packets again and again"
+    );
+    assert_eq!(told, [news(LINE_DEGRADED, &repeats)]);
+    let trouble = (BLUE.to_owned(), "brings nothing new".to_owned());
+    assert_eq!(bed.troubles(), [trouble]);
+    let again = format!("input {BLUE} brings something new again");
+    assert_eq!(bed.goes_on(1, |_| {}), [news(LINE_UP, &again)]);
+    assert_eq!(bed.troubles(), []);
+}
+
+#[test]
 fn more_streams_than_there_is_room_for_are_told_of() {
     let mut bed = Bed::new("");
     let told = bed.goes_on(10, |bed| bed.leg(RED).exceeded += 3);
