@@ -74,6 +74,12 @@ pub enum Fault {
     BeatDeleted,
     /// The same, and its host dies.
     BeatDeletedAndDeath,
+    /// Its entry's key is deleted.
+    EntryDeleted,
+    /// Its beat's and its entry's keys are deleted.
+    KeysDeleted,
+    /// The same, and its host dies.
+    KeysDeletedAndDeath,
     /// The share's key is overwritten with what makes no sense.
     ShareGarbled,
     /// The same, and its host dies.
@@ -134,7 +140,7 @@ impl Fault {
     ];
 
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::HostDeath,
         Self::Kill,
         Self::Stop,
@@ -158,6 +164,9 @@ impl Fault {
         Self::BeatGarbled,
         Self::BeatDeleted,
         Self::BeatDeletedAndDeath,
+        Self::EntryDeleted,
+        Self::KeysDeleted,
+        Self::KeysDeletedAndDeath,
         Self::ShareGarbled,
         Self::ShareGarbledAndDeath,
     ];
@@ -188,6 +197,9 @@ impl Fault {
             Self::BeatGarbled => "garbage in its beat's key",
             Self::BeatDeleted => "its beat's key deleted",
             Self::BeatDeletedAndDeath => "host death and its beat's key deleted",
+            Self::EntryDeleted => "its entry's key deleted",
+            Self::KeysDeleted => "its beat's and its entry's keys deleted",
+            Self::KeysDeletedAndDeath => "host death and both its keys deleted",
             Self::ShareGarbled => "garbage in the share's key",
             Self::ShareGarbledAndDeath => "garbage in the share's key and host death",
         }
@@ -197,9 +209,11 @@ impl Fault {
     /// policy `stop` only.
     pub fn may_move(self, on_isolation: &str) -> bool {
         match self {
-            Self::StandbyDeath | Self::PeersBlocked | Self::BeatGarbled | Self::ShareGarbled => {
-                false
-            }
+            Self::StandbyDeath
+            | Self::PeersBlocked
+            | Self::BeatGarbled
+            | Self::EntryDeleted
+            | Self::ShareGarbled => false,
             Self::CutFromEtcd
             | Self::LeaderKilled
             | Self::LeaderCut
@@ -224,6 +238,7 @@ impl Fault {
                 | Self::OutputDown
                 | Self::NothingArrives
                 | Self::BeatDeletedAndDeath
+                | Self::KeysDeletedAndDeath
                 | Self::ShareGarbledAndDeath
         )
     }
@@ -239,6 +254,7 @@ impl Fault {
             | Self::HostAndLeader
             | Self::NothingArrives
             | Self::BeatDeletedAndDeath
+            | Self::KeysDeletedAndDeath
             | Self::ShareGarbledAndDeath => &["was silent and is fenced"],
             Self::StandbyDeath => &["was silent and is fenced"],
             Self::CutFromEtcd | Self::EtcdAway => &["etcd: "],

@@ -82,6 +82,14 @@ fn strike_relay(bed: &mut Bed, fault: Fault, place: usize) -> Result<()> {
             relay.die()?;
             bed.etcd.delete(&format!("/mcr/lab/beats/{name}"))
         }
+        Fault::EntryDeleted => bed.etcd.delete(&format!("/mcr/lab/relays/{name}")),
+        Fault::KeysDeleted | Fault::KeysDeletedAndDeath => {
+            if fault == Fault::KeysDeletedAndDeath {
+                relay.die()?;
+            }
+            bed.etcd.delete(&format!("/mcr/lab/relays/{name}"))?;
+            bed.etcd.delete(&format!("/mcr/lab/beats/{name}"))
+        }
         Fault::ShareGarbled => bed.etcd.garble(&format!("/mcr/lab/shares/{RULE}")),
         Fault::ShareGarbledAndDeath => {
             relay.die()?;
@@ -131,6 +139,7 @@ pub fn relieve(bed: &mut Bed, struck: &Struck) -> Result<()> {
         | Fault::HostAndLeader
         | Fault::StandbyDeath
         | Fault::BeatDeletedAndDeath
+        | Fault::KeysDeletedAndDeath
         | Fault::ShareGarbledAndDeath => relay.boot(),
         Fault::Kill | Fault::Terminated => relay.start_again(),
         Fault::Stop => relay.signal(Signal::SIGCONT),
