@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{Ipv6Addr, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,8 +153,7 @@ impl Bed {
 
     /// Sends `packet` into the relay.
     pub(crate) fn send(&self, packet: &Packet) {
-        let sent = self.sender.send(vnet_header(packet), &packet.frame);
-        sent.unwrap_or_else(|error| panic!("sending {packet:?}: {error}"));
+        send(&self.sender, packet);
     }
 
     /// Sends `packet` into the relay by one of the egresses.
@@ -161,8 +161,7 @@ impl Bed {
         let mut wires = self.receivers.iter();
         let wire = wires.find(|(egress, _)| *egress == symbol);
         let (_, wire) = wire.expect("an egress of the bed");
-        let sent = wire.send(vnet_header(packet), &packet.frame);
-        sent.unwrap_or_else(|error| panic!("sending {packet:?}: {error}"));
+        send(wire, packet);
     }
 
     /// Sends a sentinel and collects everything that came out before it; the counters are left
@@ -260,6 +259,17 @@ fn sentinel_route() -> (RouteKey, Route) {
     let mut route = route("sentinel", outputs);
     route.local = LocalDelivery::Yes;
     (key, route)
+}
+
+/// Sends as soon as there is room: a host that is slow to receive fills what may wait.
+fn send(socket: &FrameSocket, packet: &Packet) {
+    let attempt = || match socket.send(vnet_header(packet), &packet.frame) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+        sent => Some(sent),
+    };
+    let sent = wait::some_within(wait::PATIENCE, "room to send", attempt);
+    let sent = sent.unwrap_or_else(|error| panic!("sending {packet:?}: {error}"));
+    sent.unwrap_or_else(|error| panic!("sending {packet:?}: {error}"));
 }
 
 fn vnet_header(packet: &Packet) -> [u8; VNET_HEADER] {

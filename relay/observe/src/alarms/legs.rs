@@ -237,7 +237,11 @@ impl Leg {
             still: grown(counts.still, before.still),
             exceeded: grown(counts.exceeded, before.exceeded),
             cut: grown(counts.differently_cut, before.differently_cut),
-            repeated: if is_new { 0 } else { self.read.repeated + repeated },
+            repeated: if is_new {
+                0
+            } else {
+                self.read.repeated + repeated
+            },
             ..limits
         };
         // Its silence explains all that a silent leg lacks.
