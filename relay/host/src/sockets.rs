@@ -31,24 +31,15 @@ pub fn udp_sockets() -> Vec<UdpSocket> {
         UdpNetEntries::from_file(file, current_system_info())
     });
     let tables = tables.into_iter().flatten();
-    let sockets: Vec<_> = tables.flat_map(|table| table.0).collect();
-    if sockets.is_empty() {
-        return Vec::new();
-    }
-    let owners = owners();
-    let of_others = sockets.into_iter().filter_map(|socket| {
-        let owner = owners.get(&socket.inode);
-        if owner.is_some_and(|owner| owner.is_daemon) {
-            return None;
-        }
-        Some(UdpSocket {
+    let sockets = tables.flat_map(|table| table.0);
+    of_others(sockets.map(|socket| (socket.inode, socket)).collect())
+        .map(|(owner, inode, socket)| UdpSocket {
             address: socket.local_address.ip(),
             port: socket.local_address.port(),
-            owner: owner.map(|owner| owner.name.clone()),
-            inode: socket.inode,
+            owner,
+            inode,
         })
-    });
-    of_others.collect()
+        .collect()
 }
 
 /// A packet socket for one protocol alone: it gets packets behind the kernel's hooks at ingress, unlike
@@ -77,26 +68,28 @@ pub fn late_captures() -> Vec<LateCapture> {
             .position(|known| *known == protocol)?
             == 0;
         let interface: u32 = interface.parse().ok()?;
-        Some((ipv4, interface, inode.parse::<u64>().ok()?))
+        Some((inode.parse().ok()?, (ipv4, interface)))
     });
-    let sockets: Vec<_> = sockets.collect();
-    if sockets.is_empty() {
-        return Vec::new();
-    }
-    let owners = owners();
-    let of_others = sockets.into_iter().filter_map(|(ipv4, interface, inode)| {
-        let owner = owners.get(&inode);
-        if owner.is_some_and(|owner| owner.is_daemon) {
-            return None;
-        }
-        let unknown = || format!("{UNKNOWN}{inode})");
-        Some(LateCapture {
+    of_others(sockets.collect())
+        .map(|(owner, inode, (ipv4, interface))| LateCapture {
             ipv4,
             interface: (interface > 0).then_some(interface),
-            owner: owner.map_or_else(unknown, |owner| owner.name.clone()),
+            owner: owner.unwrap_or_else(|| format!("{UNKNOWN}{inode})")),
         })
-    });
-    of_others.collect()
+        .collect()
+}
+
+/// Those that no daemon has, each with its owner's name, as far as it may be seen, and its inode.
+fn of_others<T>(sockets: Vec<(u64, T)>) -> impl Iterator<Item = (Option<String>, u64, T)> {
+    let owners = match sockets.is_empty() {
+        true => BTreeMap::new(),
+        false => owners(),
+    };
+    sockets.into_iter().filter_map(move |(inode, socket)| {
+        let owner = owners.get(&inode);
+        let is_daemon = owner.is_some_and(|owner| owner.is_daemon);
+        (!is_daemon).then(|| (owner.map(|owner| owner.name.clone()), inode, socket))
+    })
 }
 
 impl UdpSocket {
