@@ -10,28 +10,28 @@ use serde_json::{Map, Value};
 
 use crate::address;
 use crate::error::ReadError;
-use crate::found::{Found, Leg, Stream};
-use crate::remark::{Place, Why, excerpt};
+use crate::parsed::{Leg, Parsed, Stream};
+use crate::remark::{Position, Why, excerpt};
 use crate::sdp;
 
 /// A JSON object.
 type Object = Map<String, Value>;
 
 /// Reads the streams of a document.
-pub(crate) fn read(text: &str, found: &mut Found) -> Result<(), ReadError> {
+pub(crate) fn read(text: &str, parsed: &mut Parsed) -> Result<(), ReadError> {
     match serde_json::from_str(text).map_err(ReadError::Json)? {
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                resource(item, &format!("[{index}]"), found);
+                resource(item, &format!("[{index}]"), parsed);
             }
         }
-        value => resource(&value, "", found),
+        value => resource(&value, "", parsed),
     }
     Ok(())
 }
 
 /// One sender or receiver; of a bulk request its parameters stand in `params`.
-fn resource(value: &Value, part: &str, found: &mut Found) {
+fn resource(value: &Value, part: &str, parsed: &mut Parsed) {
     let (value, part) = match value.get("params") {
         Some(params) => (params, join(part, "params")),
         None => (value, part.to_owned()),
@@ -43,37 +43,41 @@ fn resource(value: &Value, part: &str, found: &mut Found) {
         .pointer("/transport_file/data")
         .and_then(Value::as_str);
     if legs.is_empty() && description.is_none() {
-        return found.leave(Place::part(&part), "", Why::NoTransport);
+        return parsed.leave(Position::part(&part), "", Why::NoTransport);
     }
     let enabled = value.get("master_enable") != Some(&Value::Bool(false));
-    let legs = read_legs(&legs, &part, found);
+    let legs = read_legs(&legs, &part, parsed);
     match description {
         Some(text) if legs.is_empty() || legs.iter().any(|(_, leg)| is_open(leg)) => {
-            let before = found.streams.len();
-            sdp::read(text, &join(&part, "transport_file.data"), found);
-            let streams = &mut found.streams[before..];
+            let before = parsed.streams.len();
+            sdp::read(text, &join(&part, "transport_file.data"), parsed);
+            let streams = &mut parsed.streams[before..];
             let is_alone = streams.len() == 1;
             for stream in streams {
                 stream.enabled = enabled;
                 as_told(stream, is_alone, &legs);
             }
-            leave(legs.into_iter().filter(|(_, leg)| !is_open(leg)), found);
+            leave(legs.into_iter().filter(|(_, leg)| !is_open(leg)), parsed);
         }
-        _ => take(legs, description.and_then(sdp::name), enabled, found),
+        _ => take(legs, description.and_then(sdp::name), enabled, parsed),
     }
 }
 
 /// The legs that parameters describe, each at its place.
-fn read_legs(legs: &[&Value], part: &str, found: &mut Found) -> Vec<(Place, Result<Leg, Why>)> {
+fn read_legs(
+    legs: &[&Value],
+    part: &str,
+    parsed: &mut Parsed,
+) -> Vec<(Position, Result<Leg, Why>)> {
     let mut read = Vec::new();
     for (index, value) in legs.iter().enumerate() {
-        let place = Place::part(&join(part, &format!("transport_params[{index}]")));
+        let place = Position::part(&join(part, &format!("transport_params[{index}]")));
         let leg = leg(value).map(|leg| Leg {
             number: index,
             ..leg
         });
         if leg.is_ok() || is_open(&leg) {
-            unsupported(value, &place, found);
+            unsupported(value, &place, parsed);
         }
         read.push((place, leg));
     }
@@ -82,17 +86,17 @@ fn read_legs(legs: &[&Value], part: &str, found: &mut Found) -> Vec<(Place, Resu
 
 /// Takes the stream that has these legs.
 fn take(
-    legs: Vec<(Place, Result<Leg, Why>)>,
+    legs: Vec<(Position, Result<Leg, Why>)>,
     name: Option<String>,
     enabled: bool,
-    found: &mut Found,
+    parsed: &mut Parsed,
 ) {
     let (legs, left): (Vec<_>, Vec<_>) = legs.into_iter().partition(|(_, leg)| leg.is_ok());
-    leave(left.into_iter(), found);
+    leave(left.into_iter(), parsed);
     let Some((place, _)) = legs.first() else {
         return;
     };
-    found.take(Stream {
+    parsed.take(Stream {
         place: place.clone(),
         name,
         legs: legs.into_iter().filter_map(|(_, leg)| leg.ok()).collect(),
@@ -110,10 +114,10 @@ fn join(part: &str, key: &str) -> String {
 }
 
 /// Says what is wrong with legs.
-fn leave(legs: impl Iterator<Item = (Place, Result<Leg, Why>)>, found: &mut Found) {
+fn leave(legs: impl Iterator<Item = (Position, Result<Leg, Why>)>, parsed: &mut Parsed) {
     for (place, leg) in legs {
         if let Err(why) = leg {
-            found.leave(place, "", why);
+            parsed.leave(place, "", why);
         }
     }
 }
@@ -124,7 +128,7 @@ fn is_open(leg: &Result<Leg, Why>) -> bool {
 }
 
 /// Has the legs of a stream of the SDP as parameters say: those come first, and switch legs off.
-fn as_told(stream: &mut Stream, is_alone: bool, legs: &[(Place, Result<Leg, Why>)]) {
+fn as_told(stream: &mut Stream, is_alone: bool, legs: &[(Position, Result<Leg, Why>)]) {
     let told = |leg: &Leg| Some(&legs.get(leg.number)?.1);
     let is_off = |leg: &Leg| matches!(told(leg), Some(Err(Why::LegOff)));
     if !stream.legs.iter().all(is_off) {
@@ -179,13 +183,13 @@ fn port(value: &Object) -> Result<Ports, Why> {
 }
 
 /// What a leg says beyond its stream, and rules have nothing for.
-fn unsupported(leg: &Value, place: &Place, found: &mut Found) {
+fn unsupported(leg: &Value, place: &Position, parsed: &mut Parsed) {
     let is_on = |key| leg.get(key) == Some(&Value::Bool(true));
     if is_on("fec_enabled") {
-        found.leave(place.clone(), "fec_enabled", Why::Fec);
+        parsed.leave(place.clone(), "fec_enabled", Why::Fec);
     }
     if is_on("rtcp_enabled") {
-        found.leave(place.clone(), "rtcp_enabled", Why::Rtcp);
+        parsed.leave(place.clone(), "rtcp_enabled", Why::Rtcp);
     }
 }
 

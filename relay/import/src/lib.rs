@@ -11,11 +11,11 @@
 
 mod address;
 mod error;
-mod found;
 mod is05;
 mod m3u;
 mod make;
 mod name;
+mod parsed;
 mod read;
 mod remark;
 mod sdp;
@@ -25,8 +25,8 @@ mod url;
 mod xspf;
 
 pub use error::{BYTES_MAX, ReadError};
-pub use found::{Found, Leg, Stream};
 pub use make::{Imported, Missing, Options, make};
+pub use parsed::{Leg, Parsed, Stream};
 pub use read::{Format, read};
-pub use remark::{Place, Remark, Why};
+pub use remark::{Position, Remark, Why};
 pub use to::{To, ToError};

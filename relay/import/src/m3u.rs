@@ -1,12 +1,12 @@
 //! Playlists of a URL a line, as tvheadend, VLC and providers write them: a title before each
 //! (`#EXTINF`), and what only players need.
 
-use crate::found::Found;
-use crate::remark::Place;
+use crate::parsed::Parsed;
+use crate::remark::Position;
 use crate::url;
 
 /// Reads the streams of a playlist.
-pub(crate) fn read(text: &str, found: &mut Found) {
+pub(crate) fn read(text: &str, parsed: &mut Parsed) {
     let (mut name, mut options) = (None, Vec::new());
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -19,10 +19,10 @@ pub(crate) fn read(text: &str, found: &mut Found) {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let place = Place::line("", index + 1);
+        let place = Position::line("", index + 1);
         let about = (name.take(), &*std::mem::take(&mut options));
-        if let Err(why) = url::stream(line, &place, about, found) {
-            found.leave(place, line, why);
+        if let Err(why) = url::stream(line, &place, about, parsed) {
+            parsed.leave(place, line, why);
         }
     }
 }
@@ -60,15 +60,15 @@ udp://@239.35.10.9:10000";
 
     #[test]
     fn options_of_a_stream_name_its_interface() {
-        let mut found = Found::default();
+        let mut parsed = Parsed::default();
         let options = "#EXTVLCOPT:miface=eth7\nudp://@239.1.1.1:1234|x=y\n\
                        #EXTVLCOPT:miface-addr=10.0.0.1\nudp://@239.1.1.2:1234\n";
-        read(options, &mut found);
-        let interfaces = found.streams.iter();
+        read(options, &mut parsed);
+        let interfaces = parsed.streams.iter();
         let interfaces = interfaces.map(|stream| stream.legs[0].interface.as_deref());
         assert_eq!(interfaces.collect::<Vec<_>>(), [Some("eth7"), None]);
         assert!(
-            found.remarks[0]
+            parsed.remarks[0]
                 .to_string()
                 .contains("10.0.0.1 is no interface's name")
         );
@@ -76,9 +76,9 @@ udp://@239.35.10.9:10000";
 
     #[test]
     fn reads_a_playlist_of_a_provider() {
-        let mut found = Found::default();
-        read(PLAYLIST, &mut found);
-        let streams: Vec<(String, Option<&str>)> = { found.streams.iter() }
+        let mut parsed = Parsed::default();
+        read(PLAYLIST, &mut parsed);
+        let streams: Vec<(String, Option<&str>)> = { parsed.streams.iter() }
             .map(|stream| (stream.place.to_string(), stream.name.as_deref()))
             .collect();
         assert_eq!(
@@ -90,7 +90,7 @@ udp://@239.35.10.9:10000";
                 ("12".to_owned(), Some("Shop")),
             ]
         );
-        let remarks: Vec<String> = found.remarks.iter().map(ToString::to_string).collect();
+        let remarks: Vec<String> = parsed.remarks.iter().map(ToString::to_string).collect();
         assert_eq!(
             remarks,
             ["9: not taken over: http://radio.example/stream.mp3: http is not multicast over UDP"]

@@ -11,9 +11,9 @@ use rules::problem::{Part, Problem, What};
 use rules::ruleset::{Policy, RuleSet};
 use thiserror::Error;
 
-use crate::found::{Found, Leg, Stream};
 use crate::name::{Names, comment};
-use crate::remark::{Place, Remark, Why};
+use crate::parsed::{Leg, Parsed, Stream};
+use crate::remark::{Position, Remark, Why};
 use crate::to::To;
 
 /// What holds for streams of which the file does not say it.
@@ -68,17 +68,17 @@ const ALL_PORTS: Ports = Ports {
 /// # Errors
 ///
 /// Options that have to be given.
-pub fn make(found: Found, options: &Options) -> Result<Imported, Missing> {
-    require(&found.streams, options)?;
-    let mut remarks = found.remarks;
-    let is_used = found.streams.iter().any(|stream| stream.to.is_empty());
-    if !is_used && !found.streams.is_empty() && !options.to.is_empty() {
-        remarks.push(Remark::note(Place::whole(), "", Why::ToUnused));
+pub fn make(parsed: Parsed, options: &Options) -> Result<Imported, Missing> {
+    require(&parsed.streams, options)?;
+    let mut remarks = parsed.remarks;
+    let is_used = parsed.streams.iter().any(|stream| stream.to.is_empty());
+    if !is_used && !parsed.streams.is_empty() && !options.to.is_empty() {
+        remarks.push(Remark::note(Position::whole(), "", Why::ToUnused));
     }
     let mut names = Names::default();
     let mut taken = HashMap::new();
     let mut rules = Vec::new();
-    for stream in found.streams {
+    for stream in parsed.streams {
         let place = stream.place.clone();
         let rule = rule(stream, options, &mut names, &mut remarks);
         match rule.and_then(|rule| not_taken(rule, &mut taken)) {
@@ -170,8 +170,8 @@ fn rule(
 fn not_taken(rule: RuleDocument, taken: &mut HashMap<String, String>) -> Result<RuleDocument, Why> {
     let owner = |input: &String| Some((input.clone(), taken.get(input)?.clone()));
     let mut inputs = rule.inputs.iter().enumerate();
-    let found = inputs.find_map(|(index, input)| Some((index, owner(input)?)));
-    if let Some((index, (text, owner))) = found {
+    let parsed = inputs.find_map(|(index, input)| Some((index, owner(input)?)));
+    if let Some((index, (text, owner))) = parsed {
         return Err(Why::Refused(Box::new(Problem {
             position: 0,
             rule: rule.name,
@@ -199,7 +199,7 @@ fn input(leg: Leg, options: &Options) -> Endpoint {
 
 /// The rules without those that are wrong, and without outputs that are, where others are left: one
 /// at least goes, and what remains is looked at again.
-fn valid(mut rules: Vec<(Place, RuleDocument)>, remarks: &mut Vec<Remark>) -> RuleSet {
+fn valid(mut rules: Vec<(Position, RuleDocument)>, remarks: &mut Vec<Remark>) -> RuleSet {
     loop {
         let documents: Vec<RuleDocument> = rules.iter().map(|(_, rule)| rule.clone()).collect();
         let problems = match RuleSet::from_documents(&documents, Policy::default()) {
@@ -250,7 +250,7 @@ fn mixed(rules: &RuleSet, is_to_blame: bool, remarks: &mut Vec<Remark>) {
     };
     for (to, streams) in mixed {
         let why = Why::Mixed { streams, remedy };
-        remarks.push(Remark::note(Place::whole(), &to, why));
+        remarks.push(Remark::note(Position::whole(), &to, why));
     }
 }
 
@@ -269,7 +269,7 @@ fn both_ways(rules: &RuleSet, remarks: &mut Vec<Remark>) {
     for (from, to, group) in ways.iter().filter(|(from, to, _)| from < to) {
         if ways.contains(&(to, from, *group)) {
             let why = Why::BothWays(format!("{from} and {to}"));
-            remarks.push(Remark::note(Place::whole(), &group.to_string(), why));
+            remarks.push(Remark::note(Position::whole(), &group.to_string(), why));
         }
     }
 }

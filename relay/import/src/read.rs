@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::error::{BYTES_MAX, ReadError};
-use crate::found::Found;
-use crate::remark::{Place, Why};
+use crate::parsed::Parsed;
+use crate::remark::{Position, Why};
 use crate::{is05, m3u, sdp, smcroute, xspf};
 
 /// A kind of file that rules are made from.
@@ -27,30 +27,30 @@ pub enum Format {
 /// # Errors
 ///
 /// Why there is nothing to be read; what is wrong with single lines is a remark.
-pub fn read(bytes: &[u8], format: Option<Format>) -> Result<Found, ReadError> {
+pub fn read(bytes: &[u8], format: Option<Format>) -> Result<Parsed, ReadError> {
     if bytes.len() > BYTES_MAX {
         return Err(ReadError::TooLarge);
     }
     if let Some(zero) = bytes.iter().position(|byte| *byte == 0) {
         return Err(ReadError::NotText(zero));
     }
-    let mut found = Found::default();
+    let mut parsed = Parsed::default();
     let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
         let good = error.utf8_error().valid_up_to();
         let line = bytes[..good].iter().filter(|byte| **byte == b'\n').count() + 1;
-        found.note(Place::line("", line), "", Why::NotUtf8);
+        parsed.note(Position::line("", line), "", Why::NotUtf8);
         bytes.iter().copied().map(char::from).collect()
     });
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let format = format.or_else(|| Format::of(text));
     match format.ok_or(ReadError::Unknown)? {
-        Format::Sdp => sdp::read(text, "", &mut found),
-        Format::M3u => m3u::read(text, &mut found),
-        Format::Xspf => xspf::read(text, &mut found)?,
-        Format::Smcroute => smcroute::read(text, &mut found),
-        Format::Is05 => is05::read(text, &mut found)?,
+        Format::Sdp => sdp::read(text, "", &mut parsed),
+        Format::M3u => m3u::read(text, &mut parsed),
+        Format::Xspf => xspf::read(text, &mut parsed)?,
+        Format::Smcroute => smcroute::read(text, &mut parsed),
+        Format::Is05 => is05::read(text, &mut parsed)?,
     }
-    Ok(found)
+    Ok(parsed)
 }
 
 impl Format {
@@ -155,26 +155,26 @@ mod tests {
             ),
             ("mgroup from a group 225.1.1.1\n".repeat(30_000), 0),
         ] {
-            let found = read(text.as_bytes(), None).unwrap();
-            assert_eq!(found.streams.len(), streams, "{}", &text[..40]);
+            let parsed = read(text.as_bytes(), None).unwrap();
+            assert_eq!(parsed.streams.len(), streams, "{}", &text[..40]);
             let options = Options {
                 interfaces: vec!["eth0".to_owned()],
                 to: vec!["%eth1".parse().unwrap()],
                 ports: None,
             };
-            assert!(make(found, &options).is_ok());
+            assert!(make(parsed, &options).is_ok());
         }
     }
 
     #[test]
     fn what_is_not_utf8_is_read_as_latin_1_and_said() {
-        let found = read(
+        let parsed = read(
             b"#EXTM3U\n#EXTINF:-1,Espa\xf1a\nudp://@239.1.1.1:1234\n",
             None,
         )
         .unwrap();
-        assert_eq!(found.streams[0].name.as_deref(), Some("España"));
-        let remarks: Vec<String> = found.remarks.iter().map(ToString::to_string).collect();
+        assert_eq!(parsed.streams[0].name.as_deref(), Some("España"));
+        let remarks: Vec<String> = parsed.remarks.iter().map(ToString::to_string).collect();
         assert_eq!(remarks, ["2: note: is not UTF-8; it is read as Latin-1"]);
     }
 }

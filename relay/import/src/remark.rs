@@ -17,14 +17,14 @@ const EXCERPT_MAX: usize = 80;
 
 /// Where in a file something stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The part of a JSON document, as in `transport_params[1]`; else empty.
     part: String,
     /// The line, from 1; 0 where there is none.
     line: usize,
 }
 
-impl Place {
+impl Position {
     /// A line of the file, or of a text that stands in `part` of it.
     pub(crate) fn line(part: &str, line: usize) -> Self {
         let part = part.to_owned();
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.part)?;
         match (self.part.is_empty(), self.line) {
@@ -62,7 +62,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
     /// Where that stands.
-    pub place: Place,
+    pub place: Position,
     /// What stands there, as far as a line shows it.
     pub excerpt: String,
     /// What is to be said of it.
@@ -72,7 +72,7 @@ pub struct Remark {
 }
 
 impl Remark {
-    pub(crate) fn of_loss(place: Place, text: &str, why: Why) -> Self {
+    pub(crate) fn of_loss(place: Position, text: &str, why: Why) -> Self {
         Self {
             place,
             excerpt: excerpt(text),
@@ -81,7 +81,7 @@ impl Remark {
         }
     }
 
-    pub(crate) fn note(place: Place, text: &str, why: Why) -> Self {
+    pub(crate) fn note(place: Position, text: &str, why: Why) -> Self {
         let is_loss = false;
         Self {
             is_loss,
@@ -94,7 +94,7 @@ impl fmt::Display for Remark {
     /// As compilers have it behind the name of a file and a colon: `12: not taken over: …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, excerpt, .. } = self;
-        if *place != Place::whole() {
+        if *place != Position::whole() {
             write!(f, "{place}:")?;
         }
         let kind = match self.is_loss {
@@ -330,17 +330,21 @@ mod tests {
 
     #[test]
     fn a_remark_begins_with_its_place() {
-        let remark = Remark::of_loss(Place::line("", 7), "rtsp://x", Why::Scheme("rtsp".into()));
+        let remark = Remark::of_loss(
+            Position::line("", 7),
+            "rtsp://x",
+            Why::Scheme("rtsp".into()),
+        );
         assert_eq!(
             remark.to_string(),
             "7: not taken over: rtsp://x: rtsp is not multicast over UDP"
         );
-        let remark = Remark::note(Place::part("transport_params[1]"), "", Why::LegOff);
+        let remark = Remark::note(Position::part("transport_params[1]"), "", Why::LegOff);
         assert_eq!(
             remark.to_string(),
             "transport_params[1]: note: is switched off: rtp_enabled is false"
         );
-        let place = Place::line("transport_file.data", 3);
+        let place = Position::line("transport_file.data", 3);
         assert_eq!(place.to_string(), "transport_file.data:3");
     }
 }

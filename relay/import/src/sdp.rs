@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rules::merge::{DEFAULT_WINDOW, WINDOW_MAX};
 
-use crate::found::{Found, Leg, Stream};
+use crate::parsed::{Leg, Parsed, Stream};
 use crate::remark::Why;
 
 use lines::{Line, Session};
@@ -22,9 +22,9 @@ const DELAY: &str = "duplication-delay";
 
 /// Reads the streams of a text, which stands in `part` of a document or is a file itself. Several
 /// descriptions may follow each other.
-pub(crate) fn read(text: &str, part: &str, found: &mut Found) {
-    for session in Session::all(text, part, found) {
-        streams(&session, found);
+pub(crate) fn read(text: &str, part: &str, parsed: &mut Parsed) {
+    for session in Session::all(text, part, parsed) {
+        streams(&session, parsed);
     }
 }
 
@@ -40,9 +40,9 @@ fn session_name(text: &str) -> Option<String> {
     (!matches!(text, "" | "-")).then(|| text.to_owned())
 }
 
-fn streams(session: &Session, found: &mut Found) {
-    let sections = sections(session, found);
-    let copies = Copies::of(session, &sections, found);
+fn streams(session: &Session, parsed: &mut Parsed) {
+    let sections = sections(session, parsed);
+    let copies = Copies::of(session, &sections, parsed);
     let common = session.head.attributes(DELAY).next();
     let mut unused = common;
     let mut streams = Vec::new();
@@ -55,12 +55,12 @@ fn streams(session: &Session, found: &mut Found) {
         let own = { of.iter() }.flat_map(|copy| session.sections[*copy].attributes(DELAY));
         let mut delay = Duration::ZERO;
         for line in own {
-            delay = delay.max(delay_of(line, of.len(), found));
+            delay = delay.max(delay_of(line, of.len(), parsed));
         }
         if let Some(line) = common.filter(|_| of.len() > 1) {
             unused = None;
             if delay.is_zero() {
-                delay = delay_of(line, of.len(), found);
+                delay = delay_of(line, of.len(), parsed);
             }
         }
         for at in 0..section.legs.len() {
@@ -74,13 +74,13 @@ fn streams(session: &Session, found: &mut Found) {
         }
     }
     if let Some(line) = unused {
-        delay_of(line, 1, found);
+        delay_of(line, 1, parsed);
     }
     let session = session.head.first('s');
     let session = session.and_then(|line| session_name(line.value));
     let is_alone = streams.len() == 1;
     for (section, legs, delay) in streams {
-        found.take(Stream {
+        parsed.take(Stream {
             place: section.place.clone(),
             name: name_of(section, session.as_deref(), is_alone),
             legs,
@@ -92,35 +92,35 @@ fn streams(session: &Session, found: &mut Found) {
 }
 
 /// How much later the last of so many copies comes (RFC 7197): what a rule does with it is told.
-fn delay_of((line, value): (&Line, &str), copies: usize, found: &mut Found) -> Duration {
+fn delay_of((line, value): (&Line, &str), copies: usize, parsed: &mut Parsed) -> Duration {
     let (place, text) = (line.place.clone(), line.text);
     let times = value.split_whitespace().map(str::parse::<u32>);
     let Ok(times) = times.collect::<Result<Vec<u32>, _>>() else {
-        found.leave(place, text, Why::Form("a=duplication-delay:MILLISECONDS"));
+        parsed.leave(place, text, Why::Form("a=duplication-delay:MILLISECONDS"));
         return Duration::ZERO;
     };
     let later = times.into_iter().fold(0, u32::saturating_add);
     let later = Duration::from_millis(later.into());
     if copies == 1 {
-        found.leave(place, text, Why::DelayAlone);
+        parsed.leave(place, text, Why::DelayAlone);
     } else if later > WINDOW_MAX - DEFAULT_WINDOW {
-        found.leave(place, text, Why::Delay);
+        parsed.leave(place, text, Why::Delay);
     } else {
-        found.note(place, text, Why::Window);
+        parsed.note(place, text, Why::Window);
         return later;
     }
     Duration::ZERO
 }
 
 /// The sections of a session, as many as there is room for; what they leave is said.
-fn sections<'t>(session: &Session<'t>, found: &mut Found) -> Vec<Section<'t>> {
-    let common = section::Common::of(&session.head, found);
-    let mut room = found.room();
+fn sections<'t>(session: &Session<'t>, parsed: &mut Parsed) -> Vec<Section<'t>> {
+    let common = section::Common::of(&session.head, parsed);
+    let mut room = parsed.room();
     let mut sections = Vec::new();
     for block in &session.sections {
         let mut section = Section::of(block, &common);
         for (place, text, why) in section.left.drain(..) {
-            found.leave(place, text, why);
+            parsed.leave(place, text, why);
         }
         let count = section.legs.len();
         sections.push(section);
@@ -152,7 +152,7 @@ struct Copies {
 }
 
 impl Copies {
-    fn of(session: &Session, sections: &[Section], found: &mut Found) -> Self {
+    fn of(session: &Session, sections: &[Section], parsed: &mut Parsed) -> Self {
         let mut names = HashMap::new();
         for (index, section) in sections.iter().enumerate() {
             names.extend(section.mid.map(|mid| (mid, index)));
@@ -174,7 +174,7 @@ impl Copies {
                     .extend(of.iter().map(|index| (*index, of.clone()))),
                 Err(why) => {
                     is_lost = true;
-                    found.leave(line.place.clone(), line.text, why);
+                    parsed.leave(line.place.clone(), line.text, why);
                 }
             }
         }

@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashSet};
 use rules::net::Prefix;
 
 use crate::address::{address, groups, interface, senders};
-use crate::found::{Found, Leg, Stream};
-use crate::remark::{Place, Why};
+use crate::parsed::{Leg, Parsed, Stream};
+use crate::remark::{Position, Why};
 use crate::to::To;
 
 /// What a copy keeps, as the kernel's multicast routing does.
@@ -26,32 +26,32 @@ pub(crate) fn is_directive(word: &str) -> bool {
 }
 
 /// Reads the routes.
-pub(crate) fn read(text: &str, found: &mut Found) {
+pub(crate) fn read(text: &str, parsed: &mut Parsed) {
     let mut joins = Vec::new();
     for (index, text) in text.lines().enumerate() {
-        let place = Place::line("", index + 1);
+        let place = Position::line("", index + 1);
         let Some(line) = Line::of(text) else {
             continue;
         };
         let read = match line.directive {
             word if word.starts_with("mroute") => route(&line, &place).map(|stream| {
-                found.take(stream);
+                parsed.take(stream);
             }),
             word if word.starts_with("mgroup") || word.starts_with("ssmgroup") => {
                 leg(&line).map(|leg| joins.push((place.clone(), text, leg)))
             }
             word if word.starts_with("phyint") => {
-                phyint(&line, &place, text, found);
+                phyint(&line, &place, text, parsed);
                 Ok(())
             }
             word if word.starts_with("include") => Err(Why::Include),
             _ => Err(Why::Directive),
         };
         if let Err(why) = read {
-            found.leave(place, text, why);
+            parsed.leave(place, text, why);
         }
     }
-    joins_only(joins, found);
+    joins_only(joins, parsed);
 }
 
 /// A line without its comment.
@@ -80,7 +80,7 @@ impl<'t> Line<'t> {
     }
 }
 
-fn route(line: &Line, place: &Place) -> Result<Stream, Why> {
+fn route(line: &Line, place: &Position) -> Result<Stream, Why> {
     let leg = leg(line)?;
     let outputs = line.words.iter().skip_while(|word| **word != "to").skip(1);
     let mut to = Vec::new();
@@ -133,7 +133,7 @@ fn iface(name: &str) -> String {
     }
 }
 
-fn phyint(line: &Line, place: &Place, text: &str, found: &mut Found) {
+fn phyint(line: &Line, place: &Position, text: &str, parsed: &mut Parsed) {
     let options = [
         ("ttl-threshold", Why::Threshold),
         ("mrdisc", Why::RouterDiscovery),
@@ -142,14 +142,14 @@ fn phyint(line: &Line, place: &Place, text: &str, found: &mut Found) {
     for (option, why) in options {
         // The threshold that is the default holds nothing back that ttl=dec does not.
         if line.has(option) && line.after(option) != Some("1") {
-            found.leave(place.clone(), text, why);
+            parsed.leave(place.clone(), text, why);
         }
     }
 }
 
 /// Says which groups are joined and not routed.
-fn joins_only(joins: Vec<(Place, &str, Leg)>, found: &mut Found) {
-    let legs = found.streams.iter().flat_map(|stream| &stream.legs);
+fn joins_only(joins: Vec<(Position, &str, Leg)>, parsed: &mut Parsed) {
+    let legs = parsed.streams.iter().flat_map(|stream| &stream.legs);
     let routed: HashSet<(Option<&str>, Prefix)> = legs
         .map(|leg| (leg.interface.as_deref(), leg.group))
         .collect();
@@ -161,9 +161,9 @@ fn joins_only(joins: Vec<(Place, &str, Leg)>, found: &mut Found) {
         lengths.any(|length| routed.contains(&(from, Prefix::new(leg.group.address, *length))))
     };
     let left = joins.into_iter().filter(|(.., leg)| !is_routed(leg));
-    let left: Vec<(Place, &str)> = left.map(|(place, text, _)| (place, text)).collect();
+    let left: Vec<(Position, &str)> = left.map(|(place, text, _)| (place, text)).collect();
     for (place, text) in left {
-        found.leave(place, text, Why::JoinOnly);
+        parsed.leave(place, text, Why::JoinOnly);
     }
 }
 
@@ -201,9 +201,9 @@ bridge eth0
 
     #[test]
     fn reads_the_example_of_the_manual() {
-        let mut found = Found::default();
-        read(CONFIGURATION, &mut found);
-        let streams: Vec<String> = { found.streams.iter() }
+        let mut parsed = Parsed::default();
+        read(CONFIGURATION, &mut parsed);
+        let streams: Vec<String> = { parsed.streams.iter() }
             .map(|stream| {
                 let name = stream.name.as_deref().unwrap();
                 format!("{}: {name}: {}", stream.place, stream.to.len())
@@ -223,10 +223,10 @@ bridge eth0
 
     #[test]
     fn says_what_rules_have_nothing_for() {
-        let mut found = Found::default();
-        read(CONFIGURATION, &mut found);
-        let mut remarks: Vec<(&Place, &Why)> =
-            found.remarks.iter().map(|r| (&r.place, &r.why)).collect();
+        let mut parsed = Parsed::default();
+        read(CONFIGURATION, &mut parsed);
+        let mut remarks: Vec<(&Position, &Why)> =
+            parsed.remarks.iter().map(|r| (&r.place, &r.why)).collect();
         remarks.sort_by_key(|(place, _)| *place);
         let remarks: Vec<(String, &Why)> = { remarks.into_iter() }
             .map(|(place, why)| (place.to_string(), why))

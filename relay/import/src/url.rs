@@ -8,8 +8,8 @@ use rules::endpoint::is_wildcard;
 use rules::net::{Ports, Prefix};
 
 use crate::address::{address, group, interface, port, sources};
-use crate::found::{Found, Leg, Stream};
-use crate::remark::{Place, Why, excerpt};
+use crate::parsed::{Leg, Parsed, Stream};
+use crate::remark::{Position, Why, excerpt};
 
 /// The port that VLC listens at where `udp://` names none.
 const UDP_PORT: u16 = 1234;
@@ -40,16 +40,16 @@ const OF_PLAYERS: [&str; 17] = [
 /// Takes the stream that a URL names, with what VLC is told of it beside, and says what it leaves.
 pub(crate) fn stream(
     url: &str,
-    place: &Place,
+    place: &Position,
     (name, options): (Option<String>, &[String]),
-    found: &mut Found,
+    parsed: &mut Parsed,
 ) -> Result<(), Why> {
     let url = with_options(url, options);
     let (leg, left) = leg(&url)?;
     for why in left {
-        found.leave(place.clone(), &url, why);
+        parsed.leave(place.clone(), &url, why);
     }
-    found.take(Stream::single(place.clone(), name, leg));
+    parsed.take(Stream::single(place.clone(), name, leg));
     Ok(())
 }
 

@@ -3,24 +3,24 @@
 use roxmltree::{Document, Node, ParsingOptions};
 
 use crate::error::ReadError;
-use crate::found::Found;
-use crate::remark::{Place, Why};
+use crate::parsed::Parsed;
+use crate::remark::{Position, Why};
 use crate::url;
 
 /// Reads the streams of a playlist. Entities beyond XML's own are refused (`allow_dtd` is off), so a
 /// short text stays short.
-pub(crate) fn read(text: &str, found: &mut Found) -> Result<(), ReadError> {
+pub(crate) fn read(text: &str, parsed: &mut Parsed) -> Result<(), ReadError> {
     let document = Document::parse_with_options(text, ParsingOptions::default());
     let document = document.map_err(ReadError::Xml)?;
     let lines = Lines::of(text);
     let is_track = |node: &Node| node.tag_name().name() == "track";
     for track in document.descendants().filter(is_track) {
-        self::track(track, &lines, found);
+        self::track(track, &lines, parsed);
     }
     Ok(())
 }
 
-fn track(track: Node, lines: &Lines, found: &mut Found) {
+fn track(track: Node, lines: &Lines, parsed: &mut Parsed) {
     let name = children(track, "title").find_map(text);
     let options = children(track, "extension").flat_map(|it| children(it, "option"));
     let options: Vec<String> = options.filter_map(text).collect();
@@ -28,17 +28,17 @@ fn track(track: Node, lines: &Lines, found: &mut Found) {
     for location in children(track, "location") {
         let place = lines.place(location);
         let url = text(location).unwrap_or_default();
-        match url::stream(&url, &place, (name.clone(), &options), found) {
+        match url::stream(&url, &place, (name.clone(), &options), parsed) {
             // What a player falls back on is no loss.
             Ok(()) => return,
             Err(why) => left.push((place, url, why)),
         }
     }
     if left.is_empty() {
-        found.leave(lines.place(track), &name.unwrap_or_default(), Why::NoGroup);
+        parsed.leave(lines.place(track), &name.unwrap_or_default(), Why::NoGroup);
     }
     for (place, url, why) in left {
-        found.leave(place, &url, why);
+        parsed.leave(place, &url, why);
     }
 }
 
@@ -61,9 +61,9 @@ impl Lines {
         Self(ends.map(|(at, _)| at).collect())
     }
 
-    fn place(&self, node: Node) -> Place {
+    fn place(&self, node: Node) -> Position {
         let before = self.0.partition_point(|end| *end < node.range().start);
-        Place::line("", before + 1)
+        Position::line("", before + 1)
     }
 }
 
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn reads_a_playlist_of_vlc() {
-        let mut found = Found::default();
-        read(PLAYLIST, &mut found).unwrap();
-        let streams: Vec<(String, Option<&str>)> = { found.streams.iter() }
+        let mut parsed = Parsed::default();
+        read(PLAYLIST, &mut parsed).unwrap();
+        let streams: Vec<(String, Option<&str>)> = { parsed.streams.iter() }
             .map(|stream| (stream.place.to_string(), stream.name.as_deref()))
             .collect();
         assert_eq!(
@@ -111,7 +111,7 @@ mod tests {
                 ("15".to_owned(), None)
             ]
         );
-        let remarks: Vec<String> = found.remarks.iter().map(ToString::to_string).collect();
+        let remarks: Vec<String> = parsed.remarks.iter().map(ToString::to_string).collect();
         assert_eq!(
             remarks,
             [
@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn takes_no_entity_and_survives_any_depth() {
         let entity = "<!DOCTYPE p [<!ENTITY a \"b\">]><playlist>&a;</playlist>";
-        assert!(read(entity, &mut Found::default()).is_err());
+        assert!(read(entity, &mut Parsed::default()).is_err());
         let deep = "<track>".repeat(200_000) + &"</track>".repeat(200_000);
-        let mut found = Found::default();
-        read(&deep, &mut found).unwrap();
-        assert_eq!(found.remarks.len(), 200_000);
+        let mut parsed = Parsed::default();
+        read(&deep, &mut parsed).unwrap();
+        assert_eq!(parsed.remarks.len(), 200_000);
     }
 }

@@ -53,11 +53,11 @@ const REDUNDANT: &str = r#"{
   ]
 }"#;
 
-fn found(text: &str) -> (Vec<Stream>, Vec<String>) {
-    let mut found = Found::default();
-    read(text, &mut found).unwrap();
-    let remarks = found.remarks.iter().map(ToString::to_string).collect();
-    (found.streams, remarks)
+fn parsed(text: &str) -> (Vec<Stream>, Vec<String>) {
+    let mut parsed = Parsed::default();
+    read(text, &mut parsed).unwrap();
+    let remarks = parsed.remarks.iter().map(ToString::to_string).collect();
+    (parsed.streams, remarks)
 }
 
 fn written(legs: &[Leg]) -> Vec<String> {
@@ -67,7 +67,7 @@ fn written(legs: &[Leg]) -> Vec<String> {
 
 #[test]
 fn an_active_receiver_is_a_stream_with_the_name_of_its_sdp() {
-    let (streams, remarks) = found(ACTIVE);
+    let (streams, remarks) = parsed(ACTIVE);
     let [stream] = &streams[..] else {
         panic!("{streams:?}");
     };
@@ -83,7 +83,7 @@ fn an_active_receiver_is_a_stream_with_the_name_of_its_sdp() {
 
 #[test]
 fn both_legs_are_one_stream() {
-    let (streams, remarks) = found(REDUNDANT);
+    let (streams, remarks) = parsed(REDUNDANT);
     assert_eq!(streams.len(), 1);
     assert_eq!(
         written(&streams[0].legs),
@@ -95,7 +95,7 @@ fn both_legs_are_one_stream() {
     assert_eq!(remarks, [""; 0]);
     let off = REDUNDANT.replacen("\"rtp_enabled\": true", "\"rtp_enabled\": false", 1);
     let (streams, remarks) =
-        found(&off.replace("\"master_enable\": true", "\"master_enable\": false"));
+        parsed(&off.replace("\"master_enable\": true", "\"master_enable\": false"));
     assert_eq!(written(&streams[0].legs).len(), 1);
     assert!(!streams[0].enabled);
     assert_eq!(
@@ -107,7 +107,7 @@ fn both_legs_are_one_stream() {
 #[test]
 fn what_parameters_leave_open_the_sdp_says() {
     for open in ["\"auto\"", "null"] {
-        let (streams, remarks) = found(&ACTIVE.replace(
+        let (streams, remarks) = parsed(&ACTIVE.replace(
             "\"multicast_ip\": \"232.250.98.80\"",
             &format!("\"multicast_ip\": {open}"),
         ));
@@ -124,7 +124,7 @@ fn what_parameters_leave_open_the_sdp_says() {
         "\"destination_port\": 5010",
         "\"destination_port\": \"auto\"",
     );
-    let (streams, remarks) = found(&bulk);
+    let (streams, remarks) = parsed(&bulk);
     assert_eq!(
         streams[0].place.to_string(),
         "[0].params.transport_file.data:5"
@@ -138,7 +138,7 @@ fn what_parameters_leave_open_the_sdp_says() {
 #[test]
 fn legs_that_the_parameters_switch_off_are_off_in_the_sdp_too() {
     let description = crate::sdp::tests::ST2110.replace("\r\n", "\\r\\n");
-    let (streams, remarks) = found(&format!(
+    let (streams, remarks) = parsed(&format!(
         r#"{{"transport_params": [{{"rtp_enabled": false}}, {{"rtp_enabled": true}}],
             "transport_file": {{"data": "{description}", "type": "application/sdp"}}}}"#
     ));
@@ -182,14 +182,14 @@ fn says_what_is_no_stream_that_a_rule_can_take() {
         ),
         ("7", "is not an object"),
     ] {
-        let (streams, remarks) = found(&format!("{{\"transport_params\": [{leg}]}}"));
+        let (streams, remarks) = parsed(&format!("{{\"transport_params\": [{leg}]}}"));
         assert_eq!(streams, [], "{leg}");
         assert!(remarks[0].contains(left), "{leg}: {remarks:?}");
     }
     for document in ["7", "[]", "[1, \"a\"]", "{}"] {
-        assert_eq!(found(document).0, []);
+        assert_eq!(parsed(document).0, []);
     }
     let fec = ACTIVE.replace("_enabled\": false", "_enabled\": true");
-    let (streams, remarks) = found(&fec);
+    let (streams, remarks) = parsed(&fec);
     assert_eq!((streams.len(), remarks.len()), (1, 2));
 }

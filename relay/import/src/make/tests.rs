@@ -149,8 +149,8 @@ fn says_where_streams_would_mix() {
 
 #[test]
 fn says_which_options_are_missing() {
-    let found = |text: &str| read(text.as_bytes(), None).unwrap();
-    let error = |text, options: &Options| make(found(text), options).unwrap_err().to_string();
+    let parsed = |text: &str| read(text.as_bytes(), None).unwrap();
+    let error = |text, options: &Options| make(parsed(text), options).unwrap_err().to_string();
     let none = Options::default();
     let both = error("udp://@239.1.1.1:1\nudp://@[ff05::1%25eth0]:1\n", &none);
     let lines: Vec<&str> = both.lines().collect();

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use super::groups::{Groups, Left};
 use super::lines::Block;
 use crate::address::{address, hosts};
-use crate::remark::{Place, SOURCES_MAX, Why};
+use crate::remark::{Position, SOURCES_MAX, Why};
 
 /// The most filters of a session or section.
 const FILTERS_MAX: usize = 1024;
 
 /// What an `a=source-filter:incl` says.
 pub(super) struct Filter<'t> {
-    place: Place,
+    place: Position,
     text: &'t str,
     /// None is for all groups.
     group: Option<IpAddr>,

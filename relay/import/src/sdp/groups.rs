@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use super::lines::Block;
 use crate::address::{address, offset};
-use crate::remark::{Place, Why};
+use crate::remark::{Position, Why};
 
 /// The most groups of one section.
 const GROUPS_MAX: u32 = 1024;
 
 /// What a section is not taken over of.
-pub(super) type Left<'t> = (Place, &'t str, Why);
+pub(super) type Left<'t> = (Position, &'t str, Why);
 
 /// What a `c=` line says.
 #[derive(Clone, Copy)]

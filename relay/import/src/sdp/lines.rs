@@ -1,7 +1,7 @@
 //! A session description as lines: what stands before the first media section, and each section.
 
-use crate::found::Found;
-use crate::remark::{Place, Why};
+use crate::parsed::Parsed;
+use crate::remark::{Position, Why};
 
 /// One description.
 pub(super) struct Session<'t> {
@@ -14,7 +14,7 @@ pub(super) struct Block<'t>(Vec<Line<'t>>);
 
 /// `TYPE=VALUE`.
 pub(super) struct Line<'t> {
-    pub(super) place: Place,
+    pub(super) place: Position,
     /// All of it.
     pub(super) text: &'t str,
     kind: char,
@@ -23,16 +23,16 @@ pub(super) struct Line<'t> {
 
 impl<'t> Session<'t> {
     /// The descriptions of a text, each of which begins with `v=`.
-    pub(super) fn all(text: &'t str, part: &str, found: &mut Found) -> Vec<Self> {
+    pub(super) fn all(text: &'t str, part: &str, parsed: &mut Parsed) -> Vec<Self> {
         let mut sessions: Vec<Self> = Vec::new();
         for (index, text) in text.lines().enumerate() {
             let text = text.trim();
             if text.is_empty() {
                 continue;
             }
-            let place = Place::line(part, index + 1);
+            let place = Position::line(part, index + 1);
             let Some(line) = Line::of(place.clone(), text) else {
-                found.leave(place, text, Why::Form("TYPE=VALUE"));
+                parsed.leave(place, text, Why::Form("TYPE=VALUE"));
                 continue;
             };
             if line.kind == 'v' || sessions.is_empty() {
@@ -55,7 +55,7 @@ impl<'t> Session<'t> {
 }
 
 impl<'t> Line<'t> {
-    fn of(place: Place, text: &'t str) -> Option<Self> {
+    fn of(place: Position, text: &'t str) -> Option<Self> {
         let (kind, value) = text.split_once('=')?;
         let mut letters = kind.chars();
         let kind = letters.next().filter(char::is_ascii_lowercase)?;

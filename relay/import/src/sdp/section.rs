@@ -7,12 +7,12 @@ use rules::net::{Ports, Prefix};
 use super::filter::{Filter, filters, senders};
 use super::groups::{Groups, Left, groups};
 use super::lines::{Block, Line};
-use crate::found::{Found, Leg};
-use crate::remark::{Place, Why, excerpt};
+use crate::parsed::{Leg, Parsed};
+use crate::remark::{Position, Why, excerpt};
 
 /// What a section describes, and what of it was left.
 pub(super) struct Section<'t> {
-    pub(super) place: Place,
+    pub(super) place: Position,
     /// `video`, `audio` …
     pub(super) media: &'t str,
     /// What its `i=` says.
@@ -31,12 +31,12 @@ pub(super) struct Common<'t> {
 }
 
 impl<'t> Common<'t> {
-    pub(super) fn of(head: &Block<'t>, found: &mut Found) -> Self {
+    pub(super) fn of(head: &Block<'t>, parsed: &mut Parsed) -> Self {
         let mut left = unsupported(head);
         let groups = groups(head, &mut left);
         let filters = filters(head, &mut left);
         for (place, text, why) in left {
-            found.leave(place, text, why);
+            parsed.leave(place, text, why);
         }
         Self {
             is_inactive: is_inactive(head).unwrap_or_default(),
@@ -50,7 +50,7 @@ impl<'t> Section<'t> {
     pub(super) fn of(block: &Block<'t>, common: &Common) -> Self {
         let mut left = unsupported(block);
         let line = block.first('m');
-        let (place, text) = line.map_or((Place::default(), ""), |m| (m.place.clone(), m.text));
+        let (place, text) = line.map_or((Position::default(), ""), |m| (m.place.clone(), m.text));
         let media = Media::of(line.map_or("", |line| line.value));
         let legs = media.as_ref().map_err(Why::clone);
         let legs = match is_inactive(block).unwrap_or(common.is_inactive) {

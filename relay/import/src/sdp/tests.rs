@@ -38,9 +38,9 @@ a=source-filter: incl IN IP4 239.101.1.2 192.168.20.20\r
 a=mid:a2\r
 ";
 
-fn found(text: &str) -> (Vec<String>, Vec<String>) {
-    let mut found = Found::default();
-    read(text, "", &mut found);
+fn parsed(text: &str) -> (Vec<String>, Vec<String>) {
+    let mut parsed = Parsed::default();
+    read(text, "", &mut parsed);
     let leg = |leg: &Leg| {
         let endpoint = Endpoint {
             sources: leg.senders(),
@@ -57,21 +57,21 @@ fn found(text: &str) -> (Vec<String>, Vec<String>) {
         format!("{}: {name}: {}", stream.place, legs.join(" + "))
     };
     (
-        found.streams.iter().map(stream).collect(),
-        found.remarks.iter().map(ToString::to_string).collect(),
+        parsed.streams.iter().map(stream).collect(),
+        parsed.remarks.iter().map(ToString::to_string).collect(),
     )
 }
 
 /// A description of one section, which these lines are.
 fn section(lines: &str) -> (Vec<String>, Vec<String>) {
-    found(&format!(
+    parsed(&format!(
         "v=0\no=- 1 1 IN IP4 10.0.0.1\ns=cam\nt=0 0\n{lines}"
     ))
 }
 
 #[test]
 fn both_legs_of_st_2022_7_are_one_stream() {
-    let (streams, remarks) = found(ST2110);
+    let (streams, remarks) = parsed(ST2110);
     assert_eq!(
         streams,
         [
@@ -86,7 +86,7 @@ fn both_legs_of_st_2022_7_are_one_stream() {
 
 #[test]
 fn what_stands_before_the_sections_holds_for_those_that_do_not_say_otherwise() {
-    let (streams, remarks) = found(
+    let (streams, remarks) = parsed(
         "v=0\ns=-\nc=IN IP4 233.252.0.1/127\na=source-filter: incl IN IP4 * 198.51.100.1\n\
          m=audio 49170 RTP/AVP 0\nm=video 51372 RTP/AVP 99\nc=IN IP6 ff3e::1234\n\
          a=source-filter:incl IN IP6 ff3e::1234 2001:db8::1 2001:db8::2\n",
@@ -252,12 +252,12 @@ fn legs_that_do_not_fit_each_other_become_streams_of_their_own() {
 #[test]
 fn descriptions_may_follow_each_other() {
     let one = "v=0\ns=a\nm=video 5000 RTP/AVP 96\nc=IN IP4 239.1.1.1/32\n";
-    let (streams, _) = found(&format!("{one}{}", one.replace("s=a", "s=b")));
+    let (streams, _) = parsed(&format!("{one}{}", one.replace("s=a", "s=b")));
     assert_eq!(streams, ["3: a: 239.1.1.1:5000", "7: b: 239.1.1.1:5000"]);
 }
 
 #[test]
 fn a_description_may_be_indented() {
     let text = ST2110.replace("\r\n", "\n").replace('\n', "\n    ");
-    assert_eq!(found(&format!("    {text}")), found(ST2110));
+    assert_eq!(parsed(&format!("    {text}")), parsed(ST2110));
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use config::MAX_RULES;
 use rules::net::{Ports, Prefix};
 
-use crate::remark::{Place, Remark, Why};
+use crate::remark::{Position, Remark, Why};
 use crate::to::To;
 
 /// What was found in a file, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct Parsed {
     /// The streams, in the order of the file.
     pub streams: Vec<Stream>,
     /// What was not taken over, and what there is to know.
@@ -22,7 +22,7 @@ pub struct Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Where in the file it stands.
-    pub place: Place,
+    pub place: Position,
     /// What the file calls it.
     pub name: Option<String>,
     /// Where it is sent to; more than one bring the same packets of RTP.
@@ -57,7 +57,7 @@ impl Leg {
     }
 }
 
-impl Found {
+impl Parsed {
     /// How many more streams there is room for: a daemon takes no more rules.
     pub(crate) const fn room(&self) -> usize {
         (MAX_RULES as usize).saturating_sub(self.streams.len())
@@ -75,19 +75,19 @@ impl Found {
     }
 
     /// Says that something was not taken over.
-    pub(crate) fn leave(&mut self, place: Place, text: &str, why: Why) {
+    pub(crate) fn leave(&mut self, place: Position, text: &str, why: Why) {
         self.remarks.push(Remark::of_loss(place, text, why));
     }
 
     /// Says something of what was taken over.
-    pub(crate) fn note(&mut self, place: Place, text: &str, why: Why) {
+    pub(crate) fn note(&mut self, place: Position, text: &str, why: Why) {
         self.remarks.push(Remark::note(place, text, why));
     }
 }
 
 impl Stream {
     /// A stream of one leg that the file calls `name`.
-    pub(crate) fn single(place: Place, name: Option<String>, leg: Leg) -> Self {
+    pub(crate) fn single(place: Position, name: Option<String>, leg: Leg) -> Self {
         Self {
             place,
             name,
