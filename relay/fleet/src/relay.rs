@@ -3,14 +3,14 @@
 
 mod applying;
 mod engine;
-mod heard;
 mod installer;
-mod kept;
 mod operator;
 mod outage;
 mod own_address;
 mod peering;
+mod received;
 mod report;
+mod retained;
 mod rules_reader;
 mod starting;
 mod status;

@@ -14,12 +14,12 @@ use sys::clock::{boottime_ns, realtime_ms};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::heard::{Heard, Taken};
 use super::installer::Wanted;
-use super::kept::Kept;
 use super::operator::{Operator, Order};
 use super::outage::Outage;
 use super::peering::Peering;
+use super::received::{Received, Taken};
+use super::retained::Retained;
 use super::tasks::spawn;
 use super::watching::{BeatOrder, Follower};
 use super::{Config, Status, status, transactions};
@@ -45,9 +45,9 @@ const REPEATED: u32 = 10;
 const COUNTED: u32 = 50;
 
 /// What the engine receives from.
-pub(super) struct Ears {
+pub(super) struct Receivers {
     /// Its own tasks; each has few things under way at a time.
-    pub(super) heard: mpsc::UnboundedReceiver<Heard>,
+    pub(super) received: mpsc::UnboundedReceiver<Received>,
     /// The other relays: few wait, so that a flood of datagrams waits in the kernel.
     pub(super) peers: mpsc::Receiver<(Message, SocketAddr)>,
     /// Whoever has the [`super::Relay`]; the engine ends when nobody has it any more.
@@ -62,7 +62,7 @@ pub(super) struct Engine {
     pub(super) keys: Keys,
     pub(super) member: Member,
     pub(super) recorder: Recorder,
-    pub(super) kept: Kept,
+    pub(super) retained: Retained,
     pub(super) rules: Arc<Rules>,
     /// What said that those are the rules.
     pub(super) current: Option<crate::keys::Current>,
@@ -76,7 +76,7 @@ pub(super) struct Engine {
     pub(super) looks: u32,
     /// What the member was told the calendar said when this host started.
     pub(super) boot_unix_ms: u64,
-    pub(super) heard: mpsc::UnboundedSender<Heard>,
+    pub(super) received: mpsc::UnboundedSender<Received>,
     pub(super) beats: mpsc::UnboundedSender<BeatOrder>,
     pub(super) wanted: watch::Sender<Wanted>,
     /// Whether rules of it are not told yet: they go with what the member decides by them.
@@ -102,19 +102,19 @@ pub(super) fn boot_unix_ms() -> u64 {
 
 impl Engine {
     /// Runs until nobody has the relay any more.
-    pub(super) async fn run(mut self, mut ears: Ears) {
+    pub(super) async fn run(mut self, mut receivers: Receivers) {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                order = ears.orders.recv() => match order {
+                order = receivers.orders.recv() => match order {
                     Some(order) => self.carry_out_order(order),
                     None => return,
                 },
-                Some(heard) = ears.heard.recv() => self.hear_all(heard, &mut ears.heard),
-                Some((message, from)) = ears.peers.recv() => self.hear_peer(message, from),
+                Some(received) = receivers.received.recv() => self.receive_all(received, &mut receivers.received),
+                Some((message, from)) = receivers.peers.recv() => self.receive_peer(message, from),
                 _ = tick.tick() => self.tell(Input::Tick),
                 _ = look.tick() => self.look(),
             }
@@ -136,7 +136,7 @@ impl Engine {
         }
     }
 
-    fn hear_peer(&mut self, message: Message, from: SocketAddr) {
+    fn receive_peer(&mut self, message: Message, from: SocketAddr) {
         match message {
             Message::Question(question) => {
                 self.asker = Some(from);
@@ -147,28 +147,28 @@ impl Engine {
         }
     }
 
-    /// Hears what has come meanwhile too, and acts on all of it: who is late catches up.
-    fn hear_all(&mut self, first: Heard, more: &mut mpsc::UnboundedReceiver<Heard>) {
-        self.hear(first);
+    /// Receives what has come meanwhile too, and acts on all of it: who is late catches up.
+    fn receive_all(&mut self, first: Received, more: &mut mpsc::UnboundedReceiver<Received>) {
+        self.receive(first);
         for _ in 1..TOGETHER {
-            let Ok(heard) = more.try_recv() else {
+            let Ok(received) = more.try_recv() else {
                 break;
             };
-            self.hear(heard);
+            self.receive(received);
         }
         self.act();
     }
 
-    fn hear(&mut self, heard: Heard) {
-        match heard {
-            Heard::Input(input) => {
+    fn receive(&mut self, received: Received) {
+        match received {
+            Received::Input(input) => {
                 self.note(&input);
                 self.take(input);
             }
-            Heard::Own(taken) => self.take_own(taken),
-            Heard::Away(error) => self.note_away(&error),
-            Heard::Rules(read) => self.take_rules(read),
-            Heard::Installed(number, input) => {
+            Received::Own(taken) => self.take_own(taken),
+            Received::Away(error) => self.note_away(&error),
+            Received::Rules(read) => self.take_rules(read),
+            Received::Installed(number, input) => {
                 if self.wanted.borrow().number == number {
                     self.take(input);
                 }
@@ -231,26 +231,26 @@ impl Engine {
             }
             Command::Gate { share, until } => self.host.set_gate(&share, until),
             Command::Install { shares } => self.want(shares),
-            Command::SaveSession(session) => self.kept.keep_session(session),
+            Command::SaveSession(session) => self.retained.keep_session(session),
             Command::Event(event) => self.tell_people(event),
         }
     }
 
     fn begin_transaction(&self, id: member::TxnId, txn: member::Txn, give_up_ns: u64) {
-        let (client, heard) = (self.client.clone(), self.heard.clone());
+        let (client, received) = (self.client.clone(), self.received.clone());
         spawn(async move {
             let sent_ns = boottime_ns();
             let limit = Duration::from_nanos(give_up_ns.saturating_sub(sent_ns));
             let (outcome, error) = transactions::carry_out(&client, txn, limit).await;
             if let Some(error) = error {
-                let _ = heard.send(Heard::Away(error));
+                let _ = received.send(Received::Away(error));
             }
             let answered = Input::Answered {
                 id,
                 sent_ns,
                 outcome,
             };
-            let _ = heard.send(Heard::Input(answered));
+            let _ = received.send(Received::Input(answered));
         });
     }
 
@@ -334,12 +334,12 @@ impl Engine {
         if self.is_asking.replace(true) {
             return;
         }
-        let (host, heard) = (Arc::clone(&self.host), self.heard.clone());
+        let (host, received) = (Arc::clone(&self.host), self.received.clone());
         let is_asking = Rc::clone(&self.is_asking);
         spawn(async move {
             host.alive().await;
             is_asking.set(false);
-            let _ = heard.send(Heard::Input(Input::Alive));
+            let _ = received.send(Received::Input(Input::Alive));
         });
     }
 

@@ -9,7 +9,7 @@ use rules::document::RuleDocument;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::heard::Heard;
+use super::received::Received;
 use crate::host::Host;
 use crate::member::Input;
 use crate::rules::Rules;
@@ -32,7 +32,7 @@ pub(super) async fn run(
     host: Arc<dyn Host>,
     interfaces: BTreeMap<String, String>,
     mut wanted: watch::Receiver<Wanted>,
-    engine: mpsc::UnboundedSender<Heard>,
+    engine: mpsc::UnboundedSender<Received>,
 ) {
     if wanted.changed().await.is_err() {
         return;
@@ -53,8 +53,8 @@ pub(super) async fn run(
             if is_some && !is_refused {
                 known = rules;
             }
-            let heard = Heard::Installed(now.number, installed);
-            if engine.send(heard).is_err() {
+            let received = Received::Installed(now.number, installed);
+            if engine.send(received).is_err() {
                 return;
             }
         }

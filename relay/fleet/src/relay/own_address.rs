@@ -11,7 +11,7 @@ use tokio::net::lookup_host;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::heard::{Heard, Taken};
+use super::received::{Received, Taken};
 use crate::error::Error;
 use crate::peers::Peers;
 
@@ -45,21 +45,21 @@ pub(super) fn told(
 }
 
 /// Asks for names until there is an address, and takes the port.
-pub(super) async fn look(endpoints: Vec<Endpoint>, engine: mpsc::UnboundedSender<Heard>) {
+pub(super) async fn look(endpoints: Vec<Endpoint>, engine: mpsc::UnboundedSender<Received>) {
     // Whoever is asked for names may take long to be given up.
     let hosts: Vec<&str> = endpoints.iter().map(Endpoint::host).collect();
     let reason = format!("looking for the address of {}", hosts.join(", "));
-    let _ = engine.send(Heard::Away(etcd::Error::Unavailable { reason }));
+    let _ = engine.send(Received::Away(etcd::Error::Unavailable { reason }));
     for attempt in 0_u32.. {
         let found = look_once(&endpoints, attempt >= ATTEMPTS).await;
-        let heard = match found.and_then(take) {
+        let received = match found.and_then(take) {
             Ok(taken) => {
-                let _ = engine.send(Heard::Own(taken));
+                let _ = engine.send(Received::Own(taken));
                 return;
             }
-            Err(reason) => Heard::Away(etcd::Error::Unavailable { reason }),
+            Err(reason) => Received::Away(etcd::Error::Unavailable { reason }),
         };
-        if engine.send(heard).is_err() {
+        if engine.send(received).is_err() {
             return;
         }
         sleep(PAUSE).await;

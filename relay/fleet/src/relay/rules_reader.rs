@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rules::ruleset::Policy;
 
 use super::engine::Engine;
-use super::heard::{Heard, RulesRead};
+use super::received::{Received, RulesRead};
 use super::tasks::{beside, spawn};
 use crate::error::Error;
 use crate::host::Event;
@@ -44,7 +44,7 @@ impl Engine {
 
     fn fetch(&self, current: Current) {
         let store = Store::new(self.client.clone(), self.keys.clone());
-        let (heard, policy) = (self.heard.clone(), self.config.permitted);
+        let (received, policy) = (self.received.clone(), self.config.permitted);
         spawn(async move {
             let rules = match store.text(&current).await {
                 Ok(text) => {
@@ -54,7 +54,7 @@ impl Engine {
                 }
                 Err(error) => Err(error),
             };
-            let _ = heard.send(Heard::Rules(RulesRead { current, rules }));
+            let _ = received.send(Received::Rules(RulesRead { current, rules }));
         });
     }
 
@@ -73,7 +73,7 @@ impl Engine {
             Ok((rules, text)) => {
                 self.reading = None;
                 self.tally.unused_rules = None;
-                self.kept.keep_rules(&current, &text);
+                self.retained.keep_rules(&current, &text);
                 self.use_rules(current, rules);
             }
             Err(Error::Unavailable(_)) => self.unread = Some((current, self.looks + SOON)),
@@ -93,7 +93,7 @@ impl Engine {
 
     /// Takes the rules that were read last, for a start without etcd.
     pub(super) fn take_kept_rules(&mut self) {
-        let Some((current, text)) = self.kept.rules() else {
+        let Some((current, text)) = self.retained.rules() else {
             return;
         };
         match make_sense(&current, &text, self.config.permitted) {

@@ -15,11 +15,11 @@ use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use super::engine::{Ears, Engine, boot_unix_ms};
-use super::heard::Heard;
+use super::engine::{Engine, Receivers, boot_unix_ms};
 use super::installer::{self, Wanted};
-use super::kept::Kept;
 use super::peering::Peering;
+use super::received::Received;
+use super::retained::Retained;
 use super::status::{self, Tally};
 use super::tasks::spawn;
 use super::watching::Follower;
@@ -40,11 +40,11 @@ pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error>
     let client = Client::new(client_config(&config.settings)?);
     let client = client.map_err(|error| Error::invalid(format!("[fleet] {error}")))?;
     let own = own_address::told(&config.settings, client.endpoints())?;
-    let (heard, hears) = mpsc::unbounded_channel();
+    let (received, hears) = mpsc::unbounded_channel();
     let (from_peers, peers_heard) = mpsc::channel(PEERS_WAITING);
     let (orders, ordered) = mpsc::unbounded_channel();
-    let ears = Ears {
-        heard: hears,
+    let receivers = Receivers {
+        received: hears,
         peers: peers_heard,
         orders: ordered,
     };
@@ -64,13 +64,13 @@ pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error>
         let work = async move {
             let peers = Peering::new(from_peers);
             if let Some(own) = own {
-                let _ = heard.send(Heard::Own(own));
+                let _ = received.send(Received::Own(own));
             } else {
                 let endpoints = client.endpoints().to_vec();
-                spawn(own_address::look(endpoints, heard.clone()));
+                spawn(own_address::look(endpoints, received.clone()));
             }
-            let engine = engine_of(config, host, (client, keys), peers, (heard, publisher));
-            engine.run(ears).await;
+            let engine = engine_of(config, host, (client, keys), peers, (received, publisher));
+            engine.run(receivers).await;
         };
         LocalSet::new().block_on(&runtime, work);
     });
@@ -88,10 +88,10 @@ fn engine_of(
     host: Arc<dyn Host>,
     (client, keys): (Client, Keys),
     peers: Peering,
-    (heard, published): (mpsc::UnboundedSender<Heard>, watch::Sender<Arc<Status>>),
+    (received, published): (mpsc::UnboundedSender<Received>, watch::Sender<Arc<Status>>),
 ) -> Engine {
-    let kept = Kept::new(&config.run, &config.cache);
-    let adopted = adopt(&config, &kept, &*host);
+    let retained = Retained::new(&config.run, &config.cache);
+    let adopted = adopt(&config, &retained, &*host);
     let of_member = member_config(&config, keys.clone());
     let recorder = Recorder::new(of_member.clone(), adopted.clone());
     let member = Member::new(of_member, adopted);
@@ -102,14 +102,14 @@ fn engine_of(
         Arc::clone(&host),
         interfaces,
         to_install,
-        heard.clone(),
+        received.clone(),
     ));
     let follower = Follower {
         client: client.clone(),
         keys: keys.clone(),
         relay: config.relay.clone(),
         orders,
-        engine: heard.clone(),
+        engine: received.clone(),
         lists_again: false,
     };
     let mut engine = Engine {
@@ -119,7 +119,7 @@ fn engine_of(
         keys,
         member,
         recorder,
-        kept,
+        retained,
         rules: Arc::default(),
         current: None,
         reading: None,
@@ -127,7 +127,7 @@ fn engine_of(
         told: 0,
         looks: 0,
         boot_unix_ms: boot_unix_ms(),
-        heard,
+        received,
         beats,
         wanted,
         has_new_rules: false,
@@ -147,10 +147,11 @@ fn engine_of(
 }
 
 /// What a process of this relay left before this one. Gates that nobody could answer for are shut.
-fn adopt(config: &Config, kept: &Kept, host: &dyn Host) -> Option<Adopted> {
+fn adopt(config: &Config, retained: &Retained, host: &dyn Host) -> Option<Adopted> {
     let settings = &config.settings;
-    let is_ours = |kept: &Session| kept.fleet == settings.name && kept.relay == config.relay;
-    let session = kept.session().filter(is_ours);
+    let is_ours =
+        |retained: &Session| retained.fleet == settings.name && retained.relay == config.relay;
+    let session = retained.session().filter(is_ours);
     let goes_on = settings.on_isolation == Some(OnIsolation::Hold);
     let latest = boottime_ns() + settings.hold().as_nanos() as u64;
     let may_stay = |until: u64| session.is_some() && (goes_on || until <= latest);

@@ -12,7 +12,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::heard::Heard;
+use super::received::Received;
 use super::transactions::{key_value, unsigned};
 use crate::keys::{Key, Keys};
 use crate::member::{Change, Input};
@@ -43,7 +43,7 @@ pub(super) struct Follower {
     pub(super) keys: Keys,
     pub(super) relay: String,
     pub(super) orders: mpsc::UnboundedReceiver<BeatOrder>,
-    pub(super) engine: mpsc::UnboundedSender<Heard>,
+    pub(super) engine: mpsc::UnboundedSender<Received>,
     /// Whether everything is to be listed anew, wherever the watch stands.
     pub(super) lists_again: bool,
 }
@@ -93,7 +93,7 @@ impl Follower {
             let fleet = match self.list().await {
                 Ok(fleet) => fleet,
                 Err(error) => {
-                    self.tell(Heard::Away(error));
+                    self.tell(Received::Away(error));
                     if !self.pause(&mut relays).await {
                         return;
                     }
@@ -131,8 +131,8 @@ impl Follower {
         }
     }
 
-    fn tell(&self, heard: Heard) {
-        let _ = self.engine.send(heard);
+    fn tell(&self, received: Received) {
+        let _ = self.engine.send(received);
     }
 
     /// Tells what there is now.
@@ -153,7 +153,7 @@ impl Follower {
         };
         let own = self.client.range(own, options, PATIENCE).await?;
         let keys = listed.keys.iter().chain(&own.keys);
-        self.tell(Heard::Input(Input::Listed {
+        self.tell(Received::Input(Input::Listed {
             cluster,
             revision: unsigned(listed.revision),
             keys: keys.filter_map(key_value).collect(),
@@ -183,19 +183,19 @@ impl Follower {
     async fn follow(&mut self, watched: &mut Watched) -> bool {
         loop {
             let error = match self.client.watch(watched.targets(), PATIENCE).await {
-                Ok(mut watch) => match self.hear(&mut watch, watched).await {
+                Ok(mut watch) => match self.receive(&mut watch, watched).await {
                     Some(error) => error,
                     None => return self.lists_again,
                 },
                 Err(error) => error,
             };
-            self.tell(Heard::Input(Input::WatchLost));
+            self.tell(Received::Input(Input::WatchLost));
             if matches!(error, Error::Compacted { .. }) {
                 return true;
             }
             // Either that member lags, or all of etcd is not what it was: a list tells.
             self.lists_again |= matches!(error, Error::Behind { .. });
-            self.tell(Heard::Away(error));
+            self.tell(Received::Away(error));
             let mut relays = watched.beats.keys().cloned().collect();
             if !self.pause(&mut relays).await {
                 return false;
@@ -213,7 +213,7 @@ impl Follower {
     /// Tells what a watch says until it breaks; `None`: there is nobody to tell any more, or everything
     /// is to be listed anew. Beats are read beside it: a read that fails is tried again, and the watch
     /// goes on.
-    async fn hear(&mut self, watch: &mut Watch, watched: &mut Watched) -> Option<Error> {
+    async fn receive(&mut self, watch: &mut Watch, watched: &mut Watched) -> Option<Error> {
         let mut reads = FuturesUnordered::new();
         let unread = { watched.beats.iter() }.filter(|(_, target)| target.is_none());
         reads.extend(unread.map(|(relay, _)| self.read_beat(relay.clone(), Duration::ZERO)));
@@ -286,7 +286,7 @@ impl Follower {
         };
         watched.next_id += 1;
         watched.beats.insert(relay.clone(), Some(target.clone()));
-        self.tell(Heard::Input(Input::BeatSeen {
+        self.tell(Received::Input(Input::BeatSeen {
             relay,
             revision: unsigned(read.revision),
             beat: read.keys.first().and_then(key_value),
@@ -298,7 +298,7 @@ impl Follower {
         if batch.target == FLEET {
             let changes = batch.events.iter().filter_map(change).collect();
             let revision = unsigned(batch.revision);
-            self.tell(Heard::Input(Input::Changed { revision, changes }));
+            self.tell(Received::Input(Input::Changed { revision, changes }));
             return;
         }
         let Some(relay) = watched.relay_of(batch.target) else {
@@ -309,7 +309,7 @@ impl Follower {
                 Event::Put(found) => (found.mod_revision, key_value(found)),
                 Event::Delete { mod_revision, .. } => (*mod_revision, None),
             };
-            self.tell(Heard::Input(Input::BeatSeen {
+            self.tell(Received::Input(Input::BeatSeen {
                 relay: relay.clone(),
                 revision: unsigned(revision),
                 beat,

@@ -9,7 +9,7 @@ use crate::rules::Rules;
 
 /// What the engine receives.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Received {
     Input(Input),
     /// Where the other relays reach this one.
     Own(Taken),

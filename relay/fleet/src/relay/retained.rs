@@ -15,20 +15,20 @@ use crate::member::Session;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[derive(Serialize, Deserialize)]
-struct KeptSession {
+struct RetainedSession {
     boot: String,
     session: Session,
 }
 
 /// The files.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct Retained {
     session: PathBuf,
     current: PathBuf,
     text: PathBuf,
 }
 
-impl Kept {
+impl Retained {
     pub(super) fn new(run: &Path, cache: &Path) -> Self {
         Self {
             session: run.join("fleet-session.json"),
@@ -39,18 +39,18 @@ impl Kept {
 
     /// The session of a process before this one, since this boot.
     pub(super) fn session(&self) -> Option<Session> {
-        let kept = fs::read(&self.session).ok()?;
-        let kept: KeptSession = serde_json::from_slice(&kept).ok()?;
-        (kept.boot == boot()?).then_some(kept.session)
+        let retained = fs::read(&self.session).ok()?;
+        let retained: RetainedSession = serde_json::from_slice(&retained).ok()?;
+        (retained.boot == boot()?).then_some(retained.session)
     }
 
     /// Keeps a session, or forgets it.
     pub(super) fn keep_session(&self, session: Option<Session>) {
         let done = match (session, boot()) {
             (Some(session), Some(boot)) => {
-                let kept = KeptSession { boot, session };
-                let kept = serde_json::to_vec(&kept).unwrap_or_default();
-                write(&self.session, &kept)
+                let retained = RetainedSession { boot, session };
+                let retained = serde_json::to_vec(&retained).unwrap_or_default();
+                write(&self.session, &retained)
             }
             _ => whole_file::remove(&self.session),
         };
