@@ -202,8 +202,7 @@ impl Run<'_> {
         }
         for listener in &self.listeners {
             let dropped = option::dropped(listener.socket.as_fd()).unwrap_or(0);
-            self.account
-                .dropped(listener.place.endpoint, dropped.into());
+            self.account.dropped(listener.slot.endpoint, dropped.into());
         }
         Ok(())
     }
@@ -246,7 +245,7 @@ impl Run<'_> {
             };
             for index in 0..count {
                 self.account
-                    .take(listener.place, &self.batch.received(index));
+                    .take(listener.slot, &self.batch.received(index));
             }
             if count < self.batch.capacity() {
                 return;

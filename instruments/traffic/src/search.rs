@@ -21,7 +21,7 @@ pub struct Probe {
 
 /// What a search found.
 #[derive(Clone, Debug)]
-pub struct Found<T> {
+pub struct SearchResult<T> {
     /// The trial that confirmed the rate, or the last one if every rate lost something.
     pub trial: T,
     /// The highest offered rate without loss, datagrams per second; 0 if every rate lost something.
@@ -57,7 +57,7 @@ pub fn zero_loss<T: Outcome, E>(
     highest: f64,
     seconds: f64,
     attempt: impl FnMut(f64, f64) -> Result<T, E>,
-) -> Result<Found<T>, E> {
+) -> Result<SearchResult<T>, E> {
     let mut search = Search {
         attempt,
         probes: Vec::new(),
@@ -65,7 +65,7 @@ pub fn zero_loss<T: Outcome, E>(
     let short = PROBE_SECONDS.min(seconds);
     let (_, partial) = search.bisect(highest, short, PARTIAL_PERCENT)?;
     let (trial, rate) = search.run(highest, seconds)?;
-    Ok(Found {
+    Ok(SearchResult {
         trial,
         zero_loss_pps: rate,
         partial_drop_pps: partial.max(rate),

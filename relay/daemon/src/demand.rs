@@ -34,7 +34,7 @@ pub(crate) struct Links(pub(crate) BTreeMap<Ifindex, Link>);
 
 /// What the driver is given.
 #[derive(Debug, Default)]
-struct Told {
+struct DriverInput {
     links: Links,
     /// What was listened to before this process; `None` before the supervisor knows.
     recorded: Option<Arc<Listening>>,
@@ -113,7 +113,7 @@ pub(crate) fn end_left(directory: &Path) {
 /// The supervisor's end of the driver.
 #[derive(Debug)]
 pub(crate) struct Demand {
-    told: watch::Sender<Told>,
+    told: watch::Sender<DriverInput>,
     recorded: Arc<Listening>,
     listening: watch::Receiver<Arc<Listening>>,
     listeners: Listeners,
@@ -124,7 +124,7 @@ pub(crate) struct Demand {
 impl Demand {
     /// Starts the driver, which has nothing to do until it is given interfaces.
     pub(crate) fn start(directory: &Path, events: Events) -> Self {
-        let (sender_of_links, told) = watch::channel(Told::default());
+        let (sender_of_links, told) = watch::channel(DriverInput::default());
         let (sender, listening) = watch::channel(Arc::default());
         let listeners = Listeners::default();
         let record = Record::new(directory);

@@ -14,14 +14,14 @@ use rules::shared_map::SharedMap;
 use crate::memberships::{Joined, of_join};
 
 /// What interfaces do about merging, and what is taken at XDP.
-pub(crate) type Told<'a> = (&'a BTreeMap<Ifindex, String>, &'a Hooks);
+pub(crate) type LinkFacts<'a> = (&'a BTreeMap<Ifindex, String>, &'a Hooks);
 
 /// Computes the state of each rule. Rules that are not among the changes since the states `known` keep
 /// theirs; where nothing is known all are computed anew.
 pub(crate) fn states(
     rules: &SharedMap<Place, Arc<RuleView>>,
     joined: &Joined,
-    (merging, hooks): Told<'_>,
+    (merging, hooks): LinkFacts<'_>,
     known: Option<(&SharedMap<Place, Arc<RuleState>>, &RuleChanges)>,
 ) -> SharedMap<Place, Arc<RuleState>> {
     let state = |rule: &Arc<RuleView>| Arc::new(rule_state(rule, joined, (merging, hooks)));
@@ -49,7 +49,7 @@ pub(crate) fn joins(inputs: &[InputView], joined: &Joined) -> Arc<[InputState]> 
     states.collect()
 }
 
-fn rule_state(rule: &Arc<RuleView>, joined: &Joined, (merging, hooks): Told<'_>) -> RuleState {
+fn rule_state(rule: &Arc<RuleView>, joined: &Joined, (merging, hooks): LinkFacts<'_>) -> RuleState {
     let is_on_demand = !rule.outputs.is_empty()
         && rule
             .outputs

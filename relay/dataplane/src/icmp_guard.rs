@@ -18,14 +18,14 @@ use sys::udp::null_socket;
 const PORTS_MAX: usize = 4096;
 
 /// Interface, address and port.
-type Place = (u32, IpAddr, u16);
+type GuardedPort = (u32, IpAddr, u16);
 
 /// The sockets.
 #[derive(Debug, Default)]
 pub(crate) struct IcmpGuard {
     keys: BTreeSet<RouteKey>,
     /// `None` where another program has the port, or none could be opened.
-    sockets: BTreeMap<Place, Option<OwnedFd>>,
+    sockets: BTreeMap<GuardedPort, Option<OwnedFd>>,
 }
 
 impl IcmpGuard {
@@ -47,20 +47,20 @@ impl IcmpGuard {
         if self.keys.is_empty() && self.sockets.is_empty() {
             return;
         }
-        let places = self.keys.iter().flat_map(|key| {
+        let guarded_ports = self.keys.iter().flat_map(|key| {
             let ports = key.ports.first..=key.ports.last;
             ports.map(|port| (key.ingress.0, key.groups.address, port))
         });
-        let wanted: BTreeSet<Place> = places.take(PORTS_MAX).collect();
-        self.sockets.retain(|place, _| wanted.contains(place));
-        for place in wanted {
-            let socket = self.sockets.entry(place);
-            socket.or_insert_with(|| open(place));
+        let wanted: BTreeSet<GuardedPort> = guarded_ports.take(PORTS_MAX).collect();
+        self.sockets.retain(|guarded, _| wanted.contains(guarded));
+        for guarded in wanted {
+            let socket = self.sockets.entry(guarded);
+            socket.or_insert_with(|| open(guarded));
         }
     }
 }
 
-fn open((interface, address, port): Place) -> Option<OwnedFd> {
+fn open((interface, address, port): GuardedPort) -> Option<OwnedFd> {
     match null_socket::open(interface, address, port) {
         Ok(socket) => Some(socket),
         Err(error) => {

@@ -36,17 +36,17 @@ const ASKED_MAX: usize = 64;
 const BELIEVED_MAX: Duration = Duration::from_secs(30);
 
 /// An address, of a service with its port.
-type Place = (IpAddr, Option<u16>);
+type ServiceAddress = (IpAddr, Option<u16>);
 
 /// What a name server said, for how long it is valid, and which of the names that were searched for has it;
 /// `Err`: that nothing can be said.
-type Answer = Result<(BTreeSet<Place>, Duration, Option<Name>), String>;
+type Lookup = Result<(BTreeSet<ServiceAddress>, Duration, Option<Name>), String>;
 
 /// The names of which all addresses are followed.
 #[derive(Default)]
 pub(super) struct AllNames {
     entries: BTreeMap<Destination, Entry>,
-    asked: JoinSet<(Destination, Answer)>,
+    asked: JoinSet<(Destination, Lookup)>,
 }
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl AllNames {
     }
 
     /// The addresses in use of one.
-    pub(super) fn used(&self, name: &Destination) -> &[Place] {
+    pub(super) fn used(&self, name: &Destination) -> &[ServiceAddress] {
         let known = self
             .entries
             .get(name)
@@ -147,7 +147,7 @@ impl AllNames {
     }
 
     /// Takes an answer; says whether anything is different from now on.
-    fn take(&mut self, name: &Destination, answer: Answer) -> bool {
+    fn take(&mut self, name: &Destination, answer: Lookup) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             return false;
         };
@@ -187,12 +187,12 @@ impl AllNames {
 }
 
 /// What is used of an answer: what was used before and is still there, then the lowest addresses.
-fn chosen(before: &Addresses, places: BTreeSet<Place>, most: usize) -> Addresses {
+fn chosen(before: &Addresses, places: BTreeSet<ServiceAddress>, most: usize) -> Addresses {
     let refused = places.iter().find_map(|(address, _)| refusal(*address));
-    let good = |(address, _): &Place| refusal(*address).is_none();
-    let good: BTreeSet<Place> = places.into_iter().filter(good).collect();
+    let good = |(address, _): &ServiceAddress| refusal(*address).is_none();
+    let good: BTreeSet<ServiceAddress> = places.into_iter().filter(good).collect();
     let stay = before.used.iter().filter(|place| good.contains(place));
-    let mut used: BTreeSet<Place> = stay.take(most).copied().collect();
+    let mut used: BTreeSet<ServiceAddress> = stay.take(most).copied().collect();
     for place in &good {
         if used.len() >= most {
             break;
@@ -223,7 +223,7 @@ pub async fn look_up_all(destination: &Destination) -> Addresses {
     }
 }
 
-async fn look_up(destination: &Destination, found: Option<&Name>) -> Answer {
+async fn look_up(destination: &Destination, found: Option<&Name>) -> Lookup {
     let Destination::All { name, ipv4, all } = destination else {
         return Err("is no name".to_owned());
     };
@@ -354,7 +354,7 @@ impl Resolver {
 mod tests {
     use super::*;
 
-    fn places(texts: &[&str]) -> BTreeSet<Place> {
+    fn places(texts: &[&str]) -> BTreeSet<ServiceAddress> {
         texts
             .iter()
             .map(|text| (text.parse().unwrap(), None))
@@ -417,7 +417,7 @@ mod tests {
         };
         names.entries.insert(name.clone(), entry);
         let valid = |seconds| Duration::from_secs(seconds);
-        let mut take = |answer: Answer| {
+        let mut take = |answer: Lookup| {
             let is_news = names.take(&name, answer);
             let entry = &names.entries[&name];
             let wait = (entry.due - Instant::now()).as_secs_f64().round();

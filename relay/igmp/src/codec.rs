@@ -18,7 +18,7 @@ use thiserror::Error;
 
 /// A message and who sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Received {
     /// Sender; of IPv4 unspecified where it has no address yet (RFC 3376 section 4.2.13).
     pub from: IpAddr,
     /// What it says.
@@ -178,7 +178,7 @@ pub enum Defect {
 ///
 /// # Errors
 /// Why it says nothing.
-pub fn read(packet: &[u8]) -> Result<Heard, Defect> {
+pub fn read(packet: &[u8]) -> Result<Received, Defect> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => igmp::read(packet),
         Some(6) => mld::read(packet),

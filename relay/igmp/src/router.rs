@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rules::demand::{Admission, Groups, SourceFilter};
 use rules::net::Prefix;
 
-use crate::codec::{Heard, Message, Query, Record, RecordKind, Report, RouterMessage, Version};
+use crate::codec::{Message, Query, Received, Record, RecordKind, Report, RouterMessage, Version};
 
 use crate::group::{Group, Host, QuerierRole, Refused};
 use crate::timers::Timers;
@@ -139,7 +139,7 @@ impl Router {
 
     /// Takes a message; [`Router::poll`] does what follows by itself, once all that waited is taken. In a
     /// process that is late, messages have waited in the socket: who answered in time keeps the group.
-    pub fn heard(&mut self, now: Instant, heard: &Heard) {
+    pub fn heard(&mut self, now: Instant, heard: &Received) {
         match &heard.message {
             Message::Query(query) => self.heard_query(now, heard.from, query),
             Message::Report(report) => self.heard_report(now, heard.from, report),

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use traffic::latency::Summary;
-use traffic::search::{Found, Probe};
+use traffic::search::{Probe, SearchResult};
 use traffic::trial::{Outcome, Volume};
 
 use machine::Machine;
@@ -146,7 +146,7 @@ impl Outcome for Trial {
 
 impl Trial {
     /// The trial that a search found, with the rest of what it found.
-    pub fn found(found: Found<Self>) -> Self {
+    pub fn found(found: SearchResult<Self>) -> Self {
         Self {
             zero_loss_pps: Some(found.zero_loss_pps),
             partial_drop_pps: Some(found.partial_drop_pps),

@@ -30,7 +30,7 @@ const ELECTION: Duration = Duration::from_secs(60);
 const LAST_LINES: usize = 20;
 
 /// Where a member runs, and its address there.
-pub type Place = (Namespace, Ipv4Addr);
+pub type Site = (Namespace, Ipv4Addr);
 
 /// Says what is missing if etcd is not installed.
 pub fn missing() -> Option<&'static str> {
@@ -60,7 +60,7 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Member {
     name: String,
-    place: Place,
+    place: Site,
     data: PathBuf,
     cluster: String,
     process: Option<Process>,
@@ -72,7 +72,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When etcd is not installed, does not start or elects no leader in time.
-    pub fn start(places: Vec<Place>, storage: Storage) -> Result<Self> {
+    pub fn start(places: Vec<Site>, storage: Storage) -> Result<Self> {
         if let Some(missing) = missing() {
             anyhow::bail!(missing);
         }

@@ -6,7 +6,7 @@ use sys::udp::receive::Received;
 
 use super::foreign::{Foreign, Gaps, Origin};
 use super::skew::{Skew, StreamKey};
-use super::socket::Place;
+use super::socket::Slot;
 use crate::clock;
 use crate::endpoint::Listen;
 use crate::framing::{self, Framed, Framing};
@@ -71,17 +71,17 @@ impl Account {
     }
 
     /// Accounts for one receive.
-    pub(super) fn take(&mut self, place: Place, received: &Received<'_>) {
+    pub(super) fn take(&mut self, slot: Slot, received: &Received<'_>) {
         let arrival = received.timestamp_ns.unwrap_or_else(clock::realtime_ns);
-        let endpoint = &mut self.endpoints[place.endpoint];
+        let endpoint = &mut self.endpoints[slot.endpoint];
         for datagram in received.datagrams() {
             self.packets += 1;
             endpoint.count(datagram);
             let stamp = match find(datagram) {
-                Found::Own(payload) => endpoint.take(place, payload, arrival, self.digits),
-                Found::Foreign(framed) => {
+                Content::Own(payload) => endpoint.take(slot, payload, arrival, self.digits),
+                Content::Foreign(framed) => {
                     let source = received.source();
-                    let address = place.address;
+                    let address = slot.address;
                     endpoint.foreign.take(Origin { address, source }, &framed);
                     None
                 }
@@ -90,7 +90,7 @@ impl Account {
                 continue;
             };
             if let Some(skew) = &mut self.skew {
-                skew.record((stamp.run, stamp.stream), place, stamp.sequence, arrival);
+                skew.record((stamp.run, stamp.stream), slot, stamp.sequence, arrival);
             }
         }
     }
@@ -129,10 +129,10 @@ impl Endpoint {
     }
 
     /// Accounts for one of the generator's; returns the stamp of an undamaged one.
-    fn take(&mut self, place: Place, payload: Payload, arrival: u64, digits: u8) -> Option<Stamp> {
+    fn take(&mut self, slot: Slot, payload: Payload, arrival: u64, digits: u8) -> Option<Stamp> {
         match payload {
             Payload::Good(stamp) => {
-                self.sequence(place, &stamp);
+                self.sequence(slot, &stamp);
                 // Clocks of different hosts may differ by more than the latency: not below 0.
                 let latency = arrival.saturating_sub(stamp.intended_ns);
                 self.latency
@@ -142,15 +142,15 @@ impl Endpoint {
             }
             Payload::Corrupt(stamp) => {
                 self.corrupt += 1;
-                self.take_corrupt(place, &stamp);
+                self.take_corrupt(slot, &stamp);
                 None
             }
             Payload::Foreign => None,
         }
     }
 
-    fn sequence(&mut self, place: Place, stamp: &Stamp) {
-        let key = (place.address, (stamp.run, stamp.stream));
+    fn sequence(&mut self, slot: Slot, stamp: &Stamp) {
+        let key = (slot.address, (stamp.run, stamp.stream));
         if self
             .streams
             .get(self.latest)
@@ -175,8 +175,8 @@ impl Endpoint {
     }
 
     /// A corrupt packet did arrive: it is not lost as well, if its number can be believed.
-    fn take_corrupt(&mut self, place: Place, stamp: &Stamp) {
-        let key = (place.address, (stamp.run, stamp.stream));
+    fn take_corrupt(&mut self, slot: Slot, stamp: &Stamp) {
+        let key = (slot.address, (stamp.run, stamp.stream));
         if let Some(&index) = self.indices.get(&key)
             && self.streams[index].1.is_plausible(stamp.sequence)
         {
@@ -215,19 +215,19 @@ impl Endpoint {
 }
 
 /// What a datagram holds.
-enum Found<'a> {
+enum Content<'a> {
     Own(Payload),
     Foreign(Framed<'a>),
 }
 
 /// Looks for the generator's header wherever a framing may have it; its magic number tells.
-fn find(datagram: &[u8]) -> Found<'_> {
+fn find(datagram: &[u8]) -> Content<'_> {
     for framing in Framing::ALL {
         let own = datagram.get(framing.own_offset()..).unwrap_or(&[]);
         match payload::read(own) {
             Payload::Foreign => {}
-            payload => return Found::Own(payload),
+            payload => return Content::Own(payload),
         }
     }
-    Found::Foreign(framing::recognise(datagram))
+    Content::Foreign(framing::recognise(datagram))
 }

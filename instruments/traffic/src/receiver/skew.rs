@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::socket::Place;
+use super::socket::Slot;
 use crate::latency::{Latency, Summary};
 
 /// Packets of a stream whose copies may be outstanding at once.
@@ -28,7 +28,7 @@ pub(super) struct Skew {
 struct Stream {
     key: StreamKey,
     /// Where the stream was seen first.
-    place: Place,
+    slot: Slot,
     /// Packets by sequence number; only once the stream was seen at a second place.
     packets: Vec<Packet>,
 }
@@ -55,13 +55,13 @@ impl Default for Skew {
 
 impl Skew {
     /// Takes in one copy of a packet.
-    pub(super) fn record(&mut self, key: StreamKey, place: Place, sequence: u64, arrival: u64) {
-        if !self.find(key, place) {
+    pub(super) fn record(&mut self, key: StreamKey, slot: Slot, sequence: u64, arrival: u64) {
+        if !self.find(key, slot) {
             return;
         }
         let stream = &mut self.streams[self.latest];
         if stream.packets.is_empty() {
-            if stream.place == place || self.looked_at >= MAX_STREAMS {
+            if stream.slot == slot || self.looked_at >= MAX_STREAMS {
                 return;
             }
             self.looked_at += 1;
@@ -84,7 +84,7 @@ impl Skew {
     }
 
     /// Makes `latest` the stream of that key, a new one if need be; `false` where there is no room.
-    fn find(&mut self, key: StreamKey, place: Place) -> bool {
+    fn find(&mut self, key: StreamKey, slot: Slot) -> bool {
         if self
             .streams
             .get(self.latest)
@@ -101,7 +101,7 @@ impl Skew {
                 self.indices.insert(key, next);
                 self.streams.push(Stream {
                     key,
-                    place,
+                    slot,
                     packets: Vec::new(),
                 });
             }
@@ -131,9 +131,9 @@ impl Packet {
 mod tests {
     use super::*;
 
-    fn at(address: usize) -> Place {
+    fn at(address: usize) -> Slot {
         let endpoint = 0;
-        Place { endpoint, address }
+        Slot { endpoint, address }
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
     fn streams_without_number_take_no_memory_without_end() {
         let mut skew = Skew::default();
         for number in 0..2 * MAX_KNOWN as u32 {
-            (0..2).for_each(|place| skew.record((1, number), at(place), 0, 0));
+            (0..2).for_each(|slot| skew.record((1, number), at(slot), 0, 0));
         }
         assert_eq!(skew.streams.len(), MAX_KNOWN);
         let looked_at = skew.streams.iter().filter(|it| !it.packets.is_empty());

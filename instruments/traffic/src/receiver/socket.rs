@@ -21,12 +21,12 @@ const SMALLEST_BUFFER: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) socket: Socket,
-    pub(super) place: Place,
+    pub(super) slot: Slot,
 }
 
 /// An endpoint, and one of its addresses, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Slot {
     pub(super) endpoint: usize,
     pub(super) address: usize,
 }
@@ -58,11 +58,11 @@ pub(super) fn listen(endpoints: &[Listen], purpose: Purpose) -> Result<Vec<Liste
             let any = endpoint.sources.is_empty().then_some(&[][..]);
             for sources in any.into_iter().chain(shares) {
                 let socket = open(endpoint, ifindex, address, sources, buffer)?;
-                let place = Place {
+                let slot = Slot {
                     endpoint: number,
                     address: index,
                 };
-                listeners.push(Listener { socket, place });
+                listeners.push(Listener { socket, slot });
             }
         }
     }

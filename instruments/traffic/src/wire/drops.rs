@@ -11,7 +11,7 @@ use super::host::Counters;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drop {
     /// Whose place it is.
-    pub at: Place,
+    pub at: Stage,
     /// What dropped them there.
     pub what: String,
     /// Copies that did not arrive because of it.
@@ -22,7 +22,7 @@ named! {
     /// The parts of the way.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum Place {
+    pub enum Stage {
         /// The host that sends.
         Generator = "generator",
         /// The network before the relay.
@@ -51,20 +51,20 @@ pub fn of_hosts(
     for (interface, counters) in &generator.interfaces {
         let (what, packets) = most(counters, "tx");
         push(
-            Place::Generator,
+            Stage::Generator,
             format!("{interface} {what}"),
             packets * copies,
         );
     }
     for (interface, counters) in &verifier.interfaces {
         let (what, packets) = most(counters, "rx");
-        push(Place::Verifier, format!("{interface} {what}"), packets);
+        push(Stage::Verifier, format!("{interface} {what}"), packets);
     }
     const QUEUE: &str = "queue of a core full (net.core.netdev_max_backlog)";
-    push(Place::Verifier, QUEUE.to_owned(), verifier.softnet_dropped);
+    push(Stage::Verifier, QUEUE.to_owned(), verifier.softnet_dropped);
     if !one_host {
         let packets = generator.softnet_dropped;
-        push(Place::Generator, QUEUE.to_owned(), packets * copies);
+        push(Stage::Generator, QUEUE.to_owned(), packets * copies);
     }
     drops
 }
@@ -107,8 +107,8 @@ mod tests {
         let told: Vec<_> = { drops.iter() }
             .map(|drop| (drop.at, drop.what.as_str(), drop.copies))
             .collect();
-        assert_eq!(told[0], (Place::Verifier, "eth1 rx_dropped", 7));
-        assert_eq!((told[1].0, told[1].2, told.len()), (Place::Verifier, 4, 2));
+        assert_eq!(told[0], (Stage::Verifier, "eth1 rx_dropped", 7));
+        assert_eq!((told[1].0, told[1].2, told.len()), (Stage::Verifier, 4, 2));
     }
 
     #[test]
@@ -116,6 +116,6 @@ mod tests {
         let generator = counters("eth0", &[("tx_dropped", 3)], 1);
         let drops = of_hosts(&generator, &Counters::default(), 5, false);
         let copies: Vec<_> = drops.iter().map(|drop| (drop.at, drop.copies)).collect();
-        assert_eq!(copies, [(Place::Generator, 15), (Place::Generator, 5)]);
+        assert_eq!(copies, [(Stage::Generator, 15), (Stage::Generator, 5)]);
     }
 }

@@ -315,7 +315,7 @@ fn widened(before: Offset, after: Offset) -> Offset {
 
 #[cfg(test)]
 mod tests {
-    use super::super::drops::Place;
+    use super::super::drops::Stage;
     use super::*;
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(trial.unexplained(), 100);
         assert!(!trial.kept_up());
         trial.drops.push(Drop {
-            at: Place::Relay,
+            at: Stage::Relay,
             what: "rule cam1: rate_limited".to_owned(),
             copies: 150,
         });

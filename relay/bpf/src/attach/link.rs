@@ -28,11 +28,11 @@ pub enum Hook {
 /// The program at an interface. It stays when this is dropped; [`Link::remove`] ends it.
 #[derive(Debug)]
 pub struct Link {
-    place: Place,
+    attachment: Attachment,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Attachment {
     Tcx(OwnedFd),
     Clsact { filter: Filter, ifindex: u32 },
 }
@@ -45,11 +45,11 @@ impl Link {
     ///
     /// ENODEV without such an interface, EPERM without CAP_NET_ADMIN.
     pub fn attach(program: &Program, ifindex: u32, hook: Hook, pins: &Pins) -> Result<Self, Error> {
-        let place = match hook {
+        let attachment = match hook {
             Hook::Tcx => attach_tcx(program, ifindex, pins)?,
             Hook::Clsact => attach_clsact(program, ifindex, pins)?,
         };
-        Ok(Self { place })
+        Ok(Self { attachment })
     }
 
     /// Takes over what an earlier process left at the interface, and removes what is left of it if
@@ -59,14 +59,14 @@ impl Link {
     ///
     /// When the pins cannot be read.
     pub fn adopt(ifindex: u32, pins: &Pins) -> Result<Option<Self>, Error> {
-        let place = match pins.has_filter(ifindex) {
-            true => Some(Place::Clsact {
+        let attachment = match pins.has_filter(ifindex) {
+            true => Some(Attachment::Clsact {
                 filter: pins.filter(),
                 ifindex,
             }),
-            false => open_tcx(ifindex, pins)?.map(Place::Tcx),
+            false => open_tcx(ifindex, pins)?.map(Attachment::Tcx),
         };
-        let link = place.map(|place| Self { place });
+        let link = attachment.map(|attachment| Self { attachment });
         match link {
             Some(link) if link.is_at(ifindex) => Ok(Some(link)),
             _ => Self::remove(ifindex, pins).map(|()| None),
@@ -81,18 +81,20 @@ impl Link {
     pub fn replace(&self, program: &Program) -> Result<(), Error> {
         let ifindex = self.ifindex();
         let program = program.variant(ifindex)?;
-        match &self.place {
-            Place::Tcx(link) => syscall::update_link(link.as_fd(), program),
-            Place::Clsact { filter, ifindex } => filter.attach(program, *ifindex),
+        match &self.attachment {
+            Attachment::Tcx(link) => syscall::update_link(link.as_fd(), program),
+            Attachment::Clsact { filter, ifindex } => filter.attach(program, *ifindex),
         }
         .map_err(|error| Error::Attach { ifindex, error })
     }
 
     /// The interface it is attached to, 0 once that is gone.
     pub fn ifindex(&self) -> u32 {
-        match &self.place {
-            Place::Tcx(link) => syscall::tcx_link(link.as_fd()).map_or(0, |(_, ifindex)| ifindex),
-            Place::Clsact { filter, ifindex } => match filter.is_attached(*ifindex) {
+        match &self.attachment {
+            Attachment::Tcx(link) => {
+                syscall::tcx_link(link.as_fd()).map_or(0, |(_, ifindex)| ifindex)
+            }
+            Attachment::Clsact { filter, ifindex } => match filter.is_attached(*ifindex) {
                 Ok(true) => *ifindex,
                 _ => 0,
             },
@@ -102,7 +104,7 @@ impl Link {
     /// Says whether it is attached to this interface of the calling thread's network namespace: a
     /// link that an earlier process left may be at one of the same number in another namespace.
     pub fn is_at(&self, ifindex: u32) -> bool {
-        let Place::Tcx(link) = &self.place else {
+        let Attachment::Tcx(link) = &self.attachment else {
             return self.ifindex() == ifindex;
         };
         let Ok((id, attached)) = syscall::tcx_link(link.as_fd()) else {
@@ -156,7 +158,7 @@ pub fn attach_while_held(program: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedF
     link.map_err(|error| Error::Attach { ifindex, error })
 }
 
-fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {
+fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Attachment, Error> {
     let variant = program.variant(ifindex)?;
     let deadline = Instant::now() + LET_GO;
     let link = loop {
@@ -172,12 +174,12 @@ fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Err
     };
     let path = pins.link(ifindex);
     syscall::pin(link.as_fd(), &path).map_err(|error| failed(&path, "pin a link", error))?;
-    Ok(Place::Tcx(link))
+    Ok(Attachment::Tcx(link))
 }
 
 /// Writes down what will be there before it is, so that a process killed in between leaves nothing
 /// that the next one does not find.
-fn attach_clsact(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {
+fn attach_clsact(program: &Program, ifindex: u32, pins: &Pins) -> Result<Attachment, Error> {
     let variant = program.variant(ifindex)?;
     let filter = pins.filter();
     let attach = || {
@@ -191,7 +193,7 @@ fn attach_clsact(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, 
         pins.remove_filter(ifindex)?;
         return Err(Error::Attach { ifindex, error });
     }
-    Ok(Place::Clsact { filter, ifindex })
+    Ok(Attachment::Clsact { filter, ifindex })
 }
 
 fn open_tcx(ifindex: u32, pins: &Pins) -> Result<Option<OwnedFd>, Error> {

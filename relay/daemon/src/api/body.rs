@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::api_error::{Answer, ApiError, Code};
-use super::body_quota::{Client, Place, Room};
+use super::body_quota::{Client, Reservation, Room};
 use super::connections::Connection;
 
 /// Largest request body in bytes: 100,000 rules with room to spare.
@@ -150,8 +150,8 @@ impl<T: DeserializeOwned + Send + 'static, S: Sync> FromRequest<S> for Body<T> {
         }
         let client = request.extensions().get::<Connection>();
         let client = client.and_then(Connection::client);
-        let (bytes, place) = collect(request.into_body(), client).await?;
-        let read = if place.is_none() {
+        let (bytes, reservation) = collect(request.into_body(), client).await?;
+        let read = if reservation.is_none() {
             read(&bytes)
         } else {
             // Reading takes a while; others are answered meanwhile.
@@ -172,15 +172,15 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 async fn collect(
     mut body: axum::body::Body,
     client: Client,
-) -> Result<(Vec<u8>, Option<Place<'static>>), ApiError> {
+) -> Result<(Vec<u8>, Option<Reservation<'static>>), ApiError> {
     let mut bytes = Vec::new();
-    let mut place: Option<Place<'static>> = None;
+    let mut reservation: Option<Reservation<'static>> = None;
     loop {
-        let frame = match &place {
+        let frame = match &reservation {
             None => body.frame().await,
-            Some(place) => tokio::select! {
+            Some(reservation) => tokio::select! {
                 frame = body.frame() => frame,
-                () = place.must_go() => return Err(made_room()),
+                () = reservation.must_go() => return Err(made_room()),
             },
         };
         let Some(frame) = frame else { break };
@@ -193,17 +193,17 @@ async fn collect(
             return Err(too_large());
         }
         if length > BODY_SMALL {
-            let place = place.get_or_insert_with(|| ROOM.enter(client));
-            if !place.take(length).await {
+            let reservation = reservation.get_or_insert_with(|| ROOM.enter(client));
+            if !reservation.take(length).await {
                 return Err(made_room());
             }
         }
         bytes.extend_from_slice(&data);
     }
-    if let Some(place) = &place {
-        place.finish();
+    if let Some(reservation) = &reservation {
+        reservation.finish();
     }
-    Ok((bytes, place))
+    Ok((bytes, reservation))
 }
 
 fn refused(error: &axum::Error) -> ApiError {

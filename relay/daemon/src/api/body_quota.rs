@@ -44,14 +44,14 @@ struct Body {
 
 /// The room that a body has taken.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Reservation<'a> {
     room: &'a Room,
     number: u64,
     told: Arc<Notify>,
 }
 
 /// What the next bytes of a body find.
-enum Found {
+enum Grant {
     Room,
     /// Others make room.
     Wait,
@@ -74,7 +74,7 @@ impl Room {
     }
 
     /// Gives a body a place; it takes no room yet.
-    pub(super) fn enter(&self, client: Client) -> Place<'_> {
+    pub(super) fn enter(&self, client: Client) -> Reservation<'_> {
         let mut bodies = self.bodies.lock();
         bodies.next += 1;
         let number = bodies.next;
@@ -87,20 +87,20 @@ impl Room {
             told: Arc::clone(&told),
         };
         bodies.by_number.insert(number, body);
-        Place {
+        Reservation {
             room: self,
             number,
             told,
         }
     }
 
-    fn find(&self, number: u64, bytes: usize) -> Found {
+    fn find(&self, number: u64, bytes: usize) -> Grant {
         let mut bodies = self.bodies.lock();
         let Some(own) = bodies.by_number.get_mut(&number) else {
-            return Found::Gone;
+            return Grant::Gone;
         };
         if own.goes {
-            return Found::Gone;
+            return Grant::Gone;
         }
         own.waits_since = Some(Instant::now());
         let (client, more) = (own.client, bytes.saturating_sub(own.bytes));
@@ -108,17 +108,17 @@ impl Room {
         if client.is_some() && of_client > self.per_client {
             let others = |other: u64, body: &Body| other != number && body.client == client;
             bodies.make_room(of_client - self.per_client, others);
-            return Found::Wait;
+            return Grant::Wait;
         }
         let in_all = bodies.held(|_| true) + more;
         if in_all > self.in_all {
             bodies.make_room(in_all - self.in_all, |other, _| other != number);
-            return Found::Wait;
+            return Grant::Wait;
         }
         if let Some(own) = bodies.by_number.get_mut(&number) {
             own.bytes += more;
         }
-        Found::Room
+        Grant::Room
     }
 }
 
@@ -151,7 +151,7 @@ impl Bodies {
     }
 }
 
-impl Place<'_> {
+impl Reservation<'_> {
     /// Takes room for so many bytes in all; says whether the body may go on.
     pub(super) async fn take(&self, bytes: usize) -> bool {
         loop {
@@ -160,9 +160,9 @@ impl Place<'_> {
             // From here on no word of freed room is lost.
             freed.as_mut().enable();
             match self.room.find(self.number, bytes) {
-                Found::Room => return true,
-                Found::Gone => return false,
-                Found::Wait => tokio::select! {
+                Grant::Room => return true,
+                Grant::Gone => return false,
+                Grant::Wait => tokio::select! {
                     () = freed => {}
                     () = self.must_go() => {}
                 },
@@ -183,7 +183,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.room.bodies.lock().by_number.remove(&self.number);
         self.room.freed.notify_waiters();
@@ -196,8 +196,8 @@ mod tests {
 
     use super::*;
 
-    fn takes(place: &Place<'_>, bytes: usize) -> Option<bool> {
-        place.take(bytes).now_or_never()
+    fn takes(reservation: &Reservation<'_>, bytes: usize) -> Option<bool> {
+        reservation.take(bytes).now_or_never()
     }
 
     #[test]

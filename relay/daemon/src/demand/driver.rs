@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use igmp::codec::{self, Heard, RouterMessage};
+use igmp::codec::{self, Received, RouterMessage};
 use igmp::listeners::{Listeners, Routers};
 use igmp::router::{Querier, Router};
 use observe::events::{self, Events};
@@ -22,7 +22,7 @@ use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use tokio::time::sleep_until;
 
 use super::record::Record;
-use super::{Link, Links, Told};
+use super::{DriverInput, Link, Links};
 
 /// Packets that are read of a socket before others get their turn.
 const BURST: usize = 64;
@@ -40,14 +40,14 @@ const RETRY: Duration = Duration::from_secs(1);
 const FRAME: usize = 9_216;
 
 /// A family of an interface.
-type Place = (Ifindex, bool);
+type LinkFamily = (Ifindex, bool);
 
 /// What a reader has read.
 struct Burst {
-    place: Place,
-    /// Which of the place's sockets it was.
+    family: LinkFamily,
+    /// Which of the family's sockets it was.
     socket: u64,
-    read: Result<Vec<Heard>, io::Error>,
+    read: Result<Vec<Received>, io::Error>,
 }
 
 /// A socket and its reader.
@@ -71,10 +71,10 @@ pub(super) struct Driver {
     listening: watch::Sender<Arc<Listening>>,
     links: BTreeMap<Ifindex, Link>,
     has_begun: bool,
-    open: BTreeMap<Place, Open>,
+    open: BTreeMap<LinkFamily, Open>,
     sockets: u64,
     bursts: (mpsc::Sender<Burst>, mpsc::Receiver<Burst>),
-    queriers: BTreeMap<Place, Querier>,
+    queriers: BTreeMap<LinkFamily, Querier>,
     refused: u64,
     barred: u64,
     publish_at: Option<Instant>,
@@ -108,7 +108,7 @@ impl Driver {
         }
     }
 
-    pub(super) async fn run(mut self, mut told: watch::Receiver<Told>) {
+    pub(super) async fn run(mut self, mut told: watch::Receiver<DriverInput>) {
         loop {
             let due = self.due();
             tokio::select! {
@@ -183,14 +183,14 @@ impl Driver {
                     has_changed |= router.has_changed();
                     refused += router.refused();
                     barred += router.barred();
-                    let place = (*index, ipv4);
-                    said.push((place, router.own(), router.outbox(), router.querier()));
+                    let family = (*index, ipv4);
+                    said.push((family, router.own(), router.outbox(), router.querier()));
                 }
             }
         }
-        for (place, own, messages, querier) in said {
-            self.send(place, own, &messages);
-            self.tell_querier(place, querier);
+        for (family, own, messages, querier) in said {
+            self.send(family, own, &messages);
+            self.tell_querier(family, querier);
         }
         if refused > self.refused {
             let more = count(refused - self.refused);
@@ -213,8 +213,8 @@ impl Driver {
         }
     }
 
-    fn send(&self, place: Place, own: Option<IpAddr>, messages: &[RouterMessage]) {
-        let (Some(own), Some(open)) = (own, self.open.get(&place)) else {
+    fn send(&self, family: LinkFamily, own: Option<IpAddr>, messages: &[RouterMessage]) {
+        let (Some(own), Some(open)) = (own, self.open.get(&family)) else {
             return;
         };
         for message in messages {
@@ -223,21 +223,21 @@ impl Driver {
             };
             let to = packet::craft::group_mac(to);
             if let Err(error) = open.socket.send(to, &packet) {
-                let interface = place.0.0;
+                let interface = family.0.0;
                 tracing::debug!(%error, interface, "cannot send a query");
             }
         }
     }
 
-    fn tell_querier(&mut self, place: Place, querier: Querier) {
+    fn tell_querier(&mut self, family: LinkFamily, querier: Querier) {
         let before = self
             .queriers
-            .insert(place, querier)
+            .insert(family, querier)
             .unwrap_or(Querier::Nobody);
-        let Some(link) = self.links.get(&place.0).filter(|_| before != querier) else {
+        let Some(link) = self.links.get(&family.0).filter(|_| before != querier) else {
             return;
         };
-        let (name, protocol) = (&link.name, if place.1 { "IGMP" } else { "MLD" });
+        let (name, protocol) = (&link.name, if family.1 { "IGMP" } else { "MLD" });
         let who = match querier {
             Querier::Own(address) => format!("this relay asks who listens, as {address}"),
             Querier::Other(address) => format!("{address} asks who listens"),
@@ -280,13 +280,13 @@ impl Driver {
 
     fn take(&mut self, burst: Burst) {
         let Burst {
-            place,
+            family,
             socket,
             read,
         } = burst;
         if self
             .open
-            .get(&place)
+            .get(&family)
             .is_none_or(|open| open.number != socket)
         {
             return;
@@ -294,10 +294,10 @@ impl Driver {
         let now = Instant::now();
         match read {
             Ok(heard) => {
-                let own = self.links.get(&place.0).map(|link| &link.addresses);
-                let is_own = |heard: &Heard| own.is_some_and(|own| own.contains(&heard.from));
-                if let Some(routers) = self.listeners.lock().get_mut(&place.0) {
-                    let router = routers.of_mut(place.1);
+                let own = self.links.get(&family.0).map(|link| &link.addresses);
+                let is_own = |heard: &Received| own.is_some_and(|own| own.contains(&heard.from));
+                if let Some(routers) = self.listeners.lock().get_mut(&family.0) {
+                    let router = routers.of_mut(family.1);
                     heard
                         .iter()
                         .filter(|heard| !is_own(heard))
@@ -307,8 +307,8 @@ impl Driver {
             Err(error) => {
                 // The link went down, or it is gone and another one has its number: a notification
                 // follows soon.
-                tracing::debug!(%error, interface = place.0.0, "does not hear who listens");
-                self.open.remove(&place);
+                tracing::debug!(%error, interface = family.0.0, "does not hear who listens");
+                self.open.remove(&family);
                 self.retry_at.get_or_insert(now + RETRY);
             }
         }
@@ -365,43 +365,43 @@ impl Driver {
             [true, false].map(|ipv4| ((*index, ipv4), link.setting(ipv4)))
         });
         let used = families.filter(|(_, setting)| !setting.ranges.is_empty());
-        let places = used.map(|(place, _)| place);
-        let places: Vec<Place> = places
-            .filter(|place| !self.open.contains_key(place))
+        let families = used.map(|(family, _)| family);
+        let families: Vec<LinkFamily> = families
+            .filter(|family| !self.open.contains_key(family))
             .collect();
-        for place in places {
-            let opened = self.open(place);
+        for family in families {
+            let opened = self.open(family);
             let problem = opened
                 .err()
                 .map(|error| format!("cannot hear who listens: {error}"));
             if problem.is_some() {
                 self.retry_at.get_or_insert(now + RETRY);
             }
-            if let Some(routers) = self.listeners.lock().get_mut(&place.0) {
+            if let Some(routers) = self.listeners.lock().get_mut(&family.0) {
                 if problem.is_none() {
                     // Whatever was missed meanwhile is asked for.
-                    routers.of_mut(place.1).renew(now);
+                    routers.of_mut(family.1).renew(now);
                 }
                 routers.problem = problem;
             }
         }
     }
 
-    fn open(&mut self, place: Place) -> io::Result<()> {
-        let socket = GroupSocket::open(place.0.0, place.1)?;
+    fn open(&mut self, family: LinkFamily) -> io::Result<()> {
+        let socket = GroupSocket::open(family.0.0, family.1)?;
         // Of tokio's types one that waits for any descriptor; what comes is read by `socket` itself.
         let waiter = std::net::UdpSocket::from(socket.as_fd().try_clone_to_owned()?);
         let waiter = UdpSocket::from_std(waiter)?;
         let socket = Arc::new(socket);
         self.sockets += 1;
         let both = (socket.clone(), waiter);
-        let reader = read(both, place, self.sockets, self.bursts.0.clone());
+        let reader = read(both, family, self.sockets, self.bursts.0.clone());
         let open = Open {
             socket,
             number: self.sockets,
             reader: tokio::spawn(reader),
         };
-        self.open.insert(place, open);
+        self.open.insert(family, open);
         Ok(())
     }
 }
@@ -409,7 +409,7 @@ impl Driver {
 /// Reads a socket until it fails.
 async fn read(
     (socket, waiter): (Arc<GroupSocket>, UdpSocket),
-    place: Place,
+    family: LinkFamily,
     number: u64,
     bursts: mpsc::Sender<Burst>,
 ) {
@@ -428,7 +428,7 @@ async fn read(
         };
         let has_failed = read.is_err();
         let burst = Burst {
-            place,
+            family,
             socket: number,
             read,
         };
@@ -439,7 +439,11 @@ async fn read(
 }
 
 /// Reads a burst, or what there is of it: then it would block.
-fn read_burst(socket: &GroupSocket, buffer: &mut [u8], heard: &mut Vec<Heard>) -> io::Result<()> {
+fn read_burst(
+    socket: &GroupSocket,
+    buffer: &mut [u8],
+    heard: &mut Vec<Received>,
+) -> io::Result<()> {
     for _ in 0..BURST {
         let length = socket.receive(buffer)?;
         let length = length.ok_or(io::ErrorKind::WouldBlock)?;

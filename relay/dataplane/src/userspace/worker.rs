@@ -249,17 +249,17 @@ impl Worker {
         let mut counts = BatchCounts::default();
         while frames < tap.batch() {
             let packet = match tap.arrival(frames, &mut self.large) {
-                Arrival::Packet(place, (link, meta), vnet) => Packet {
+                Arrival::Packet(slot, (link, meta), vnet) => Packet {
                     frame: frames,
-                    place,
+                    slot,
                     link,
                     meta,
                     vnet,
                     whole_length: None,
                 },
-                Arrival::Truncated(place, (link, meta), length) => Packet {
+                Arrival::Truncated(slot, (link, meta), length) => Packet {
                     frame: frames,
-                    place,
+                    slot,
                     link,
                     meta,
                     vnet: VnetHeader::default(),

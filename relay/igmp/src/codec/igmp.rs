@@ -10,7 +10,7 @@ use packet::checksum;
 use packet::ipv4::Header;
 
 use super::{
-    Defect, Heard, Message, Query, RecordKind, RouterMessage, Version, asked, code, discovery,
+    Defect, Message, Query, Received, RecordKind, RouterMessage, Version, asked, code, discovery,
     old_report, query_body, read_query_tail, report, take,
 };
 
@@ -35,7 +35,7 @@ const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 /// DSCP CS6, as routers mark what they say to each other (RFC 3376 section 4).
 const CLASS: u8 = 0xc0;
 
-pub(super) fn read(packet: &[u8]) -> Result<Heard, Defect> {
+pub(super) fn read(packet: &[u8]) -> Result<Received, Defect> {
     let header = Header::parse(packet).map_err(|_| Defect::Malformed)?;
     if header.protocol() != PROTOCOL || header.fragment_offset() != 0 || header.more_fragments() {
         return Err(Defect::Other);
@@ -68,7 +68,7 @@ pub(super) fn read(packet: &[u8]) -> Result<Heard, Defect> {
         Some(&SOLICITATION) => Message::RouterSolicitation,
         _ => return Err(Defect::Other),
     };
-    Ok(Heard {
+    Ok(Received {
         from: from.into(),
         message,
     })

@@ -7,7 +7,7 @@ use packet::checksum;
 use packet::ipv6::{HEADER, Header};
 
 use super::{
-    Defect, Heard, Message, Query, RecordKind, RouterMessage, Version, asked, code, discovery,
+    Defect, Message, Query, Received, RecordKind, RouterMessage, Version, asked, code, discovery,
     old_report, query_body, read_query_tail, report, take,
 };
 
@@ -30,7 +30,7 @@ const ALL_SNOOPERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x6a);
 /// The Router Alert option for MLD (RFC 2711).
 const ROUTER_ALERT: [u8; 4] = [5, 2, 0, 0];
 
-pub(super) fn read(packet: &[u8]) -> Result<Heard, Defect> {
+pub(super) fn read(packet: &[u8]) -> Result<Received, Defect> {
     let header = Header::parse(packet).map_err(|_| Defect::Malformed)?;
     let end = HEADER + usize::from(header.payload_length());
     let mut rest = packet.get(HEADER..end).ok_or(Defect::Malformed)?;
@@ -65,7 +65,7 @@ pub(super) fn read(packet: &[u8]) -> Result<Heard, Defect> {
         Some(&SOLICITATION) => Message::RouterSolicitation,
         _ => return Err(Defect::Other),
     };
-    Ok(Heard {
+    Ok(Received {
         from: from.into(),
         message,
     })

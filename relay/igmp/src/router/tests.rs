@@ -33,13 +33,19 @@ fn router(may_ask: bool) -> (Router, Instant) {
     (router, now)
 }
 
-fn report(from: &str, version: Version, kind: RecordKind, group: &str, sources: &[&str]) -> Heard {
+fn report(
+    from: &str,
+    version: Version,
+    kind: RecordKind,
+    group: &str,
+    sources: &[&str],
+) -> Received {
     let record = Record {
         kind,
         group: address(group),
         sources: sources.iter().map(|source| address(source)).collect(),
     };
-    Heard {
+    Received {
         from: address(from),
         message: Message::Report(Report {
             version,
@@ -48,12 +54,12 @@ fn report(from: &str, version: Version, kind: RecordKind, group: &str, sources: 
     }
 }
 
-fn v3(from: &str, kind: RecordKind, sources: &[&str]) -> Heard {
+fn v3(from: &str, kind: RecordKind, sources: &[&str]) -> Received {
     report(from, Version::V3, kind, GROUP, sources)
 }
 
-fn query(from: &str, group: Option<&str>) -> Heard {
-    Heard {
+fn query(from: &str, group: Option<&str>) -> Received {
+    Received {
         from: address(from),
         message: Message::Query(Query {
             version: Version::V3,
@@ -317,7 +323,7 @@ fn a_switch_that_asks_for_routers_is_answered() {
     let (mut router, now) = router(false);
     let now = pass(&mut router, now, 8.0);
     router.outbox();
-    let solicitation = Heard {
+    let solicitation = Received {
         from: address("10.0.0.2"),
         message: Message::RouterSolicitation,
     };

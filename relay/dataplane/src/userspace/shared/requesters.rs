@@ -20,7 +20,7 @@ const SETS: usize = ASKERS as usize / WAYS;
 
 /// Where an answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct AnswerEnd {
     /// By which interface.
     pub(crate) interface: u32,
     /// To this host's address, which the question's copy came from, and the asker's port.
@@ -41,9 +41,9 @@ pub(crate) struct Requester {
 }
 
 impl SharedState {
-    /// Remembers a question that is about to leave. Of two at one place the later one counts.
-    pub(crate) fn note_requester(&self, place: Place, asker: &Requester, now_ns: u64) {
-        let key = key(place);
+    /// Remembers a question that is about to leave. Of two at one end the later one counts.
+    pub(crate) fn note_requester(&self, end: AnswerEnd, asker: &Requester, now_ns: u64) {
+        let key = key(end);
         let free = |entry: &&[AtomicU64]| sequence(entry) & 1 == 0;
         let rank = |entry: &&[AtomicU64]| match words::<3>(entry, 1) == key {
             true => 0,
@@ -85,9 +85,9 @@ impl SharedState {
         first.store(before.wrapping_add(2), Ordering::Release);
     }
 
-    /// Who asked last what is answered at a place, if that is not too long ago.
-    pub(crate) fn asker(&self, place: Place, now_ns: u64) -> Option<Requester> {
-        let key = key(place);
+    /// Who asked last what is answered at an end, if that is not too long ago.
+    pub(crate) fn asker(&self, end: AnswerEnd, now_ns: u64) -> Option<Requester> {
+        let key = key(end);
         let read = |entry: &[AtomicU64]| {
             let before = sequence(&entry);
             let values = words::<10>(&entry, 1);
@@ -110,7 +110,7 @@ impl SharedState {
         })
     }
 
-    /// The entries that a place may be in.
+    /// The entries that an end may be in.
     fn set(&self, key: &[u64; 3]) -> impl Iterator<Item = &[AtomicU64]> {
         let mixed = key.iter().fold(0_u64, |mixed, word| {
             (mixed ^ word)
@@ -135,8 +135,8 @@ fn words<const N: usize>(entry: &&[AtomicU64], first: usize) -> [u64; N] {
     std::array::from_fn(|offset| word(entry, first + offset))
 }
 
-/// A place as words. Never zeros, as entries are that nobody has written.
-fn key(Place { interface, to }: Place) -> [u64; 3] {
+/// An end as words. Never zeros, as entries are that nobody has written.
+fn key(AnswerEnd { interface, to }: AnswerEnd) -> [u64; 3] {
     let [high, low] = halves(to.ip());
     [u64::from(interface) << 16 | u64::from(to.port()), high, low]
 }
@@ -164,8 +164,8 @@ mod tests {
         SharedState::create().unwrap().1
     }
 
-    fn place(port: u16) -> Place {
-        Place {
+    fn end(port: u16) -> AnswerEnd {
+        AnswerEnd {
             interface: 3,
             to: SocketAddr::new("10.0.1.1".parse().unwrap(), port),
         }
@@ -184,18 +184,18 @@ mod tests {
     fn the_latest_at_a_place_is_remembered_for_a_while() {
         let state = state();
         let (first, second) = (asker("10.0.0.5:4000"), asker("[fe80::5]:4000"));
-        assert_eq!(state.asker(place(4000), 5), None);
-        state.note_requester(place(4000), &first, 5);
-        assert_eq!(state.asker(place(4000), 6), Some(first));
-        assert_eq!(state.asker(place(4001), 6), None);
-        let elsewhere = Place {
+        assert_eq!(state.asker(end(4000), 5), None);
+        state.note_requester(end(4000), &first, 5);
+        assert_eq!(state.asker(end(4000), 6), Some(first));
+        assert_eq!(state.asker(end(4001), 6), None);
+        let elsewhere = AnswerEnd {
             interface: 4,
-            ..place(4000)
+            ..end(4000)
         };
         assert_eq!(state.asker(elsewhere, 6), None);
-        state.note_requester(place(4000), &second, 7);
-        assert_eq!(state.asker(place(4000), 8), Some(second));
-        assert_eq!(state.asker(place(4000), 7 + LIFETIME_NS), None);
+        state.note_requester(end(4000), &second, 7);
+        assert_eq!(state.asker(end(4000), 8), Some(second));
+        assert_eq!(state.asker(end(4000), 7 + LIFETIME_NS), None);
     }
 
     #[test]
@@ -203,12 +203,12 @@ mod tests {
         let state = state();
         for n in 0..100_000_u32 {
             let port = (n % 60_000) as u16 + 1;
-            state.note_requester(place(port), &asker("10.0.0.5:4000"), u64::from(n) + 1);
+            state.note_requester(end(port), &asker("10.0.0.5:4000"), u64::from(n) + 1);
         }
         let last = (100_000_u32 - 1) % 60_000;
         let known = |back: u32| {
             let port = ((last + 60_000 - back) % 60_000) as u16 + 1;
-            state.asker(place(port), 100_000).is_some()
+            state.asker(end(port), 100_000).is_some()
         };
         assert!(known(0));
         let kept = (0..1_000).filter(|back| known(*back)).count();
@@ -221,10 +221,10 @@ mod tests {
         let askers = ["10.0.0.5:4000", "[fd00::5]:4001"].map(asker);
         std::thread::scope(|scope| {
             for asker in &askers {
-                scope.spawn(|| (1..20_000).for_each(|n| state.note_requester(place(1), asker, n)));
+                scope.spawn(|| (1..20_000).for_each(|n| state.note_requester(end(1), asker, n)));
             }
             for _ in 0..20_000 {
-                let found = state.asker(place(1), 20_000);
+                let found = state.asker(end(1), 20_000);
                 assert!(
                     found.is_none_or(|found| askers.contains(&found)),
                     "{found:?}"

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::lookup::RouteIndex;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute};
 use super::table::ActiveTable;
-use crate::userspace::shared::requesters::{Place, Requester};
+use crate::userspace::shared::requesters::{AnswerEnd, Requester};
 
 /// What becomes of an answer.
 pub(super) struct Answer<'a> {
@@ -35,7 +35,7 @@ impl ActiveTable {
         let to = SocketAddr::new(datagram.destination, datagram.destination_port);
         let asker = context
             .state
-            .asker(Place { interface, to }, context.now_ns)?;
+            .asker(AnswerEnd { interface, to }, context.now_ns)?;
         let index = self.find_to(interface, asker.group, datagram.source)?;
         let route = self.route(index)?;
         let output = route.outputs.iter().find_map(|output| {
@@ -76,9 +76,9 @@ pub(super) fn note_question(route: &CompiledRoute, packet: &Matched<'_>, context
     };
     for output in &route.outputs {
         if let Action::Send(sending) = &output.action
-            && let Some(place) = sending.answered_at(datagram.source_port)
+            && let Some(end) = sending.answered_at(datagram.source_port)
         {
-            context.state.note_requester(place, &asker, context.now_ns);
+            context.state.note_requester(end, &asker, context.now_ns);
         }
     }
 }

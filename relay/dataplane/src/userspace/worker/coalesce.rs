@@ -13,7 +13,7 @@ use packet::udp;
 use sys::packet_socket::VnetHeader;
 
 use super::headers::{Headers, IP_AT};
-use super::receive::{BATCH, LargeBuffers, Place, Tap};
+use super::receive::{BATCH, BufferSlot, LargeBuffers, Tap};
 use super::segments::Segments;
 
 /// Datagrams of one GSO send.
@@ -49,7 +49,7 @@ pub(super) struct Matched<'a> {
     /// Whether it may leave in one send with others.
     pub(super) coalesce: bool,
     /// Where the packet lies.
-    pub(super) place: Place,
+    pub(super) slot: BufferSlot,
     /// Its bytes.
     pub(super) bytes: &'a [u8],
     /// Its headers.
@@ -61,7 +61,7 @@ pub(super) struct Matched<'a> {
 /// One packet of a run.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    place: Place,
+    slot: BufferSlot,
     payload_start: u32,
     payload_end: u32,
     /// Index of the run's next entry; its own at the end.
@@ -121,7 +121,7 @@ impl Runs {
         let datagram = packet.datagram;
         let index = self.entries.len() as u32;
         let entry = Entry {
-            place: packet.place,
+            slot: packet.slot,
             payload_start: datagram.payload_offset() as u32,
             payload_end: datagram.end() as u32,
             next: index,
@@ -170,7 +170,7 @@ impl Runs {
         // Nothing joins it, nor what came before it.
         self.open[usize::from(flow)] = self.runs.len() as u16;
         self.entries.push(Entry {
-            place: packet.place,
+            slot: packet.slot,
             payload_start: start as u32,
             payload_end: (start + part.bytes) as u32,
             next: index,
@@ -220,7 +220,7 @@ impl Runs {
         let datagram = &run.head.datagram;
         let udp = datagram.payload_offset() - datagram.udp_offset;
         let end = (entry.payload_start - run.skipped) as usize - udp;
-        let bytes = source.tap.bytes(source.large, entry.place);
+        let bytes = source.tap.bytes(source.large, entry.slot);
         bytes.get(end - run.head.left_out..end).unwrap_or_default()
     }
 
@@ -250,7 +250,7 @@ impl<'a> Iterator for Payloads<'a> {
         self.left = self.left.checked_sub(1)?;
         let entry = self.entries.get(self.next as usize)?;
         self.next = entry.next;
-        let bytes = self.source.tap.bytes(self.source.large, entry.place);
+        let bytes = self.source.tap.bytes(self.source.large, entry.slot);
         bytes.get(entry.payload_start as usize..entry.payload_end as usize)
     }
 
@@ -328,7 +328,7 @@ impl Run {
         let Some(entry) = entries.get(self.first as usize) else {
             return false;
         };
-        let bytes = source.tap.bytes(source.large, entry.place);
+        let bytes = source.tap.bytes(source.large, entry.slot);
         let headers = self.head.datagram.payload_offset() - IP_AT;
         let ip_offset = entry.payload_start as usize - headers;
         checksum_holds(&self.head.datagram.moved(ip_offset), bytes)

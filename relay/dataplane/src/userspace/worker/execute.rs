@@ -19,7 +19,7 @@ use super::health::Watches;
 use super::latency::Samples;
 use super::lookup::RouteIndex;
 use super::merge::{self, Judge};
-use super::receive::Place;
+use super::receive::BufferSlot;
 use super::rewrite::{CompiledRoute, Counts};
 use super::segments::Segments;
 use super::send::Sender;
@@ -37,7 +37,7 @@ pub(super) struct Packet {
     /// Its frame, so many behind the head.
     pub(super) frame: u32,
     /// Where it lies.
-    pub(super) place: Place,
+    pub(super) slot: BufferSlot,
     /// What stands in front of its IP header.
     pub(super) link: Link,
     /// What the kernel says of it.
@@ -116,7 +116,7 @@ impl ActiveTable {
         counts: &mut BatchCounts,
     ) -> io::Result<()> {
         let Source { tap, large } = context.source;
-        let bytes = tap.bytes(large, packet.place);
+        let bytes = tap.bytes(large, packet.slot);
         let Some(read) = self.read(bytes, (&packet, tap.interface), fragments, counts) else {
             return Ok(());
         };
@@ -286,7 +286,7 @@ impl ActiveTable {
         Matched {
             route: index.0,
             coalesce: route.coalesce && !(route.unicast && self.budget.is_some()),
-            place: packet.place,
+            slot: packet.slot,
             bytes,
             datagram,
             vnet: packet.vnet,

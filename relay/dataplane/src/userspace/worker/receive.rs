@@ -34,7 +34,7 @@ pub(super) struct LargeBuffers {
 
 /// Where a packet of the current batch lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum BufferSlot {
     /// In the ring, so many frames behind the head.
     Frame(u32),
     /// In a large buffer, so many bytes of it.
@@ -45,9 +45,9 @@ pub(super) enum Place {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrival {
     /// A packet, and what the kernel says of it.
-    Packet(Place, (Link, Meta), VnetHeader),
+    Packet(BufferSlot, (Link, Meta), VnetHeader),
     /// The beginning of a packet of so many bytes: there was no room for the rest.
-    Truncated(Place, (Link, Meta), usize),
+    Truncated(BufferSlot, (Link, Meta), usize),
     /// All large buffers are in use: send the batch first.
     Full,
     /// Nothing has arrived.
@@ -117,16 +117,16 @@ impl Tap {
             _ => Link::None,
         };
         let about = (link, meta(frame.vnet, frame));
-        let place = Place::Frame(index);
+        let slot = BufferSlot::Frame(index);
         let length = frame.length.saturating_sub(start);
         if frame.queued {
             let large = self.large_arrival((link, frame, start), large);
-            return large.unwrap_or(Arrival::Truncated(place, about, length));
+            return large.unwrap_or(Arrival::Truncated(slot, about, length));
         }
         if frame.truncated {
-            return Arrival::Truncated(place, about, length);
+            return Arrival::Truncated(slot, about, length);
         }
-        Arrival::Packet(place, about, frame.vnet)
+        Arrival::Packet(slot, about, frame.vnet)
     }
 
     /// Where a frame's bytes are read from: its Ethernet header, or where there is none of 14 bytes, its IP
@@ -161,8 +161,8 @@ impl Tap {
             buffer.copy_within((VNET_HEADER + start).min(read)..read, VNET_HEADER);
         }
         large.used += 1;
-        let place = Place::Large(index as u32, read.saturating_sub(start) as u32);
-        Some(Arrival::Packet(place, (link, meta(vnet, frame)), vnet))
+        let slot = BufferSlot::Large(index as u32, read.saturating_sub(start) as u32);
+        Some(Arrival::Packet(slot, (link, meta(vnet, frame)), vnet))
     }
 
     /// Datagrams beyond the first in the packet that the frame `index` places behind the head brings
@@ -179,14 +179,14 @@ impl Tap {
     /// The bytes of a packet, link header first.
     #[inline]
     #[must_use]
-    pub(super) fn bytes<'a>(&'a self, large: &'a LargeBuffers, place: Place) -> &'a [u8] {
-        match place {
-            Place::Frame(index) => self
+    pub(super) fn bytes<'a>(&'a self, large: &'a LargeBuffers, slot: BufferSlot) -> &'a [u8] {
+        match slot {
+            BufferSlot::Frame(index) => self
                 .ring
                 .frame(index as usize)
                 .and_then(|frame| frame.bytes.get(self.start(frame)..))
                 .unwrap_or_default(),
-            Place::Large(index, end) => large
+            BufferSlot::Large(index, end) => large
                 .buffers
                 .get(index as usize)
                 .and_then(|buffer| buffer.get(VNET_HEADER..end as usize))

@@ -23,7 +23,7 @@ use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot};
 use crate::userspace::shared::messages::{CountedRoute, MergeLeg, Way};
-use crate::userspace::shared::requesters::{Place, Requester};
+use crate::userspace::shared::requesters::{AnswerEnd, Requester};
 
 /// A route, ready to execute.
 #[derive(Clone, Debug)]
@@ -250,11 +250,11 @@ fn range(key: &RouteKey, egress: &Egress) -> Option<Range> {
 
 impl Sending {
     /// Where answers to the copies of a packet from that port come, if they are taken.
-    pub(super) fn answered_at(&self, port: u16) -> Option<Place> {
+    pub(super) fn answered_at(&self, port: u16) -> Option<AnswerEnd> {
         let interface = self.way.interface()?;
         let own = self.change.source.filter(|_| self.answers)?;
         let to = SocketAddr::new(own, port);
-        Some(Place { interface, to })
+        Some(AnswerEnd { interface, to })
     }
 
     /// The copy that goes to whoever asked, as whose it came; `None` if it does not lead there.

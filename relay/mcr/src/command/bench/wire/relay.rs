@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use api::reply::Stats;
-use traffic::wire::drops::{Drop, Place};
+use traffic::wire::drops::{Drop, Stage};
 
 use crate::control::Control;
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ pub(super) fn drops(before: &Stats, after: &Stats, sent: u64, copies: u64) -> Ve
         for (reason, packets) in grown(&then.dropped, &rule.dropped) {
             let outputs = rule.outputs.len() as u64;
             push(
-                Place::Relay,
+                Stage::Relay,
                 format!("rule {name}: {reason}"),
                 packets * outputs,
             );
@@ -64,7 +64,7 @@ pub(super) fn drops(before: &Stats, after: &Stats, sent: u64, copies: u64) -> Ve
                 by_outputs += packets;
                 let to = &output.to;
                 push(
-                    Place::Relay,
+                    Stage::Relay,
                     format!("rule {name}: output {to}: {reason}"),
                     packets,
                 );
@@ -79,11 +79,11 @@ pub(super) fn drops(before: &Stats, after: &Stats, sent: u64, copies: u64) -> Ve
             + of(device.queue_dropped, then.map(|then| then.queue_dropped));
         // A device that refuses a copy counts it, and so does the output.
         let more = unsent.saturating_sub(by_outputs);
-        push(Place::Relay, format!("{name} did not send"), more);
+        push(Stage::Relay, format!("{name} did not send"), more);
     }
     let ahead = sent.saturating_sub(received);
     const AHEAD: &str = "did not reach a rule of the relay";
-    push(Place::BeforeRelay, AHEAD.to_owned(), ahead * copies);
+    push(Stage::BeforeRelay, AHEAD.to_owned(), ahead * copies);
     drops
 }
 

@@ -222,7 +222,7 @@ fn clock(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use traffic::trial::Volume;
-    use traffic::wire::drops::Place;
+    use traffic::wire::drops::Stage;
 
     use super::*;
 
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn who_lost_most_is_named_first() {
         let mut lossy = trial(1000, 100);
-        for (at, copies) in [(Place::Verifier, 100), (Place::Relay, 700)] {
+        for (at, copies) in [(Stage::Verifier, 100), (Stage::Relay, 700)] {
             let what = "ring".to_owned();
             lossy.drops.push(Drop { at, what, copies });
         }
