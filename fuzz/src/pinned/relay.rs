@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use compile::diff::TableDiff;
 use compile::table::Table;
 use dataplane::corrupt::{Harm, harm};
-use dataplane::{Action, ArrivalsReading, Capacity, Dataplane, Input, Options, Seen};
+use dataplane::{Action, ActivityScan, Capacity, Dataplane, Input, Options, Seen};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
@@ -153,7 +153,7 @@ impl Relay {
             .keys()
             .map(|rule| Arc::from(&**rule))
             .collect();
-        let mut reading = ArrivalsReading::new(Seen::default(), rules);
+        let mut reading = ActivityScan::new(Seen::default(), rules);
         while reading.go_on(&self.dataplane).expect("arrivals are read") {}
         let (arrived, _) = reading.finish();
         let all = counters.rules.values().map(|rule| rule.received.packets);

@@ -18,7 +18,7 @@ use dataplane::Gates;
 use dataplane::counters::{Arrived, Counters, FlowStats, WorkerStats};
 use dataplane::explain::{Asked, Explained};
 use dataplane::features::Features;
-use dataplane::{Activity, ArrivalsReading, Close, Dataplane, Reading, Rival, Seen, Support};
+use dataplane::{Activity, ActivityScan, Close, CounterScan, Dataplane, Rival, Seen, Support};
 use packet::parse::Meta;
 use rules::net::Ifindex;
 use tokio::sync::oneshot;
@@ -189,8 +189,12 @@ impl DataplaneThread {
 
     /// Reads all counters.
     pub(crate) async fn counters(&self) -> Result<Counters, Error> {
-        self.read(Reading::of_counters(), Reading::go_on, Reading::finish)
-            .await
+        self.read(
+            CounterScan::default(),
+            CounterScan::go_on,
+            CounterScan::finish,
+        )
+        .await
     }
 
     /// Lists which of these keys other instances take packets of too.
@@ -204,8 +208,8 @@ impl DataplaneThread {
         seen: Seen,
         also: Vec<Arc<str>>,
     ) -> Result<(Arrived, Seen), Error> {
-        let reading = ArrivalsReading::new(seen, also);
-        self.read(reading, ArrivalsReading::go_on, ArrivalsReading::finish)
+        let reading = ActivityScan::new(seen, also);
+        self.read(reading, ActivityScan::go_on, ActivityScan::finish)
             .await
     }
 

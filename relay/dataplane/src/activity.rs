@@ -67,7 +67,7 @@ impl Activity {
 
 /// A reading that has begun: of the rules that packets came for since `seen`, in parts.
 #[derive(Debug)]
-pub struct ArrivalsReading {
+pub struct ActivityScan {
     seen: Seen,
     also: Vec<Arc<str>>,
     /// What is still to be read, once that is known.
@@ -77,7 +77,7 @@ pub struct ArrivalsReading {
     read: usize,
 }
 
-impl ArrivalsReading {
+impl ActivityScan {
     /// Begins one that reads the rules `also` as well, whether packets came for them or not.
     #[must_use]
     pub fn new(seen: Seen, also: Vec<Arc<str>>) -> Self {

@@ -9,6 +9,7 @@ mod at_xdp;
 pub mod cleanup;
 mod clock;
 mod control;
+mod counter_scan;
 pub mod counters;
 mod down;
 mod error;
@@ -26,7 +27,6 @@ mod merge;
 mod open;
 mod options;
 mod owners;
-mod reading;
 mod ticks;
 pub mod userspace;
 
@@ -48,13 +48,13 @@ use crate::kernel::{Kernel, shadow};
 use crate::ticks::Ticks;
 use crate::userspace::Userspace;
 
-pub use crate::activity::{Activity, ArrivalsReading, Seen};
+pub use crate::activity::{Activity, ActivityScan, Seen};
+pub use crate::counter_scan::CounterScan;
 pub use crate::error::Error;
 pub use crate::gates::{Gates, SHARES};
 pub use crate::kernel::Rival;
 pub use crate::open::{VERIFIER_LOG, kernel_support};
 pub use crate::options::{Close, Options};
-pub use crate::reading::Reading;
 pub use bpf::Capacity;
 #[cfg(feature = "test-run")]
 pub use bpf::corrupt;
@@ -283,13 +283,13 @@ impl Dataplane {
         userspace.map_or_else(Vec::new, Userspace::worker_counters)
     }
 
-    /// Reads all counters at once; [`Reading`] does it in parts.
+    /// Reads all counters at once; [`CounterScan`] does it in parts.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn counters(&self) -> Result<Counters, Error> {
-        Reading::of_counters().whole(self)
+        CounterScan::default().whole(self)
     }
 
     /// Says whether packets come, from any thread and without a reading.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use compile::diff::TableDiff;
 use compile::table::Table;
-use dataplane::{Capacity, Error, Reading};
+use dataplane::{Capacity, CounterScan, Error};
 
 use crate::bed::{Bed, route, table};
 
@@ -75,7 +75,7 @@ fn a_reading_tells_of_each_rule_what_is_its_own_while_rules_change() {
         sender.send_numbered(to, 5001, 10, 100).unwrap();
         sink.expect(10, PATIENCE).unwrap();
     }
-    let mut reading = Reading::of_counters();
+    let mut reading = CounterScan::default();
     let mut changes = 0;
     while reading.go_on(&dataplane).unwrap() {
         changes += 1;

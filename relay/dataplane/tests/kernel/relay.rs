@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use compile::table::{DownReason, LocalDelivery, OutputState, RateLimit, RateUnit};
-use dataplane::{ArrivalsReading, Capacity, Seen};
+use dataplane::{ActivityScan, Capacity, Seen};
 use lab::socket::{Receiver, Sender, udp_counters};
 use packet::verdict::DropReason;
 use rules::net::Prefix;
@@ -65,7 +65,7 @@ fn a_reading_of_arrivals_looks_at_rules_with_packets_alone() {
     let mut seen = Some(Seen::default());
     let mut read = |also: &[&str]| {
         let also = also.iter().map(|name| (*name).into()).collect();
-        let mut reading = ArrivalsReading::new(seen.take().unwrap_or_default(), also);
+        let mut reading = ActivityScan::new(seen.take().unwrap_or_default(), also);
         while reading.go_on(&dataplane).unwrap() {}
         let rules = reading.rules();
         let (arrived, now) = reading.finish();
