@@ -54,10 +54,7 @@ pub(crate) fn remember_daemon(words: &[OsString]) {
 
 /// Completes the name of a rule.
 pub(crate) fn rule() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| {
-        let names = rules().into_iter().map(|rule| rule.name);
-        starting_with(current, names)
-    })
+    offering(rule_names)
 }
 
 /// Completes an input or an output of the rule that was named before.
@@ -81,10 +78,10 @@ pub(crate) fn outputs(rule: RuleDocument) -> Vec<String> {
 
 /// Completes a label that rules have, or its key alone.
 pub(crate) fn label() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| {
+    offering(|| {
         let labels = rules().into_iter().flat_map(|rule| rule.labels);
         let words = labels.flat_map(|(key, value)| [format!("{key}={value}"), key]);
-        starting_with(current, words.collect::<BTreeSet<String>>().into_iter())
+        words.collect::<BTreeSet<String>>().into_iter().collect()
     })
 }
 
@@ -103,11 +100,15 @@ pub(crate) fn group() -> ArgValueCompleter {
 
 /// Completes a group that is joined whatever the rules say.
 pub(crate) fn joined() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| {
+    offering(|| {
         let status = query(|control| control.status());
         let joins = status.map_or_else(Vec::new, |status| status.joins);
-        starting_with(current, joins.into_iter().map(|join| join.at))
+        joins.into_iter().map(|join| join.at).collect()
     })
+}
+
+fn rule_names() -> Vec<String> {
+    rules().into_iter().map(|rule| rule.name).collect()
 }
 
 fn rules() -> Vec<RuleDocument> {
@@ -116,20 +117,20 @@ fn rules() -> Vec<RuleDocument> {
 
 /// Completes the name of a rule or a share of the fleet, and of a relay, which comes last.
 pub(crate) fn fleet_rule() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| {
+    offering(|| {
         let shares = query(|control| control.fleet()).map_or_else(Vec::new, |fleet| fleet.shares);
         let names = shares.into_iter().flat_map(|share| {
             let FleetShare { name, rules, .. } = share;
             std::iter::once(name).chain(rules)
         });
         let names: BTreeSet<String> = names.collect();
-        starting_with(current, names.into_iter().chain(relays()))
+        names.into_iter().chain(relays()).collect()
     })
 }
 
 /// Completes the name of a relay of the fleet.
 pub(crate) fn relay() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| starting_with(current, relays().into_iter()))
+    offering(relays)
 }
 
 fn relays() -> Vec<String> {
@@ -139,28 +140,28 @@ fn relays() -> Vec<String> {
 
 /// Completes the generation of rules that are kept, the newest first.
 pub(crate) fn generation() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| {
+    offering(|| {
         let kept = query(|control| control.generations()).unwrap_or_default();
-        let numbers = kept.iter().rev().map(|made| made.generation.to_string());
-        starting_with(current, numbers)
+        let kept = kept.iter().rev();
+        kept.map(|made| made.generation.to_string()).collect()
     })
 }
 
 /// Completes what tells copies of a packet.
 pub(crate) fn merge() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| {
+    offering(|| {
         let words = ByWord::ALL.iter().filter_map(|word| match word {
             ByWord::Sequence => Some("by=sequence,offset=".to_owned()),
             ByWord::None => None,
             word => Some(word.to_string()),
         });
-        starting_with(current, words)
+        words.collect()
     })
 }
 
 /// Completes a key of a rule, and its value where that is one of a few words.
 pub(crate) fn setting() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| {
+    offering(|| {
         let own = settable().map(|row| (row.key.to_owned(), row));
         let options = [
             ("failover", Failover::GROUP),
@@ -179,21 +180,18 @@ pub(crate) fn setting() -> ArgValueCompleter {
             };
             words.into_iter().map(move |word| format!("{key}={word}"))
         });
-        starting_with(current, settings)
+        settings.collect()
     })
 }
 
 /// Completes the name of a rule, an interface or a worker.
 pub(crate) fn subject() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| {
-        let names = rules().into_iter().map(|rule| rule.name);
-        starting_with(current, names.chain(interfaces()))
-    })
+    offering(|| rule_names().into_iter().chain(interfaces()).collect())
 }
 
 /// Completes the name of an interface.
 pub(crate) fn interface() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| starting_with(current, interfaces().into_iter()))
+    offering(interfaces)
 }
 
 /// Completes the interface of an endpoint, behind the `%`.
@@ -209,6 +207,10 @@ pub(crate) fn endpoint() -> ArgValueCompleter {
             endpoints.map(|name| format!("{group}%{name}{end}")),
         )
     })
+}
+
+fn offering(values: fn() -> Vec<String>) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |current: &OsStr| starting_with(current, values().into_iter()))
 }
 
 fn starting_with(

@@ -84,9 +84,8 @@ fn unplaced(snapshot: &Snapshot) -> Vec<Finding> {
     }
     let unserved = { snapshot.compiled.rules.values() }.filter(|rule| !rule.placement.serves);
     let finding = |rule: &std::sync::Arc<compile::RuleView>| {
-        let subject = format!("rule {:?}", rule.name);
         let evidence = rule.placement.reason.to_string();
-        Finding::new(Severity::Stops, subject, evidence)
+        Finding::of_rule(Severity::Stops, &rule.name, evidence)
             .remedy("set path=auto, or leave out the option that the path does not have")
     };
     unserved.map(finding).collect()

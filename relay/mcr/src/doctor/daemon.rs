@@ -96,7 +96,7 @@ fn stream(rule: &RuleStats) -> Option<Finding> {
         .into_iter()
         .chain(legs)
         .collect();
-    let finding = Finding::new(Severity::Harms, subject(rule), troubles.join("; "));
+    let finding = Finding::of_rule(Severity::Harms, &rule.name, troubles.join("; "));
     (!troubles.is_empty()).then(|| {
         finding.remedy("it is so before the relay: look at the sender and the network from it")
     })
@@ -113,14 +113,10 @@ fn lost_behind(egress: &EgressStats) -> Finding {
     ))
 }
 
-fn subject(rule: &RuleStats) -> String {
-    format!("rule {:?}", rule.name)
-}
-
 fn not_joined(rule: &RuleStats, at: &str, reason: Option<&str>) -> Finding {
     let reason = reason.unwrap_or("no reason given");
     let evidence = format!("input {at} is not joined: {reason}");
-    Finding::new(Severity::Stops, subject(rule), evidence)
+    Finding::of_rule(Severity::Stops, &rule.name, evidence)
         .remedy("ip maddress show lists what is joined; the daemon's log has the kernel's answer")
 }
 
@@ -138,7 +134,7 @@ fn output_down(rule: &RuleStats, output: &OutputStats) -> Finding {
         ),
         None => "it goes on by itself once that is mended".to_owned(),
     };
-    Finding::new(Severity::Stops, subject(rule), evidence).remedy(remedy)
+    Finding::of_rule(Severity::Stops, &rule.name, evidence).remedy(remedy)
 }
 
 /// Reasons of drops that something else than the rules is to blame for.
@@ -164,7 +160,7 @@ fn losses(rule: &RuleStats) -> Vec<Finding> {
             let were = if count == 1 { "was" } else { "were" };
             let packets = number::things(count, "packet");
             let evidence = format!("{packets} {were} dropped as {reason} since it was added");
-            let finding = Finding::new(Severity::Harms, subject(rule), evidence);
+            let finding = Finding::of_rule(Severity::Harms, &rule.name, evidence);
             findings.push(finding.remedy(reason.remedy().replace("IFACE", link)));
         }
     }

@@ -23,9 +23,8 @@ fn unheard(rule: &RuleStats) -> impl Iterator<Item = Finding> {
             false => Severity::Harms,
         };
         let (what, remedy) = output.unheard.as_deref()?.split_once("; ")?;
-        let subject = format!("rule {:?}", rule.name);
         let evidence = format!("output {}: {what}", output.to);
-        Some(Finding::new(severity, subject, evidence).remedy(remedy))
+        Some(Finding::of_rule(severity, &rule.name, evidence).remedy(remedy))
     })
 }
 

@@ -72,6 +72,11 @@ impl Finding {
         }
     }
 
+    /// Something found of a rule.
+    pub(super) fn of_rule(severity: Severity, rule: &str, evidence: impl Into<String>) -> Self {
+        Self::new(severity, format!("rule {rule:?}"), evidence)
+    }
+
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();
         self

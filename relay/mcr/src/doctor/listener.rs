@@ -62,8 +62,7 @@ fn bound(snapshot: &Snapshot, rule: &Rule, view: &RuleView) -> Vec<Finding> {
                 ),
             };
             let evidence = format!("input {input}: {told}, {what}");
-            let subject = format!("rule {:?}", rule.name);
-            findings.push(Finding::new(severity, subject, evidence).remedy(remedy));
+            findings.push(Finding::of_rule(severity, &rule.name, evidence).remedy(remedy));
         }
     }
     findings
@@ -91,8 +90,7 @@ fn shared(rule: &Rule, view: &RuleView) -> Vec<Finding> {
                     "set local=no if only the rule is to have them",
                 ),
             };
-            let subject = format!("rule {:?}", rule.name);
-            findings.push(Finding::new(severity, subject, evidence).remedy(remedy));
+            findings.push(Finding::of_rule(severity, &rule.name, evidence).remedy(remedy));
         }
     }
     findings
@@ -110,8 +108,7 @@ fn deaf(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
                 "local=no, but {} on this host waits for input {input}: it hears nothing any more",
                 socket.told()
             );
-            let subject = format!("rule {:?}", rule.name);
-            let finding = Finding::new(Severity::Harms, subject, evidence);
+            let finding = Finding::of_rule(Severity::Harms, &rule.name, evidence);
             findings
                 .push(finding.remedy("set local=auto: a socket bound to the port gets its copy"));
         }
@@ -134,8 +131,7 @@ fn waiting_for_copies(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
                 "{} on this host waits for output {to}: copies leave the host and are not looped back",
                 socket.told()
             );
-            let subject = format!("rule {:?}", rule.name);
-            let finding = Finding::new(Severity::Harms, subject, evidence);
+            let finding = Finding::of_rule(Severity::Harms, &rule.name, evidence);
             findings.push(finding.remedy(
                 "have it listen to the input's group, or run it on another host or namespace",
             ));

@@ -35,7 +35,7 @@ fn unrouted(rule: &Rule, snapshot: &Snapshot) -> Option<Finding> {
         "copies keep their sources, so answers by unicast must be routed to these, and this host \
          routes nothing ({key} = 0)"
     );
-    let finding = Finding::new(Severity::Note, subject(rule), evidence);
+    let finding = Finding::of_rule(Severity::Note, &rule.name, evidence);
     let remedy = format!(
         "`sysctl {key}=1` where this host is to be the router; nothing where another one is"
     );
@@ -52,13 +52,9 @@ fn others(rule: &Rule, snapshot: &Snapshot) -> Option<Finding> {
          networks, or who sent them repeats them; they did not pass twice",
         number::things(*count, "packet")
     );
-    let finding = Finding::new(Severity::Note, subject(rule), evidence);
+    let finding = Finding::of_rule(Severity::Note, &rule.name, evidence);
     Some(finding.remedy(
         "leave one reflector of the group between the same networks; where senders repeat what is \
          to pass, set a shorter window",
     ))
-}
-
-fn subject(rule: &Rule) -> String {
-    format!("rule {:?}", rule.name)
 }

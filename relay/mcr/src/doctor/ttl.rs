@@ -48,7 +48,7 @@ fn expired(snapshot: &Snapshot) -> Vec<Finding> {
             output.to,
             number::things(*count, "packet")
         );
-        let finding = Finding::new(Severity::Harms, format!("rule {:?}", rule.name), evidence);
+        let finding = Finding::of_rule(Severity::Harms, &rule.name, evidence);
         Some(finding.remedy("raise the TTL at the sender, or set ttl=16 instead of ttl=dec"))
     });
     expired.collect()
