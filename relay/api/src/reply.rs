@@ -9,7 +9,7 @@ mod explanation;
 mod fleet;
 mod health;
 mod history;
-mod residence;
+mod latency;
 mod rule;
 mod selection;
 mod tunnel;
@@ -36,7 +36,7 @@ pub use fleet::{
 };
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use history::{History, RuleHistory, Steps};
-pub use residence::{ResidenceBucket, ResidenceStats};
+pub use latency::{ResidenceBucket, ResidenceStats};
 pub use rule::{
     Acknowledgement, AddressStats, Condition, InputStats, OutputStats, RuleStats, State,
 };

@@ -32,7 +32,7 @@ mod tunnel;
 
 use serde::Serialize;
 
-pub(crate) use arrival::{Heard, listen};
+pub(crate) use arrival::{Arrivals, listen};
 pub(crate) use finding::{Finding, Severity};
 
 use snapshot::Snapshot;

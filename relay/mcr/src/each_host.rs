@@ -57,7 +57,7 @@ pub(crate) fn run_at_each(
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             Ok((name, told?))
         });
-        told.collect::<io::Result<Vec<(String, Told)>>>()
+        told.collect::<io::Result<Vec<(String, HostOutcome)>>>()
     })?;
     let worst = asked.iter().map(|(_, told)| told.status).max();
     let done = asked.iter().filter(|(_, told)| told.status == 0);
@@ -80,13 +80,13 @@ pub(crate) fn run_at_each(
 }
 
 /// What a host came to.
-struct Told {
+struct HostOutcome {
     status: u8,
     values: Vec<Value>,
     errors: String,
 }
 
-impl Told {
+impl HostOutcome {
     fn value(mut self) -> Value {
         match self.values.len() {
             0 if self.status == 0 => Value::Null,
@@ -136,7 +136,7 @@ fn begin(name: &str, arguments: &[OsString], input: &[u8]) -> io::Result<Child> 
 }
 
 /// Passes on what is said of a host, each line under its name.
-fn follow(name: &str, mut child: Child, is_json: bool, goes_on: bool) -> io::Result<Told> {
+fn follow(name: &str, mut child: Child, is_json: bool, goes_on: bool) -> io::Result<HostOutcome> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let errors = thread::scope(|scope| {
         let errors = scope.spawn(|| {
@@ -178,7 +178,7 @@ fn follow(name: &str, mut child: Child, is_json: bool, goes_on: bool) -> io::Res
     }
     let status = child.wait()?.code().unwrap_or(128);
     let (values, errors) = errors?;
-    Ok(Told {
+    Ok(HostOutcome {
         status: u8::try_from(status).unwrap_or(u8::MAX),
         values,
         errors,

@@ -26,7 +26,7 @@ const LATEST: u32 = 100;
 
 /// What is said about a change.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct Said {
+pub(crate) struct ChangeOptions {
     /// Why, for the log of changes: mcr log changes
     #[arg(long, value_name = "TEXT", value_parser = message)]
     message: Option<String>,
@@ -44,10 +44,10 @@ pub(crate) struct Terms {
     #[command(flatten)]
     save: Save,
     #[command(flatten)]
-    said: Said,
+    options: ChangeOptions,
 }
 
-impl Said {
+impl ChangeOptions {
     /// Opens a conversation in which it is said, about rules of that generation where one is given.
     pub(crate) fn open(
         &self,
@@ -200,12 +200,12 @@ fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> 
 impl Terms {
     /// Whether nothing is to be asked.
     pub(crate) const fn yes(&self) -> bool {
-        self.said.yes()
+        self.options.yes()
     }
 
     /// Waits for the confirmation where one is needed.
     pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<ExitCode, Failure> {
-        self.said.wait(control, generation)
+        self.options.wait(control, generation)
     }
 
     /// Opens a conversation on these terms. The configuration is read where it is to be written, so that
@@ -223,7 +223,7 @@ impl Terms {
         global: &Global,
         generation: Option<u64>,
     ) -> Result<(Control, Option<Configuration>), Failure> {
-        let control = self.said.open(global, generation)?;
+        let control = self.options.open(global, generation)?;
         // Files of another host are its daemon's to write.
         let elsewhere = self.save.is_asked() && control.is_elsewhere();
         let saving = match elsewhere {
@@ -231,7 +231,7 @@ impl Terms {
             false => self.save.begin(&control)?,
         };
         // What may be undone yet is saved when it is confirmed.
-        let waits = self.said.confirm.is_some();
+        let waits = self.options.confirm.is_some();
         let control = control.saving(elsewhere || waits && saving.is_some());
         Ok((control, saving.filter(|_| !waits)))
     }
@@ -270,9 +270,9 @@ impl Terms {
     /// Whether any are given.
     pub(crate) const fn are_given(&self) -> bool {
         self.save.is_asked()
-            || self.said.message.is_some()
-            || self.said.confirm.is_some()
-            || self.said.yes
+            || self.options.message.is_some()
+            || self.options.confirm.is_some()
+            || self.options.yes
     }
 }
 

@@ -8,11 +8,11 @@ mod feed;
 mod header;
 mod history;
 mod hosts;
-mod news;
 mod rules;
 mod screen;
 mod scroll;
 mod style;
+mod update;
 mod window;
 
 pub(crate) use draw::draw;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rules::printable::count;
 
 pub(crate) use bounds::{beyond, unfit};
-pub(crate) use drops::{DropNews, Losses, lost, starved_because};
+pub(crate) use drops::{DropChange, Losses, lost, starved_because};
 pub(crate) use legs::Legs;
 pub(crate) use pauses::{Pause, Pauses};
 
@@ -84,11 +84,11 @@ pub(crate) struct Row<R> {
 type Words<R> = fn(&R, &Standing) -> String;
 
 /// Kind and words of an event.
-pub(crate) type Told = (&'static str, String);
+pub(crate) type Report = (&'static str, String);
 
 impl<R> Row<R> {
     /// What is to be reported, if anything is.
-    pub(crate) fn told(&self, read: &R, turn: &Turn) -> Option<Told> {
+    pub(crate) fn told(&self, read: &R, turn: &Turn) -> Option<Report> {
         match turn {
             Turn::Begins => Some((self.kind, (self.begins)(read) + self.remedy)),
             Turn::Ends(standing) => self.ends.map(|(kind, words)| (kind, words(read, standing))),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::apply;
 use crate::failure::Failure;
 use crate::global::Global;
-use crate::terms::Said;
+use crate::terms::ChangeOptions;
 
 /// Have the daemon read its configuration again, as SIGHUP does, and say what that changed.
 ///
@@ -17,12 +17,12 @@ use crate::terms::Said;
   mcr check /etc/mcr/mcr.toml && mcr reload")]
 pub(crate) struct Args {
     #[command(flatten)]
-    said: Said,
+    options: ChangeOptions,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let control = args.said.open(global, None)?;
+    let control = args.options.open(global, None)?;
     let change = control.reload()?;
     apply::show("reload", &change, global)?;
-    args.said.wait(&control, change.generation)
+    args.options.wait(&control, change.generation)
 }

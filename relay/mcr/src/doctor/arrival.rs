@@ -27,15 +27,15 @@ const NAMED: usize = 3;
 
 /// What arrived while it was listened.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Arrivals {
     listened: Duration,
-    streams: Vec<HeardStream>,
+    streams: Vec<ArrivedStream>,
     /// Where PGM comes, and to which group.
     pgm: Vec<(Interface, IpAddr)>,
 }
 
 #[derive(Debug)]
-struct HeardStream {
+struct ArrivedStream {
     interface: Interface,
     key: Key,
     packets: u64,
@@ -44,7 +44,7 @@ struct HeardStream {
 }
 
 /// Listens where a rule that the daemon runs receives nothing; `None` if all of them do.
-pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>, Failure> {
+pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Arrivals>, Failure> {
     if duration.is_zero() || silent(rules).is_empty() {
         return Ok(None);
     }
@@ -55,7 +55,7 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>,
     listener.listen(Instant::now() + duration, &AtomicBool::new(false))?;
     let streams = listener.streams.known.iter().filter_map(|(key, stream)| {
         let interface = &listener.interfaces[key.interface];
-        (!discover::is_copy(&rules.set, interface, key)).then(|| HeardStream {
+        (!discover::is_copy(&rules.set, interface, key)).then(|| ArrivedStream {
             interface: interface.clone(),
             key: *key,
             packets: stream.packets,
@@ -65,7 +65,7 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>,
     let pgm = { listener.streams.pgm.iter() }
         .map(|(number, group)| (listener.interfaces[*number].clone(), *group))
         .collect();
-    Ok(Some(Heard {
+    Ok(Some(Arrivals {
         pgm,
         listened: duration,
         streams: streams.collect(),
@@ -125,12 +125,12 @@ fn silent(rules: &Rules) -> Vec<(&RuleStats, &Rule, &Endpoint)> {
 
 fn of(rule: &Rule, input: &Endpoint, (evidence, remedy): (String, String)) -> Finding {
     let evidence = format!("input {input} receives nothing: {evidence}");
-    let finding = Finding::new(Severity::Stops, format!("rule {:?}", rule.name), evidence);
+    let finding = Finding::of_rule(Severity::Stops, &rule.name, evidence);
     finding.remedy(remedy)
 }
 
 /// What comes to the input's group is not UDP.
-fn pgm(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
+fn pgm(heard: &Arrivals, input: &Endpoint) -> Option<(String, String)> {
     let mut comes = heard.pgm.iter();
     let (interface, group) = comes.find(|(interface, group)| {
         input.destination.contains(*group) && discover::is_on(input, interface)
@@ -145,7 +145,7 @@ fn pgm(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
 }
 
 /// Where the input's group arrives all the same, with what to do; `None` if it does nowhere.
-fn elsewhere(heard: &Heard, (rule, input): (&Rule, &Endpoint)) -> Option<(String, String)> {
+fn elsewhere(heard: &Arrivals, (rule, input): (&Rule, &Endpoint)) -> Option<(String, String)> {
     let of_group = heard.streams.iter();
     let of_group = of_group.filter(|stream| input.destination.contains(stream.key.group));
     let free = of_group.filter(|stream| !stream.taken || stream.differences(input).is_empty());
@@ -183,7 +183,7 @@ fn elsewhere(heard: &Heard, (rule, input): (&Rule, &Endpoint)) -> Option<(String
 }
 
 /// Why what a program here sends does not come in by the input.
-fn why_not(rule: &Rule, input: &Endpoint, sent: &HeardStream) -> String {
+fn why_not(rule: &Rule, input: &Endpoint, sent: &ArrivedStream) -> String {
     let (group, name) = (sent.key.group, &sent.interface.name);
     let comes_in = discover::takes_looped(rule) && discover::is_on(input, &sent.interface);
     match comes_in {
@@ -198,7 +198,7 @@ fn why_not(rule: &Rule, input: &Endpoint, sent: &HeardStream) -> String {
     }
 }
 
-impl HeardStream {
+impl ArrivedStream {
     /// What of it is not as the input says.
     fn differences(&self, input: &Endpoint) -> Vec<String> {
         let Key {
@@ -240,7 +240,7 @@ impl HeardStream {
 const ABSENT: &str = "does the sender send, with a TTL that outlives the routers between? does the \
                       switch see the join (check querier and firewall)?";
 
-fn absent(heard: &Heard, rule: &Rule, input: &Endpoint) -> Finding {
+fn absent(heard: &Arrivals, rule: &Rule, input: &Endpoint) -> Finding {
     let seconds = heard.listened.as_secs_f64();
     let mut evidence = format!(
         "input {input} receives nothing: nothing for {} arrives on any interface within {seconds} s",
@@ -255,11 +255,11 @@ fn absent(heard: &Heard, rule: &Rule, input: &Endpoint) -> Finding {
     if !others.is_empty() {
         evidence += &format!("; there arrives, and no rule takes, {}", others.join("; "));
     }
-    Finding::new(Severity::Harms, format!("rule {:?}", rule.name), evidence).remedy(ABSENT)
+    Finding::of_rule(Severity::Harms, &rule.name, evidence).remedy(ABSENT)
 }
 
 /// A thousand rules whose senders are off are one thing to say.
-fn many_absent(heard: &Heard, count: usize, (rule, input): (&Rule, &Endpoint)) -> Finding {
+fn many_absent(heard: &Arrivals, count: usize, (rule, input): (&Rule, &Endpoint)) -> Finding {
     let seconds = heard.listened.as_secs_f64();
     let inputs = number::things(count as u64, "input");
     let evidence = format!(

@@ -28,7 +28,7 @@ use rules::rule::{OutputSpec, Rule};
 use rules::ruleset::RuleSet;
 use rules::wildcard;
 
-use super::Heard;
+use super::Arrivals;
 pub(crate) use host::UdpSocket;
 pub(crate) use link::Link;
 
@@ -51,7 +51,7 @@ pub(crate) struct Rules {
     /// How its fleet does, if it is in one.
     pub(crate) fleet: Option<FleetStatus>,
     /// What arrived, if it was listened because rules receive nothing.
-    pub(crate) heard: Option<Heard>,
+    pub(crate) heard: Option<Arrivals>,
     /// Why it was not, where there would be a reason to.
     pub(crate) unheard: Option<String>,
     /// Why no daemon was looked at, where none was.

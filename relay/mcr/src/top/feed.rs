@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::history;
 use super::hosts::Hosts;
-use super::news::News;
+use super::update::Update;
 use crate::control::Control;
 use crate::global::Global;
 
@@ -26,7 +26,7 @@ const RECENT: u32 = 200;
 
 /// News as they come.
 pub(crate) struct Feed {
-    news: Receiver<News>,
+    updates: Receiver<Update>,
     wish: Arc<Wish>,
 }
 
@@ -55,14 +55,14 @@ impl Wish {
 impl Feed {
     /// Starts to ask these for what `query` selects.
     pub(crate) fn start(asked: &[Global], interval: Duration, query: StatsQuery) -> Self {
-        let (sender, news) = channel();
+        let (sender, updates) = channel();
         let wish = Arc::new(Wish {
             query: Mutex::new((query, false)),
             changed: Condvar::new(),
         });
         if let [global] = asked {
             follow(global, interval, &wish, &sender);
-            return Self { news, wish };
+            return Self { updates, wish };
         }
         let names = asked
             .iter()
@@ -75,7 +75,7 @@ impl Feed {
             let (hosts, all) = (Arc::clone(&hosts), sender.clone());
             thread::spawn(move || hosts.pass_on(&name, &told, &all));
         }
-        Self { news, wish }
+        Self { updates, wish }
     }
 
     /// Asks for what `query` selects from now on, at once if that is waited for.
@@ -86,15 +86,15 @@ impl Feed {
     }
 
     /// What came since the last time.
-    pub(crate) fn take(&self) -> impl Iterator<Item = News> + '_ {
-        self.news.try_iter()
+    pub(crate) fn take(&self) -> impl Iterator<Item = Update> + '_ {
+        self.updates.try_iter()
     }
 }
 
 /// Has one daemon asked, and its events followed.
-fn follow(global: &Global, interval: Duration, wish: &Arc<Wish>, news: &Sender<News>) {
+fn follow(global: &Global, interval: Duration, wish: &Arc<Wish>, updates: &Sender<Update>) {
     let (for_stats, for_events) = (global.clone(), global.clone());
-    let (asked, stats, events) = (Arc::clone(wish), news.clone(), news.clone());
+    let (asked, stats, events) = (Arc::clone(wish), updates.clone(), updates.clone());
     thread::spawn(move || while query_stats(&for_stats, interval, &asked, &stats).is_some() {});
     let mut told = VecDeque::new();
     thread::spawn(move || while follow_events(&for_events, &events, &mut told).is_some() {});
@@ -105,7 +105,7 @@ fn query_stats(
     global: &Global,
     interval: Duration,
     wish: &Wish,
-    news: &Sender<News>,
+    updates: &Sender<Update>,
 ) -> Option<()> {
     let control = Control::open(global).ok()?.quietly();
     let mut before = BTreeSet::new();
@@ -118,14 +118,15 @@ fn query_stats(
                 let names = stats.rules.iter().map(|rule| rule.name.clone());
                 let names: Vec<String> = names.collect();
                 let (stats, status) = (Box::new(stats), Box::new(status));
-                news.send(News::Stats(Box::new(query.clone()), stats, status))
+                updates
+                    .send(Update::Stats(Box::new(query.clone()), stats, status))
                     .ok()?;
                 let come = { names.iter() }.filter(|name| !before.contains(*name));
                 let come: Vec<String> = come.cloned().collect();
                 before = names.into_iter().collect();
-                query_past(&control, interval, &come, news)
+                query_past(&control, interval, &come, updates)
             }
-            Err(failure) => news.send(News::Gone(failure.to_string())).ok(),
+            Err(failure) => updates.send(Update::Gone(failure.to_string())).ok(),
         };
         told?;
         // An answer about many rules takes long, and the daemon has other work.
@@ -138,21 +139,25 @@ fn query_past(
     control: &Control,
     interval: Duration,
     names: &[String],
-    news: &Sender<News>,
+    updates: &Sender<Update>,
 ) -> Option<()> {
     let kept = interval.as_secs_f64() * history::KEPT as f64;
     for names in names.chunks(HISTORY_RULES_MAX) {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         // A rule that is gone by now takes the others of its chunk along, which begin without a past.
         if let Ok(past) = control.history(&names, kept.clamp(1.0, 3600.0) as u32) {
-            news.send(News::Past(Box::new(past), interval)).ok()?;
+            updates.send(Update::Past(Box::new(past), interval)).ok()?;
         }
     }
     Some(())
 }
 
 /// Follows events until the daemon ends; those that were `told` before are not told again.
-fn follow_events(global: &Global, news: &Sender<News>, told: &mut VecDeque<Event>) -> Option<()> {
+fn follow_events(
+    global: &Global,
+    updates: &Sender<Update>,
+    told: &mut VecDeque<Event>,
+) -> Option<()> {
     let control = Control::open(global).ok()?.quietly();
     let told_before = told.clone();
     if let Ok(mut events) = control.events(RECENT, true) {
@@ -162,11 +167,11 @@ fn follow_events(global: &Global, news: &Sender<News>, told: &mut VecDeque<Event
                 StreamItem::Event(event) => {
                     told.truncate(RECENT as usize - 1);
                     told.push_front(event.clone());
-                    News::Event(event)
+                    Update::Event(event)
                 }
-                StreamItem::Missed(missed) => News::Missed(missed),
+                StreamItem::Missed(missed) => Update::Missed(missed),
             };
-            news.send(item).ok()?;
+            updates.send(item).ok()?;
         }
     }
     thread::sleep(AGAIN);

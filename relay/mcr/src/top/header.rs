@@ -7,9 +7,9 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::news::HostState;
 use super::screen::Screen;
 use super::style::{bad, good, half_good, unless_zero};
+use super::update::HostState;
 use crate::render;
 
 /// Workers that have room in a line of 80 columns, each with what it lost.

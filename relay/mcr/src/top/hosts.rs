@@ -10,15 +10,15 @@ use api::query::StatsQuery;
 use api::reply::{Stats, Status};
 use parking_lot::Mutex;
 
-use super::news::{HostState, News};
+use super::update::{HostState, Update};
 
-type Told = Result<(Box<Stats>, Box<Status>), String>;
+type HostSample = Result<(Box<Stats>, Box<Status>), String>;
 
 /// What hosts told last.
 #[derive(Debug)]
 pub(super) struct Hosts {
     began: Instant,
-    told: Mutex<BTreeMap<String, Told>>,
+    told: Mutex<BTreeMap<String, HostSample>>,
 }
 
 /// The host and the rule that a name stands for.
@@ -39,20 +39,20 @@ impl Hosts {
     }
 
     /// Passes on what one of them tells, for as long as anybody wants to know.
-    pub(super) fn pass_on(&self, host: &str, news: &Receiver<News>, all: &Sender<News>) {
-        for news in news {
-            let told = match news {
-                News::Stats(query, stats, status) => self.put(host, *query, Ok((stats, status))),
-                News::Gone(why) => self.put(host, StatsQuery::default(), Err(why)),
-                News::Past(mut past, interval) => {
+    pub(super) fn pass_on(&self, host: &str, updates: &Receiver<Update>, all: &Sender<Update>) {
+        for update in updates {
+            let told = match update {
+                Update::Stats(query, stats, status) => self.put(host, *query, Ok((stats, status))),
+                Update::Gone(why) => self.put(host, StatsQuery::default(), Err(why)),
+                Update::Past(mut past, interval) => {
                     for rule in &mut past.rules {
                         rule.name = format!("{host}/{}", rule.name);
                     }
-                    News::Past(past, interval)
+                    Update::Past(past, interval)
                 }
-                News::Event(mut event) => {
+                Update::Event(mut event) => {
                     event.message = format!("{host}: {}", event.message);
-                    News::Event(event)
+                    Update::Event(event)
                 }
                 other => other,
             };
@@ -63,7 +63,7 @@ impl Hosts {
     }
 
     /// Puts together what all tell, with what one tells now.
-    fn put(&self, host: &str, query: StatsQuery, told: Told) -> News {
+    fn put(&self, host: &str, query: StatsQuery, told: HostSample) -> Update {
         let mut all = self.told.lock();
         all.insert(host.to_owned(), told);
         let states = all
@@ -77,7 +77,7 @@ impl Hosts {
             let lines = states
                 .iter()
                 .map(|(host, why)| format!("{host}: {}", why.as_deref().unwrap_or("")));
-            return News::Gone(lines.collect::<Vec<String>>().join("; "));
+            return Update::Gone(lines.collect::<Vec<String>>().join("; "));
         };
         let rules = answers.by_ref().flat_map(|(host, (stats, _))| {
             stats.rules.iter().map(move |rule| {
@@ -93,7 +93,7 @@ impl Hosts {
             uptime_seconds: self.began.elapsed().as_secs_f64(),
             ..Stats::clone(first)
         };
-        News::Hosts(Box::new(query), Box::new(stats), status.clone(), states)
+        Update::Hosts(Box::new(query), Box::new(stats), status.clone(), states)
     }
 }
 
@@ -112,24 +112,24 @@ mod tests {
                 "rules":0,"kernel":{"available":true},"userspace":{"available":true},"features":[]}"#;
             Box::new(serde_json::from_str::<Status>(text).unwrap())
         };
-        let told = |host: &str, news: News| {
+        let told = |host: &str, update: Update| {
             let (sender, receiver) = channel();
             let (all, shown) = channel();
-            sender.send(news).unwrap();
+            sender.send(update).unwrap();
             drop(sender);
             hosts.pass_on(host, &receiver, &all);
             shown.recv().unwrap()
         };
         let of = |rule: &str| {
-            News::Stats(
+            Update::Stats(
                 Default::default(),
                 Box::new(stats(1.0, &[(rule, 1)])),
                 status(),
             )
         };
-        let names = |news: News| {
-            let News::Hosts(_, stats, _, states) = news else {
-                panic!("{news:?}")
+        let names = |update: Update| {
+            let Update::Hosts(_, stats, _, states) = update else {
+                panic!("{update:?}")
             };
             let names: Vec<String> = stats.rules.iter().map(|rule| rule.name.clone()).collect();
             let gone = states.into_iter().filter(|(_, why)| why.is_some());
@@ -139,8 +139,8 @@ mod tests {
             )
         };
         assert!(matches!(
-            told("a", News::Gone("no".to_owned())),
-            News::Gone(_)
+            told("a", Update::Gone("no".to_owned())),
+            Update::Gone(_)
         ));
         assert_eq!(
             names(told("b", of("cam1"))),
@@ -151,7 +151,7 @@ mod tests {
             ("a/cam1 b/cam1".to_owned(), String::new())
         );
         assert_eq!(
-            names(told("b", News::Gone("no".to_owned()))),
+            names(told("b", Update::Gone("no".to_owned()))),
             ("a/cam1".to_owned(), "b".to_owned())
         );
         assert_eq!(

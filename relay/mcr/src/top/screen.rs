@@ -10,7 +10,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::history::History;
 use super::hosts::parts;
-use super::news::{HostState, News};
+use super::update::{HostState, Update};
 use crate::render;
 use crate::selection::Selection;
 
@@ -106,9 +106,9 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes in what changed.
-    pub(crate) fn take(&mut self, news: News) {
-        match news {
-            News::Stats(query, stats, status) => {
+    pub(crate) fn take(&mut self, update: Update) {
+        match update {
+            Update::Stats(query, stats, status) => {
                 self.gone = None;
                 if !self.paused {
                     self.asked = *query;
@@ -117,19 +117,19 @@ impl Screen {
                     self.reach_goal();
                 }
             }
-            News::Hosts(query, stats, status, hosts) => {
+            Update::Hosts(query, stats, status, hosts) => {
                 self.hosts = hosts;
-                self.take(News::Stats(query, stats, status));
+                self.take(Update::Stats(query, stats, status));
             }
-            News::Past(past, interval) => self.history.begin(&past, interval.as_secs_f64()),
-            News::Event(event) => self.remember(event),
-            News::Missed(missed) => self.remember(Event {
+            Update::Past(past, interval) => self.history.begin(&past, interval.as_secs_f64()),
+            Update::Event(event) => self.remember(event),
+            Update::Missed(missed) => self.remember(Event {
                 at_ms: self.events.back().map_or(0, |event| event.at_ms),
                 kind: "missed".to_owned(),
                 message: render::missed(missed),
                 ..Event::default()
             }),
-            News::Gone(reason) => self.gone = Some(reason),
+            Update::Gone(reason) => self.gone = Some(reason),
         }
     }
 

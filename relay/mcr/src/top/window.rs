@@ -129,7 +129,7 @@ mod tests {
     use ratatui::crossterm::event::KeyCode;
 
     use super::super::history::tests::stats;
-    use super::super::news::News;
+    use super::super::update::Update;
     use super::*;
 
     const MANY: usize = 2000;
@@ -170,7 +170,7 @@ mod tests {
             "rules":0,"kernel":{"available":true},"userspace":{"available":true},"features":[]}"#,
         );
         let status = Box::new(status.unwrap());
-        screen.take(News::Stats(Box::new(query), Box::new(told), status));
+        screen.take(Update::Stats(Box::new(query), Box::new(told), status));
     }
 
     fn press(screen: &mut Screen, code: KeyCode) {

@@ -133,7 +133,7 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
         include_str!("../../../observe/src/stats/metrics/streams.rs"),
         include_str!("../../../observe/src/stats/metrics/latency.rs"),
         include_str!("../../../observe/src/stats/metrics/fleet.rs"),
-        include_str!("../../../observe/src/stats/metrics/elsewhere.rs"),
+        include_str!("../../../observe/src/stats/metrics/remote.rs"),
         include_str!("../../../api/src/reply/egress.rs"),
         include_str!("../../../api/src/reply/fleet.rs"),
         include_str!("../../../api/src/reply/rule.rs"),

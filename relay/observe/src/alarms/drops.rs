@@ -114,7 +114,7 @@ struct Ledger {
 
 /// Something to tell, of an output by its index or of the rule.
 #[derive(Debug)]
-pub(crate) struct DropNews {
+pub(crate) struct DropChange {
     output: Option<u64>,
     row: &'static Row<Reading>,
     read: Reading,
@@ -131,7 +131,7 @@ impl Losses {
         rule: &Rule,
         (came, counted): (Traffic, &Lost),
         adopted: bool,
-    ) -> Vec<DropNews> {
+    ) -> Vec<DropChange> {
         let passed = self.passed(came.packets, &counted.dropped);
         if adopted {
             self.rule.adopt(&counted.dropped, passed);
@@ -151,7 +151,7 @@ impl Losses {
                 ledger.adopt(&output.dropped, output.sent.packets);
             }
             let of_output = ledger.sample(now_ns, &output.dropped, sent);
-            news.extend(of_output.into_iter().map(|one| DropNews {
+            news.extend(of_output.into_iter().map(|one| DropChange {
                 output: Some(*index),
                 ..one
             }));
@@ -237,7 +237,7 @@ impl Ledger {
         self.all.standing().next().map(|(reason, _)| reason)
     }
 
-    fn sample(&mut self, now_ns: u64, dropped: &Drops, sent: Option<u64>) -> Vec<DropNews> {
+    fn sample(&mut self, now_ns: u64, dropped: &Drops, sent: Option<u64>) -> Vec<DropChange> {
         let before = std::mem::replace(&mut self.dropped, dropped.clone());
         let packets = |reason| grown(dropped.0[reason as usize], before.0[reason as usize]);
         let reasons = DropReason::ALL.into_iter().filter(|one| is_news(*one));
@@ -245,13 +245,13 @@ impl Ledger {
         let read = reasons.map(|reason| Reading::of(reason, packets(reason)));
         let levels = read.map(|read| (read.reason, (SOME.condition)(&read)));
         let some = self.some.sample(now_ns, levels).into_iter();
-        let some = some.map(|turn| DropNews::of(&SOME, turn, packets(turn.0)));
+        let some = some.map(|turn| DropChange::of(&SOME, turn, packets(turn.0)));
         let Some(sent) = sent else {
             return some.collect();
         };
         let has_sent = sent != std::mem::replace(&mut self.sent, sent);
         let all = self.judge(now_ns, has_sent, has_dropped).into_iter();
-        some.chain(all.map(|turn| DropNews::of(&ALL, turn, 0)))
+        some.chain(all.map(|turn| DropChange::of(&ALL, turn, 0)))
             .collect()
     }
 
@@ -282,7 +282,7 @@ impl Reading {
     }
 }
 
-impl DropNews {
+impl DropChange {
     /// Of the rule, until its output is known.
     const fn of(
         row: &'static Row<Reading>,

@@ -16,7 +16,7 @@ use rules::health::{DEFAULT_SILENCE, Silence};
 use rules::rule::Rule;
 
 use super::quality::Quality;
-use super::{Alarms, Pauses, SECOND_NS, Told, Turn, grown, nanoseconds, silence};
+use super::{Alarms, Pauses, Report, SECOND_NS, Turn, grown, nanoseconds, silence};
 use crate::events::event;
 use crate::events::kind::{INPUT_SWITCHED, STREAM_RESTARTED};
 pub(super) use rows::ROWS;
@@ -77,7 +77,7 @@ impl Legs {
         counted: &Received,
         adopted: bool,
     ) -> Vec<Event> {
-        let mut told: Vec<(Option<String>, Told)> = Vec::new();
+        let mut told: Vec<(Option<String>, Report)> = Vec::new();
         if let (Some(failover), Some(seen)) = (&rule.failover, &counted.lines) {
             let switched = self.switched(seen).filter(|_| !adopted);
             told.extend(switched.map(|switched| (None, switched)));
@@ -148,7 +148,7 @@ impl Legs {
         self.streams.is_some() && !self.legs.is_empty() && all_silent
     }
 
-    fn switched(&mut self, seen: &LinesSeen) -> Option<Told> {
+    fn switched(&mut self, seen: &LinesSeen) -> Option<Report> {
         let to = &seen.active;
         let from = self.active.replace(to.clone());
         // Where a leg goes that was relayed, nothing is switched.
@@ -172,7 +172,7 @@ impl Legs {
         now_ns: u64,
         read: Vec<(&String, u64, LineStats)>,
         limits: Reading,
-    ) -> Vec<(Option<String>, Told)> {
+    ) -> Vec<(Option<String>, Report)> {
         let mut told = Vec::new();
         // What each number came by first: all of them together.
         let numbers = read.iter().map(|(_, _, counts)| counts.first);
@@ -192,7 +192,7 @@ impl Legs {
 }
 
 /// A stream that began where another was merged before.
-fn restarted(before: Option<u64>, streams: u64) -> Option<Told> {
+fn restarted(before: Option<u64>, streams: u64) -> Option<Report> {
     (1..streams).contains(&before?).then(|| {
         let text = format!(
             "a stream began: another source or session, or numbers that do not go on; {streams} so far"
@@ -258,7 +258,7 @@ impl Leg {
         }
     }
 
-    fn judge(&mut self, now_ns: u64) -> Vec<Told> {
+    fn judge(&mut self, now_ns: u64) -> Vec<Report> {
         let read = &self.read;
         let levels = ROWS.iter().map(|row| (row.condition)(read)).enumerate();
         let turns = self.alarms.sample(now_ns, levels).into_iter();

@@ -3,10 +3,10 @@
 
 mod demand;
 mod drops;
-mod elsewhere;
 mod fleet;
 mod latency;
 mod merge;
+mod remote;
 mod streams;
 
 use std::borrow::Cow;
@@ -104,8 +104,8 @@ pub fn text(
         "Lines of the log that were lost because nobody took them.",
         lost_lines,
     );
-    elsewhere::told(&mut page, webhook, &status.notify);
-    elsewhere::clients(&mut page, status.api.as_ref());
+    remote::told(&mut page, webhook, &status.notify);
+    remote::clients(&mut page, status.api.as_ref());
     page.counters(Process::COUNTERS, &[([], process)]);
     // The families are there without rules too.
     rule_families(&mut page, &[], &[]);

@@ -20,7 +20,7 @@ use super::egress::Egress;
 use super::history::{self, Amount, Past, Span};
 use super::stream::Stream;
 use super::streams::Streams;
-use crate::alarms::{DropNews, Legs, Pause};
+use crate::alarms::{DropChange, Legs, Pause};
 use crate::events;
 use crate::view::View;
 
@@ -66,7 +66,7 @@ pub struct News {
     /// Of those that are not, each with its rule.
     pauses: Vec<(String, Pause)>,
     /// Of drops, each with its rule.
-    drops: Vec<(String, DropNews)>,
+    drops: Vec<(String, DropChange)>,
     /// Of legs.
     legs: Vec<Event>,
     /// Rules whose relayed leg is to be left, and for which.

@@ -20,7 +20,7 @@ fn told(
     sent: Option<u64>,
 ) -> Vec<(&'static str, String)> {
     let news = ledger.sample(half_seconds * HALF, &drops(reason, packets), sent);
-    let words = |one: DropNews| {
+    let words = |one: DropChange| {
         let read = Reading {
             why: "why".to_owned(),
             ..one.read

@@ -10,7 +10,7 @@ pub(crate) type HostState = (String, Option<String>);
 
 /// Something new to show.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Update {
     /// What a query selects.
     Stats(Box<StatsQuery>, Box<Stats>, Box<Status>),
     /// What was before the statistics told last, which are asked for at this interval.
