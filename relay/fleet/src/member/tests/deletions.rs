@@ -108,20 +108,7 @@ fn a_whole_kind_of_keys_that_is_deleted_doubles_nothing() {
 /// Who comes now knows it by what it holds alone, and waits for the longest hold.
 #[test]
 fn a_relay_that_is_known_by_what_it_holds_alone_is_fenced() {
-    for seed in 0..6 {
-        let mut sim = fleet(seed);
-        let dead = holders(&sim).unwrap()[0];
-        (0..3).for_each(|host| sim.kill(host, true, 100 * MS));
-        sim.hosts[dead].down_until = sim.now + 60_000 * MS;
-        sim.delete("relays", dead);
-        sim.delete("beats", dead);
-        sim.run_until(sim.now + 5000 * MS);
-        assert!(sim.open("cam0").is_empty(), "seed {seed}");
-        sim.run_until(sim.now + 2 * HOLD);
-        let after = holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
-        assert!(!after.contains(&dead), "seed {seed}");
-        assert_eq!(sim.violation, None);
-    }
+    super::events::is_fenced_without(&["relays", "beats"]);
 }
 
 /// It forwards on, as its peers promise: one that comes for the first time is not to take its share for free.

@@ -215,12 +215,17 @@ fn a_relay_whose_beat_key_is_deleted_holds_nothing_for_ever() {
 /// Who comes when the key has gone already knows no beat of it, and waits for the longest hold.
 #[test]
 fn a_relay_that_nobody_has_heard_of_is_fenced_without_a_beat_key() {
+    is_fenced_without(&["beats"]);
+}
+
+/// That a dead relay of which these keys are deleted, too, waits for the longest hold, and no longer.
+pub(super) fn is_fenced_without(keys: &[&str]) {
     for seed in 0..6 {
         let mut sim = fleet(seed);
         let dead = holders(&sim).unwrap()[0];
         (0..3).for_each(|host| sim.kill(host, true, 100 * MS));
         sim.hosts[dead].down_until = sim.now + 60_000 * MS;
-        sim.delete("beats", dead);
+        keys.iter().for_each(|key| sim.delete(key, dead));
         sim.run_until(sim.now + 5000 * MS);
         assert!(sim.open("cam0").is_empty(), "seed {seed}");
         sim.run_until(sim.now + 2 * HOLD);
