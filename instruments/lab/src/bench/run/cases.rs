@@ -13,6 +13,8 @@ const SIZE: usize = 1024;
 const HIGHEST_PPS: f64 = 1_500_000.0;
 /// The same at XDP.
 const HIGHEST_AT_XDP_PPS: f64 = 2_000_000.0;
+/// Rules of the largest table.
+const MANY_RULES: u16 = 10_000;
 /// Trials of a promise's case that is long.
 const FEW_TRIALS: u32 = 3;
 /// Trials of a case that no promise stands on, of MCR and of its peers.
@@ -311,7 +313,7 @@ pub(super) fn scale(options: &Options) -> Vec<Case> {
     let rules: &[u16] = if options.quick {
         &[1, 1000]
     } else {
-        &[1, 100, 1000, 10_000]
+        &[1, 100, 1000, MANY_RULES]
     };
     let points = rules.iter().map(|rules| {
         let mut case = case(options, 9, ONE_CORE).with("rules", rules).fresh();
@@ -319,7 +321,7 @@ pub(super) fn scale(options: &Options) -> Vec<Case> {
         case.shape.plan.streams = *rules;
         // A thousand processes take most of a minute to start.
         case.at_full_speed()
-            .promised_if(matches!(rules, 1 | 10_000), FEW_TRIALS, 1)
+            .promised_if(matches!(*rules, 1 | MANY_RULES), FEW_TRIALS, 1)
     });
     points.collect()
 }
@@ -359,6 +361,12 @@ pub(super) fn driver(options: &Options) -> Vec<Case> {
     let mut half = point(SIZE, 1, 1, false).with("pps", "50 % of zero loss");
     half.offer = Offer::Share(0.5);
     cases.extend([search.promised(1, 1), half.promised(TRIALS, TRIALS)]);
+    // One stream, the first rule's: what changes is the size of the table alone.
+    let mut many = point(SIZE, 1, 1, false).with("rules", MANY_RULES);
+    many.shape.plan.streams = MANY_RULES;
+    many.relays
+        .retain(|relay| matches!(relay, Relay::Kernel | Relay::Xdp));
+    cases.push(many.promised(TRIALS, TRIALS));
     cases
 }
 
