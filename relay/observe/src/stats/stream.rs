@@ -187,17 +187,19 @@ impl Stream {
     }
 
     /// Says whether the stream of a rule, just sampled, has to be with the next samples, if nothing
-    /// comes. Ten seconds after the last packet all that is remembered of a time has passed.
+    /// comes. Ten seconds after the last packet all that is remembered of a time has passed; of a stream
+    /// that never had one, and is not watched, there is nothing to remember.
     pub(super) fn rest(&self, rule: &Rule) -> Rest {
         let is_judged_by_lines = rule.failover.is_some() || rule.merge.is_some();
         let goes_on = self.losses.as_ref().is_some_and(|losses| losses.go_on());
-        if is_judged_by_lines && rule.enabled || goes_on || !self.is_settled() {
+        let is_blank = self.watched.is_none() && self.is_blank();
+        if is_judged_by_lines && rule.enabled || goes_on || !is_blank && !self.is_settled() {
             return Rest::No;
         }
         let Some(watched) = &self.watched else {
             let last_ns = self.counted().map_or(0, |counted| counted.last_ns);
             return match self.pauses.due_after_ns().filter(|_| last_ns > 0) {
-                _ if self.is_blank() => Rest::Forgettable,
+                _ if is_blank => Rest::Forgettable,
                 Some(after_ns) => Rest::Until(last_ns.saturating_add(after_ns + 1)),
                 None => Rest::Yes,
             };
@@ -229,9 +231,14 @@ impl Stream {
         !has_counted && !is_judged && self.last_packet_ns.is_none() && self.past.is_empty()
     }
 
-    /// One that had been sampled until then, and had never had a packet.
-    pub(super) fn silent(until_ns: u64) -> Self {
+    /// One that had been sampled since then and until then, and had never had a packet.
+    pub(super) fn silent(since_ns: u64, until_ns: u64) -> Self {
+        let first = Sample {
+            at_ns: since_ns.min(until_ns),
+            ..Sample::default()
+        };
         let mut stream = Self {
+            samples: VecDeque::from([first]),
             first_sample_ns: until_ns,
             ..Self::default()
         };

@@ -42,8 +42,10 @@ impl Streams {
         let difference = SharedMap::difference(before.rules(), rules.rules());
         let mut known: HashMap<&str, (Stream, Option<u64>)> = HashMap::new();
         for (place, rule) in &difference.removed {
-            let stream = self.take(**place).unwrap_or_else(|| self.silent());
-            known.insert(&rule.name, (stream, self.made_ns.remove(*place)));
+            let stream = self.take(**place);
+            let made_ns = self.made_ns.remove(*place);
+            let stream = stream.unwrap_or_else(|| self.silent(made_ns));
+            known.insert(&rule.name, (stream, made_ns));
         }
         for (place, rule) in &difference.added {
             let (stream, made_ns) = known.remove(rule.name.as_str()).unwrap_or_default();
@@ -67,9 +69,9 @@ impl Streams {
     }
 
     /// One that was there at the last reading and had never had a packet.
-    fn silent(&self) -> Stream {
+    fn silent(&self, made_ns: Option<u64>) -> Stream {
         match self.read_ns {
-            Some((_, read_ns)) => Stream::silent(read_ns),
+            Some((_, read_ns)) => Stream::silent(made_ns.unwrap_or(0), read_ns),
             None => Stream::default(),
         }
     }
@@ -123,7 +125,10 @@ impl Streams {
                 stream
             }
             Some(stream) => stream,
-            None => Stream::silent(before_ns),
+            None => {
+                let made_ns = self.made_ns.get(&place).copied();
+                Stream::silent(made_ns.unwrap_or(0), before_ns)
+            }
         };
         let rules = Arc::clone(&self.rules);
         let rule = &rules[place];
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_rule_is_looked_at_for_ten_seconds_and_so_is_one_with_a_packet() {
+    fn a_new_rule_is_looked_at_once_and_one_with_a_packet_for_ten_seconds() {
         let (rules, sampler) = (rules(None), Sampler::default());
         let looks = |from: u64, count: u64, packets: u64| {
             let half_seconds = from..from + count;
@@ -254,7 +259,7 @@ mod tests {
             });
             looked.count()
         };
-        assert_eq!(looks(1, 100, 0), 21);
+        assert_eq!(looks(1, 100, 0), 1);
         assert_eq!(
             sampler.streams.lock().len(),
             0,
