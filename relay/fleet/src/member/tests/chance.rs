@@ -21,7 +21,13 @@ const TRIED: u64 = 2600 * MS;
 const SLACK: u64 = 500 * MS;
 
 /// From which seed on how many of the kinds of faults are drawn.
-const KINDS: [(u64, u64); 4] = [(0, 16), (2_000_000, 26), (3_000_000, 27), (4_000_000, 31)];
+const KINDS: [(u64, u64); 5] = [
+    (0, 16),
+    (2_000_000, 26),
+    (3_000_000, 27),
+    (4_000_000, 31),
+    (5_000_000, 50),
+];
 /// After so long what is known of by nothing but what it holds is fenced, at the latest.
 const LONGEST_HOLD: u64 = HOLD_MAX_MS * MS;
 
@@ -51,7 +57,7 @@ fn drawn(seed: u64) -> Sim {
 
 /// Lets something happen. How long until all is as it should be, were it the last.
 fn harm(sim: &mut Sim) -> u64 {
-    let hold = sim.settings.hold;
+    let hold = sim.hold();
     let host = sim.random.range(0, sim.hosts.len() as u64) as usize;
     let time = match sim.random.range(0, 3) {
         0 => sim.random.range(10, 400) * MS,
@@ -120,10 +126,42 @@ fn more_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
             sim.delete("beats", host);
         }
         28 => sim.delete("relays", host),
-        _ => {
+        29 | 30 => {
             let kinds = ["relays/", "shares/", "beats/", "relays/", "shares/", ""];
             let which = sim.random.range(0, kinds.len() as u64) as usize;
             sim.delete_all(kinds[which]);
+        }
+        _ => return odd_harm(sim, which, host, until),
+    }
+    until
+}
+
+/// The same of kinds that came later still, most of them several faults at once.
+fn odd_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
+    let hosts = 0..sim.hosts.len();
+    match which {
+        31 => sim.change_hold(host),
+        32 => sim.rename(host, until, false),
+        33 => sim.rename(host, until, true),
+        34 => sim.swap_peers(host, until),
+        35 => sim.generation = (sim.generation - 1).max(1),
+        36 => sim.etcd_compacts_until = until,
+        37 => sim.etcd.revision += sim.random.range(1, 10_000_000),
+        38 => return sim.restore_ahead(),
+        39 => sim.keep_older_session(host, until - sim.now),
+        40 => return sim.cut_power(),
+        41 => hosts.for_each(|host| sim.jump(host, until - sim.now)),
+        42 => sim.garble_all_of(host),
+        43 => hosts.for_each(|host| sim.hosts[host].stopped_until = until),
+        44 => sim.hosts[host].odd.numb_until = until,
+        45 => sim.leave(host),
+        46 | 47 => sim.fall_behind(host, until),
+        _ => {
+            for _ in 0..sim.random.range(2, 5) {
+                let end = harm(sim);
+                sim.ends.push(end);
+            }
+            return sim.now;
         }
     }
     until
@@ -161,7 +199,7 @@ impl Looks {
         for share in unserved {
             let is_relieved = self.relieved.contains_key(&share) || sim.is_relieved(&share);
             let since = *self.relieved.entry(share.clone()).or_insert(now);
-            if !is_relieved || now > since + 2 * sim.settings.hold + SLACK {
+            if !is_relieved || now > since + 2 * sim.hold() + SLACK {
                 return Err(sim.told_of(&share));
             }
         }
@@ -170,13 +208,11 @@ impl Looks {
 }
 
 fn tried(sim: &mut Sim) -> Result<u64, String> {
-    sim.run_until(4000 * MS + 2 * sim.settings.hold);
+    sim.run_until(4000 * MS + 2 * sim.hold());
     sim.lossy = sim.random.chance(300);
     let end = sim.now + 40_000 * MS;
-    let settles = 2 * sim.settings.hold + SILENCE + SLACK;
     let mut checked = 0;
     let mut changed = sim.now;
-    let mut ends = Vec::new();
     let mut looks = Looks::default();
     let mut next = sim.now + 1000 * MS;
     // Whether etcd alone is away, and all was well before.
@@ -188,17 +224,20 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
         }
         // What ends is a change, too.
         let now = sim.now;
-        let over = ends.iter().filter(|end| **end <= now).max().copied();
+        let fenced = if sim.is_missing_keys { LONGEST_HOLD } else { 0 };
+        let settles = (SILENCE + SLACK).max(fenced) + 2 * sim.hold();
+        let over = sim.ends.iter().filter(|end| **end <= now).max().copied();
         changed = changed.max(over.unwrap_or(0));
         if sim.now >= next {
             let was_well = sim.now >= changed + settles && sim.etcd_works() && sim.hosts_are_well();
-            ends.push(harm(sim));
+            let end = harm(sim);
+            sim.ends.push(end);
             changed = sim.now;
             stays = was_well && !sim.lossy && !sim.etcd_works() && sim.hosts_are_well();
             stays &= sim.settings.policy == OnIsolation::Peers && !sim.is_another_etcd();
             let quiet = sim.random.chance(500);
             let pause = match quiet {
-                true => sim.random.range(4, 8) * sim.settings.hold,
+                true => sim.random.range(4, 8) * sim.hold(),
                 false => sim.random.range(20, 900) * MS,
             };
             next = sim.now + pause;
@@ -208,8 +247,7 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
             stays &= !sim.etcd_works();
         }
         let tried = sim.deaf().saturating_sub(1) as u64 * TRIED;
-        let fenced = if sim.is_missing_keys { LONGEST_HOLD } else { 0 };
-        if !sim.lossy && now >= changed + settles.max(fenced + 2 * sim.settings.hold) + tried {
+        if !sim.lossy && now >= changed + settles + tried {
             checked += u64::from(looks.look(sim)?);
         }
     }

@@ -87,6 +87,23 @@ impl Etcd {
         }
     }
 
+    /// A key as it stood at `revision`, and the revision of its last change until then.
+    pub(super) fn last(&self, key: &str, revision: u64) -> (u64, Option<&KeyValue>) {
+        let beat = self.keys.get(key);
+        let deleted = || self.deleted.get(key).copied().unwrap_or(0);
+        let modified = beat.map_or_else(deleted, |kv| kv.modified);
+        if modified <= revision {
+            return (modified, beat);
+        }
+        let until = self.history.partition_point(|(at, _)| *at <= revision);
+        let mut before = self.history[..until].iter().rev();
+        let last = before.find_map(|(at, change)| match change {
+            Change::Put(kv) => (kv.key == key).then_some((*at, Some(kv))),
+            Change::Deleted { key: gone, .. } => (gone == key).then_some((*at, None)),
+        });
+        last.unwrap_or((0, None))
+    }
+
     /// Changes after `revision`; `None` if they are compacted.
     pub(super) fn since(&self, revision: u64) -> Option<&[(u64, Change)]> {
         if revision < self.compacted {

@@ -5,6 +5,7 @@
 
 mod driver;
 mod faults;
+mod oddities;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -74,6 +75,7 @@ pub(super) struct Host {
     /// Until when nothing reaches it, though what it sends arrives.
     pub(super) deaf_until: u64,
     pub(super) line: faults::Line,
+    pub(super) odd: oddities::Odd,
     pub(super) watch_stalled_until: u64,
     pub(super) stopped_until: u64,
     pub(super) down_until: u64,
@@ -117,6 +119,7 @@ enum Event {
         outcome: Option<Outcome>,
     },
     Ask {
+        from: usize,
         to: usize,
         question: Question,
     },
@@ -143,6 +146,12 @@ pub(super) struct Sim {
     pub(super) etcd_stuck_until: u64,
     /// When it lost what it held.
     etcd_changed: u64,
+    /// Until when it forgets at once what was.
+    pub(super) etcd_compacts_until: u64,
+    /// Its revisions, and when they were seen first.
+    revisions: VecDeque<(u64, u64)>,
+    /// Who asked what is being answered.
+    asker: Option<usize>,
     backup: Option<Etcd>,
     source_off_until: u64,
     /// Generation of the rules: of those with an even number cam0 is none.
@@ -165,6 +174,8 @@ pub(super) struct Sim {
     pub(super) lossy: bool,
     pub(super) steps: u64,
     pub(super) violation: Option<String>,
+    /// When what was done to it is over.
+    pub(super) ends: Vec<u64>,
     /// What was done to it, in words.
     pub(super) harms: Vec<String>,
     /// When each share was opened last.
@@ -189,6 +200,7 @@ impl Sim {
             peers_cut_until: 0,
             deaf_until: 0,
             line: faults::Line::default(),
+            odd: oddities::Odd::default(),
             watch_stalled_until: 0,
             stopped_until: 0,
             down_until: random.range(0, 300) * MS,
@@ -217,6 +229,9 @@ impl Sim {
             etcd_slow_until: 0,
             etcd_stuck_until: 0,
             etcd_changed: 0,
+            etcd_compacts_until: 0,
+            revisions: VecDeque::new(),
+            asker: None,
             backup: None,
             source_off_until: 0,
             generation: 1,
@@ -232,6 +247,7 @@ impl Sim {
             lossy: false,
             steps: 0,
             violation: None,
+            ends: Vec::new(),
             harms: Vec::new(),
             opened: BTreeMap::new(),
             told: Vec::new(),
@@ -346,7 +362,11 @@ impl Sim {
                     );
                 }
             }
-            Event::Ask { to, question } => self.input(to, Input::Question(question)),
+            Event::Ask { from, to, question } => {
+                self.asker = Some(from);
+                self.input(to, Input::Question(question));
+                self.asker = None;
+            }
             Event::Answer {
                 to,
                 process,
@@ -384,6 +404,7 @@ impl Sim {
         if self.is_stopped(host) {
             return;
         }
+        self.end_oddities(host);
         if self.hosts[host].member.is_none() {
             if self.now >= self.hosts[host].down_until {
                 self.start(host);
@@ -398,7 +419,9 @@ impl Sim {
         {
             self.input(host, input);
         }
-        self.input(host, Input::Alive);
+        if self.now >= self.hosts[host].odd.numb_until {
+            self.input(host, Input::Alive);
+        }
         self.read_counters(host);
         self.input(host, Input::Tick);
     }
@@ -412,8 +435,10 @@ impl Sim {
             relay: self.hosts[host].name.clone(),
             process: self.hosts[host].process,
             policy: self.settings.policy,
-            hold_ns: self.settings.hold,
-            peer: format!("127.0.0.1:{}", 1000 + host).parse().unwrap(),
+            hold_ns: self.hold_of(host),
+            peer: format!("127.0.0.1:{}", 1000 + self.peer_of(host))
+                .parse()
+                .unwrap(),
             roles: ["red".to_owned()].into(),
             weight: 100,
             version: "1".to_owned(),

@@ -21,13 +21,16 @@ impl Sim {
         }
         self.hosts[host].watched_at = self.now;
         let at = self.hosts[host].watch_at;
-        let revision = self.etcd.revision;
+        let revision = self.revision_seen(host);
         let polled = Some((revision, self.etcd_changed));
         if self.hosts[host].listed && at == revision && self.hosts[host].polled == polled {
             return;
         }
-        if !self.hosts[host].listed || revision < at {
+        if !self.hosts[host].listed || self.etcd.revision < at {
             return self.list(host);
+        }
+        if revision < at {
+            return;
         }
         let Some(changes) = self.etcd.since(at) else {
             self.input(host, Input::WatchLost);
@@ -39,7 +42,8 @@ impl Sim {
                 change;
             *key >= from && *key < to
         };
-        let changes = changes.iter().map(|(_, change)| change);
+        let changes = { changes.iter() }.take_while(|(at, _)| *at <= revision);
+        let changes = changes.map(|(_, change)| change);
         let changes: Vec<Change> = changes.filter(watched).cloned().collect();
         self.hosts[host].watch_at = revision;
         if !changes.is_empty() {
@@ -55,9 +59,7 @@ impl Sim {
         let mut change = |(relay, told): (&String, &Option<u64>)| {
             key.truncate(prefix);
             key.push_str(relay);
-            let beat = self.etcd.keys.get(&key);
-            let deleted = || self.etcd.deleted.get(&key).copied().unwrap_or(0);
-            let modified = beat.map_or_else(deleted, |kv| kv.modified);
+            let (modified, beat) = self.etcd.last(&key, revision);
             let is_new = *told != Some(modified);
             is_new.then(|| (relay.clone(), modified, beat.cloned()))
         };
@@ -151,11 +153,22 @@ impl Sim {
                 let to = usize::from(peer.port()) - 1000;
                 if self.peers_reach(host, to) {
                     let at = self.now + self.delay();
-                    self.at(at, Event::Ask { to, question });
+                    self.at(
+                        at,
+                        Event::Ask {
+                            from: host,
+                            to,
+                            question,
+                        },
+                    );
                 }
             }
             Command::Answer(answer) => {
-                let to = self.hosts.iter().position(|h| h.name == answer.to).unwrap();
+                let is_it = |host: &usize| self.hosts[*host].name == answer.to;
+                let asker = self.asker.filter(is_it);
+                let Some(to) = asker.or_else(|| (0..self.hosts.len()).find(is_it)) else {
+                    return;
+                };
                 if self.peers_reach(host, to) {
                     let at = self.now + self.delay();
                     let process = self.hosts[to].process;

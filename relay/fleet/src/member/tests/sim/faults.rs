@@ -232,7 +232,8 @@ impl Sim {
     }
 
     fn peers_hear(&self, host: usize) -> bool {
-        self.now >= self.hosts[host].peers_cut_until && !self.is_peers_mute(host)
+        let is_swapped = self.peer_of(host) != host;
+        self.now >= self.hosts[host].peers_cut_until && !self.is_peers_mute(host) && !is_swapped
     }
 
     fn is_well(&self, host: usize) -> bool {
@@ -240,7 +241,8 @@ impl Sim {
         let runs = it.member.is_some() && !self.is_stopped(host);
         let hears_etcd = self.now >= it.etcd_cut_until && !self.is_deaf(host);
         let speaks = hears_etcd && self.now >= it.line.mute_until;
-        runs && speaks && self.now >= it.watch_stalled_until && self.hears(host)
+        let is_odd = self.is_behind(host) || self.now < it.odd.numb_until;
+        runs && speaks && self.now >= it.watch_stalled_until && self.hears(host) && !is_odd
     }
 
     /// Whether a relay that is well may take shares, and its output never was down: one whose output comes
@@ -253,9 +255,10 @@ impl Sim {
 
     /// Which shares are not forwarded by one that hears, if one could at all.
     pub(in crate::member) fn unserved(&self) -> Option<Vec<String>> {
-        let is_stalled = |host: &Host| self.now < host.watch_stalled_until;
+        let is_stalled =
+            |host: usize| self.now < self.hosts[host].watch_stalled_until || self.is_behind(host);
         let takes = (0..self.hosts.len()).any(|host| self.takes(host));
-        if !self.etcd_works() || !takes || self.hosts.iter().any(is_stalled) {
+        if !self.etcd_works() || !takes || (0..self.hosts.len()).any(is_stalled) {
             return None;
         }
         let has_etcd = |host: usize| self.writes_etcd(host) && !self.is_deaf(host);
@@ -281,9 +284,9 @@ impl Sim {
                 .find_map(told)
         };
         let holder = entry.map(|entry| entry.relay).or_else(known);
-        let host = holder.and_then(|name| self.hosts.iter().position(|it| it.name == name));
+        let is_it = |host: &usize| Some(&self.hosts[*host].name) == holder.as_ref();
         let is_cut = |host: usize| !self.writes_etcd(host) && self.peers_hear(host);
-        self.open(share).is_empty() && host.is_some_and(is_cut)
+        self.open(share).is_empty() && (0..self.hosts.len()).filter(is_it).any(is_cut)
     }
 
     /// Says which share is not open.

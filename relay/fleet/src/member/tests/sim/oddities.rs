@@ -1,0 +1,165 @@
+//! What makes a host odd: a hold, a name or an address for peers that is not its own, an etcd member that
+//! lags behind, a data plane without a sign of life; and faults of several kinds at once.
+
+use super::*;
+
+/// What is odd about a host.
+#[derive(Default)]
+pub(in crate::member) struct Odd {
+    /// Its own hold; 0: it has everybody's.
+    hold: u64,
+    /// Until when it has a name that it shall not keep, and the one that it had.
+    renamed: Option<(u64, String)>,
+    /// Until when its configuration has another host's address for peers, and whose.
+    peer: Option<(u64, usize)>,
+    /// Until when the member of etcd that it reads from is behind, and by how much.
+    behind: (u64, u64),
+    /// Until when its data plane gives no sign of life.
+    pub(in crate::member) numb_until: u64,
+}
+
+impl Sim {
+    pub(super) fn hold_of(&self, host: usize) -> u64 {
+        match self.hosts[host].odd.hold {
+            0 => self.settings.hold,
+            own => own,
+        }
+    }
+
+    /// The longest hold that a relay has.
+    pub(in crate::member) fn hold(&self) -> u64 {
+        let holds = (0..self.hosts.len()).map(|host| self.hold_of(host));
+        holds.max().unwrap_or(self.settings.hold)
+    }
+
+    pub(super) fn peer_of(&self, host: usize) -> usize {
+        self.hosts[host].odd.peer.map_or(host, |(_, other)| other)
+    }
+
+    pub(super) fn is_behind(&self, host: usize) -> bool {
+        self.now < self.hosts[host].odd.behind.0
+    }
+
+    /// Up to which revision the member of etcd tells that a host reads from.
+    pub(super) fn revision_seen(&mut self, host: usize) -> u64 {
+        let (now, revision) = (self.now, self.etcd.revision);
+        if self
+            .revisions
+            .back()
+            .is_none_or(|(_, last)| *last != revision)
+        {
+            self.revisions.push_back((now, revision));
+            if self.revisions.len() > 4000 {
+                self.revisions.pop_front();
+            }
+        }
+        if now < self.etcd_compacts_until {
+            self.etcd.compacted = revision;
+        }
+        let (until, by) = self.hosts[host].odd.behind;
+        if now >= until || now < self.etcd_changed + by {
+            return revision;
+        }
+        let later = self.revisions.partition_point(|(at, _)| *at + by <= now);
+        later
+            .checked_sub(1)
+            .map_or(0, |place| self.revisions[place].1)
+    }
+
+    /// What is odd for a while and over by now.
+    pub(super) fn end_oddities(&mut self, host: usize) {
+        let now = self.now;
+        let odd = &mut self.hosts[host].odd;
+        if odd.peer.take_if(|(until, _)| now >= *until).is_some() {
+            self.kill(host, false, 50 * MS);
+        }
+        let odd = &mut self.hosts[host].odd;
+        if let Some((_, name)) = odd.renamed.take_if(|(until, _)| now >= *until) {
+            self.kill(host, true, 100 * MS);
+            self.name(host, &name);
+        }
+    }
+
+    /// Starts it again with another hold.
+    pub(in crate::member) fn change_hold(&mut self, host: usize) {
+        let hold = [300, 700, 1200, 2000, 5000][self.random.range(0, 5) as usize];
+        self.hosts[host].odd.hold = hold * MS;
+        let down = self.random.range(10, 400) * MS;
+        self.kill(host, false, down);
+    }
+
+    /// Starts it again with another name until then: its own new one, or the next host's.
+    pub(in crate::member) fn rename(&mut self, host: usize, until: u64, is_taken: bool) {
+        let other = (host + 1) % self.hosts.len();
+        let name = match is_taken {
+            true => self.hosts[other].name.clone(),
+            false => format!("relay-{host}b"),
+        };
+        // Its files stay where it is the same host.
+        self.kill(host, is_taken, 100 * MS);
+        if self.hosts[host].odd.renamed.is_none() {
+            self.hosts[host].odd.renamed = Some((until, self.hosts[host].name.clone()));
+        }
+        self.name(host, &name);
+    }
+
+    /// Starts two again with each other's address for peers until then.
+    pub(in crate::member) fn swap_peers(&mut self, host: usize, until: u64) {
+        let other = (host + 1) % self.hosts.len();
+        for (one, its) in [(host, other), (other, host)] {
+            self.hosts[one].odd.peer = Some((until, its));
+            self.kill(one, false, 50 * MS);
+        }
+    }
+
+    pub(in crate::member) fn fall_behind(&mut self, host: usize, until: u64) {
+        let by = self.random.range(10, 3000) * MS;
+        self.hosts[host].odd.behind = (until, by);
+    }
+
+    /// A backup comes back with revisions that lie ahead of all that were, as etcdutl makes it.
+    pub(in crate::member) fn restore_ahead(&mut self) -> u64 {
+        let before = self.etcd.revision;
+        let until = self.restore();
+        if self.backup.is_none() {
+            self.etcd.revision = before.max(self.etcd.revision) + 1_000_000;
+            self.etcd.compacted = self.etcd.revision;
+        }
+        until
+    }
+
+    /// The keys of a relay and of what it holds make no sense any more.
+    pub(in crate::member) fn garble_all_of(&mut self, host: usize) {
+        let name = self.hosts[host].name.clone();
+        let is_its = |kv: &crate::member::KeyValue| {
+            let share = ShareEntry::read(&kv.key, &kv.value);
+            kv.key.ends_with(&format!("s/{name}")) || share.is_ok_and(|entry| entry.relay == name)
+        };
+        let keys = { self.etcd.keys.values() }.filter(|kv| is_its(kv));
+        let keys: Vec<String> = keys.map(|kv| kv.key.clone()).collect();
+        for key in keys {
+            self.etcd.operator_put(&key, b"garbage".to_vec());
+        }
+    }
+
+    /// The session that it has kept is an older one: what came later could not be written.
+    pub(in crate::member) fn keep_older_session(&mut self, host: usize, down: u64) {
+        self.kill(host, false, down);
+        if let Some(kept) = &mut self.hosts[host].saved {
+            kept.session = kept.session.saturating_sub(1 + self.random.range(0, 50));
+        }
+    }
+
+    /// All lose their power; they come back one after another.
+    pub(in crate::member) fn cut_power(&mut self) -> u64 {
+        let mut last = self.now;
+        for host in 0..self.hosts.len() {
+            let down = self.random.range(50, 3000) * MS;
+            self.kill(host, true, down);
+            last = last.max(self.now + down);
+        }
+        let down = self.random.range(0, 3000) * MS;
+        self.etcd_down_until = self.etcd_down_until.max(self.now + down);
+        last.max(self.etcd_down_until)
+    }
+}
