@@ -139,7 +139,8 @@ impl Member {
     }
 
     /// Asks the monitors as long as etcd is late to answer, and at rest now and then, to know whether
-    /// they would. Who may not forward any more asks for nothing: others are to fence it.
+    /// they would. Who may not forward any more, or whose data plane does not answer, asks for nothing: others
+    /// are to fence it.
     pub(super) fn ask_monitors(&mut self) {
         if self.has_rival(self.now) {
             self.tell_rival();
@@ -153,7 +154,8 @@ impl Member {
         } else {
             self.monitors.next_at_rest
         };
-        if !wanted || self.now < due || self.now >= self.deadline() {
+        let hangs = late && !self.is_alive();
+        if !wanted || hangs || self.now < due || self.now >= self.deadline() {
             return;
         }
         self.monitors.next = self.now + hold / 6;

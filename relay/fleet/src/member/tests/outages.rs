@@ -140,6 +140,20 @@ fn a_relay_that_nothing_reaches_is_fenced_after_a_hold() {
     }
 }
 
+/// Its engine goes on: it sends no beat, and is to ask for no promise either.
+#[test]
+fn a_relay_whose_data_plane_hangs_is_fenced_after_a_hold() {
+    for seed in 0..6 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        sim.hosts[holder].odd.numb_until = sim.now + 60_000 * MS;
+        sim.run_until(sim.now + 2 * HOLD);
+        let open = sim.open("cam0");
+        assert!(open.len() == 1 && open != [holder], "seed {seed}: {open:?}");
+        assert_eq!(sim.violation, None);
+    }
+}
+
 #[test]
 fn a_relay_that_does_not_answer_is_named_before_it_is_needed() {
     let mut sim = fleet(1);
