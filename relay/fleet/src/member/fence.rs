@@ -219,6 +219,40 @@ impl Member {
         let silent: BTreeSet<String> = silent.map(|(relay, _)| relay.to_owned()).collect();
         self.stale |= silent != self.fencing.silent;
         self.fencing.silent = silent;
+        self.wait_for_unheard();
+    }
+
+    /// Whom it listed of which that is not known, may promise it on without a word from etcd: where one that
+    /// lives is not heard, the wait for it begins anew.
+    fn wait_for_unheard(&mut self) {
+        let unknown = self.unknown().map(str::to_owned);
+        let unknown: Vec<String> = unknown.collect();
+        for relay in unknown {
+            let others = self.replica.live().map(|(name, _)| name);
+            let mut others = others.filter(|name| *name != relay && *name != self.config.relay);
+            let is_unheard = |name: &str| match self.fencing.watched.get(name) {
+                Some(Some(told)) => told.content == Content::Beat && self.is_late(told),
+                _ => true,
+            };
+            let is_unheard = others.any(is_unheard);
+            if let Some(Some(told)) = self.fencing.watched.get_mut(&relay).filter(|_| is_unheard) {
+                told.waited = self.waited;
+            }
+        }
+    }
+
+    /// Relays that may have listed others than those that are known.
+    fn unknown(&self) -> impl Iterator<Item = &str> {
+        let unknown = { self.fencing.known() }.filter(|(relay, told)| !self.is_known(relay, told));
+        let unknown = unknown.map(|(relay, _)| relay);
+        unknown.filter(|relay| *relay == self.config.relay || self.lives(relay))
+    }
+
+    /// Whether it is known whom a relay has listed: what was overwritten by what makes no sense, or deleted,
+    /// may have listed others, whose promises count.
+    fn is_known(&self, relay: &str, watched: &Watched) -> bool {
+        let lists_me = || watched.lists(&self.config.relay, self.session.number);
+        watched.content == Content::Beat || lists_me() && self.plan.monitored.contains(relay)
     }
 
     /// Watches the beats of those that this relay may have to fence, or gives something to.
@@ -275,7 +309,15 @@ impl Member {
         // Who is not listened to any more would be next again.
         let told = self.targets().chain(&self.fencing.silent);
         let told = told.map(String::as_str);
-        others.chain(own).chain(audit).chain(told)
+        let maybe_listed = { self.unknown().take(1) }.flat_map(|_| self.replica.live());
+        let maybe_listed = maybe_listed
+            .map(|(name, _)| name)
+            .filter(move |name| *name != me);
+        others
+            .chain(own)
+            .chain(audit)
+            .chain(told)
+            .chain(maybe_listed)
     }
 
     /// Whether another relay has a session that nobody has ended, by its entry.
@@ -363,10 +405,7 @@ impl Member {
         if watched.content == Content::Nothing && !self.lives(relay) {
             return false;
         }
-        // What was overwritten by what makes no sense, or deleted, may have listed others, whose promises
-        // count.
-        let is_known = watched.content == Content::Beat
-            || watched.lists(me, self.session.number) && self.plan.monitored.contains(relay);
+        let is_known = self.is_known(relay, watched);
         let hold_ms = if is_known {
             watched.beat.hold_ms
         } else {

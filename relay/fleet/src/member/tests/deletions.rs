@@ -157,3 +157,87 @@ fn what_a_relay_leaves_behind_is_free_at_once() {
         stays(&mut sim, 1000);
     }
 }
+
+/// Four relays, of which the last has not been there yet.
+fn fleet_and_one_to_come(seed: u64) -> Sim {
+    let settings = Settings {
+        relays: 4,
+        ..settings(OnIsolation::Peers)
+    };
+    let mut sim = Sim::new(seed, settings);
+    sim.hosts[3].down_until = 60_000 * MS;
+    sim.run_until(4000 * MS);
+    sim
+}
+
+/// It forwards on by the promises of those that cannot hear of it either: one that comes for the first time
+/// is not to follow it. Once one of them hears etcd, it is followed as ever.
+#[test]
+fn a_relay_that_is_cut_off_with_all_that_it_listed_is_waited_for() {
+    let ways = [None, Some("beats"), Some("relays")];
+    for (seed, way) in (0..8).flat_map(|seed| ways.map(|way| (seed, way))) {
+        let case = format!("seed {seed}, {way:?}");
+        let mut sim = fleet_and_one_to_come(seed);
+        let holder = holders(&sim).unwrap()[0];
+        (0..3).for_each(|host| sim.hosts[host].etcd_cut_until = sim.now + 60_000 * MS);
+        sim.run_until(sim.now + 200 * MS);
+        match way {
+            None => {
+                let key = format!("/mcr/plant/beats/relay-{holder}");
+                sim.etcd.operator_put(&key, b"garbage".to_vec());
+            }
+            Some(also) => ["beats", also]
+                .iter()
+                .for_each(|kind| sim.delete(kind, holder)),
+        }
+        if seed % 2 == 0 {
+            sim.hosts[3].down_until = sim.now;
+            sim.run_until(sim.now + 20_000 * MS);
+        }
+        assert_eq!(sim.violation, None, "{case}");
+        assert_eq!(sim.open("cam0"), [holder], "{case}");
+        let other = (holder + 1) % 3;
+        sim.hosts[other].etcd_cut_until = 0;
+        sim.hosts[3].down_until = sim.now;
+        sim.run_until(sim.now + 12_000 * MS);
+        assert_eq!(sim.violation, None, "{case}");
+        let open = sim.open("cam0");
+        assert!(open.len() == 1 && open != [holder], "{case}: {open:?}");
+    }
+}
+
+/// Nobody that hears etcd has read whose it is, nor is anything else left of who holds it and forwards on.
+#[test]
+fn a_share_whose_unread_key_was_a_deleted_relays_is_waited_for() {
+    let ways = [0, 1, 2, 3];
+    for (seed, way) in (0..8).flat_map(|seed| ways.map(|way| (seed, way))) {
+        let case = format!("seed {seed}, way {way}");
+        let mut sim = fleet_and_one_to_come(seed);
+        let holder = holders(&sim).unwrap()[0];
+        sim.hosts[holder].etcd_cut_until = sim.now + 60_000 * MS;
+        sim.run_until(sim.now + 200 * MS);
+        let rest: Vec<usize> = (0..3).filter(|host| *host != holder).collect();
+        for host in &rest {
+            match way {
+                // They come back at once, or while it is deleted.
+                0 => sim.kill(*host, true, 10 * MS),
+                1 => sim.kill(*host, true, 400 * MS),
+                // They have never read it.
+                2 => sim.hosts[*host].watch_stalled_until = sim.now + 400 * MS,
+                _ => sim.hosts[*host].watch_stalled_until = sim.now + 2500 * MS,
+            }
+        }
+        sim.etcd
+            .operator_put("/mcr/plant/shares/cam0", b"garbage".to_vec());
+        sim.run_until(sim.now + seed * 40 * MS);
+        ["relays", "beats"]
+            .iter()
+            .for_each(|kind| sim.delete(kind, holder));
+        sim.etcd.compacted = sim.etcd.revision;
+        sim.hosts[3].down_until = sim.now + seed % 3 * 200 * MS;
+        sim.run_until(sim.now + 14_000 * MS);
+        assert_eq!(sim.violation, None, "{case}");
+        let open = sim.open("cam0");
+        assert!(open.len() == 1 && open != [holder], "{case}: {open:?}");
+    }
+}
