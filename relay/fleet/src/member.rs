@@ -229,7 +229,9 @@ impl Member {
         self.goes_on(now);
         self.started.get_or_insert(self.now);
         self.note(input);
-        self.replica.note_missing(&self.config.relay);
+        let (me, session) = (&self.config.relay, &self.session);
+        let is_own = |relay: &str, number| relay == me && session.is_own(number);
+        self.replica.note_missing(is_own);
     }
 
     /// Says what is to be done now that all that was taken is known, in this order. `now` as above.

@@ -320,10 +320,12 @@ impl Member {
             .chain(maybe_listed)
     }
 
-    /// Whether another relay has a session that nobody has ended, by its entry.
-    fn lives(&self, relay: &str) -> bool {
-        let entry = self.replica.relay(relay);
-        relay != self.config.relay && entry.is_some_and(|entry| !entry.fenced)
+    /// Whether a relay has a session that nobody has ended, by its entry: another one, or another process
+    /// of this name.
+    pub(super) fn lives(&self, relay: &str) -> bool {
+        let is_own = |session| relay == self.config.relay && self.session.is_own(session);
+        let entry = self.replica.relay(relay).filter(|entry| !entry.fenced);
+        entry.is_some_and(|entry| !is_own(entry.session))
     }
 
     fn is_late(&self, watched: &Watched) -> bool {
@@ -421,9 +423,11 @@ impl Member {
         }
         let monitors = &watched.beat.monitors;
         let anybody = !is_known || watched.beat.policy != OnIsolation::Peers;
-        let listed = monitors.iter().any(|m| m.relay == *me);
         let ended = |m: &BeatMonitor| self.fencing.ended_for(m, self.surely(hold), self.waited);
-        anybody || listed || monitors.iter().all(ended)
+        // What another process of this name has promised is not known here.
+        let own = |m: &BeatMonitor| m.session == self.session.number || self.session.is_alone();
+        let listed = |m: &BeatMonitor| m.relay == *me && (own(m) || ended(m));
+        anybody || monitors.iter().any(listed) || monitors.iter().all(ended)
     }
 
     fn send_fence(&mut self, relay: String, watched: &Watched) {

@@ -103,8 +103,9 @@ impl Replica {
     }
 
     /// Has relays whose entries somebody may have deleted count as living: who holds a share by its key, or
-    /// may where one cannot be read. Who leaves holds nothing, or says that it has left. `me` knows itself.
-    pub(super) fn note_missing(&mut self, me: &str) {
+    /// may where one cannot be read. Who leaves holds nothing, or says that it has left. Sessions that are
+    /// this process's own it knows.
+    pub(super) fn note_missing(&mut self, is_own: impl Fn(&str, SessionNumber) -> bool) {
         if !std::mem::take(&mut self.unsure) {
             return;
         }
@@ -128,15 +129,21 @@ impl Replica {
                 known.value.session = *session;
                 known.value.fenced = false;
             }
-            if *session == known.value.session && !known.value.fenced && relay != me {
+            if *session == known.value.session && !known.value.fenced && !is_own(relay, *session) {
                 self.missing.insert(relay.clone());
             }
         }
         if !self.unclear.is_empty() {
             let gone = { self.relays.iter() }.filter(|(_, k)| k.modified == 0 && !k.value.fenced);
-            let others = gone.map(|(name, _)| name).filter(|name| *name != me);
-            self.missing.extend(others.cloned());
+            let others = gone.filter(|(name, known)| !is_own(name, known.value.session));
+            let others = others.map(|(name, _)| name.clone());
+            self.missing.extend(others);
         }
+    }
+
+    /// Who is missing is to be seen anew.
+    pub(super) fn doubt_missing(&mut self) {
+        self.unsure = true;
     }
 
     /// Relays that have an entry, and those that are missing, by name.

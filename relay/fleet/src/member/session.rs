@@ -14,6 +14,8 @@ pub(super) struct State {
     pub(super) phase: PhaseName,
     /// The session; 0 is none.
     pub(super) number: SessionNumber,
+    /// The last that this process had, or one before it on this boot.
+    last: SessionNumber,
     /// Since when.
     pub(super) since: u64,
     pub(super) cluster: Option<u64>,
@@ -48,6 +50,16 @@ impl State {
         waited < self.rests_until
     }
 
+    /// Whether a session of this relay's name is, or was, that of this process, whose gates it knows.
+    pub(super) fn is_own(&self, session: SessionNumber) -> bool {
+        self.has_begun() || session == self.last
+    }
+
+    /// Whether no other process of this name was seen.
+    pub(super) fn is_alone(&self) -> bool {
+        self.rival.is_none()
+    }
+
     pub(super) fn has_begun(&self) -> bool {
         self.number != 0
     }
@@ -61,6 +73,7 @@ impl Member {
         }
         self.session.phase = PhaseName::Waiting;
         let kept = self.session.adopted.take();
+        self.session.last = kept.as_ref().map_or(0, |kept| kept.session);
         let Some((kept, own)) = kept.zip(own) else {
             return;
         };
@@ -114,6 +127,8 @@ impl Member {
         let key = self.beat_key(&relay);
         let hold = self.config.hold_ns;
         match seen {
+            // Somebody has deleted the key of one that may forward: it is fenced first.
+            None if self.lives(&relay) => {}
             None => {
                 let value = self.first_beat().write();
                 let txn = Txn {
@@ -179,6 +194,7 @@ impl Member {
     fn begin(&mut self, number: SessionNumber, modified: u64) {
         self.session.phase = PhaseName::Joined;
         self.session.number = number;
+        self.session.last = number;
         self.session.since = self.now;
         self.beat.begin(modified);
         self.monitors.forget();
@@ -229,6 +245,7 @@ impl Member {
 
     fn end_session(&mut self) {
         self.session.number = 0;
+        self.replica.doubt_missing();
         self.beat.begin(0);
         self.monitors.forget();
         self.handover.forget();

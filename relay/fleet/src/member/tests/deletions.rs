@@ -241,3 +241,54 @@ fn a_share_whose_unread_key_was_a_deleted_relays_is_waited_for() {
         assert!(open.len() == 1 && open != [holder], "{case}: {open:?}");
     }
 }
+
+/// A fourth process takes the name of one that lives: the holder of cam0, or the one after it.
+fn fleet_and_a_namesake(seed: u64, of_holder: bool) -> (Sim, usize) {
+    let mut sim = fleet_and_one_to_come(seed);
+    let holder = holders(&sim).unwrap()[0];
+    let first = if of_holder { holder } else { (holder + 1) % 3 };
+    sim.name(3, &format!("relay-{first}"));
+    sim.hosts[3].down_until = sim.now;
+    sim.run_until(sim.now + 2 * HOLD);
+    (sim, first)
+}
+
+/// Its key says that there is no such session any more: the first process may forward all the same.
+#[test]
+fn who_waits_for_a_name_whose_key_is_deleted_takes_nothing_at_once() {
+    let kinds = [&["beats"][..], &["beats", "relays"], &["relays", "beats"]];
+    let cases = HOLDERS
+        .iter()
+        .flat_map(|what| kinds.map(|kinds| (*what, kinds)));
+    for (seed, (what, kinds)) in (0..4).flat_map(|seed| cases.clone().map(move |c| (seed, c))) {
+        let case = format!("seed {seed}, {what:?}, {kinds:?}");
+        let (mut sim, first) = fleet_and_a_namesake(seed, true);
+        strike(&mut sim, what);
+        sim.run_until(sim.now + seed * 40 * MS);
+        kinds.iter().for_each(|kind| sim.delete(kind, first));
+        sim.run_until(sim.now + 8000 * MS);
+        assert_eq!(sim.violation, None, "{case}");
+        holders(&sim).unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
+    }
+}
+
+/// What the first process of the name has promised it does not know, nor when that has just ended.
+#[test]
+fn who_waits_for_a_name_fences_nobody_in_its_place() {
+    for (seed, dies) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let case = format!("seed {seed}, {dies}");
+        let (mut sim, first) = fleet_and_a_namesake(seed, false);
+        let before = strike(&mut sim, Holder::Cut);
+        sim.run_until(sim.now + 3 * HOLD);
+        if dies {
+            sim.kill(first, true, 60_000 * MS);
+        }
+        sim.run_until(sim.now + 3 * HOLD);
+        assert_eq!(sim.violation, None, "{case}");
+        let open = sim.open("cam0");
+        assert!(
+            open.len() == 1 && (open == [before]) != dies,
+            "{case}: {open:?}"
+        );
+    }
+}
