@@ -261,14 +261,12 @@ impl Operator {
         let entry = self.keys.text(&Key::Relay(relay.to_owned()));
         let range = KeyRange::key(entry.as_str());
         let options = RangeOptions::default();
-        let mut read = self.client.range(range, options, PATIENCE).await?;
-        let Some(found) = read.keys.pop() else {
-            return Err(Error::not_found(format!(
-                "relay {relay:?} has gone from etcd"
-            )));
-        };
-        let mut value = RelayEntry::read(&entry, &found.value)
-            .map_err(|refused| Error::invalid(refused.to_string()))?;
+        let read = self.client.range(range, options, PATIENCE).await?;
+        let found = read.keys.first();
+        // One whose entry makes no sense, or was deleted, is known by what it holds.
+        let session = self.status.member.relays[relay].session;
+        let mut value = { found.and_then(|found| RelayEntry::read(&entry, &found.value).ok()) }
+            .unwrap_or_else(|| RelayEntry::unknown(session, 0));
         value.fenced = true;
         value.since = realtime_ms();
         let (beat, seen) = self.silence(relay).await?;
@@ -277,7 +275,7 @@ impl Operator {
             .when(Compare::mod_revision(
                 entry.as_str(),
                 Is::Equal,
-                found.mod_revision,
+                found.map_or(0, |found| found.mod_revision),
             ))
             .then(Op::delete(KeyRange::key(beat)))
             .then(Op::put(entry, value.write()));

@@ -12,6 +12,10 @@ use super::Status;
 /// A deadline from here on stands for none.
 const NEVER_MS: u64 = u64::MAX / 2_000_000;
 
+/// A relay is fenced sooner where one is there that may: it is promised on for ten seconds, and a hold counts
+/// for five at most.
+const UNHEARD_MS: u64 = 20_000;
+
 pub(super) fn status(told: &Status, hold: Duration) -> FleetStatus {
     let member = &told.member;
     let relays = member.relays.values();
@@ -105,6 +109,16 @@ fn relay_problems(relay: &FleetRelay, told: &Status) -> Vec<String> {
         FleetRelayState::Silent => vec![format!("relay {name}: takes no part; look at its host")],
         _ => Vec::new(),
     };
+    let unheard = relay.last_beat_ms.filter(|ago| {
+        *ago > UNHEARD_MS && relay.state > FleetRelayState::Silent && told.member.etcd_reachable
+    });
+    problems.extend(unheard.map(|ago| {
+        let seconds = ago / 1000;
+        format!(
+            "relay {name}: has not beaten for {seconds} s, and nobody that may fence it does; once its host is \
+             switched off, mcr fleet fence {name}"
+        )
+    }));
     problems.extend(relay.unanswered());
     let unfit = relay.unfit.iter();
     problems
@@ -217,6 +231,18 @@ mod tests {
                 "relay relay-b: was silent and is fenced; look at its host",
             ]
         );
+    }
+
+    #[test]
+    fn a_relay_that_only_an_operator_may_fence_is_named() {
+        let mut told = told();
+        for (ago, named) in [(19_000, false), (21_000, true)] {
+            let relay = told.member.relays.get_mut("relay-a").unwrap();
+            relay.told.last_beat_ms = Some(ago);
+            let problems = status(&told, Duration::from_secs(2)).problems;
+            let is_named = |problem: &String| problem.ends_with("mcr fleet fence relay-a");
+            assert_eq!(problems.iter().any(is_named), named, "{problems:?}");
+        }
     }
 
     #[test]

@@ -82,3 +82,24 @@ async fn a_relay_that_lives_is_not_fenced_because_its_beat_key_is_deleted() {
     eventually("all are forwarded", || each_at_one(&[&a, &b], 4)).await;
     never_two(&[&a.host, &b.host]);
 }
+
+/// It has no entry any more, and nobody hears it: the operator knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_whose_keys_are_deleted_is_fenced_by_hand() {
+    needs_etcd!();
+    let cluster = Cluster::start(1).await;
+    let (mut a, b) = pair(&cluster, OnIsolation::Peers, 4).await;
+    a.crash();
+    for kind in ["beats", "relays"] {
+        let key = KeyRange::key(format!("/mcr/plant/{kind}/relay-a"));
+        let deleted = cluster.client().delete(key, Duration::from_secs(5)).await;
+        assert_eq!(deleted.unwrap(), 1);
+    }
+    // Another relay may be faster, and says so by its entry.
+    match b.relay().fence("relay-a".to_owned()).await {
+        Ok(()) | Err(Error::Conflict(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+    eventually("the other has all", || b.host.open() == shares(4)).await;
+    never_two(&[&a.host, &b.host]);
+}
