@@ -1,6 +1,6 @@
 //! The command line: the list of subcommands, and how each is run. No subcommand imports it.
 
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -48,10 +48,7 @@ macro_rules! commands {
         impl Command {
             fn run(self, global: &Global) -> Result<ExitCode, Failure> {
                 match self {
-                    $(Self::$name(args) => {
-                        let run: fn($args, &Global) -> Result<ExitCode, Failure> = $run;
-                        run(args, global)
-                    })+
+                    $(Self::$name(args) => outcome($run, args, global),)+
                 }
             }
         }
@@ -110,6 +107,15 @@ commands! {
     Keeper(command::keeper::Args) = |args, _| command::keeper::run(&args),
     #[command(hide = true)]
     Worker(command::worker::Args) = |args, _| Ok(command::worker::run(&args)),
+}
+
+/// Runs a subcommand; one that says nothing of its outcome is done.
+fn outcome<A, T: Termination>(
+    run: fn(A, &Global) -> Result<T, Failure>,
+    args: A,
+    global: &Global,
+) -> Result<ExitCode, Failure> {
+    run(args, global).map(Termination::report)
 }
 
 impl Cli {

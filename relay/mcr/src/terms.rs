@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
-use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -70,9 +69,9 @@ impl ChangeOptions {
 
     /// Waits until somebody confirms the change that led to this generation, or nobody has; where nobody
     /// looks on it says that it is to be confirmed, and leaves it to others.
-    pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<ExitCode, Failure> {
+    pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<(), Failure> {
         let Some(within) = self.confirm else {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         };
         let waits = Waiting {
             host: None,
@@ -81,14 +80,13 @@ impl ChangeOptions {
         };
         let Some(pending) = waits.pending()? else {
             eprintln!("MCR: nothing changed, so there is nothing to confirm");
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         };
         if self.yes || !io::stderr().is_terminal() {
             eprintln!("MCR: {}: mcr confirm", pending.countdown());
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
-        count_down(&[waits], within)?;
-        Ok(ExitCode::SUCCESS)
+        count_down(&[waits], within)
     }
 }
 
@@ -204,7 +202,7 @@ impl Terms {
     }
 
     /// Waits for the confirmation where one is needed.
-    pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<ExitCode, Failure> {
+    pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<(), Failure> {
         self.options.wait(control, generation)
     }
 
@@ -244,7 +242,7 @@ impl Terms {
         change: &Change,
         global: &Global,
         write: impl FnOnce(Configuration, &Control) -> Result<(), Failure>,
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<(), Failure> {
         if global.json {
             render::json(change)?;
         }
@@ -261,7 +259,7 @@ impl Terms {
         change: &Change,
         global: &Global,
         names: &[String],
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<(), Failure> {
         self.finish(conversation, change, global, |configuration, control| {
             configuration.write(control, names)
         })

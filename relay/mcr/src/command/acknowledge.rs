@@ -1,7 +1,5 @@
 //! `mcr acknowledge`: says that somebody sees to the trouble of rules.
 
-use std::process::ExitCode;
-
 use api::request::{Acknowledge, ChangeTerms};
 
 use crate::control::Control;
@@ -30,7 +28,7 @@ pub(crate) struct Args {
     undo: bool,
 }
 
-pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let terms = ChangeTerms {
         message: args.message,
         ..ChangeTerms::default()
@@ -42,5 +40,5 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     for name in &args.names {
         control.acknowledge(name, &asked)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

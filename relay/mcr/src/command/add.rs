@@ -1,7 +1,6 @@
 //! `mcr add`: one more rule, or many from standard input.
 
 use std::io;
-use std::process::ExitCode;
 
 use clap::Parser;
 use compile::placement::PathChoice;
@@ -97,7 +96,7 @@ Examples:
   mcr add 224.0.0.251:5353 --reflect eth0,eth1 --name mdns
   echo '239.1.1.2%eth0:5001 10.9.9.9:7001 --name cam2' | mcr add -    all lines or none";
 
-pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let terms = args.terms.clone();
     let documents = if args.input == "-" {
         refuse_options(&args)?;

@@ -60,11 +60,15 @@ pub(crate) struct DiffArgs {
     saved: bool,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let config = read(&args.file)?;
     let mut generation = args.generation;
-    if !args.dry_run && !args.terms.yes() && io::stdin().is_terminal() {
-        generation = asked(&config, global)?.or(generation);
+    if args.may_ask()
+        && let Some((names, shown)) = unsaved(&config, global)?
+    {
+        ask(&names)?;
+        // What was asked about is what is done, or nothing.
+        generation = Some(shown);
     }
     let (control, saving) = args.terms.open_at(global, generation)?;
     let change = control.replace_by(config, args.dry_run)?;
@@ -73,24 +77,19 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     if let Some(configuration) = saving {
         configuration.write_all(&control)?;
     }
-    match args.dry_run {
-        true => Ok(ExitCode::SUCCESS),
-        false => args.terms.wait(&control, change.generation),
+    args.terms.wait(&control, change.generation)
+}
+
+impl Args {
+    /// Whether somebody sits there who is to be asked before rules go that no file has.
+    fn may_ask(&self) -> bool {
+        !self.dry_run && !self.terms.yes() && io::stdin().is_terminal()
     }
 }
 
-/// Asks before rules go that no file has; gives the generation that was asked about.
-fn asked(config: &Config, global: &Global) -> Result<Option<u64>, Failure> {
-    let Some((names, generation)) = unsaved(config, global)? else {
-        return Ok(None);
-    };
-    ask(&names)?;
-    Ok(Some(generation))
-}
-
-/// The same of several hosts, once; what else is wrong with one is told where it is done.
+/// Asks of several hosts, once; what else is wrong with one is told where it is done.
 pub(crate) fn ask_of(args: &Args, global: &Global, hosts: &[String]) -> Result<(), Failure> {
-    if args.dry_run || args.terms.yes() || !io::stdin().is_terminal() {
+    if !args.may_ask() {
         return Ok(());
     }
     let config = read(&args.file)?;

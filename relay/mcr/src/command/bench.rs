@@ -124,14 +124,13 @@ struct ReportArgs {
 
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     match &args.action {
-        Action::Run(args) => measure(args, json),
-        Action::Wire(args) => wire::run(args, json),
-        Action::Fleet(args) => fleet::run(args, json),
+        Action::Run(args) => measure(args, json)?,
+        Action::Wire(args) => return wire::run(args, json),
+        Action::Fleet(args) => fleet::run(args, json)?,
         Action::Compare(args) => {
             let (a, b) = (read(&args.a)?, read(&args.b)?);
             let comparison = compare::compare(&a, &b);
             render::reply(json, &comparison, || compare::table(&a, &b, &comparison))?;
-            Ok(ExitCode::SUCCESS)
         }
         Action::Report(args) => {
             let results = args.results.iter().map(|file| read(file));
@@ -143,12 +142,12 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
                 eprintln!("warning: {warning}");
             }
             eprintln!("wrote {}", args.output.display());
-            Ok(ExitCode::SUCCESS)
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn measure(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
+fn measure(args: &RunArgs, json: bool) -> Result<(), Failure> {
     super::require_root("bench run")?;
     let options = options(args);
     lab::bench::run::needs::check(&options.relays).map_err(unavailable)?;
@@ -169,7 +168,7 @@ fn measure(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
         render::text(&report::summary(&results))?;
         eprintln!("wrote {}", args.output.display());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Says what will run and how long it will take.

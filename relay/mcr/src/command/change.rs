@@ -2,8 +2,6 @@
 
 pub(crate) mod key;
 
-use std::process::ExitCode;
-
 use rules::document::{OutputDocument, RuleDocument};
 use rules::endpoint::{Endpoint, REJOIN};
 use rules::near;
@@ -57,7 +55,7 @@ pub(crate) struct Args {
     terms: Terms,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let (control, saving) = args.terms.open(global)?;
     let names = std::slice::from_ref(&args.name);
     let change = control.edit(names, |rule| changed(rule, args))?;

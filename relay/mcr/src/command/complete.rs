@@ -1,7 +1,6 @@
 //! `mcr complete`: what the scripts of `mcr completions` ask while somebody types.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use crate::failure::Failure;
 use crate::{completion, render};
@@ -17,7 +16,7 @@ pub(crate) struct Args {
     words: Vec<OsString>,
 }
 
-pub(crate) fn run(args: Args, mut definition: clap::Command) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: Args, mut definition: clap::Command) -> Result<(), Failure> {
     completion::remember_daemon(&args.words);
     let mut words = args.words;
     words.insert(0, "mcr".into());
@@ -34,11 +33,7 @@ pub(crate) fn run(args: Args, mut definition: clap::Command) -> Result<ExitCode,
             None => format!("{value}\n"),
         }
     });
-    let text: String = lines.collect();
-    if !text.is_empty() {
-        render::text(&text)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(render::text(&lines.collect::<String>())?)
 }
 
 fn first_line(text: &str) -> &str {

@@ -1,7 +1,5 @@
 //! `mcr completions`: what a shell needs to complete the command line.
 
-use std::process::ExitCode;
-
 use crate::failure::Failure;
 use crate::render;
 
@@ -28,11 +26,10 @@ enum Shell {
     Fish,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    render::text(match args.shell {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    Ok(render::text(match args.shell {
         Shell::Bash => include_str!("completions/mcr.bash"),
         Shell::Zsh => include_str!("completions/mcr.zsh"),
         Shell::Fish => include_str!("completions/mcr.fish"),
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })?)
 }

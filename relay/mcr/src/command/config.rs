@@ -1,7 +1,5 @@
 //! `mcr config`: what is known of the configuration without one.
 
-use std::process::ExitCode;
-
 use crate::failure::Failure;
 use crate::render;
 
@@ -31,9 +29,7 @@ Examples:
   mcr config schema | jq .definitions.RuleDocument.properties.limit")]
 struct SchemaArgs {}
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    match args.what {
-        What::Schema(SchemaArgs {}) => render::json(&config::schema())?,
-    }
-    Ok(ExitCode::SUCCESS)
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let What::Schema(SchemaArgs {}) = args.what;
+    Ok(render::json(&config::schema())?)
 }

@@ -5,7 +5,6 @@ mod report;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,7 +53,7 @@ pub(crate) struct Args {
     lent: bool,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if global.host.is_some() {
         return run_elsewhere(args, global);
     }
@@ -118,7 +117,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         let missed = render::number::things(missed, "packet");
         eprintln!("mcr discover: {name}: {missed} came too fast; its rates are too low");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn show(report: &Discovery, clear: &str, global: &Global) -> io::Result<()> {
@@ -129,7 +128,7 @@ fn show(report: &Discovery, clear: &str, global: &Global) -> io::Result<()> {
 }
 
 /// Has the daemon on another host listen there.
-fn run_elsewhere(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+fn run_elsewhere(args: &Args, global: &Global) -> Result<(), Failure> {
     let groups: Vec<String> = args.join.iter().map(ToString::to_string).collect();
     let query = DiscoverQuery {
         seconds: args.duration.as_secs_f64(),
@@ -148,7 +147,7 @@ fn run_elsewhere(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     })?;
     show(&report, "", global)?;
     capture::pass_on("discover", &pieces.said);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Those of the interfaces where a rule's packets are taken at XDP, as the daemon says: whoever captures

@@ -1,7 +1,5 @@
 //! `mcr enable` and `mcr disable`: whether rules that stay configured forward.
 
-use std::process::ExitCode;
-
 use api::request::Enabled;
 
 use crate::completion;
@@ -41,11 +39,11 @@ pub(crate) struct DisableArgs {
     terms: Terms,
 }
 
-pub(crate) fn enable(args: &EnableArgs, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn enable(args: &EnableArgs, global: &Global) -> Result<(), Failure> {
     set("enable", &args.names, true, &args.terms, global)
 }
 
-pub(crate) fn disable(args: &DisableArgs, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn disable(args: &DisableArgs, global: &Global) -> Result<(), Failure> {
     set("disable", &args.names, false, &args.terms, global)
 }
 
@@ -55,7 +53,7 @@ fn set(
     enabled: bool,
     terms: &Terms,
     global: &Global,
-) -> Result<ExitCode, Failure> {
+) -> Result<(), Failure> {
     let (control, saving) = terms.open(global)?;
     let change = match names {
         [name] if control.is_elsewhere() => control.set_enabled(name, &Enabled { enabled })?,

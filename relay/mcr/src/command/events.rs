@@ -1,7 +1,5 @@
 //! `mcr events`: what happens in the daemon, a line each, as it happens.
 
-use std::process::ExitCode;
-
 use api::client::StreamItem;
 use api::reply::{Event, Via};
 
@@ -34,7 +32,7 @@ pub(crate) struct Args {
     subjects: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let mut following = control.events(args.recent, args.brief)?;
     let mut left = args.count;
@@ -53,7 +51,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         render::reply(global.json, &event, || line(&event))?;
         left = left.map(|left| left - 1);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn line(event: &Event) -> String {

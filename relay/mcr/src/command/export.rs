@@ -1,7 +1,5 @@
 //! `mcr export`: the running rules and settings as a configuration file.
 
-use std::process::ExitCode;
-
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
@@ -13,12 +11,10 @@ use crate::render;
   mcr export > /etc/mcr/mcr.toml        make rules added at run time permanent")]
 pub(crate) struct Args {}
 
-pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(_: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     if global.json {
-        render::json(&control.rules()?)?;
-    } else {
-        render::text(&control.export()?)?;
+        return Ok(render::json(&control.rules()?)?);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(render::text(&control.export()?)?)
 }

@@ -175,7 +175,7 @@ struct EventsArgs {
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
     match &args.command {
-        Command::Status(args) => return status(args, &control, global),
+        Command::Status(args) => status(args, &control, global)?,
         Command::List => list(&control, global)?,
         Command::Apply(args) => {
             let dry_run = args.dry_run;
@@ -209,7 +209,7 @@ fn name(RelayArgs { relay }: &RelayArgs) -> FleetRelayName {
     FleetRelayName { relay }
 }
 
-fn status(args: &StatusArgs, control: &Control, global: &Global) -> Result<ExitCode, Failure> {
+fn status(args: &StatusArgs, control: &Control, global: &Global) -> Result<(), Failure> {
     args.watch.print(|| {
         let status = control.fleet()?;
         match global.json {

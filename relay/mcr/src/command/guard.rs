@@ -1,6 +1,5 @@
 //! `mcr guard`: takes away what a bench or a demo made, if that is killed; started by those alone.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,14 +16,13 @@ pub(crate) struct Args {
     backlog: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // What ends its run must not end the guard before its work is done.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         let caught = signal_hook::flag::register(signal, Arc::default());
         caught.map_err(Failure::of_signals)?;
     }
-    let stood = lab::guard::stand(args.process, args.backlog);
-    stood.map(|()| ExitCode::SUCCESS).map_err(|error| {
+    lab::guard::stand(args.process, args.backlog).map_err(|error| {
         let message = format!("process {}: {error:#}", args.process);
         Failure::new(Status::Unavailable, message)
     })

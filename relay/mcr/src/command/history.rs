@@ -1,6 +1,5 @@
 //! `mcr history`: what a rule, or all of them together, received and dropped in the last hour.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use api::reply::{History, Steps};
@@ -38,13 +37,12 @@ pub(crate) struct Args {
     name: Option<String>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let names: Vec<&str> = args.name.iter().map(String::as_str).collect();
     let history = control.history(&names, args.last.as_secs_f64().ceil() as u32)?;
     if global.json {
-        render::json(&history)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(render::json(&history)?);
     }
     let steps = match history.rules.first() {
         Some(rule) => &rule.steps,
@@ -55,8 +53,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         eprintln!("mcr history: no past yet, the first step ends in {left:.0} s");
     }
     let together = together(args.step, steps.packets.len(), history.step_seconds)?;
-    render::text(&table(&history, steps, together))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(render::text(&table(&history, steps, together))?)
 }
 
 fn last(text: &str) -> Result<Duration, String> {

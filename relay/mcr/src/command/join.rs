@@ -1,6 +1,5 @@
 //! `mcr join` and `mcr leave`: groups that the daemon joins on an interface whatever the rules say.
 
-use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use api::reply::JoinStatus;
@@ -54,7 +53,7 @@ pub(crate) struct LeaveArgs {
     terms: Terms,
 }
 
-pub(crate) fn join(args: JoinArgs, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn join(args: JoinArgs, global: &Global) -> Result<(), Failure> {
     if args.groups.is_empty() {
         return list(global);
     }
@@ -74,7 +73,7 @@ pub(crate) fn join(args: JoinArgs, global: &Global) -> Result<ExitCode, Failure>
     change("join", &asked, &args.terms, global)
 }
 
-pub(crate) fn leave(args: LeaveArgs, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn leave(args: LeaveArgs, global: &Global) -> Result<(), Failure> {
     let asked = Transaction {
         leave: args.groups,
         ..Transaction::default()
@@ -87,7 +86,7 @@ fn change(
     asked: &Transaction,
     terms: &Terms,
     global: &Global,
-) -> Result<ExitCode, Failure> {
+) -> Result<(), Failure> {
     let (control, saving) = terms.open(global)?;
     let change = control.transaction(asked)?;
     super::warn(command, &change.warnings);
@@ -99,15 +98,14 @@ fn change(
     )
 }
 
-fn list(global: &Global) -> Result<ExitCode, Failure> {
+fn list(global: &Global) -> Result<(), Failure> {
     let joins = Control::open(global)?.status()?.joins;
     if global.json {
-        render::json(&json!({ "joins": joins }))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(render::json(&json!({ "joins": joins }))?);
     }
     if joins.is_empty() {
         eprintln!("nothing is joined but what rules need; join with `mcr join GROUP%IFACE`");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let mut table = render::table(&["JOIN", "JOINED", "LEFT", "REASON"]);
     for join in &joins {
@@ -118,8 +116,7 @@ fn list(global: &Global) -> Result<ExitCode, Failure> {
             join.reason.clone().unwrap_or_default().into(),
         ]);
     }
-    render::text(&render::table_text(&table))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(render::text(&render::table_text(&table))?)
 }
 
 /// How long it stays joined.

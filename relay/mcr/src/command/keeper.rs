@@ -2,7 +2,6 @@
 //! by the daemon alone.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::failure::{Failure, Status};
@@ -17,7 +16,7 @@ pub(crate) struct Args {
     socket: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     daemon::unblock_signals();
     let kept = sys::capability::renounce_all()
         .and_then(|()| daemon::fd_holder::listen(&args.socket))
@@ -27,7 +26,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             let _ = sys::sandbox::close(true);
             daemon::fd_holder::serve(&listener, PATIENCE, most)
         });
-    kept.map(|()| ExitCode::SUCCESS).map_err(|error| {
+    kept.map_err(|error| {
         let message = format!("{}: {error}", args.socket.display());
         Failure::new(Status::Unavailable, message)
     })

@@ -1,7 +1,6 @@
 //! `mcr list`: the rules as configured.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use api::query::{RulesQuery, StatsQuery};
 use api::reply::{RulePart, RuleStats, Stats};
@@ -36,7 +35,7 @@ pub(crate) struct Args {
     part: Part,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let form = args.output.form(global);
     args.watch.print(|| {

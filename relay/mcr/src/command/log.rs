@@ -1,7 +1,5 @@
 //! `mcr log`: how much the daemon logs, and who changed what.
 
-use std::process::ExitCode;
-
 use api::reply::{ChangeRecord, Log, LogLevel};
 use rules::printable::printable;
 
@@ -59,10 +57,10 @@ struct ChangesArgs {
     last: Option<u32>,
 }
 
-fn changes(args: &ChangesArgs, global: &Global) -> Result<ExitCode, Failure> {
+fn changes(args: &ChangesArgs, global: &Global) -> Result<(), Failure> {
     let changes = Control::open(global)?.changes(args.last.unwrap_or(u32::MAX))?;
-    render::reply(global.json, &changes, || changes.iter().map(text).collect())?;
-    Ok(ExitCode::SUCCESS)
+    let texts = || changes.iter().map(text).collect();
+    Ok(render::reply(global.json, &changes, texts)?)
 }
 
 fn text(change: &ChangeRecord) -> String {
@@ -93,7 +91,7 @@ fn text(change: &ChangeRecord) -> String {
     format!("{}\n{lines}{more}", printable(&head.join("  ")))
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if let Some(LogCommand::Changes(args)) = &args.command {
         return changes(args, global);
     }
@@ -110,6 +108,6 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
             },
         })?,
     };
-    render::reply(global.json, &log, || log.level.as_str().to_owned())?;
-    Ok(ExitCode::SUCCESS)
+    let text = || log.level.as_str().to_owned();
+    Ok(render::reply(global.json, &log, text)?)
 }

@@ -5,7 +5,6 @@ mod sections;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap_mangen::Man;
 
@@ -24,16 +23,14 @@ pub(crate) struct Args {
     directory: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, definition: clap::Command) -> Result<ExitCode, Failure> {
-    match &args.directory {
-        Some(directory) => write_all(directory, definition)?,
-        None => {
-            let mut page = Vec::new();
-            Man::new(definition).render(&mut page)?;
-            render::text(&completed(&String::from_utf8_lossy(&page), "mcr"))?;
-        }
+pub(crate) fn run(args: &Args, definition: clap::Command) -> Result<(), Failure> {
+    if let Some(directory) = &args.directory {
+        return write_all(directory, definition);
     }
-    Ok(ExitCode::SUCCESS)
+    let mut page = Vec::new();
+    Man::new(definition).render(&mut page)?;
+    let page = completed(&String::from_utf8_lossy(&page), "mcr");
+    Ok(render::text(&page)?)
 }
 
 /// A page as generated, with its examples under that name and what else it says.

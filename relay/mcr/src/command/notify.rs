@@ -1,7 +1,5 @@
 //! `mcr notify`: whether those who are to be told of events can be.
 
-use std::process::ExitCode;
-
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
@@ -30,29 +28,27 @@ enum Command {
   mcr --host relay1 notify test --json")]
 struct TestArgs {}
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let Command::Test(TestArgs {}) = args.command;
     let tested = Control::open(global)?.notify_test()?;
     render::reply(global.json, &tested, || {
         let told = tested.iter().filter(|one| one.error.is_none());
         told.map(|one| format!("{}: told\n", one.to)).collect()
     })?;
-    let failed = tested
-        .iter()
-        .filter_map(|one| Some(format!("{}: {}", one.to, one.error.as_ref()?)));
-    let failed: Vec<String> = match tested.is_empty() {
-        true => {
-            vec!["nobody is told of events: give [[notify.target]], or [notify] webhook".into()]
-        }
-        false => failed.collect(),
-    };
-    let host = global.host.as_ref().map(|host| format!("{host}: "));
-    let failed = failed.join(&format!("\n{}", host.as_deref().unwrap_or_default()));
-    match failed.is_empty() {
-        true => Ok(ExitCode::SUCCESS),
-        false => {
-            let message = host.unwrap_or_default() + &failed;
-            Err(Failure::new(Status::Unavailable, message))
-        }
+    let failed = tested.iter();
+    let failed = failed.filter_map(|one| Some(format!("{}: {}", one.to, one.error.as_ref()?)));
+    let mut failed: Vec<String> = failed.collect();
+    if tested.is_empty() {
+        failed.push("nobody is told of events: give [[notify.target]], or [notify] webhook".into());
     }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let host = global.host.as_ref();
+    let host = host.map_or_else(String::new, |host| format!("{host}: "));
+    let message = failed.join(&format!("\n{host}"));
+    Err(Failure::new(
+        Status::Unavailable,
+        format!("{host}{message}"),
+    ))
 }

@@ -1,7 +1,5 @@
 //! `mcr reload`: has the daemon read its configuration again.
 
-use std::process::ExitCode;
-
 use super::apply;
 use crate::failure::Failure;
 use crate::global::Global;
@@ -20,7 +18,7 @@ pub(crate) struct Args {
     options: ChangeOptions,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = args.options.open(global, None)?;
     let change = control.reload()?;
     apply::show("reload", &change, global)?;

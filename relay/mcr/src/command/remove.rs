@@ -1,7 +1,6 @@
 //! `mcr remove`: takes rules out, all of those named or none.
 
 use std::io;
-use std::process::ExitCode;
 
 use crate::completion;
 use crate::failure::{Failure, Status};
@@ -24,7 +23,7 @@ pub(crate) struct Args {
     terms: Terms,
 }
 
-pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let mut names = args.names;
     if names == ["-"] {
         let text = io::read_to_string(io::stdin())

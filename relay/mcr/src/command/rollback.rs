@@ -1,7 +1,6 @@
 //! `mcr rollback`, `mcr generations` and `mcr confirm`: rules of before, and back to them or not.
 
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 
 use api::request::Rollback;
 
@@ -48,7 +47,7 @@ pub(crate) struct Args {
   mcr confirm")]
 pub(crate) struct ConfirmArgs {}
 
-pub(crate) fn confirm(_: &ConfirmArgs, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn confirm(_: &ConfirmArgs, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let change = control.confirm()?;
     super::warn("confirm", &change.warnings);
@@ -60,7 +59,7 @@ pub(crate) fn confirm(_: &ConfirmArgs, global: &Global) -> Result<ExitCode, Fail
     {
         configuration.write_all(&control)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Write what runs into the daemon's configuration, whose comments and order stay.
@@ -73,7 +72,7 @@ pub(crate) fn confirm(_: &ConfirmArgs, global: &Global) -> Result<ExitCode, Fail
   mcr save")]
 pub(crate) struct SaveArgs {}
 
-pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     match Save::asked().begin(&control) {
         Ok(Some(configuration)) => configuration.write_all(&control)?,
@@ -91,7 +90,7 @@ pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<ExitCode, Failure> {
             })?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// List the rules of before that are kept: who made them, when and why.
@@ -104,7 +103,7 @@ pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<ExitCode, Failure> {
   mcr rollback 7")]
 pub(crate) struct GenerationsArgs {}
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let asked = Rollback {
         generation: args.generation,
     };
@@ -129,11 +128,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     args.terms.wait(&control, change.generation)
 }
 
-pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<(), Failure> {
     let kept = Control::open(global)?.generations()?;
     if global.json {
-        render::json(&kept)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(render::json(&kept)?);
     }
     let mut table = render::table(&["GENERATION", "WHEN", "WHO", "RULES", "MESSAGE"]);
     for made in &kept {
@@ -145,6 +143,5 @@ pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<ExitCo
             made.message.clone().unwrap_or_default(),
         ]);
     }
-    render::text(&render::table_text(&table))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(render::text(&render::table_text(&table))?)
 }

@@ -1,7 +1,6 @@
 //! `mcr run`: the daemon.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use config::{DaemonSettings, LogForm};
 use daemon::{DaemonError, Options};
@@ -39,7 +38,7 @@ pub(crate) struct Args {
     without: Without,
 }
 
-pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let Keys(given) = args.given;
     let _log = logging::start(form_of_log(args.config.as_deref(), &given), args.verbose);
     let program = std::env::current_exe().map_err(|error| {
@@ -59,8 +58,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         log: Some(logging::control()),
         ..Options::default()
     };
-    daemon::run(options)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(daemon::run(options)?)
 }
 
 /// The log begins before the daemon, which reads the configuration and says what is wrong with it.

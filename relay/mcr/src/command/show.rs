@@ -1,7 +1,6 @@
 //! `mcr show`: everything about one rule.
 
 use std::net::SocketAddr;
-use std::process::ExitCode;
 
 use api::reply::{
     DemandStats, EgressStats, FlowStats, InputStats, ListenerStats, OutputStats, RuleStats, State,
@@ -41,7 +40,7 @@ pub(crate) struct Args {
     watch: Watch,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     args.watch.print(|| report(&control, args, global.json))
 }

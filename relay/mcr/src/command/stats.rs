@@ -1,7 +1,5 @@
 //! `mcr stats`: what every rule and output counted.
 
-use std::process::ExitCode;
-
 use api::query::{Order, StatsQuery};
 use api::reply::Stats;
 use api::request::HISTORY_RULES_MAX;
@@ -49,7 +47,7 @@ fn order() -> impl TypedValueParser<Value = Order> {
     })
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let form = args.output.form(global);
     let mut before = None;

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::ExitCode;
 
 use api::reply::{
     ApiStatus, Condition, FeatureStatus, JoinStatus, NotifyStatus, PathStatus, PendingChange,
@@ -26,7 +25,7 @@ const TROUBLES_SHOWN: usize = 12;
   mcr status --json | jq -r '.features[] | select(.present == false).meaning'")]
 pub(crate) struct Args {}
 
-pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(_: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let (status, stats) = (control.status()?, control.stats()?);
     if global.json {
@@ -39,11 +38,9 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
                 .filter(|rule| rule.condition() == condition);
             value[format!("{}_rules", condition.as_str())] = rules.count().into();
         }
-        render::json(&value)?;
-    } else {
-        render::text(screen(&status, &stats).trim_end())?;
+        return Ok(render::json(&value)?);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(render::text(screen(&status, &stats).trim_end())?)
 }
 
 /// How many rules are called so, in the order of trouble; idle or waiting only where some are.

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use daemon::Options;
@@ -34,7 +33,7 @@ pub(crate) struct Args {
     leftovers: bool,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if args.leftovers {
         return end_leftovers(global);
     }
@@ -62,21 +61,22 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     if global.json {
         render::json(&json!({ "stopped": true }))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-fn end_leftovers(global: &Global) -> Result<ExitCode, Failure> {
+fn end_leftovers(global: &Global) -> Result<(), Failure> {
     let options = Options {
         instance: global.instance.clone(),
         ..Options::default()
     };
     let ended = daemon::cleanup::end(&options)?;
-    if global.json {
-        render::json(&json!({ "ended": ended }))?;
-    } else if ended.is_empty() {
-        render::text("nothing is left of an earlier daemon")?;
-    } else {
-        render::text(&ended.join("\n"))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = || match ended.is_empty() {
+        true => "nothing is left of an earlier daemon".to_owned(),
+        false => ended.join("\n"),
+    };
+    Ok(render::reply(
+        global.json,
+        &json!({ "ended": ended }),
+        text,
+    )?)
 }

@@ -1,7 +1,5 @@
 //! `mcr switch`: has another leg of a failover rule relayed.
 
-use std::process::ExitCode;
-
 use api::request::ActiveInput;
 
 use crate::completion;
@@ -27,7 +25,7 @@ pub(crate) struct Args {
     input: String,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let wanted = ActiveInput {
         input: args.input.clone(),
@@ -36,5 +34,5 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     if global.json {
         render::json(&active)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -89,7 +88,7 @@ struct Capture<'a> {
     left: u64,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let filter = match args.filter.join(" ") {
         text if args.filter.is_empty() => Ok((text, None)),
         text => Filter::parse(&text).map(|filter| (text, Some(filter))),
@@ -127,11 +126,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let follower = (!args.lent).then(|| Follower::start(control, args.name.clone(), args.output));
     let outcome = capture.go_on(follower.as_ref(), &ended);
     capture.finish()?;
-    outcome.map(|()| ExitCode::SUCCESS)
+    outcome
 }
 
 /// Has the daemon on another host capture, and writes what comes.
-fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<ExitCode, Failure> {
+fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<(), Failure> {
     let query = TapQuery {
         seconds: args.duration.map_or(60.0, |time| time.as_secs_f64()),
         count: args.count,
@@ -163,7 +162,7 @@ fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<ExitC
     if outcome.is_ok() {
         capture::pass_on("tap", &pieces.said);
     }
-    outcome.map(|()| ExitCode::SUCCESS)
+    outcome
 }
 
 fn open(args: &Args) -> Result<Box<dyn Write>, Failure> {

@@ -1,6 +1,5 @@
 //! `mcr token`: makes tokens for clients of other hosts, and lists the clients.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use config::Role;
@@ -57,14 +56,14 @@ struct CreateArgs {
   mcr token list --json | jq '.[] | select(.last_used == null).name'")]
 struct ListArgs {}
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
         Command::Create(args) => create(args, global),
         Command::List(ListArgs {}) => list(global),
     }
 }
 
-fn create(args: &CreateArgs, global: &Global) -> Result<ExitCode, Failure> {
+fn create(args: &CreateArgs, global: &Global) -> Result<(), Failure> {
     let token = tls::token::create();
     let token =
         token.ok_or_else(|| Failure::new(Status::Unavailable, "the kernel gives no chance"))?;
@@ -76,8 +75,7 @@ fn create(args: &CreateArgs, global: &Global) -> Result<ExitCode, Failure> {
     let CreateArgs { name, role, .. } = args;
     if global.json {
         let client = json!({ "name": name, "role": role, "token": hash, "expires": expires });
-        render::json(&json!({ "token": token, "client": client }))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(render::json(&json!({ "token": token, "client": client }))?);
     }
     let ends = expires.map_or_else(String::new, |expires| format!("expires = \"{expires}\"\n"));
     let client =
@@ -87,14 +85,13 @@ fn create(args: &CreateArgs, global: &Global) -> Result<ExitCode, Failure> {
         "mcr token: the first line is the client's, and shown only now; the rest goes into the \
          daemon's configuration, then mcr reload"
     );
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-fn list(global: &Global) -> Result<ExitCode, Failure> {
+fn list(global: &Global) -> Result<(), Failure> {
     let clients = Control::open(global)?.clients()?;
     if global.json {
-        render::json(&clients)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(render::json(&clients)?);
     }
     let mut table = render::table(&["NAME", "ROLE", "BY", "FROM", "EXPIRES", "LAST USED"]);
     for client in clients {
@@ -116,8 +113,7 @@ fn list(global: &Global) -> Result<ExitCode, Failure> {
             used,
         ]);
     }
-    render::text(&table.to_string())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(render::text(&table.to_string())?)
 }
 
 fn name(text: &str) -> Result<String, String> {

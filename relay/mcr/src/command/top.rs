@@ -1,7 +1,6 @@
 //! `mcr top`: rules, rates, drops, workers and events, live on the terminal.
 
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -34,17 +33,13 @@ pub(crate) struct Args {
     filter: String,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let message = "needs a terminal; mcr stats --watch writes to a pipe";
         return Err(Failure::new(Status::Usage, message));
     }
     let names = global.host.iter().flat_map(|names| names.split(','));
-    let asked = names.map(|name| Global {
-        host: Some(name.to_owned()),
-        ..global.clone()
-    });
-    let mut asked: Vec<Global> = asked.collect();
+    let mut asked: Vec<Global> = names.map(|name| global.at(name)).collect();
     if asked.len() < 2 {
         // A daemon that is not there at all is reported as by every other subcommand.
         Control::open(global)?.status()?;
@@ -58,8 +53,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let mut terminal = ratatui::try_init().map_err(on_terminal)?;
     let outcome = watch(&mut terminal, &feed, &mut screen);
     ratatui::restore();
-    outcome.map_err(on_terminal)?;
-    Ok(ExitCode::SUCCESS)
+    outcome.map_err(on_terminal)
 }
 
 fn watch(

@@ -1,7 +1,6 @@
 //! `--watch`: the same text again and again.
 
 use std::io::IsTerminal;
-use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
@@ -36,13 +35,13 @@ impl Watch {
     pub(crate) fn print(
         self,
         mut text: impl FnMut() -> Result<String, Failure>,
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<(), Failure> {
         let clear = self.watch && std::io::stdout().is_terminal();
         let home = if clear { "\x1b[H\x1b[2J" } else { "" };
         loop {
             render::text(&format!("{home}{}", text()?))?;
             if !self.watch {
-                return Ok(ExitCode::SUCCESS);
+                return Ok(());
             }
             thread::sleep(self.interval);
         }

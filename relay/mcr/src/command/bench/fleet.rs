@@ -1,6 +1,5 @@
 //! `mcr bench fleet`: a hundred relays against a real etcd.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use lab::fleet::etcd::Storage;
@@ -44,7 +43,7 @@ pub(super) struct Args {
     in_memory: bool,
 }
 
-pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args, json: bool) -> Result<(), Failure> {
     super::super::require_root("bench fleet")?;
     if args.stopped >= args.relays {
         let message = "--stopped: give less than --relays, so that somebody takes over";
@@ -64,8 +63,7 @@ pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         },
     };
     let report = simulation::run(&options, |step| eprintln!("{step}")).map_err(unavailable)?;
-    render::reply(json, &report, || text(&report))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(render::reply(json, &report, || text(&report))?)
 }
 
 fn text(report: &Report) -> String {

@@ -39,7 +39,7 @@ enum Role {
 
 pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     match &args.role {
-        Role::Receive(args) => receive::run(args),
+        Role::Receive(args) => receive::run(args).map(|()| ExitCode::SUCCESS),
         Role::Send(args) => send::run(args, json),
     }
 }

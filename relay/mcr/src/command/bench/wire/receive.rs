@@ -1,7 +1,6 @@
 //! `mcr bench wire receive`: the verifier, which serves generators until it is interrupted.
 
 use std::net::{SocketAddr, TcpListener};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -40,7 +39,7 @@ pub(super) struct Args {
     listen: SocketAddr,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let verifier = Verifier::open(&listens(&args.endpoints, args.streams)?).map_err(failure)?;
     let listener = TcpListener::bind(args.listen).map_err(|error| {
         let message = format!("--listen {}: {error}", args.listen);
@@ -60,8 +59,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     verifier.serve(&listener, &stop, &tell).map_err(|error| {
         let message = format!("--listen {at}: {error}");
         Failure::new(Status::Unavailable, message)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Why there is no verifier.
