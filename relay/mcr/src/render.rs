@@ -66,30 +66,42 @@ pub(crate) fn json_text(value: &impl Serialize) -> io::Result<String> {
     serde_json::to_string(value).map_err(io::Error::other)
 }
 
+/// A column of a table: its title, and what stands in it of one thing.
+pub(crate) type Column<T> = (&'static str, fn(&T) -> Cell);
+
+/// Makes a table with a line for each of `things`.
+pub(crate) fn table<'a, T: 'a>(
+    columns: &[Column<T>],
+    things: impl IntoIterator<Item = &'a T>,
+) -> Table {
+    let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+    let mut table = empty_table(&titles);
+    for thing in things {
+        table.add_row(columns.iter().map(|(_, cell)| cell(thing)));
+    }
+    table
+}
+
 /// Makes a table without lines, like those of `ip` and `docker`, that fits the terminal.
-pub(crate) fn table(header: &[&str]) -> Table {
-    arranged(header, ContentArrangement::Dynamic)
-}
-
-/// The same as wide as it has to be.
-pub(crate) fn wide_table(header: &[&str]) -> Table {
-    arranged(header, ContentArrangement::Disabled)
-}
-
-fn arranged(header: &[&str], arrangement: ContentArrangement) -> Table {
+pub(crate) fn empty_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_style(NOTHING)
-        .set_content_arrangement(arrangement)
+        .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(header);
     // A serial console and `ssh -tt` without a window say 0 columns: that is not known, no limit.
     if table.width() == Some(0) {
-        table.set_content_arrangement(ContentArrangement::Disabled);
+        widen(&mut table);
     }
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }
     table
+}
+
+/// Has a table be as wide as it has to be.
+pub(crate) fn widen(table: &mut Table) {
+    table.set_content_arrangement(ContentArrangement::Disabled);
 }
 
 /// Has these columns of a table stand at its right, as numbers do.
@@ -118,6 +130,11 @@ pub(crate) fn state_cell(text: &str) -> Cell {
         "disabled" => cell.fg(Color::DarkGrey),
         _ => cell.fg(Color::Red),
     }
+}
+
+/// Makes a cell of what may not be there.
+pub(crate) fn or_dash(text: Option<&str>) -> Cell {
+    Cell::new(text.unwrap_or("-"))
 }
 
 /// Whether colours are wanted: on a terminal, and without `NO_COLOR` (<https://no-color.org>).

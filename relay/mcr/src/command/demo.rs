@@ -14,7 +14,8 @@ use lab::demo::{Delivery, Event, Options, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, Status, verdict};
-use crate::{render, rows};
+use crate::render::{self, Column, count};
+use crate::rows;
 
 /// See it work: relay multicast between namespaces made for it.
 ///
@@ -158,19 +159,32 @@ impl Progress {
     }
 }
 
+const DELIVERIES: &[Column<Delivery>] = &[
+    ("RULE", |delivery| Cell::new(&delivery.rule)),
+    ("SHOWS", |delivery| Cell::new(delivery.shows)),
+    ("PATH", |delivery| Cell::new(&delivery.path)),
+    ("OUTPUT", |delivery| Cell::new(&delivery.output)),
+    ("RECEIVER", |delivery| Cell::new(delivery.receiver)),
+    ("SENT", |delivery| Cell::new(count(delivery.sent))),
+    ("RELAYED", |delivery| Cell::new(count(delivery.relayed))),
+    ("RECEIVED", |delivery| Cell::new(count(delivery.delivered))),
+    ("LOST", |delivery| Cell::new(count(delivery.lost))),
+    ("P50 µs", |delivery| latency(delivery, 0)),
+    ("P99 µs", |delivery| latency(delivery, 1)),
+    ("MAX µs", |delivery| latency(delivery, 2)),
+];
+
+fn latency(delivery: &Delivery, index: usize) -> Cell {
+    let text = |figures: [f64; 3]| format!("{:.0}", figures[index]);
+    Cell::new(delivery.latency_us.map_or_else(|| "-".to_owned(), text))
+}
+
 fn summary(report: &Report) -> String {
-    let header = [
-        "RULE", "SHOWS", "PATH", "OUTPUT", "RECEIVER", "SENT", "RELAYED", "RECEIVED", "LOST",
-        "P50 µs", "P99 µs", "MAX µs",
-    ];
-    let mut table = render::table(&header);
-    for delivery in &report.deliveries {
-        table.add_row(row(delivery));
-    }
+    let mut table = render::table(DELIVERIES, &report.deliveries);
     if let Some(outputs) = table.column_mut(3) {
         outputs.set_constraint(ColumnConstraint::ContentWidth);
     }
-    render::align_right(&mut table, 5..header.len());
+    render::align_right(&mut table, 5..DELIVERIES.len());
     let law = match &report.broken_law {
         None => "accounting: received = dropped + sent for every output".to_owned(),
         Some(broken) => broken.clone(),
@@ -186,28 +200,4 @@ fn summary(report: &Report) -> String {
         )
     };
     format!("\n{}\n\n{law}\n{verdict}\n", render::table_text(&table))
-}
-
-fn row(delivery: &Delivery) -> Vec<Cell> {
-    let latency = |index: usize| {
-        let figures = delivery.latency_us;
-        figures.map_or_else(
-            || "-".to_owned(),
-            |figures| format!("{:.0}", figures[index]),
-        )
-    };
-    vec![
-        Cell::new(&delivery.rule),
-        Cell::new(delivery.shows),
-        Cell::new(&delivery.path),
-        Cell::new(&delivery.output),
-        Cell::new(delivery.receiver),
-        Cell::new(render::count(delivery.sent)),
-        Cell::new(render::count(delivery.relayed)),
-        Cell::new(render::count(delivery.delivered)),
-        Cell::new(render::count(delivery.lost)),
-        Cell::new(latency(0)),
-        Cell::new(latency(1)),
-        Cell::new(latency(2)),
-    ]
 }

@@ -83,7 +83,7 @@ fn together(asked: Option<Duration>, steps: usize, step_seconds: u32) -> Result<
 
 /// A line for so many steps, the newest last.
 fn table(history: &History, steps: &Steps, together: usize) -> String {
-    let mut table = render::table(&["TIME", "PACKETS/S", "RATE", "DROPPED"]);
+    let mut table = render::empty_table(&["TIME", "PACKETS/S", "RATE", "DROPPED"]);
     render::align_right(&mut table, 1..4);
     let length = steps.packets.len();
     // Lines are counted from the end: the oldest may stand for less.

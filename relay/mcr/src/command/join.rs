@@ -107,7 +107,7 @@ fn list(global: &Global) -> Result<(), Failure> {
         eprintln!("nothing is joined but what rules need; join with `mcr join GROUP%IFACE`");
         return Ok(());
     }
-    let mut table = render::table(&["JOIN", "JOINED", "LEFT", "REASON"]);
+    let mut table = render::empty_table(&["JOIN", "JOINED", "LEFT", "REASON"]);
     for join in &joins {
         table.add_row(vec![
             join.at.clone().into(),

@@ -99,9 +99,10 @@ fn text(
 }
 
 fn table(rules: &[RuleDocument]) -> String {
-    let mut table = render::table(&["RULE", "INPUTS", "OUTPUTS", "OPTIONS"]);
+    let mut table = render::empty_table(&["RULE", "INPUTS", "OUTPUTS", "OPTIONS"]);
     for rule in rules {
-        table.add_row([Cell::new(&rule.name)].into_iter().chain(parts(rule)));
+        let name = [Cell::new(&rule.name)].into_iter();
+        table.add_row(name.chain(render::rule::cells(rule)));
     }
     render::table_text(&table)
 }
@@ -111,7 +112,8 @@ fn wide(rules: &[RuleDocument], stats: &Stats) -> String {
     let header = [
         "RULE", "STATE", "PATH", "INPUTS", "OUTPUTS", "OPTIONS", "WHY",
     ];
-    let mut table = render::wide_table(&header);
+    let mut table = render::empty_table(&header);
+    render::widen(&mut table);
     let by_name = stats.rules.iter().map(|stats| (stats.name.as_str(), stats));
     let by_name: BTreeMap<&str, &RuleStats> = by_name.collect();
     for rule in rules {
@@ -125,17 +127,8 @@ fn wide(rules: &[RuleDocument], stats: &Stats) -> String {
             render::state_cell(shown(RuleStats::word)),
             Cell::new(shown(|stats| &stats.path)),
         ];
-        let cells = first.into_iter().chain(parts(rule));
+        let cells = first.into_iter().chain(render::rule::cells(rule));
         table.add_row(cells.chain([Cell::new(why)]));
     }
     render::table_text(&table)
-}
-
-fn parts(rule: &RuleDocument) -> [Cell; 3] {
-    [
-        render::rule::inputs(rule),
-        render::rule::outputs(rule),
-        render::rule::options(rule),
-    ]
-    .map(|lines| Cell::new(lines.join("\n")))
 }

@@ -9,14 +9,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use comfy_table::Cell;
 use rules::endpoint::Endpoint;
 use traffic::latency::Summary;
 use traffic::receiver::{self, Control, Options};
-use traffic::report::{ReceiveReport, Tally};
+use traffic::report::{EndpointReport, ReceiveReport, Tally};
 
 use super::traffic_run::{listens, packets, refusal, stop_on_signals, watch_packets};
 use crate::failure::{Failure, verdict};
-use crate::render;
+use crate::render::{self, Column, count, number};
 
 /// Receive streams and check them: loss, duplicates, order, corruption, latency.
 ///
@@ -178,29 +179,17 @@ fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
     if json {
         return Ok(render::json(report)?);
     }
-    let mut table = render::table(&[
-        "ENDPOINT",
-        "PACKETS",
-        "BYTES",
-        "LOST",
-        "DUPLICATED",
-        "REORDERED",
-        "CORRUPT",
-        "MIN µs",
-        "P50 µs",
-        "P99 µs",
-        "MAX µs",
-    ]);
-    for endpoint in &report.endpoints {
-        table.add_row(row(&endpoint.at, &endpoint.tally));
-    }
-    if report.endpoints.len() > 1 {
-        table.add_row(row("total", &report.total));
-    }
+    let total = EndpointReport {
+        at: "total".to_owned(),
+        tally: report.total,
+        union: None,
+    };
+    let total = Some(&total).filter(|_| report.endpoints.len() > 1);
+    let table = render::table(COLUMNS, report.endpoints.iter().chain(total));
     let mut text = render::table_text(&table);
     if let Some(skew) = report.total.skew_us {
         let Summary { p50, p99, max, .. } = skew;
-        let [p50, p99, max] = [p50, p99, max].map(figure);
+        let [p50, p99, max] = [p50, p99, max].map(number::tenths);
         text += &format!("\nskew between copies: P50 {p50} µs, P99 {p99} µs, max {max} µs\n");
     }
     for endpoint in &report.endpoints {
@@ -210,29 +199,22 @@ fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
     Ok(render::text(&text)?)
 }
 
-fn figure(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
-}
+const COLUMNS: &[Column<EndpointReport>] = &[
+    ("ENDPOINT", |one| Cell::new(&one.at)),
+    ("PACKETS", |one| Cell::new(count(one.tally.packets))),
+    ("BYTES", |one| Cell::new(count(one.tally.bytes))),
+    ("LOST", |one| Cell::new(count(one.tally.lost))),
+    ("DUPLICATED", |one| Cell::new(count(one.tally.duplicated))),
+    ("REORDERED", |one| Cell::new(count(one.tally.reordered))),
+    ("CORRUPT", |one| Cell::new(count(one.tally.corrupt))),
+    ("MIN µs", |one| latency(one.tally.latency_us.min)),
+    ("P50 µs", |one| latency(one.tally.latency_us.p50)),
+    ("P99 µs", |one| latency(one.tally.latency_us.p99)),
+    ("MAX µs", |one| latency(one.tally.latency_us.max)),
+];
 
-fn row(name: &str, tally: &Tally) -> Vec<String> {
-    let Summary {
-        min, p50, p99, max, ..
-    } = tally.latency_us;
-    let counts = [
-        tally.packets,
-        tally.bytes,
-        tally.lost,
-        tally.duplicated,
-        tally.reordered,
-        tally.corrupt,
-    ];
-    let counts = counts.into_iter().map(render::count);
-    let figures = [min, p50, p99, max].map(figure);
-    [name.to_owned()]
-        .into_iter()
-        .chain(counts)
-        .chain(figures)
-        .collect()
+fn latency(us: Option<f64>) -> Cell {
+    Cell::new(number::tenths(us))
 }
 
 /// Says when everything is joined, and draws a counter on a terminal until the run is over.
@@ -262,7 +244,13 @@ mod tests {
             bytes: 12_288_000,
             ..Tally::default()
         };
-        let row = row("all", &tally);
+        let all = EndpointReport {
+            at: "all".to_owned(),
+            tally,
+            union: None,
+        };
+        let row = COLUMNS.iter().map(|(_, cell)| cell(&all).content());
+        let row: Vec<String> = row.collect();
         assert_eq!(row[..4], ["all", "12 000", "12 288 000", "0"]);
     }
 }

@@ -133,7 +133,7 @@ pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<(), Fa
     if global.json {
         return Ok(render::json(&kept)?);
     }
-    let mut table = render::table(&["GENERATION", "WHEN", "WHO", "RULES", "MESSAGE"]);
+    let mut table = render::empty_table(&["GENERATION", "WHEN", "WHO", "RULES", "MESSAGE"]);
     for made in &kept {
         table.add_row(vec![
             made.generation.to_string(),

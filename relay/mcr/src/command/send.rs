@@ -4,6 +4,7 @@ mod options;
 
 use std::process::ExitCode;
 
+use comfy_table::Cell;
 use traffic::generator::{self, Control, Error, Options};
 use traffic::report::{LineReport, SendReport, UnionReport};
 
@@ -11,7 +12,7 @@ pub(crate) use self::options::Args;
 
 use super::traffic_run::{packets, rate_text, status_of, stop_on_signals, watch_packets};
 use crate::failure::{Failure, Status, verdict};
-use crate::render;
+use crate::render::{self, Column, count};
 
 /// Runs to the end and prints the account.
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
@@ -92,34 +93,22 @@ fn text(report: &SendReport) -> String {
     text
 }
 
+const LINES: &[Column<LineReport>] = &[
+    ("LINE", |line| Cell::new(&line.to)),
+    ("SENT", |line| Cell::new(count(line.sent))),
+    ("FIRST", |line| Cell::new(count(line.first))),
+    ("LOST", |line| Cell::new(count(line.lost))),
+    ("CUT", |line| Cell::new(count(line.cut))),
+    ("DUPLICATED", |line| Cell::new(count(line.duplicated))),
+    ("REORDERED", |line| Cell::new(count(line.reordered))),
+    ("MISSED", |line| Cell::new(count(line.missed))),
+];
+
 /// What went on each line, and what on any.
 fn lines_text(lines: &[LineReport], union: &UnionReport) -> String {
-    let mut table = render::table(&[
-        "LINE",
-        "SENT",
-        "FIRST",
-        "LOST",
-        "CUT",
-        "DUPLICATED",
-        "REORDERED",
-        "MISSED",
-    ]);
-    for line in lines {
-        let counts = [
-            line.sent,
-            line.first,
-            line.lost,
-            line.cut,
-            line.duplicated,
-            line.reordered,
-            line.missed,
-        ];
-        let counts = counts.into_iter().map(render::count);
-        table.add_row([line.to.clone()].into_iter().chain(counts));
-    }
     format!(
         "{}\n{} of {} went on some line, {} late; {} in between on none\n",
-        render::table_text(&table),
+        render::table_text(&render::table(LINES, lines)),
         render::count(union.on_any),
         packets(union.numbers),
         render::count(union.reordered),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use api::reply::ApiClientStatus;
+use comfy_table::Cell;
 use config::Role;
 use rules::setting::Setting as _;
 use serde_json::json;
@@ -9,7 +11,7 @@ use serde_json::json;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
-use crate::render;
+use crate::render::{self, Column};
 
 /// Make tokens for clients of other hosts, and list the clients
 ///
@@ -93,27 +95,27 @@ fn list(global: &Global) -> Result<(), Failure> {
     if global.json {
         return Ok(render::json(&clients)?);
     }
-    let mut table = render::table(&["NAME", "ROLE", "BY", "FROM", "EXPIRES", "LAST USED"]);
-    for client in clients {
-        let from = match client.from.is_empty() {
-            true => "anywhere".to_owned(),
-            false => client.from.join(", "),
-        };
-        let at = |moment: Option<u64>| moment.map_or("never".to_owned(), config::moment_text);
-        let used = client
-            .last_from
-            .map_or_else(String::new, |from| format!(" from {from}"));
-        let used = at(client.last_used) + &used;
-        table.add_row([
-            client.name,
-            client.role,
-            client.by,
-            from,
-            at(client.expires),
-            used,
-        ]);
-    }
-    Ok(render::text(&table.to_string())?)
+    Ok(render::text(&render::table(CLIENTS, &clients).to_string())?)
+}
+
+const CLIENTS: &[Column<ApiClientStatus>] = &[
+    ("NAME", |client| Cell::new(&client.name)),
+    ("ROLE", |client| Cell::new(&client.role)),
+    ("BY", |client| Cell::new(&client.by)),
+    ("FROM", |client| match client.from.is_empty() {
+        true => Cell::new("anywhere"),
+        false => Cell::new(client.from.join(", ")),
+    }),
+    ("EXPIRES", |client| Cell::new(at(client.expires))),
+    ("LAST USED", |client| {
+        let from = client.last_from.as_ref();
+        let from = from.map_or_else(String::new, |from| format!(" from {from}"));
+        Cell::new(at(client.last_used) + &from)
+    }),
+];
+
+fn at(moment: Option<u64>) -> String {
+    moment.map_or("never".to_owned(), config::moment_text)
 }
 
 fn name(text: &str) -> Result<String, String> {

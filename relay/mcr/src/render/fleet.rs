@@ -13,6 +13,7 @@ use sys::clock::realtime_ms;
 
 use super::number::things;
 use super::times::duration;
+use super::{Column, count, or_dash};
 
 /// Problems that fit one screen.
 const PROBLEMS_SHOWN: usize = 12;
@@ -40,12 +41,13 @@ pub(crate) fn screen(status: &FleetStatus) -> String {
     if let Some(more) = status.problems.len().checked_sub(PROBLEMS_SHOWN + 1) {
         line("", format!("and {} more; --json has all", more + 1));
     }
-    let now_ms = realtime_ms();
     if !status.relays.is_empty() {
-        let _ = write!(text, "\n{}\n", relays_table(&status.relays, now_ms));
+        let table = super::table(RELAYS, &status.relays);
+        let _ = write!(text, "\n{}\n", super::table_text(&table));
     }
     if !status.shares.is_empty() {
-        let _ = write!(text, "\n{}\n", shares_table(status, now_ms));
+        let table = super::table(SHARES, &status.shares);
+        let _ = write!(text, "\n{}\n", super::table_text(&table));
     }
     text
 }
@@ -86,51 +88,37 @@ fn etcd(etcd: &FleetEtcd) -> String {
     text
 }
 
-fn relays_table(relays: &[FleetRelay], now_ms: u64) -> String {
-    let header = [
-        "RELAY", "STATE", "SINCE", "SHARES", "RULES", "WEIGHT", "PPS", "RELAYED", "DROPPED",
-        "VERSION",
-    ];
-    let mut table = super::table(&header);
-    for relay in relays {
-        let counted = |count: fn(&FleetCounters) -> u64| {
-            { relay.counters.as_ref() }.map_or_else(String::new, |sum| super::count(count(sum)))
-        };
-        table.add_row([
-            Cell::new(&relay.name),
-            super::state_cell(relay.state.as_str()),
-            Cell::new(since(relay.since_ms, now_ms)),
-            Cell::new(relay.shares),
-            Cell::new(relay.rules),
-            Cell::new(relay.weight),
-            Cell::new(counted(|sum| sum.pps)),
-            Cell::new(counted(|sum| sum.relayed)),
-            Cell::new(counted(|sum| sum.dropped)),
-            Cell::new(&relay.version),
-        ]);
-    }
-    super::table_text(&table)
+const RELAYS: &[Column<FleetRelay>] = &[
+    ("RELAY", |relay| Cell::new(&relay.name)),
+    ("STATE", |relay| super::state_cell(relay.state.as_str())),
+    ("SINCE", |relay| Cell::new(since(relay.since_ms))),
+    ("SHARES", |relay| Cell::new(relay.shares)),
+    ("RULES", |relay| Cell::new(relay.rules)),
+    ("WEIGHT", |relay| Cell::new(relay.weight)),
+    ("PPS", |relay| counted(relay, |sum| sum.pps)),
+    ("RELAYED", |relay| counted(relay, |sum| sum.relayed)),
+    ("DROPPED", |relay| counted(relay, |sum| sum.dropped)),
+    ("VERSION", |relay| Cell::new(&relay.version)),
+];
+
+fn counted(relay: &FleetRelay, of: fn(&FleetCounters) -> u64) -> Cell {
+    let sum = relay.counters.as_ref();
+    Cell::new(sum.map_or_else(String::new, |sum| count(of(sum))))
 }
 
-fn shares_table(status: &FleetStatus, now_ms: u64) -> String {
-    let header = [
-        "SHARE", "HOLDER", "SINCE", "STANDBY", "STATE", "RULES", "WHAT",
-    ];
-    let mut table = super::table(&header);
-    for share in &status.shares {
-        let what = share.problem.as_ref().unwrap_or(&share.why);
-        table.add_row([
-            Cell::new(&share.name),
-            Cell::new(share.relay.as_deref().unwrap_or("-")),
-            Cell::new({ share.since_ms }.map_or_else(String::new, |at| since(at, now_ms))),
-            Cell::new(share.standby.as_deref().unwrap_or("-")),
-            super::state_cell(state(share)),
-            Cell::new(super::count(share.rules.len() as u64)),
-            Cell::new(printable(what)),
-        ]);
-    }
-    super::table_text(&table)
-}
+const SHARES: &[Column<FleetShare>] = &[
+    ("SHARE", |share| Cell::new(&share.name)),
+    ("HOLDER", |share| or_dash(share.relay.as_deref())),
+    ("SINCE", |share| {
+        Cell::new(share.since_ms.map_or_else(String::new, since))
+    }),
+    ("STANDBY", |share| or_dash(share.standby.as_deref())),
+    ("STATE", |share| super::state_cell(state(share))),
+    ("RULES", |share| Cell::new(count(share.rules.len() as u64))),
+    ("WHAT", |share| {
+        Cell::new(printable(share.problem.as_ref().unwrap_or(&share.why)))
+    }),
+];
 
 fn state(share: &FleetShare) -> &'static str {
     match share.state {
@@ -144,27 +132,22 @@ fn state(share: &FleetShare) -> &'static str {
 
 /// The fleet's rules, each with who forwards it.
 pub(crate) fn rules(rules: &[RuleDocument], status: &FleetStatus) -> String {
-    let shares: BTreeMap<&str, &FleetShare> = { status.shares.iter() }
-        .flat_map(|share| share.rules.iter().map(move |rule| (rule.as_str(), share)))
-        .collect();
+    let shares = status.shares.iter();
+    let shares =
+        shares.flat_map(|share| share.rules.iter().map(move |rule| (rule.as_str(), share)));
+    let shares: BTreeMap<&str, &FleetShare> = shares.collect();
     let header = ["RULE", "SHARE", "RELAY", "INPUTS", "OUTPUTS", "OPTIONS"];
-    let mut table = super::table(&header);
+    let mut table = super::empty_table(&header);
     for rule in rules {
         let share = shares.get(rule.name.as_str());
         let relay = share.and_then(|share| share.relay.as_deref());
         let share = share.map(|share| share.name.as_str());
-        let parts = [
-            super::rule::inputs(rule),
-            super::rule::outputs(rule),
-            super::rule::options(rule),
-        ];
         let first = [
             Cell::new(&rule.name),
-            Cell::new(share.or(rule.share.as_deref()).unwrap_or("-")),
-            Cell::new(relay.unwrap_or("-")),
+            or_dash(share.or(rule.share.as_deref())),
+            or_dash(relay),
         ];
-        let parts = parts.map(|lines| Cell::new(lines.join("\n")));
-        table.add_row(first.into_iter().chain(parts));
+        table.add_row(first.into_iter().chain(super::rule::cells(rule)));
     }
     super::table_text(&table)
 }
@@ -180,7 +163,7 @@ pub(crate) fn change(change: &FleetChange) -> String {
         marked("+", &change.added),
         marked("~", &change.changed),
     ];
-    let (unchanged, generation) = (super::count(change.unchanged as u64), change.generation);
+    let (unchanged, generation) = (count(change.unchanged as u64), change.generation);
     format!(
         "{}{unchanged} unchanged, generation {generation}",
         lines.concat()
@@ -188,8 +171,8 @@ pub(crate) fn change(change: &FleetChange) -> String {
 }
 
 /// How long ago a moment was.
-fn since(at_ms: u64, now_ms: u64) -> String {
-    duration(now_ms.saturating_sub(at_ms) as f64 / 1e3)
+fn since(at_ms: u64) -> String {
+    duration(realtime_ms().saturating_sub(at_ms) as f64 / 1e3)
 }
 
 #[cfg(test)]

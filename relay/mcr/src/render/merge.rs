@@ -1,26 +1,38 @@
 //! The merged inputs of a rule: how copies are recognised, and what each leg brought.
 
-use api::reply::{InputStats, MergeStats, RuleStats};
+use api::reply::{InputStats, LineStats, MergeStats, RuleStats, Seconds};
 use bpf::merge_layout::{Merge as Words, MergeFormat};
 use comfy_table::Cell;
 use rules::document::RuleDocument;
 use rules::duration;
 use rules::merge::{By, Merge};
 
-use super::{count, number, times};
+use super::{Column, count, number, times};
 
-const HEADER: [&str; 10] = [
-    "LINE",
-    "FIRST",
-    "DUPLICATE",
-    "REPEATED",
-    "LATE",
-    "STRAY",
-    "MISSED",
-    "SKEW",
-    "AT MOST",
-    "STATE",
+/// What each leg brought.
+const LEGS: &[Column<InputStats>] = &[
+    ("LINE", |input| Cell::new(&input.at)),
+    ("FIRST", |input| counted(input, |leg| leg.first)),
+    ("DUPLICATE", |input| counted(input, |leg| leg.duplicate)),
+    ("REPEATED", |input| counted(input, |leg| leg.repeated)),
+    ("LATE", |input| counted(input, |leg| leg.late)),
+    ("STRAY", |input| counted(input, |leg| leg.stray)),
+    ("MISSED", |input| counted(input, |leg| leg.missed)),
+    ("SKEW", |input| timed(input, |leg| leg.skew_seconds)),
+    ("AT MOST", |input| timed(input, |leg| leg.skew_max_seconds)),
+    ("STATE", |input| {
+        Cell::new(input.trouble.as_deref().unwrap_or("well"))
+    }),
 ];
+
+fn counted(input: &InputStats, of: fn(&LineStats) -> u64) -> Cell {
+    Cell::new(count(of(&input.line.unwrap_or_default())))
+}
+
+fn timed(input: &InputStats, of: fn(&LineStats) -> Seconds) -> Cell {
+    let seconds = of(&input.line.unwrap_or_default());
+    Cell::new(times::time(seconds.as_f64()))
+}
 
 /// The lines on a rule's merge; none if its inputs are not merged.
 pub(crate) fn merge(rule: &RuleDocument, stats: &RuleStats) -> Vec<(&'static str, String)> {
@@ -31,7 +43,10 @@ pub(crate) fn merge(rule: &RuleDocument, stats: &RuleStats) -> Vec<(&'static str
     let mut lines = vec![("merge", how(&merge))];
     if let Some(together) = &stats.merge {
         lines.push(("", number::all(MergeStats::COUNTERS, together)));
-        let table = table(&stats.inputs);
+        let mut table = super::table(LEGS, &stats.inputs);
+        super::widen(&mut table);
+        super::align_right(&mut table, 1..LEGS.len() - 1);
+        let table = super::table_text(&table);
         lines.extend(table.lines().map(|line| ("", line.to_owned())));
     }
     lines
@@ -62,32 +77,6 @@ fn how(merge: &Merge) -> String {
         },
         super::bytes(Words::memory(merge)),
     )
-}
-
-fn table(inputs: &[InputStats]) -> String {
-    let mut table = super::wide_table(&HEADER);
-    for input in inputs {
-        let line = input.line.unwrap_or_default();
-        let counts = [
-            line.first,
-            line.duplicate,
-            line.repeated,
-            line.late,
-            line.stray,
-            line.missed,
-        ];
-        let times = [line.skew_seconds, line.skew_max_seconds];
-        let counts = counts.into_iter().map(count);
-        let numbers = counts.chain(times.into_iter().map(|time| times::time(time.as_f64())));
-        let state = input.trouble.as_deref().unwrap_or("well");
-        let cells = [Cell::new(&input.at)].into_iter();
-        let cells = cells
-            .chain(numbers.map(Cell::new))
-            .chain([Cell::new(state)]);
-        table.add_row(cells);
-    }
-    super::align_right(&mut table, 1..HEADER.len() - 1);
-    super::table_text(&table)
 }
 
 #[cfg(test)]
@@ -137,7 +126,8 @@ mod tests {
             lines[1].1,
             "5 lost on all legs, 1 stream begun, 0 not remembered"
         );
-        assert_eq!(words(&lines[2].1), HEADER);
+        let titles: Vec<&str> = LEGS.iter().map(|(title, _)| *title).collect();
+        assert_eq!(words(&lines[2].1), titles);
         assert_eq!(
             words(&lines[3].1),
             [

@@ -48,6 +48,11 @@ fn number(unit: Unit, value: Value) -> String {
     }
 }
 
+/// A measured value with one decimal, a dash where there is none.
+pub(crate) fn tenths(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
+}
+
 /// Packets and bytes.
 pub(crate) fn volume(traffic: Traffic) -> String {
     let (packets, bytes) = (things(traffic.packets, "packet"), bytes(traffic.bytes));

@@ -1,5 +1,6 @@
 //! The parts of a rule as texts.
 
+use comfy_table::Cell;
 use rules::document::RuleDocument;
 
 /// The inputs, in either form of writing them; of a rule that reflects those that it comes to.
@@ -20,6 +21,11 @@ pub(crate) fn outputs(rule: &RuleDocument) -> Vec<String> {
 
 fn texts(parts: &[impl ToString]) -> Vec<String> {
     parts.iter().map(ToString::to_string).collect()
+}
+
+/// Inputs, outputs and options as a table has them.
+pub(crate) fn cells(rule: &RuleDocument) -> [Cell; 3] {
+    [inputs(rule), outputs(rule), options(rule)].map(|lines| Cell::new(lines.join("\n")))
 }
 
 /// The rule's own options that are not the default, as `key=value`.

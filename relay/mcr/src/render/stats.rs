@@ -27,10 +27,10 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
     let columns = COLUMNS.iter().filter(|column| is_shown(column.shown));
     let columns: Vec<&Column> = columns.collect();
     let header: Vec<&str> = columns.iter().map(|column| column.title).collect();
-    let mut table = match wide {
-        true => render::wide_table(&header),
-        false => render::table(&header),
-    };
+    let mut table = render::empty_table(&header);
+    if wide {
+        render::widen(&mut table);
+    }
     let mut below = Below::default();
     for row in &rows {
         table.add_row(columns.iter().map(|column| (column.cell)(row)));

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use api::reply::{DiscoveredInterface, DiscoveredStream, Discovery};
+use comfy_table::Cell;
 use ratatui::crossterm::terminal;
 use rules::net::Prefix;
 use rules::printable::printable;
@@ -11,7 +12,7 @@ use rules::ruleset::{RuleSet, is_link_local};
 use crate::discover::{
     Interface, Joined, Key, LIMIT, Listener, Stream, by_loopback, input, is_copy, taker,
 };
-use crate::render;
+use crate::render::{self, Column};
 
 /// What a listener received.
 pub(super) fn of(listener: &Listener, joined: &Joined, rules: Option<&RuleSet>) -> Discovery {
@@ -86,43 +87,34 @@ pub(super) fn text(report: &Discovery) -> String {
     text
 }
 
-fn table(report: &Discovery) -> String {
-    let mut header = vec![
-        "IFACE",
-        "SOURCE",
-        "GROUP",
-        "PORT",
-        "PACKETS/S",
-        "RATE",
-        "TTL",
-        "CONTENT",
-        "JOINED",
-    ];
-    if report.rules_known {
-        header.push("RULE");
-    }
-    let mut table = render::wide_table(&header);
-    for line in &report.streams {
-        let tag = line
-            .vlan
-            .map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
+const COLUMNS: &[Column<DiscoveredStream>] = &[
+    ("IFACE", |line| {
+        let tag = line.vlan.map(|vlan| format!(" vlan {vlan}"));
         let leaves = if line.sent_here { " (sent)" } else { "" };
-        let mut row = vec![
-            format!("{}{tag}{leaves}", line.interface),
-            line.source.to_string(),
-            line.group.to_string(),
-            line.port.to_string(),
-            rate(line.packets_per_second),
-            render::bits_per_second(line.bits_per_second),
-            line.ttl.to_string(),
-            line.content.to_owned(),
-            if line.joined { "yes" } else { "no" }.to_owned(),
-        ];
-        if report.rules_known {
-            row.push(line.rule.clone().unwrap_or_else(|| "-".to_owned()));
-        }
-        table.add_row(row);
-    }
+        Cell::new(line.interface.clone() + &tag.unwrap_or_default() + leaves)
+    }),
+    ("SOURCE", |line| Cell::new(line.source)),
+    ("GROUP", |line| Cell::new(line.group)),
+    ("PORT", |line| Cell::new(line.port)),
+    ("PACKETS/S", |line| Cell::new(rate(line.packets_per_second))),
+    ("RATE", |line| {
+        Cell::new(render::bits_per_second(line.bits_per_second))
+    }),
+    ("TTL", |line| Cell::new(line.ttl)),
+    ("CONTENT", |line| Cell::new(&line.content)),
+    ("JOINED", |line| {
+        Cell::new(if line.joined { "yes" } else { "no" })
+    }),
+    ("RULE", |line| render::or_dash(line.rule.as_deref())),
+];
+
+fn table(report: &Discovery) -> String {
+    let columns = match report.rules_known {
+        true => COLUMNS,
+        false => &COLUMNS[..COLUMNS.len() - 1],
+    };
+    let mut table = render::table(columns, &report.streams);
+    render::widen(&mut table);
     render::align_right(&mut table, 3..7);
     render::table_text(&table)
 }

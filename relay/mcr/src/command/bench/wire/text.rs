@@ -1,13 +1,15 @@
 //! A measurement for people: hosts, rates by size, groups, and what limits.
 
+use comfy_table::Cell;
 use traffic::latency::Summary;
 use traffic::trial::Outcome;
 use traffic::wire::drops::Drop;
 use traffic::wire::host::{Host, Interface};
 use traffic::wire::trial::Trial;
 
-use super::report::Report;
-use crate::render::{self, count, number::things};
+use super::report::{Groups, Report, Throughput};
+use crate::render::number::{self, things};
+use crate::render::{self, Column, count};
 
 /// All of it.
 pub(super) fn of(report: &Report) -> String {
@@ -36,29 +38,23 @@ fn copies(copies: u64) -> String {
     }
 }
 
-fn throughput(report: &Report) -> String {
-    let mut table = render::table(&[
-        "PAYLOAD",
-        "FRAME",
-        "RATE pps",
-        "0.5 % pps",
-        "RATE bit/s",
-        "P50 µs",
-        "P99 µs",
-        "MAX µs",
-        "P99-MIN µs",
-    ]);
-    for size in &report.throughput {
+const THROUGHPUT: &[Column<Throughput>] = &[
+    ("PAYLOAD", |size| Cell::new(size.payload_bytes)),
+    ("FRAME", |size| Cell::new(size.frame_bytes)),
+    ("RATE pps", |size| rate(size.zero_loss_pps)),
+    ("0.5 % pps", |size| rate(size.partial_drop_pps)),
+    ("RATE bit/s", |size| {
         let bits = size.zero_loss_pps * (size.frame_bytes * 8) as f64;
-        let rates = [
-            size.payload_bytes.to_string(),
-            size.frame_bytes.to_string(),
-            count(size.zero_loss_pps.round() as u64),
-            count(size.partial_drop_pps.round() as u64),
-            render::bits_per_second(bits),
-        ];
-        table.add_row(rates.into_iter().chain(latency(&size.trial.latency_us)));
-    }
+        Cell::new(render::bits_per_second(bits))
+    }),
+    ("P50 µs", |size| latency(size.trial.latency_us.p50)),
+    ("P99 µs", |size| latency(size.trial.latency_us.p99)),
+    ("MAX µs", |size| latency(size.trial.latency_us.max)),
+    ("P99-MIN µs", |size| variation(&size.trial)),
+];
+
+fn throughput(report: &Report) -> String {
+    let table = render::table(THROUGHPUT, &report.throughput);
     let mut text = render::table_text(&table) + "\n\nWhat limits\n";
     for size in &report.throughput {
         text += &format!("{} bytes: {}\n", size.payload_bytes, size.limits.join("; "));
@@ -66,54 +62,52 @@ fn throughput(report: &Report) -> String {
     text
 }
 
+const GROUPS: &[Column<Groups>] = &[
+    ("GROUPS", |step| Cell::new(step.groups)),
+    ("PPS", |step| rate(step.trial.offered_pps())),
+    ("SENT", |step| Cell::new(count(step.trial.volume.expected))),
+    ("ARRIVED", |step| {
+        Cell::new(count(step.trial.volume.delivered))
+    }),
+    ("LOST", |step| Cell::new(count(lost(&step.trial)))),
+    ("SILENT", |step| Cell::new(count(step.trial.silent))),
+    ("P50 µs", |step| latency(step.trial.latency_us.p50)),
+    ("P99 µs", |step| latency(step.trial.latency_us.p99)),
+    ("MAX µs", |step| latency(step.trial.latency_us.max)),
+    ("P99-MIN µs", |step| variation(&step.trial)),
+];
+
 fn groups(report: &Report) -> String {
-    let mut table = render::table(&[
-        "GROUPS",
-        "PPS",
-        "SENT",
-        "ARRIVED",
-        "LOST",
-        "SILENT",
-        "P50 µs",
-        "P99 µs",
-        "MAX µs",
-        "P99-MIN µs",
-    ]);
-    let mut remarks = String::new();
-    for step in &report.groups {
-        let trial = &step.trial;
-        let lost = u64::try_from(trial.missing()).unwrap_or(0);
-        let counts = [
-            trial.offered_pps().round() as u64,
-            trial.volume.expected,
-            trial.volume.delivered,
-            lost,
-            trial.silent,
-        ];
-        let row = [step.groups.to_string()].into_iter();
-        let row = row.chain(counts.map(count));
-        table.add_row(row.chain(latency(&trial.latency_us)));
-        if !step.limits.is_empty() {
-            remarks += &format!("{} groups: {}\n", step.groups, step.limits.join("; "));
-        }
+    let table = render::table(GROUPS, &report.groups);
+    let mut text = render::table_text(&table) + "\n";
+    for step in report.groups.iter().filter(|step| !step.limits.is_empty()) {
+        text += &format!("{} groups: {}\n", step.groups, step.limits.join("; "));
     }
-    render::table_text(&table) + "\n" + &remarks
+    text
 }
 
-fn latency(summary: &Summary) -> [String; 4] {
-    let Summary {
-        min, p50, p99, max, ..
-    } = *summary;
-    let variation = p99.zip(min).map(|(p99, min)| p99 - min);
-    [p50, p99, max, variation]
-        .map(|figure| figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.1}")))
+fn rate(pps: f64) -> Cell {
+    Cell::new(count(pps.round() as u64))
+}
+
+fn latency(us: Option<f64>) -> Cell {
+    Cell::new(number::tenths(us))
+}
+
+fn variation(trial: &Trial) -> Cell {
+    let Summary { min, p99, .. } = trial.latency_us;
+    latency(p99.zip(min).map(|(p99, min)| p99 - min))
+}
+
+fn lost(trial: &Trial) -> u64 {
+    u64::try_from(trial.missing()).unwrap_or(0)
 }
 
 /// What keeps a trial from a higher rate, the most important first; `line_pps` is what the
 /// generator's link carries of this size.
 pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
     let mut limits = Vec::new();
-    let lost = u64::try_from(trial.missing()).unwrap_or(0);
+    let lost = lost(trial);
     let of = format!(
         "at {} packets/s {} of {} copies were lost",
         count(trial.offered_pps().round() as u64),
