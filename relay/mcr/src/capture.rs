@@ -9,7 +9,7 @@ use daemon::capture::Lender;
 use rules::printable::printable;
 use sys::packet_socket::PacketSocket;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 
 /// Where a capture has its sockets from.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ impl Sockets {
         daemon::unblock_signals();
         // Whoever looks from elsewhere must not keep packets waiting.
         sys::capability::stand_back();
-        Lender::inherited().map(Self::Lent).map_err(unfenced)
+        let lender = Lender::inherited().or_fail(CLOSING, Status::Unavailable)?;
+        Ok(Self::Lent(lender))
     }
 
     pub(crate) const fn are_lent(&self) -> bool {
@@ -48,7 +49,7 @@ impl Sockets {
     pub(crate) fn close_doors(&self) -> Result<(), Failure> {
         match self {
             Self::Own => Ok(()),
-            Self::Lent(lender) => lender.close_doors().map_err(unfenced),
+            Self::Lent(lender) => lender.close_doors().or_fail(CLOSING, Status::Unavailable),
         }
     }
 
@@ -65,10 +66,7 @@ pub(crate) fn pass_on(command: &str, said: &str) {
     }
 }
 
-fn unfenced(error: io::Error) -> Failure {
-    let message = format!("cannot capture behind a fence: {error}");
-    Failure::new(Status::Unavailable, message)
-}
+const CLOSING: &str = "cannot capture behind a fence";
 
 /// A daemon looks for signs every second; a busy one later.
 const PATIENCE: Duration = Duration::from_secs(3);

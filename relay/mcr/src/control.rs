@@ -15,7 +15,7 @@ use rules::ruleset::ChangeError;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::hosts;
 
@@ -36,10 +36,7 @@ impl Control {
     /// Prepares the conversation; the daemon is first reached by a request.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| {
-            let message = format!("cannot start: {error}");
-            Failure::new(Status::Unavailable, message)
-        })?;
+        let runtime = runtime.or_fail("cannot start", Status::Unavailable)?;
         Ok(Self {
             client: match &global.host {
                 Some(host) => hosts::client(host)?,

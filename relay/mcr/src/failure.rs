@@ -62,12 +62,6 @@ impl Failure {
         self.status == status as u8
     }
 
-    /// For signals that cannot be caught.
-    pub(crate) fn of_signals(error: io::Error) -> Self {
-        let message = format!("cannot handle signals: {error}");
-        Self::new(Status::Unavailable, message)
-    }
-
     /// Nobody reads what is written any more (`mcr list | head`): nothing to say, nothing wrong.
     fn quiet() -> Self {
         Self {
@@ -83,6 +77,21 @@ impl Failure {
             eprintln!("mcr {command}: {}", printable(line));
         }
         ExitCode::from(self.status)
+    }
+}
+
+/// What is being done where a signal cannot be caught.
+pub(crate) const SIGNALS: &str = "cannot handle signals";
+
+/// Has an error become a failure that says what was being done.
+pub(crate) trait OrFail<T> {
+    /// Fails with that status where there is an error, which stands behind what was being done.
+    fn or_fail(self, what: impl fmt::Display, status: Status) -> Result<T, Failure>;
+}
+
+impl<T, E: fmt::Display> OrFail<T> for Result<T, E> {
+    fn or_fail(self, what: impl fmt::Display, status: Status) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(status, format_args!("{what}: {error:#}")))
     }
 }
 

@@ -10,7 +10,7 @@ use api::client::{Client, Host};
 use config::{ConfigFile, HostEntry};
 use rules::near;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 
 /// What concerns the host that it runs on alone.
 const OWN: [&str; 7] = ["run", "stop", "doctor", "demo", "send", "receive", "bench"];
@@ -90,9 +90,7 @@ pub(crate) fn client(name: &str) -> Result<Client, Failure> {
         own,
         token,
     );
-    let host =
-        host.map_err(|error| Failure::new(Status::Configuration, format!("{name}: {error}")))?;
-    Ok(Client::at(host))
+    Ok(Client::at(host.or_fail(name, Status::Configuration)?))
 }
 
 fn read() -> Result<(PathBuf, BTreeMap<String, HostEntry>), Failure> {

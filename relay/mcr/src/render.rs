@@ -142,6 +142,11 @@ pub(crate) fn colours() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
+/// The end of a line that says why.
+pub(crate) fn because(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
+}
+
 /// Says how many events a reader was too slow for.
 pub(crate) fn missed(events: u64) -> String {
     let were = if events == 1 { "was" } else { "were" };

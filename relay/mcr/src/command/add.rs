@@ -12,7 +12,7 @@ use rules::rule;
 use rules::ruleset::{Policy, RuleSet};
 
 use crate::completion;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::render;
 use crate::rows;
@@ -154,8 +154,7 @@ struct Line {
 /// that is wrong is reported.
 fn batch() -> Result<Vec<RuleDocument>, Failure> {
     let refused = |message: String| Failure::new(Status::Usage, message);
-    let text = io::read_to_string(io::stdin());
-    let text = text.map_err(|error| refused(format!("standard input: {error}")))?;
+    let text = io::read_to_string(io::stdin()).or_fail("standard input", Status::Usage)?;
     let mut documents = Vec::new();
     let mut wrong = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

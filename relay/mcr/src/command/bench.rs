@@ -16,7 +16,7 @@ use lab::bench::run::relay::{Relay, Tools};
 use lab::bench::run::scenario::{Options, SCENARIOS, Scenario};
 
 use self::terminal::{Terminal, minutes};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, SIGNALS, Status};
 use crate::render;
 
 /// Measure MCR beside socat, kernel multicast routing and any other relay.
@@ -154,7 +154,7 @@ fn measure(args: &RunArgs, json: bool) -> Result<(), Failure> {
     let command: Vec<String> = std::env::args().skip(1).collect();
     let command = format!("mcr {}", command.join(" "));
     announce(&options);
-    let mut watch = Terminal::new(&args.output).map_err(Failure::of_signals)?;
+    let mut watch = Terminal::new(&args.output).or_fail(SIGNALS, Status::Unavailable)?;
     let outcome = engine::run(&options, &command, &mut watch);
     let kept = watch.kept();
     drop(watch);

@@ -13,7 +13,7 @@ use compile::placement::PathChoice;
 use lab::demo::{Delivery, Event, Options, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::failure::{Failure, Status, verdict};
+use crate::failure::{Failure, OrFail, SIGNALS, Status, verdict};
 use crate::render::{self, Column, count};
 use crate::rows;
 
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let caught = signal_hook::flag::register(signal, Arc::clone(&stop));
-        caught.map_err(Failure::of_signals)?;
+        caught.or_fail(SIGNALS, Status::Unavailable)?;
     }
     if args.fleet {
         return fleet::run(args, json, &stop);

@@ -18,7 +18,7 @@ use sys::membership::{Membership, Memberships};
 use crate::capture::{self, Sockets};
 use crate::control::Control;
 use crate::discover::{self, Interface, Joined, Listener, interfaces, is_on};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::{completion, render};
 
@@ -141,10 +141,8 @@ fn run_elsewhere(args: &Args, global: &Global) -> Result<(), Failure> {
     while let Some(piece) = control.next_piece(&mut pieces)? {
         told.extend_from_slice(&piece);
     }
-    let report = serde_json::from_slice(&told).map_err(|error| {
-        let message = format!("what the daemon tells is no report: {error}");
-        Failure::new(Status::Unreachable, message)
-    })?;
+    let report = serde_json::from_slice(&told);
+    let report = report.or_fail("what the daemon tells is no report", Status::Unreachable)?;
     show(&report, "", global)?;
     capture::pass_on("discover", &pieces.said);
     Ok(())

@@ -14,7 +14,7 @@ use super::watch::Watch;
 use crate::completion;
 use crate::configuration;
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::render;
 
@@ -278,10 +278,9 @@ fn record(args: &RecordArgs, control: &Control) -> Result<(), Failure> {
     let digits = record.data.as_bytes().chunks(2);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let bytes: Vec<u8> = digits.filter_map(byte).collect();
-    std::fs::write(&args.file, bytes).map_err(|error| {
-        let message = format!("{}: cannot be written: {error}", args.file.display());
-        Failure::new(Status::Refused, message)
-    })
+    let file = args.file.display();
+    std::fs::write(&args.file, bytes)
+        .or_fail(format_args!("{file}: cannot be written"), Status::Refused)
 }
 
 fn done(done: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {

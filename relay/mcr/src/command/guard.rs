@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, SIGNALS, Status};
 
 /// Take away what a bench or a demo leaves when it is killed; mcr bench and mcr demo start it.
 #[derive(Debug, clap::Args)]
@@ -20,10 +20,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // What ends its run must not end the guard before its work is done.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         let caught = signal_hook::flag::register(signal, Arc::default());
-        caught.map_err(Failure::of_signals)?;
+        caught.or_fail(SIGNALS, Status::Unavailable)?;
     }
-    lab::guard::stand(args.process, args.backlog).map_err(|error| {
-        let message = format!("process {}: {error:#}", args.process);
-        Failure::new(Status::Unavailable, message)
-    })
+    let stood = lab::guard::stand(args.process, args.backlog);
+    stood.or_fail(
+        format_args!("process {}", args.process),
+        Status::Unavailable,
+    )
 }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 
 /// How long a daemon that died may take to come back before its memberships and workers end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,8 +26,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let _ = sys::sandbox::close(true);
             daemon::fd_holder::serve(&listener, PATIENCE, most)
         });
-    kept.map_err(|error| {
-        let message = format!("{}: {error}", args.socket.display());
-        Failure::new(Status::Unavailable, message)
-    })
+    kept.or_fail(args.socket.display(), Status::Unavailable)
 }

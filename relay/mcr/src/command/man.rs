@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap_mangen::Man;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 use crate::render;
 
 /// Print the manual page, or write all pages: of every subcommand, and mcr.toml(5).
@@ -54,11 +54,6 @@ fn write_all(directory: &Path, definition: clap::Command) -> Result<(), Failure>
         }
         fs::write(formats.join("mcr.toml.5"), configuration::page().render())
     };
-    write().map_err(|error| {
-        let message = format!(
-            "cannot write manual pages to {}: {error}",
-            directory.display()
-        );
-        Failure::new(Status::Unavailable, message)
-    })
+    let writing = format!("cannot write manual pages to {}", directory.display());
+    write().or_fail(writing, Status::Unavailable)
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::completion;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::terms::Terms;
 
@@ -26,8 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let mut names = args.names;
     if names == ["-"] {
-        let text = io::read_to_string(io::stdin())
-            .map_err(|error| Failure::new(Status::Usage, format!("standard input: {error}")))?;
+        let text = io::read_to_string(io::stdin()).or_fail("standard input", Status::Usage)?;
         names = text.split_whitespace().map(str::to_owned).collect();
     }
     let (control, saving) = args.terms.open(global)?;

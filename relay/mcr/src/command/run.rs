@@ -7,7 +7,7 @@ use daemon::{DaemonError, Options};
 use rules::ruleset::Policy;
 
 use super::without::Without;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::logging;
 use crate::rows::Keys;
@@ -41,10 +41,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let Keys(given) = args.given;
     let _log = logging::start(form_of_log(args.config.as_deref(), &given), args.verbose);
-    let program = std::env::current_exe().map_err(|error| {
-        let message = format!("cannot find the own program, to start workers with: {error}");
-        Failure::new(Status::Unavailable, message)
-    })?;
+    let finding = "cannot find the own program, to start workers with";
+    let program = std::env::current_exe().or_fail(finding, Status::Unavailable)?;
     let subcommand = |name: &str| vec![program.clone().into_os_string(), name.into()];
     let options = Options {
         instance: global.instance.clone(),

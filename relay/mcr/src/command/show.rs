@@ -15,7 +15,7 @@ use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
-use crate::render::{self, number};
+use crate::render::{self, because, number};
 
 /// Hosts that the text shows of each output.
 const LISTENERS_SHOWN: usize = 32;
@@ -88,13 +88,8 @@ fn text(
 ) -> String {
     let mut lines = vec![format!("rule      {}", rule.name)];
     let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
-    line(
-        "state",
-        match render::stats::reason(stats) {
-            Some(reason) => format!("{}: {reason}", stats.word()),
-            None => stats.word().to_owned(),
-        },
-    );
+    let reason = because(render::stats::reason(stats).as_deref());
+    line("state", format!("{}{reason}", stats.word()));
     line("path", format!("{}: {}", stats.path, stats.path_reason));
     for option in render::rule::options(rule) {
         line("option", option);
@@ -201,15 +196,13 @@ fn add_output(
         true => "idle",
         false => output.state.as_str(),
     };
-    let remark = output.remark();
-    let remark = remark.map_or_else(String::new, |remark| format!(": {remark}"));
+    let remark = because(output.remark().as_deref());
     line("output", format!("{to}  {state}{remark}"));
     if let Some(address) = &output.address {
         line("  to", address.clone());
     }
     for to in output.addresses.iter().flatten() {
-        let reason = to.reason.as_ref().map(|reason| format!(": {reason}"));
-        let (state, reason) = (to.state.as_str(), reason.unwrap_or_default());
+        let (state, reason) = (to.state.as_str(), because(to.reason.as_deref()));
         let sent = number::volume(to.sent);
         line("  to", format!("{}  {state}{reason}  {sent}", to.address));
     }

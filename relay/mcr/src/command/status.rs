@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
-use crate::render;
+use crate::render::{self, because};
 
 /// Troubles that fit one screen.
 const TROUBLES_SHOWN: usize = 12;
@@ -235,11 +235,6 @@ fn troubles(text: &mut String, stats: &Stats) {
             render::count(more as u64)
         );
     }
-}
-
-/// The end of a line that says why.
-fn because(reason: Option<&str>) -> String {
-    reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
 fn path(path: &PathStatus) -> &str {

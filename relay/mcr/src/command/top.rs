@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::selection::Selection;
 use crate::top::{Feed, Screen, Sort, draw};
@@ -50,11 +50,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     screen.filter.clone_from(&args.filter);
     screen.selection.clone_from(&args.selection);
     let feed = Feed::start(&asked, args.interval, screen.query());
-    let mut terminal = ratatui::try_init().map_err(on_terminal)?;
+    let mut terminal = ratatui::try_init().or_fail(DRAWING, Status::Unavailable)?;
     let outcome = watch(&mut terminal, &feed, &mut screen);
     ratatui::restore();
-    outcome.map_err(on_terminal)
+    outcome.or_fail(DRAWING, Status::Unavailable)
 }
+
+const DRAWING: &str = "the terminal";
 
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
@@ -81,8 +83,4 @@ fn watch(
             _ => changed = true,
         }
     }
-}
-
-fn on_terminal(error: io::Error) -> Failure {
-    Failure::new(Status::Unavailable, format!("the terminal: {error}"))
 }

@@ -14,7 +14,7 @@ use signal_hook::flag;
 use traffic::endpoint::{self, Destination, Listen};
 use traffic::receiver::Error;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, SIGNALS, Status};
 use crate::render;
 
 /// Whole from 100 on, with a decimal below: 0.5 packets a second is a rate, too.
@@ -129,7 +129,7 @@ pub(super) fn stop_on_signals(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
         flag::register(signal, Arc::clone(stop))
     };
     for signal in [SIGINT, SIGTERM] {
-        register(signal).map_err(Failure::of_signals)?;
+        register(signal).or_fail(SIGNALS, Status::Unavailable)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use rtnetlink::packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo,
 use rules::{near, wildcard};
 use tokio::runtime::Builder;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 
 /// An interface of this network namespace.
 #[derive(Clone, Debug, Default)]
@@ -70,14 +70,11 @@ pub(crate) fn at_xdp(interfaces: &[Interface]) -> Vec<String> {
 }
 
 fn links() -> Result<Vec<host::Link>, Failure> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        let message = format!("cannot read the interfaces: {error}");
-        Failure::new(Status::Unavailable, message)
-    };
+    const READING: &str = "cannot read the interfaces";
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| unreadable(&error))?;
+    let runtime = runtime.or_fail(READING, Status::Unavailable)?;
     let links = runtime.block_on(async { host::read_links(&host::connect()?).await });
-    links.map_err(|error| unreadable(&error))
+    links.or_fail(READING, Status::Unavailable)
 }
 
 fn read() -> Result<Vec<Interface>, Failure> {

@@ -27,13 +27,15 @@ use rules::net::{Ifindex, Mac};
 use rules::rule::{OutputSpec, Rule};
 use rules::ruleset::RuleSet;
 use rules::wildcard;
+use tokio::runtime::Builder;
 
 use super::Arrivals;
 pub(crate) use host::UdpSocket;
 pub(crate) use link::Link;
 
 use crate::discover::Joined;
-use crate::failure::{self, Failure};
+use crate::failure::Status::Unavailable;
+use crate::failure::{Failure, OrFail};
 
 /// The rules to judge by, and where they came from.
 #[derive(Debug, Default)]
@@ -146,22 +148,15 @@ fn group_users(text: &str) -> BTreeMap<(u32, Mac), u64> {
 impl Snapshot {
     /// Reads the network namespace of the calling thread; `without` count as missing in the kernel.
     pub(crate) fn read(rules: Rules, without: &[Feature]) -> Result<Self, Failure> {
-        let unavailable = |what: &str, error: &dyn std::fmt::Display| {
-            Failure::new(
-                failure::Status::Unavailable,
-                format!("cannot read {what}: {error}"),
-            )
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| unavailable("the network", &error))?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.or_fail("cannot read the network", Unavailable)?;
         let mut queries: Vec<NextHopQuery> = next_hop_queries(&rules.set).into_iter().collect();
         queries.extend({ rules.settings.tunnels() }.map(|(_, tunnel)| tunnel_query(tunnel)));
-        let (links, mut host) = runtime.block_on(network::read(queries)).map_err(|error| {
+        let read = runtime.block_on(network::read(queries)).map_err(|error| {
             let cause = error.source().map(ToString::to_string);
-            unavailable("links through netlink", &cause.unwrap_or_default())
-        })?;
+            cause.unwrap_or_default()
+        });
+        let (links, mut host) = read.or_fail("cannot read links through netlink", Unavailable)?;
         let tunnels = rules.settings.tunnels().map(|(name, tunnel)| {
             let (tunnel, refused) = (*tunnel, None);
             (name.clone(), HostTunnel { tunnel, refused })

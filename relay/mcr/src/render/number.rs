@@ -33,7 +33,8 @@ pub(crate) fn of_input(input: &InputStats) -> String {
     joined(all(InputStats::COUNTERS, input), line)
 }
 
-fn joined(first: String, second: Option<String>) -> String {
+/// Two lists of numbers as one.
+pub(crate) fn joined(first: String, second: Option<String>) -> String {
     let texts = [Some(first), second].into_iter().flatten();
     let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
     texts.join(", ")

@@ -18,13 +18,16 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
         let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
         add_rule(&mut rows, rule, earlier);
     }
-    let is_shown = |shown| match shown {
+    let is_shown = |column: &&Column| match column.shown {
         Shown::Always => true,
         Shown::WithRates => before.is_some(),
         Shown::Wide => wide,
-        Shown::WideIfAny(text) => wide && rows.iter().any(|row| !text(row).is_empty()),
+        Shown::WideIfAny => {
+            let mut cells = rows.iter().map(column.cell);
+            wide && cells.any(|cell| !cell.content().is_empty())
+        }
     };
-    let columns = COLUMNS.iter().filter(|column| is_shown(column.shown));
+    let columns = COLUMNS.iter().filter(is_shown);
     let columns: Vec<&Column> = columns.collect();
     let header: Vec<&str> = columns.iter().map(|column| column.title).collect();
     let mut table = render::empty_table(&header);
@@ -73,7 +76,7 @@ enum Shown {
     Always,
     WithRates,
     Wide,
-    WideIfAny(fn(&Row<'_>) -> String),
+    WideIfAny,
 }
 
 struct Column {
@@ -106,13 +109,9 @@ const COLUMNS: [Column; 13] = [
         Cell::new(rate.map_or_else(dash, |rate| render::bits_per_second(rate * 8.0)))
     }),
     column("DROPPED", Shown::Always, |row| Cell::new(&row.dropped)),
-    column("NOTE", Shown::WideIfAny(|row| row.note.clone()), |row| {
-        Cell::new(&row.note)
-    }),
+    column("NOTE", Shown::WideIfAny, |row| Cell::new(&row.note)),
     column("JOINED", Shown::Wide, |row| Cell::new(row.joined)),
-    column("MORE", Shown::WideIfAny(|row| row.more.clone()), |row| {
-        Cell::new(&row.more)
-    }),
+    column("MORE", Shown::WideIfAny, |row| Cell::new(&row.more)),
     column("WHY THIS PATH", Shown::Wide, |row| Cell::new(row.why)),
 ];
 
@@ -272,12 +271,8 @@ fn rule_note(rule: &RuleStats) -> String {
 
 /// Where the kernel path takes packets of an input, and why there.
 pub(crate) fn hook(input: &InputStats) -> Option<String> {
-    let why = { input.hook_reason.as_ref() }.map(|why| format!(": {why}"));
-    Some(format!(
-        "{}{}",
-        input.hook.as_ref()?,
-        why.unwrap_or_default()
-    ))
+    let why = render::because(input.hook_reason.as_deref());
+    Some(input.hook.clone()? + &why)
 }
 
 /// Why a rule is not simply up.
@@ -294,16 +289,9 @@ pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
         (None, _) => rule.worst().1.map(str::to_owned),
     };
     let seen_to = rule.acknowledged.as_ref().map(|known| {
-        let why = known
-            .message
-            .as_deref()
-            .map(|message| format!(": {message}"));
+        let why = render::because(known.message.as_deref());
         let since = super::moment(known.at_ms);
-        format!(
-            "acknowledged by {} at {since}{}",
-            known.by,
-            why.unwrap_or_default()
-        )
+        format!("acknowledged by {} at {since}{why}", known.by)
     });
     let all: Vec<String> = why.into_iter().chain(seen_to).collect();
     (!all.is_empty()).then(|| all.join("; "))
@@ -311,10 +299,7 @@ pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
 
 /// What texts say of a rule beside what has a column, and of its input if that has no line.
 fn rule_more(rule: &RuleStats, only: Option<&InputStats>) -> String {
-    let texts = [number::of_rule(rule)].into_iter();
-    let texts = texts.chain(only.map(number::of_input));
-    let texts = texts.filter(|text| !text.is_empty());
-    texts.collect::<Vec<String>>().join(", ")
+    number::joined(number::of_rule(rule), only.map(number::of_input))
 }
 
 const fn word(yes: bool) -> &'static str {

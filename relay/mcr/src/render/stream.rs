@@ -7,9 +7,8 @@ use super::{count, number};
 
 /// The lines on a stream's health.
 pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
-    let state = health.state.as_str();
-    let reason = health.reason.as_ref().map(|reason| format!(": {reason}"));
-    let mut lines = vec![("stream", format!("{state}{}", reason.unwrap_or_default()))];
+    let reason = super::because(health.reason.as_deref());
+    let mut lines = vec![("stream", format!("{}{reason}", health.state.as_str()))];
     let gaps = format!(
         "1 s: {}   10 s: {}",
         time(health.gap_seconds_1s),

@@ -11,7 +11,7 @@ use super::rules::sparkline;
 use super::screen::Screen;
 use super::scroll::{self, wrapped};
 use super::style::{bad, of_state, of_word};
-use crate::render::{self, number};
+use crate::render::{self, because, number};
 
 /// Draws the selected rule.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
@@ -86,9 +86,8 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
         add(title, &text, plain);
     }
     for (index, output) in rule.outputs.iter().enumerate() {
-        let state = output.state.as_str();
-        let remark = output.remark().map(|remark| format!(": {remark}"));
-        let text = format!("{}  {state}{}", output.to, remark.unwrap_or_default());
+        let (state, remark) = (output.state.as_str(), output.remark());
+        let text = format!("{}  {state}{}", output.to, because(remark.as_deref()));
         add("output", &text, of_state(output.state));
         if let Some(address) = &output.address {
             add("  to", address, plain);

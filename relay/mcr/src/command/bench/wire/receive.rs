@@ -11,7 +11,7 @@ use traffic::wire::verifier::{Error, Verifier};
 use super::LISTEN;
 use crate::command::receive::counter;
 use crate::command::traffic_run::{listens, refusal, stop_on_signals, usage};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, OrFail, Status};
 
 /// Count for a generator what arrives at the endpoints, until interrupted.
 ///
@@ -41,10 +41,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let verifier = Verifier::open(&listens(&args.endpoints, args.streams)?).map_err(failure)?;
-    let listener = TcpListener::bind(args.listen).map_err(|error| {
-        let message = format!("--listen {}: {error}", args.listen);
-        Failure::new(Status::Unavailable, message)
-    })?;
+    let listening = format!("--listen {}", args.listen);
+    let listener = TcpListener::bind(args.listen).or_fail(listening, Status::Unavailable)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
     let at = listener.local_addr()?;
@@ -56,10 +54,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     eprintln!("verifier listening on {at}");
     // What a stranger said is part of it.
     let tell = |text: &str| eprintln!("{}", printable(text));
-    verifier.serve(&listener, &stop, &tell).map_err(|error| {
-        let message = format!("--listen {at}: {error}");
-        Failure::new(Status::Unavailable, message)
-    })
+    let served = verifier.serve(&listener, &stop, &tell);
+    served.or_fail(format_args!("--listen {at}"), Status::Unavailable)
 }
 
 /// Why there is no verifier.

@@ -21,7 +21,7 @@ use super::relay::Relay;
 use super::{line, receive, text};
 use crate::command::send;
 use crate::command::traffic_run::{destinations, listens, number, stop_on_signals};
-use crate::failure::{Failure, Status, verdict};
+use crate::failure::{Failure, OrFail, Status, verdict};
 use crate::render;
 
 /// Offer loads, ask the verifier what arrived, and report rates, loss, latency and what limits.
@@ -107,10 +107,8 @@ fn here(
 ) -> Result<super::report::Report, Failure> {
     let listens = listens(&args.receive, args.streams)?;
     let verifier = Verifier::open(&listens).map_err(receive::failure)?;
-    let (near, far) = Socket::pair(Domain::UNIX, Type::STREAM, None).map_err(|error| {
-        let message = format!("cannot reach a verifier here: {error}");
-        Failure::new(Status::Unavailable, message)
-    })?;
+    let pair = Socket::pair(Domain::UNIX, Type::STREAM, None);
+    let (near, far) = pair.or_fail("cannot reach a verifier here", Status::Unavailable)?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| verifier.converse(far, &over));
