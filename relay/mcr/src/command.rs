@@ -46,14 +46,28 @@ pub(crate) mod watch;
 mod without;
 pub(crate) mod worker;
 
+use std::io;
+
+use api::reply::Change;
 use rules::printable::printable;
 
 use crate::failure::{Failure, Status};
+use crate::global::Global;
+use crate::render;
 
 /// Says what keeps accepted rules from relaying all they should.
 fn warn(command: &str, warnings: &[String]) {
     for warning in warnings {
         eprintln!("mcr {command}: warning: {}", printable(warning));
+    }
+}
+
+/// Says what a change came to: its warnings, and all of it where JSON is asked for.
+fn tell(command: &str, change: &Change, global: &Global) -> io::Result<()> {
+    warn(command, &change.warnings);
+    match global.json {
+        true => render::json(change),
+        false => Ok(()),
     }
 }
 

@@ -11,16 +11,17 @@ use rules::ruleset::Policy;
 
 use crate::failure::{Failure, Status};
 
-/// Reads a configuration file and the files that belong to it; `-` is standard input alone.
-pub(crate) fn read(file: &Path, policy: Policy) -> Result<Config, Failure> {
-    load(file, policy).map_err(failed)
+/// Reads a configuration file and the files that belong to it; `-` is standard input alone. Whether
+/// link-local inputs are permitted is the daemon's to say.
+pub(crate) fn read(file: &Path) -> Result<Config, Failure> {
+    load(file, Policy::PERMISSIVE).map_err(failed)
 }
 
 fn failed(error: DaemonError) -> Failure {
     Failure::with_code(error.exit_code(), error)
 }
 
-/// The same, where what is wrong is wanted one by one.
+/// The same with a policy, where what is wrong is wanted one by one.
 pub(crate) fn load(file: &Path, policy: Policy) -> Result<Config, DaemonError> {
     if file != Path::new("-") {
         return daemon::config_files::read(Some(file), policy);

@@ -86,24 +86,6 @@ impl Control {
         }
     }
 
-    /// Adds rules, all or none.
-    pub(crate) fn add(&self, add: Vec<RuleDocument>) -> Result<Change, Failure> {
-        let transaction = Transaction {
-            add,
-            ..Transaction::default()
-        };
-        self.transaction(&transaction)
-    }
-
-    /// Removes rules, all or none.
-    pub(crate) fn remove(&self, remove: Vec<String>) -> Result<Change, Failure> {
-        let transaction = Transaction {
-            remove,
-            ..Transaction::default()
-        };
-        self.transaction(&transaction)
-    }
-
     /// Changes the rules of these names, all or none. Where somebody else changed the rules in
     /// between, `change` is asked again of what they are by then.
     pub(crate) fn edit(
@@ -221,12 +203,8 @@ fn edited(
     names: &[String],
     change: impl Fn(&mut RuleDocument) -> Result<(), Failure>,
 ) -> Result<Transaction, Failure> {
-    let known: Vec<&str> = running
-        .rules
-        .iter()
-        .map(|rule| rule.name.as_str())
-        .collect();
-    require(names, &known)?;
+    let known = running.rules.iter().map(|rule| rule.name.as_str());
+    require(names, &known.collect::<Vec<_>>())?;
     let mut transaction = Transaction {
         generation: running.generation,
         ..Transaction::default()
@@ -251,25 +229,23 @@ pub(crate) fn require(names: &[String], known: &[&str]) -> Result<(), Failure> {
         return Ok(());
     }
     let known = known.iter().map(ToString::to_string).collect();
-    Err(Failure::new(
-        Status::Rule,
-        ChangeError::NotFound { missing, known },
-    ))
+    let refused = ChangeError::NotFound { missing, known };
+    Err(Failure::new(Status::Rule, refused))
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match &error {
             Error::Connect { path, source } => {
-                let status = match source.kind() {
-                    io::ErrorKind::PermissionDenied => Status::Privilege,
-                    _ => Status::Unreachable,
+                let is_forbidden = source.kind() == io::ErrorKind::PermissionDenied;
+                let status = match is_forbidden {
+                    true => Status::Privilege,
+                    false => Status::Unreachable,
                 };
                 let remedy = match path.is_absolute() {
-                    true => remedy(source.kind()),
-                    false => {
-                        "see that it runs there, that [api] of its configuration listens, and hosts.toml"
-                    }
+                    false => ELSEWHERE,
+                    true if is_forbidden => FORBIDDEN,
+                    true => AWAY,
                 };
                 Self::new(status, format!("{error}; {remedy}"))
             }
@@ -283,14 +259,11 @@ impl From<Error> for Failure {
     }
 }
 
-fn remedy(kind: io::ErrorKind) -> &'static str {
-    match kind {
-        io::ErrorKind::PermissionDenied => {
-            "use sudo, or become a member of the group that owns the socket"
-        }
-        _ => "start it with mcr run, or name its socket with --socket or its name with --instance",
-    }
-}
+const FORBIDDEN: &str = "use sudo, or become a member of the group that owns the socket";
+const AWAY: &str =
+    "start it with mcr run, or name its socket with --socket or its name with --instance";
+const ELSEWHERE: &str =
+    "see that it runs there, that [api] of its configuration listens, and hosts.toml";
 
 fn status(code: &str) -> Status {
     match code {

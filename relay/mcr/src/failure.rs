@@ -57,6 +57,14 @@ impl Failure {
         Self::new(status, config::unreadable(path, error))
     }
 
+    /// The same where the status of what the daemon refuses says that something differs.
+    pub(crate) fn of_comparison(self) -> Self {
+        match self.is(Status::Refused) {
+            true => Self::new(Status::Configuration, self),
+            false => self,
+        }
+    }
+
     /// Says whether it has that exit status.
     pub(crate) const fn is(&self, status: Status) -> bool {
         self.status == status as u8

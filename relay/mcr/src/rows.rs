@@ -1,4 +1,4 @@
-//! Options of the command line that are keys of a configuration's table, made of the table's rows.
+//! Options of the command line that are made of rows: keys of a configuration's table, and words.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
@@ -59,6 +59,20 @@ pub(crate) fn word<T: Setting + Clone + Send + Sync + 'static>() -> impl TypedVa
     parser.map(|text| {
         let word = T::parse(&text, &T::FORM);
         word.expect("the parser lets nothing else through")
+    })
+}
+
+/// Words, each with what it stands for and what it means.
+pub(crate) type Choice<T> = &'static [(&'static str, T, &'static str)];
+
+/// Reads one of those words, which completions and help list.
+pub(crate) fn choice<T: Copy + Send + Sync>(words: Choice<T>) -> impl TypedValueParser<Value = T> {
+    let possible =
+        |(word, _, help): &(&'static str, T, &'static str)| PossibleValue::new(*word).help(*help);
+    PossibleValuesParser::new(words.iter().map(possible)).map(move |text| {
+        let mut words = words.iter();
+        let chosen = words.find(|(word, ..)| *word == text);
+        chosen.expect("the parser lets nothing else through").1
     })
 }
 

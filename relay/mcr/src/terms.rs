@@ -11,7 +11,6 @@ use api::request::{ChangeTerms, MESSAGE_MAX, time_to_confirm};
 use crate::control::Control;
 use crate::failure::{self, Failure};
 use crate::global::Global;
-use crate::render;
 use crate::save::{Configuration, Save};
 
 /// How often it is looked whether somebody has confirmed.
@@ -46,6 +45,9 @@ pub(crate) struct Terms {
     options: ChangeOptions,
 }
 
+/// A conversation in which something is changed, and where that is written down.
+type Conversation = (Control, Option<Configuration>);
+
 impl ChangeOptions {
     /// Opens a conversation in which it is said, about rules of that generation where one is given.
     pub(crate) fn open(
@@ -60,11 +62,6 @@ impl ChangeOptions {
             save: false,
         };
         Control::open(global).map(|control| control.on(terms))
-    }
-
-    /// Whether nothing is to be asked.
-    pub(crate) const fn yes(&self) -> bool {
-        self.yes
     }
 
     /// Waits until somebody confirms the change that led to this generation, or nobody has; where nobody
@@ -198,20 +195,12 @@ fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> 
 impl Terms {
     /// Whether nothing is to be asked.
     pub(crate) const fn yes(&self) -> bool {
-        self.options.yes()
-    }
-
-    /// Waits for the confirmation where one is needed.
-    pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<(), Failure> {
-        self.options.wait(control, generation)
+        self.options.yes
     }
 
     /// Opens a conversation on these terms. The configuration is read where it is to be written, so that
     /// nothing is changed where it cannot be.
-    pub(crate) fn open(
-        &self,
-        global: &Global,
-    ) -> Result<(Control, Option<Configuration>), Failure> {
+    pub(crate) fn open(&self, global: &Global) -> Result<Conversation, Failure> {
         self.open_at(global, None)
     }
 
@@ -220,7 +209,7 @@ impl Terms {
         &self,
         global: &Global,
         generation: Option<u64>,
-    ) -> Result<(Control, Option<Configuration>), Failure> {
+    ) -> Result<Conversation, Failure> {
         let control = self.options.open(global, generation)?;
         // Files of another host are its daemon's to write.
         let elsewhere = self.save.is_asked() && control.is_elsewhere();
@@ -234,33 +223,27 @@ impl Terms {
         Ok((control, saving.filter(|_| !waits)))
     }
 
-    /// Ends a change: shows it as JSON where that is asked for, has it written down, and waits for its
-    /// confirmation.
+    /// Ends a change: has it written down, and waits for its confirmation.
     pub(crate) fn finish(
         &self,
-        (control, saving): (Control, Option<Configuration>),
+        (control, saving): Conversation,
         change: &Change,
-        global: &Global,
         write: impl FnOnce(Configuration, &Control) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        if global.json {
-            render::json(change)?;
-        }
         if let Some(configuration) = saving {
             write(configuration, &control)?;
         }
-        self.wait(&control, change.generation)
+        self.options.wait(&control, change.generation)
     }
 
     /// The same of rules of these names.
     pub(crate) fn finish_rules(
         &self,
-        conversation: (Control, Option<Configuration>),
+        conversation: Conversation,
         change: &Change,
-        global: &Global,
         names: &[String],
     ) -> Result<(), Failure> {
-        self.finish(conversation, change, global, |configuration, control| {
+        self.finish(conversation, change, |configuration, control| {
             configuration.write(control, names)
         })
     }

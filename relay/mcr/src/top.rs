@@ -17,4 +17,4 @@ mod window;
 
 pub(crate) use draw::draw;
 pub(crate) use feed::Feed;
-pub(crate) use screen::{Screen, Sort};
+pub(crate) use screen::{ORDERS, Screen};

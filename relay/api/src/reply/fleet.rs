@@ -230,6 +230,13 @@ pub struct FleetChange {
     pub warnings: Vec<String>,
 }
 
+impl FleetChange {
+    /// Whether any rule is not what it was.
+    pub const fn differs(&self) -> bool {
+        !(self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty())
+    }
+}
+
 /// What an operator had a fleet do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FleetDone {

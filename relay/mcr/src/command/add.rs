@@ -2,6 +2,7 @@
 
 use std::io;
 
+use api::request::Transaction;
 use clap::Parser;
 use compile::placement::PathChoice;
 use compile::table::LocalDelivery;
@@ -104,14 +105,17 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     } else {
         vec![checked(args)?]
     };
-    let names: Vec<String> = { documents.iter() }.map(|rule| rule.name.clone()).collect();
+    let names: Vec<String> = documents.iter().map(|rule| rule.name.clone()).collect();
     let (control, saving) = terms.open(global)?;
-    let change = control.add(documents)?;
-    super::warn("add", &change.warnings);
+    let change = control.transaction(&Transaction {
+        add: documents,
+        ..Transaction::default()
+    })?;
+    super::tell("add", &change, global)?;
     if !global.json {
         render::text(&names.join("\n"))?;
     }
-    terms.finish_rules((control, saving), &change, global, &names)
+    terms.finish_rules((control, saving), &change, &names)
 }
 
 /// Refuses what stands beside `-`: each line has its own.
@@ -272,9 +276,8 @@ fn reflecting(mut args: Args) -> Result<RuleDocument, Failure> {
 /// Finds what is wrong with the rule by itself: that is the command line's fault. What the daemon
 /// permits beyond the ordinary is left to the daemon, and loops are, which it refuses of any rules.
 pub(super) fn check(document: &RuleDocument) -> Result<(), Failure> {
-    let policy = Policy::PERMISSIVE;
-    let checked = RuleSet::from_documents(std::slice::from_ref(document), policy);
-    let Err(mut problems) = checked else {
+    let document = std::slice::from_ref(document);
+    let Err(mut problems) = RuleSet::from_documents(document, Policy::PERMISSIVE) else {
         return Ok(());
     };
     problems.0.retain(|problem| !problem.what.is_loop());

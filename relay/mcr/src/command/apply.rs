@@ -2,20 +2,20 @@
 //! that would change.
 
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use api::reply::Change;
 use api::request::Rollback;
 use config::Config;
-use rules::ruleset::Policy;
 
 use crate::completion;
-use crate::configuration;
+use crate::configuration::read;
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
+use crate::save::Configuration;
 use crate::terms::{self, Terms};
 
 /// Make the running rules and settings those of a configuration file: all of it or nothing.
@@ -74,10 +74,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let change = control.replace_by(config, args.dry_run)?;
     let command = if args.dry_run { "diff" } else { "apply" };
     show(command, &change, global)?;
-    if let Some(configuration) = saving {
-        configuration.write_all(&control)?;
-    }
-    args.terms.wait(&control, change.generation)
+    args.terms
+        .finish((control, saving), &change, Configuration::write_all)
 }
 
 impl Args {
@@ -135,21 +133,9 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure
             Control::open(global)?.rollback(&Rollback { generation }, true)
         }
     };
-    let change = change.map_err(|failure| {
-        // Its status is that of a difference.
-        match failure.is(Status::Refused) {
-            true => Failure::new(Status::Configuration, failure),
-            false => failure,
-        }
-    })?;
+    let change = change.map_err(Failure::of_comparison)?;
     show("diff", &change, global)?;
     Ok(ExitCode::from(u8::from(change.differs())))
-}
-
-fn read(file: &Path) -> Result<Config, Failure> {
-    // Whether link-local inputs are permitted is the daemon's to say.
-    let policy = Policy::PERMISSIVE;
-    configuration::read(file, policy)
 }
 
 /// Shows what was changed, or would be.

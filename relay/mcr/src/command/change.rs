@@ -59,9 +59,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let (control, saving) = args.terms.open(global)?;
     let names = std::slice::from_ref(&args.name);
     let change = control.edit(names, |rule| changed(rule, args))?;
-    super::warn("change", &change.warnings);
-    args.terms
-        .finish_rules((control, saving), &change, global, names)
+    super::tell("change", &change, global)?;
+    args.terms.finish_rules((control, saving), &change, names)
 }
 
 fn changed(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {

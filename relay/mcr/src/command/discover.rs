@@ -173,15 +173,12 @@ fn rules(global: &Global, interfaces: &[Interface]) -> Result<RuleSet, Failure> 
         let mut seen = seen.iter();
         seen.any(|link| (link.index, &link.name) == (here.index, &here.name))
     };
-    if let Some(own) = interfaces.iter().find(|interface| !is_seen(interface)) {
-        let message = format!(
-            "the daemon does not see {}: it runs in another network namespace",
-            own.name
-        );
+    if let Some(Interface { name, .. }) = interfaces.iter().find(|link| !is_seen(link)) {
+        let message =
+            format!("the daemon does not see {name}: it runs in another network namespace");
         return Err(Failure::new(Status::Unavailable, message));
     }
-    let policy = Policy::PERMISSIVE;
-    RuleSet::from_documents(&documents, policy)
+    RuleSet::from_documents(&documents, Policy::PERMISSIVE)
         .map_err(|problems| Failure::new(Status::Refused, problems))
 }
 

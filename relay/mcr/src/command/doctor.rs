@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use api::request::RuleList;
 use compile::placement::PathChoice;
 use rules::ruleset::{Policy, RuleSet};
 use serde_json::json;
@@ -140,8 +139,7 @@ fn listened(mut rules: Rules, args: &Args, global: &Global) -> Result<Rules, Fai
 }
 
 fn of_file(file: &Path) -> Result<Rules, Failure> {
-    let policy = Policy::PERMISSIVE;
-    let config = configuration::read(file, policy)?;
+    let config = configuration::read(file)?;
     Ok(Rules {
         choices: config.settings.path_choices(PathChoice::Auto),
         settings: config.settings,
@@ -154,18 +152,12 @@ fn of_file(file: &Path) -> Result<Rules, Failure> {
 
 fn of_daemon(global: &Global) -> Result<Rules, Failure> {
     let control = Control::open(global)?;
-    let RuleList {
-        rules: documents,
-        settings,
-        ..
-    } = control.rules()?;
-    let policy = Policy::PERMISSIVE;
-    let set = RuleSet::from_documents(&documents, policy)
-        .map_err(|problems| Failure::new(Status::Refused, problems))?;
+    let running = control.rules()?;
+    let set = RuleSet::from_documents(&running.rules, Policy::PERMISSIVE);
     Ok(Rules {
-        set,
+        set: set.map_err(|problems| Failure::new(Status::Refused, problems))?,
         origin: format!("the daemon at {}", global.socket().display()),
-        settings: settings.unwrap_or_default(),
+        settings: running.settings.unwrap_or_default(),
         status: Some(control.status()?),
         stats: Some(control.stats()?),
         // One that is in no fleet refuses, and so does one of before fleets.

@@ -63,6 +63,6 @@ fn set(
             Ok(())
         })?,
     };
-    super::warn(command, &change.warnings);
-    terms.finish_rules((control, saving), &change, global, names)
+    super::tell(command, &change, global)?;
+    terms.finish_rules((control, saving), &change, names)
 }

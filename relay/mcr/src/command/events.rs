@@ -1,6 +1,8 @@
 //! `mcr events`: what happens in the daemon, a line each, as it happens.
 
-use api::client::StreamItem;
+use std::time::Duration;
+
+use api::client::{Events, StreamItem};
 use api::reply::{Event, Via};
 
 use crate::control::Control;
@@ -36,29 +38,43 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let mut following = control.events(args.recent, args.brief)?;
     let mut left = args.count;
-    while left != Some(0) {
-        let event = match control.next_event(&mut following, None)? {
-            Some(StreamItem::Event(event)) => event,
-            Some(StreamItem::Missed(missed)) => {
-                eprintln!("mcr events: {}", render::missed(missed));
-                continue;
-            }
-            None => continue,
-        };
-        if !args.subjects.is_empty() && !args.subjects.contains(&event.subject) {
-            continue;
+    while left != Some(0)
+        && let Some(event) = next(&control, &mut following, None, "events")?
+    {
+        if args.subjects.is_empty() || args.subjects.contains(&event.subject) {
+            render::reply(global.json, &event, || line(&event))?;
+            left = left.map(|left| left - 1);
         }
-        render::reply(global.json, &event, || line(&event))?;
-        left = left.map(|left| left - 1);
     }
     Ok(())
+}
+
+/// Waits for the next event, as long as it takes or within a limit, and says how many were missed.
+pub(super) fn next(
+    control: &Control,
+    following: &mut Events,
+    within: Option<Duration>,
+    command: &str,
+) -> Result<Option<Event>, Failure> {
+    loop {
+        match control.next_event(following, within)? {
+            Some(StreamItem::Event(event)) => return Ok(Some(event)),
+            Some(StreamItem::Missed(missed)) => {
+                eprintln!("mcr {command}: {}", render::missed(missed));
+            }
+            None => return Ok(None),
+        }
+    }
 }
 
 fn line(event: &Event) -> String {
     let (time, kind) = (render::moment(event.at_ms), &event.kind);
     // What the world did says itself what did it.
-    let by = { event.by.iter() }.filter(|by| !matches!(by.via, Via::Link | Via::Name));
+    let by = event
+        .by
+        .iter()
+        .filter(|by| !matches!(by.via, Via::Link | Via::Name));
     let by: String = by.map(|by| format!(" by {by}")).collect();
-    let why: String = { event.why.iter() }.map(|why| format!(": {why}")).collect();
+    let why = render::because(event.why.as_deref());
     format!("{time}  {kind:<16}  {}{by}{why}", event.message)
 }

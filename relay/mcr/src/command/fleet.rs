@@ -4,19 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use api::client::StreamItem;
 use api::reply::{Event, FleetChange, FleetDone};
 use api::request::{FleetMove, FleetRelayName, FleetRuleList};
 use rules::duration;
-use rules::printable::printable;
 
+use super::events;
 use super::watch::Watch;
 use crate::completion;
 use crate::configuration;
 use crate::control::Control;
 use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
-use crate::render;
+use crate::render::{self, number::things};
 
 /// Kinds of events that tell of a fleet.
 const KINDS: [&str; 7] = [
@@ -53,7 +52,7 @@ enum Command {
     #[command(after_help = "Examples:
   mcr fleet status
   mcr fleet status --watch")]
-    Status(StatusArgs),
+    Status(Watch),
     /// List the fleet's rules and who forwards each
     #[command(after_help = "Examples:
   mcr fleet list
@@ -125,12 +124,6 @@ fn record_time(text: &str) -> Result<Duration, String> {
 }
 
 #[derive(Debug, clap::Args)]
-struct StatusArgs {
-    #[command(flatten)]
-    watch: Watch,
-}
-
-#[derive(Debug, clap::Args)]
 struct FileArgs {
     /// The rules, TOML, with roles for interfaces; - is standard input
     file: PathBuf,
@@ -175,7 +168,7 @@ struct EventsArgs {
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
     match &args.command {
-        Command::Status(args) => status(args, &control, global)?,
+        Command::Status(watch) => status(*watch, &control, global)?,
         Command::List => list(&control, global)?,
         Command::Apply(args) => {
             let dry_run = args.dry_run;
@@ -183,23 +176,23 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         }
         Command::Diff(args) => return diff(&args.file, &control, global),
         Command::Export => export(&control, global)?,
-        Command::Drain(args) => {
-            let relay = name(args);
-            done(&control.fleet_drain(&relay, true)?, "drained", global)?;
-        }
+        Command::Drain(args) => done(&control.fleet_drain(&name(args), true)?, "drained", global)?,
         Command::Undrain(args) => {
             let relay = name(args);
             done(&control.fleet_drain(&relay, false)?, "undrained", global)?;
         }
         Command::Move(MoveArgs { rules, relay }) => {
             let (rules, relay) = (rules.clone(), relay.clone());
-            let asked = FleetMove { rules, relay };
-            done(&control.fleet_move(&asked)?, "moving", global)?;
+            done(
+                &control.fleet_move(&FleetMove { rules, relay })?,
+                "moving",
+                global,
+            )?;
         }
         Command::Rebalance => done(&control.fleet_rebalance()?, "rebalancing", global)?,
         Command::Fence(args) => done(&control.fleet_fence(&name(args))?, "fenced", global)?,
         Command::Record(args) => record(args, &control)?,
-        Command::Events(args) => events(args, &control, global)?,
+        Command::Events(args) => show_events(args, &control, global)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -209,8 +202,8 @@ fn name(RelayArgs { relay }: &RelayArgs) -> FleetRelayName {
     FleetRelayName { relay }
 }
 
-fn status(args: &StatusArgs, control: &Control, global: &Global) -> Result<(), Failure> {
-    args.watch.print(|| {
+fn status(watch: Watch, control: &Control, global: &Global) -> Result<(), Failure> {
+    watch.print(|| {
         let status = control.fleet()?;
         match global.json {
             true => Ok(render::json_text(&status)?),
@@ -239,21 +232,9 @@ fn export(control: &Control, global: &Global) -> Result<(), Failure> {
 }
 
 fn diff(file: &Path, control: &Control, global: &Global) -> Result<ExitCode, Failure> {
-    let change = replace(file, true, None, control, global).map_err(|failure| {
-        // Its status is that of a difference.
-        match failure.is(Status::Refused) {
-            true => Failure::new(Status::Configuration, failure),
-            false => failure,
-        }
-    })?;
-    let FleetChange {
-        added,
-        removed,
-        changed,
-        ..
-    } = &change;
-    let is_same = added.is_empty() && removed.is_empty() && changed.is_empty();
-    Ok(ExitCode::from(u8::from(!is_same)))
+    let change = replace(file, true, None, control, global);
+    let change = change.map_err(Failure::of_comparison)?;
+    Ok(ExitCode::from(u8::from(change.differs())))
 }
 
 fn replace(
@@ -266,9 +247,7 @@ fn replace(
     let rules = configuration::read_fleet(file)?;
     let asked = FleetRuleList { generation, rules };
     let change = control.fleet_apply(&asked, dry_run)?;
-    for warning in &change.warnings {
-        eprintln!("mcr fleet: warning: {}", printable(warning));
-    }
+    super::warn("fleet", &change.warnings);
     render::reply(global.json, &change, || render::fleet::change(&change))?;
     Ok(change)
 }
@@ -287,33 +266,20 @@ fn done(done: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {
     if global.json {
         return Ok(render::json(done)?);
     }
-    let shares = done.shares.len();
-    let which = match shares {
+    let which = match done.shares.len() as u64 {
         0 => String::new(),
-        _ => format!(
-            " {}: {}",
-            render::number::things(shares as u64, "share"),
-            done.shares.join(", ")
-        ),
+        count => format!(" {}: {}", things(count, "share"), done.shares.join(", ")),
     };
     Ok(render::text(&format!("{what}{which}"))?)
 }
 
-fn events(args: &EventsArgs, control: &Control, global: &Global) -> Result<(), Failure> {
+fn show_events(args: &EventsArgs, control: &Control, global: &Global) -> Result<(), Failure> {
     let mut following = control.events(200, false)?;
     let within = (!args.follow).then_some(SETTLED);
-    while let Some(next) = control.next_event(&mut following, within)? {
-        let event = match next {
-            StreamItem::Event(event) => event,
-            StreamItem::Missed(missed) => {
-                eprintln!("mcr fleet: {}", render::missed(missed));
-                continue;
-            }
-        };
-        if !KINDS.contains(&event.kind.as_str()) {
-            continue;
+    while let Some(event) = events::next(control, &mut following, within, "fleet")? {
+        if KINDS.contains(&event.kind.as_str()) {
+            render::reply(global.json, &event, || line(&event))?;
         }
-        render::reply(global.json, &event, || line(&event))?;
     }
     Ok(())
 }

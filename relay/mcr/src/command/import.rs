@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use api::request::RuleList;
 use config::{self, Settings};
-use import::{BYTES_MAX, Imported, Options, Remark, To, make, read};
+use import::{BYTES_MAX, Format, Imported, Options, Remark, To, make, read};
 use rules::endpoint::{Endpoint, check_interface_name};
 use rules::net::Ports;
 use rules::printable::printable;
@@ -17,6 +17,7 @@ use crate::completion;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
+use crate::rows;
 
 /// Print rules made of an SDP, a playlist, smcroute.conf or an IS-05 file; change nothing.
 ///
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     /// The file; - is standard input
     file: PathBuf,
     /// What the file is; by default that is seen by how it begins
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_parser = rows::choice(FORMATS), value_name = "FORMAT")]
     format: Option<Format>,
     /// Where streams arrive that the file names no interface for; given again, where their second
     /// leg does
@@ -59,19 +60,17 @@ pub(crate) struct Args {
     port: Option<Ports>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    /// Session descriptions
-    Sdp,
-    /// Playlists, a URL a line
-    M3u,
-    /// Playlists in XML
-    Xspf,
-    /// What smcroute reads
-    Smcroute,
-    /// Senders and receivers of AMWA IS-05, JSON
-    Is05,
-}
+const FORMATS: rows::Choice<Format> = &[
+    ("sdp", Format::Sdp, "Session descriptions"),
+    ("m3u", Format::M3u, "Playlists, a URL a line"),
+    ("xspf", Format::Xspf, "Playlists in XML"),
+    ("smcroute", Format::Smcroute, "What smcroute reads"),
+    (
+        "is05",
+        Format::Is05,
+        "Senders and receivers of AMWA IS-05, JSON",
+    ),
+];
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let name = match is_standard_input(&args.file) {
@@ -80,8 +79,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     };
     let wrong = |what: String| Failure::new(Status::Configuration, format!("{name}: {what}"));
     let bytes = bytes(&args.file).map_err(|error| Failure::unreadable(Path::new(&name), &error))?;
-    let found = read(&bytes, args.format.map(Format::read_as));
-    let found = found.map_err(|error| wrong(error.to_string()))?;
+    let found = read(&bytes, args.format).map_err(|error| wrong(error.to_string()))?;
     let options = Options {
         interfaces: args.interfaces.clone(),
         to: args.to.clone(),
@@ -141,18 +139,6 @@ fn bytes(file: &Path) -> io::Result<Vec<u8>> {
     };
     source.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-impl Format {
-    const fn read_as(self) -> import::Format {
-        match self {
-            Self::Sdp => import::Format::Sdp,
-            Self::M3u => import::Format::M3u,
-            Self::Xspf => import::Format::Xspf,
-            Self::Smcroute => import::Format::Smcroute,
-            Self::Is05 => import::Format::Is05,
-        }
-    }
 }
 
 fn interface(text: &str) -> Result<String, String> {

@@ -12,6 +12,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
+use crate::save::Configuration;
 use crate::terms::Terms;
 
 /// Join groups on an interface whatever the rules say, or list what is joined so.
@@ -89,13 +90,8 @@ fn change(
 ) -> Result<(), Failure> {
     let (control, saving) = terms.open(global)?;
     let change = control.transaction(asked)?;
-    super::warn(command, &change.warnings);
-    terms.finish(
-        (control, saving),
-        &change,
-        global,
-        |configuration, control| configuration.write_joins(control),
-    )
+    super::tell(command, &change, global)?;
+    terms.finish((control, saving), &change, Configuration::write_joins)
 }
 
 fn list(global: &Global) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
+use crate::rows;
 
 /// Show or change how much the daemon logs, while it runs; show who changed what.
 ///
@@ -20,23 +21,17 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<LogCommand>,
     /// From here on up lines are written
-    #[arg(value_enum)]
-    level: Option<Level>,
+    #[arg(value_parser = rows::choice(LEVELS))]
+    level: Option<LogLevel>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Level {
-    /// What failed
-    Error,
-    /// And what goes wrong
-    Warn,
-    /// And each change of state
-    Info,
-    /// And what leads to it
-    Debug,
-    /// And everything else
-    Trace,
-}
+const LEVELS: rows::Choice<LogLevel> = &[
+    ("error", LogLevel::Error, "What failed"),
+    ("warn", LogLevel::Warn, "And what goes wrong"),
+    ("info", LogLevel::Info, "And each change of state"),
+    ("debug", LogLevel::Debug, "And what leads to it"),
+    ("trace", LogLevel::Trace, "And everything else"),
+];
 
 #[derive(Debug, clap::Subcommand)]
 enum LogCommand {
@@ -98,15 +93,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let log = match args.level {
         None => control.log()?,
-        Some(level) => control.set_log(&Log {
-            level: match level {
-                Level::Error => LogLevel::Error,
-                Level::Warn => LogLevel::Warn,
-                Level::Info => LogLevel::Info,
-                Level::Debug => LogLevel::Debug,
-                Level::Trace => LogLevel::Trace,
-            },
-        })?,
+        Some(level) => control.set_log(&Log { level })?,
     };
     let text = || log.level.as_str().to_owned();
     Ok(render::reply(global.json, &log, text)?)

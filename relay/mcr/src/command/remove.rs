@@ -2,9 +2,12 @@
 
 use std::io;
 
+use api::request::Transaction;
+
 use crate::completion;
 use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
+use crate::render;
 use crate::terms::Terms;
 
 /// Remove rules, all of those named or none.
@@ -30,7 +33,12 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         names = text.split_whitespace().map(str::to_owned).collect();
     }
     let (control, saving) = args.terms.open(global)?;
-    let change = control.remove(names.clone())?;
-    args.terms
-        .finish_rules((control, saving), &change, global, &names)
+    let change = control.transaction(&Transaction {
+        remove: names.clone(),
+        ..Transaction::default()
+    })?;
+    if global.json {
+        render::json(&change)?;
+    }
+    args.terms.finish_rules((control, saving), &change, &names)
 }

@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
-use crate::save::Save;
+use crate::save::{Configuration, Save};
 use crate::terms::{self, Terms};
 
 /// Go back to rules and settings of before, in one step, after showing what that changes.
@@ -50,10 +50,7 @@ pub(crate) struct ConfirmArgs {}
 pub(crate) fn confirm(_: &ConfirmArgs, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let change = control.confirm()?;
-    super::warn("confirm", &change.warnings);
-    if global.json {
-        render::json(&change)?;
-    }
+    super::tell("confirm", &change, global)?;
     if change.to_save
         && let Some(configuration) = Save::asked().begin(&control)?
     {
@@ -122,10 +119,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if args.terms.yes() {
         apply::show("rollback", &change, global)?;
     }
-    if let Some(configuration) = saving {
-        configuration.write_all(&control)?;
-    }
-    args.terms.wait(&control, change.generation)
+    args.terms
+        .finish((control, saving), &change, Configuration::write_all)
 }
 
 pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<(), Failure> {

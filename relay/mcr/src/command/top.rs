@@ -3,13 +3,15 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use api::query::Order;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::control::Control;
 use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
+use crate::rows;
 use crate::selection::Selection;
-use crate::top::{Feed, Screen, Sort, draw};
+use crate::top::{Feed, ORDERS, Screen, draw};
 
 /// How long a key waits at most for news to be drawn first.
 const TURN: Duration = Duration::from_millis(100);
@@ -24,8 +26,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", default_value = "1", value_parser = super::watch::interval)]
     interval: Duration,
     /// Order of the rules; s goes on to the next
-    #[arg(long, value_enum, default_value_t = Sort::State)]
-    sort: Sort,
+    #[arg(long, value_parser = rows::choice(ORDERS), default_value = "state")]
+    sort: Order,
     #[command(flatten)]
     selection: Selection,
     /// Show only what contains this, as typed after /

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use api::query::Order;
 use api::reply::Event;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -85,7 +86,10 @@ fn draw_foot(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
                 "" => "/ filter".to_owned(),
                 filter => format!("/ filter: {filter}"),
             };
-            let sort = screen.sort.name();
+            let sort = match screen.sort {
+                Order::Configured => "config",
+                order => order.as_str(),
+            };
             format!("q quit  Enter detail  s sort: {sort}  {filter}  e events  p pause  ? help")
         }
         View::Detail => {

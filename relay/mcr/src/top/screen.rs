@@ -12,57 +12,29 @@ use super::history::History;
 use super::hosts::parts;
 use super::update::{HostState, Update};
 use crate::render;
+use crate::rows::Choice;
 use crate::selection::Selection;
 
 /// Events that are remembered.
 const EVENTS_KEPT: usize = 500;
 
-/// Order of the rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Sort {
-    /// As the configuration has them
-    #[default]
-    Configured,
-    /// By name
-    Name,
-    /// Busiest first
-    Rate,
-    /// Most lost first
-    Drops,
-    /// Worst first
-    State,
-}
+/// Orders of the rules, as the key goes through them.
+pub(crate) const ORDERS: Choice<Order> = &[
+    (
+        "configured",
+        Order::Configured,
+        "As the configuration has them",
+    ),
+    ("name", Order::Name, "By name"),
+    ("rate", Order::Rate, "Busiest first"),
+    ("drops", Order::Drops, "Most lost first"),
+    ("state", Order::State, "Worst first"),
+];
 
-impl Sort {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Configured => "config",
-            Self::Name => "name",
-            Self::Rate => "rate",
-            Self::Drops => "drops",
-            Self::State => "state",
-        }
-    }
-
-    pub(super) const fn order(self) -> Order {
-        match self {
-            Self::Configured => Order::Configured,
-            Self::Name => Order::Name,
-            Self::Rate => Order::Rate,
-            Self::Drops => Order::Drops,
-            Self::State => Order::State,
-        }
-    }
-
-    const fn next(self) -> Self {
-        match self {
-            Self::Configured => Self::Name,
-            Self::Name => Self::Rate,
-            Self::Rate => Self::Drops,
-            Self::Drops => Self::State,
-            Self::State => Self::Configured,
-        }
-    }
+fn next(order: Order) -> Order {
+    let mut orders = ORDERS.iter().cycle().map(|(_, order, _)| *order);
+    orders.find(|one| *one == order);
+    orders.next().unwrap_or_default()
 }
 
 /// What fills the screen.
@@ -86,7 +58,7 @@ pub(crate) struct Screen {
     /// Why the daemon does not answer.
     pub(crate) gone: Option<String>,
     pub(crate) view: View,
-    pub(crate) sort: Sort,
+    pub(crate) sort: Order,
     pub(crate) filter: String,
     /// Which labels rules must have.
     pub(crate) selection: Selection,
@@ -147,7 +119,7 @@ impl Screen {
             KeyCode::Char('q') | KeyCode::Esc => self.back(),
             KeyCode::Char('?' | 'h') => self.show(View::Help),
             KeyCode::Char('e') => self.show(View::Events),
-            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('s') => self.sort = next(self.sort),
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('/') => {
                 self.show(View::Rules);
@@ -173,13 +145,13 @@ impl Screen {
         let rules = stats.rules.iter().filter(|rule| self.passes(rule));
         let mut rules: Vec<&RuleStats> = rules.collect();
         match self.sort {
-            Sort::Configured => {}
-            Sort::Name => rules.sort_by(|a, b| parts(&a.name).1.cmp(parts(&b.name).1)),
-            Sort::State => rules.sort_by_key(|rule| rule.condition()),
-            Sort::Drops => {
+            Order::Configured => {}
+            Order::Name => rules.sort_by(|a, b| parts(&a.name).1.cmp(parts(&b.name).1)),
+            Order::State => rules.sort_by_key(|rule| rule.condition()),
+            Order::Drops => {
                 rules.sort_by_cached_key(|rule| Reverse(super::history::dropped(rule)));
             }
-            Sort::Rate => {
+            Order::Rate => {
                 let rate = |rule: &RuleStats| rule.rates.packets_1s;
                 rules.sort_by(|a, b| rate(b).partial_cmp(&rate(a)).unwrap_or(Ordering::Equal));
             }

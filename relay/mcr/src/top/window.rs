@@ -27,7 +27,7 @@ impl Screen {
         StatsQuery {
             filter: self.filter.clone(),
             labels: self.selection.labels().to_vec(),
-            order: self.sort.order(),
+            order: self.sort,
             offset: self
                 .goal
                 .map_or(0, |goal| goal.saturating_sub(WINDOW / 2) as u64),
