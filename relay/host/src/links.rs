@@ -31,6 +31,27 @@ pub struct Link {
 }
 
 impl Link {
+    /// What kind of link it is, `veth`, `bridge`, …; none of hardware.
+    #[must_use]
+    pub fn kind(&self) -> Option<&InfoKind> {
+        let infos = first!(self.message.attributes, LinkAttribute::LinkInfo(infos) => infos)?;
+        first!(infos, LinkInfo::Kind(kind) => kind)
+    }
+
+    /// The bridge, bond or VRF above it.
+    #[must_use]
+    pub fn controller(&self) -> Option<u32> {
+        first!(self.message.attributes, LinkAttribute::Controller(index) => *index)
+    }
+
+    /// The link that it stands upon, where that is in this namespace.
+    #[must_use]
+    pub fn lower(&self) -> Option<u32> {
+        let attributes = &self.message.attributes;
+        let elsewhere = first!(attributes, LinkAttribute::LinkNetNsId(_) => ());
+        first!(attributes, LinkAttribute::Link(index) => *index).filter(|_| elsewhere.is_none())
+    }
+
     /// The number of the XDP program that is attached.
     #[must_use]
     pub fn xdp(&self) -> Option<u32> {
@@ -180,16 +201,8 @@ fn share(links: &mut [Link]) {
         .iter()
         .map(|link| (link.interface.index.0, link.interface.name.clone()))
         .collect();
-    for Link { interface, message } in links.iter() {
-        let mut below = None;
-        let mut is_elsewhere = false;
-        for attribute in &message.attributes {
-            match attribute {
-                LinkAttribute::Link(index) => below = Some(Ifindex(*index)),
-                LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
-                _ => {}
-            }
-        }
+    for link in links.iter() {
+        let Link { interface, message } = link;
         let infos = first!(message.attributes, LinkAttribute::LinkInfo(infos) => infos);
         for info in infos.into_iter().flatten() {
             match info {
@@ -200,7 +213,7 @@ fn share(links: &mut [Link]) {
                     | InfoKind::MacSec
                     | InfoKind::IpVtap),
                 ) => {
-                    if let Some(below) = below.filter(|_| !is_elsewhere) {
+                    if let Some(below) = link.lower().map(Ifindex) {
                         let text = format!("{kind} {}", interface.name);
                         shared.entry(below).or_default().push(text);
                         if *kind != InfoKind::MacSec {
@@ -213,7 +226,7 @@ fn share(links: &mut [Link]) {
                     vrfs.insert(interface.index, interface.index);
                 }
                 LinkInfo::PortKind(InfoPortKind::Vrf) => {
-                    let vrf = controller(message);
+                    let vrf = link.controller();
                     vrfs.extend(vrf.map(|vrf| (interface.index, Ifindex(vrf))));
                     // Sockets that are bound to it are not found by the interface that packets come by.
                     if let Some(name) = vrf.and_then(|vrf| names.get(&vrf)) {
@@ -224,7 +237,7 @@ fn share(links: &mut [Link]) {
                     }
                 }
                 LinkInfo::PortKind(kind) => {
-                    let above = controller(message);
+                    let above = link.controller();
                     if let Some(name) = above.and_then(|index| names.get(&index)) {
                         let bonded = matches!(kind, InfoPortKind::Bond | InfoPortKind::Team);
                         doubles.extend(above.map(|it| (interface.index, (Ifindex(it), bonded))));
@@ -254,10 +267,6 @@ fn note_empty_bridges(links: &mut [Link]) {
             interface.reach = Reach::NoPorts;
         }
     }
-}
-
-fn controller(message: &LinkMessage) -> Option<u32> {
-    first!(message.attributes, LinkAttribute::Controller(index) => *index)
 }
 
 /// An address that is this host's by now.

@@ -235,41 +235,17 @@ impl NextHops {
     }
 
     fn next_hop(&self, via: Via, interfaces: &BTreeMap<Ifindex, Interface>) -> NextHop {
-        let Via {
-            interface,
-            address,
-            source,
-            mtu,
-            ..
-        } = via;
-        if via.local {
-            return NextHop::Here { interface, source };
-        }
-        if let Some(why) = via.detour {
-            return NextHop::Routed {
-                interface,
-                source,
-                why,
-            };
-        }
-        let own = interfaces.get(&interface).and_then(|link| link.mac);
+        let own = interfaces.get(&via.interface).and_then(|link| link.mac);
         let neighbour = self.neighbours.as_ref().and_then(|known| known.get(&via));
-        let resolved = |mac| NextHop::Resolved {
-            interface,
-            via: address,
-            mac,
-            source,
-            mtu,
-        };
-        match (own, neighbour.and_then(Neighbour::valid_mac)) {
-            (None, _) => resolved(None),
-            (Some(_), Some(mac)) => resolved(Some(mac)),
-            (Some(_), None) => NextHop::Unresolved {
-                interface,
-                via: address,
-                silent: self.silent.contains(&via),
-                source,
-            },
+        let mac = neighbour.and_then(Neighbour::valid_mac);
+        if via.local || via.detour.is_some() || own.is_none() || mac.is_some() {
+            return via.next_hop(mac.filter(|_| own.is_some()));
+        }
+        NextHop::Unresolved {
+            interface: via.interface,
+            via: via.address,
+            silent: self.silent.contains(&via),
+            source: via.source,
         }
     }
 

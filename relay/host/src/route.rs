@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use compile::host::{Detour, Interface, PacketQuery};
+use compile::host::{Detour, Interface, NextHop, PacketQuery};
 use futures::TryStreamExt;
 use nix::errno::Errno;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType, RouteVia,
 };
 use rtnetlink::{Handle, RouteMessageBuilder};
-use rules::net::Ifindex;
+use rules::net::{Ifindex, Mac};
 use rules::rule::SourceChoice;
 
 use super::route_kinds::{can_ask, is_divided};
@@ -37,6 +37,31 @@ pub struct Via {
 pub type NoRoute = Option<&'static str>;
 
 impl Via {
+    /// The next hop that it is, where its neighbour has that link address.
+    #[must_use]
+    pub const fn next_hop(self, mac: Option<Mac>) -> NextHop {
+        let Self {
+            interface, source, ..
+        } = self;
+        if self.local {
+            return NextHop::Here { interface, source };
+        }
+        match self.detour {
+            Some(why) => NextHop::Routed {
+                interface,
+                source,
+                why,
+            },
+            None => NextHop::Resolved {
+                interface,
+                via: self.address,
+                mac,
+                source,
+                mtu: self.mtu,
+            },
+        }
+    }
+
     /// Says whether it is for MCR to find who is next.
     pub(crate) fn has_neighbour(&self) -> bool {
         !self.local && self.detour.is_none() && !self.address.is_multicast()

@@ -125,8 +125,7 @@ fn silent(rules: &Rules) -> Vec<(&RuleStats, &Rule, &Endpoint)> {
 
 fn of(rule: &Rule, input: &Endpoint, (evidence, remedy): (String, String)) -> Finding {
     let evidence = format!("input {input} receives nothing: {evidence}");
-    let finding = Finding::of_rule(Severity::Stops, &rule.name, evidence);
-    finding.remedy(remedy)
+    Finding::of_rule(Severity::Stops, &rule.name, evidence).remedy(remedy)
 }
 
 /// What comes to the input's group is not UDP.

@@ -9,45 +9,42 @@ use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
 
 const BPFFS: &str = "/sys/fs/bpf";
+const KERNEL: &str =
+    "boot a kernel that has what is missing (docs/measurements/kernels.md names some)";
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let (kernel, userspace) = (&snapshot.support.kernel, &snapshot.support.userspace);
-    match (kernel, userspace) {
-        (Err(kernel), Err(userspace)) => findings.push(
-            Finding::new(
-                Severity::Stops,
-                "host",
-                format!("no path is left: kernel path: {kernel}; userspace path: {userspace}"),
-            )
-            .remedy("run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"),
-        ),
-        (Err(reason), Ok(())) => findings.push(
-            Finding::new(
-                Severity::Harms,
-                "host",
-                format!("only the userspace path is left, which is slower: {reason}"),
-            )
-            .remedy(if bpf::probe::probe().is_ok() {
-                "boot a kernel that has what is missing (docs/measurements/kernels.md names some)"
-            } else {
-                "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-            }),
-        ),
-        (Ok(()), Err(reason)) => findings.push(
-            Finding::new(
-                Severity::Harms,
-                "host",
-                format!("only the kernel path is left, so fragment=yes is not served: {reason}"),
-            )
-            .remedy("grant CAP_NET_RAW"),
-        ),
-        (Ok(()), Ok(())) => {}
-    }
+    let mut findings: Vec<Finding> = paths(snapshot).into_iter().collect();
     findings.extend(features(snapshot));
     findings.extend(bpffs(snapshot));
     findings.extend(unplaced(snapshot));
     findings
+}
+
+/// What keeps MCR from a path, or from both.
+fn paths(snapshot: &Snapshot) -> Option<Finding> {
+    let (severity, evidence, remedy) = match (&snapshot.support.kernel, &snapshot.support.userspace)
+    {
+        (Ok(()), Ok(())) => return None,
+        (Err(kernel), Err(userspace)) => (
+            Severity::Stops,
+            format!("no path is left: kernel path: {kernel}; userspace path: {userspace}"),
+            "run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON",
+        ),
+        (Err(reason), Ok(())) => (
+            Severity::Harms,
+            format!("only the userspace path is left, which is slower: {reason}"),
+            match bpf::probe::probe().is_ok() {
+                true => KERNEL,
+                false => "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
+            },
+        ),
+        (Ok(()), Err(reason)) => (
+            Severity::Harms,
+            format!("only the kernel path is left, so fragment=yes is not served: {reason}"),
+            "grant CAP_NET_RAW",
+        ),
+    };
+    Some(Finding::new(severity, "host", evidence).remedy(remedy))
 }
 
 /// What this kernel has not, where MCR does without; the kernel path itself is told of above.
@@ -73,8 +70,7 @@ fn bpffs(snapshot: &Snapshot) -> Option<Finding> {
             "{BPFFS} does not exist, so nothing can be pinned: the kernel lacks CONFIG_BPF_SYSCALL, or /sys is hidden"
         )
     };
-    let finding = Finding::new(Severity::Note, BPFFS, evidence);
-    Some(finding.remedy(format!("mount -t bpf bpf {BPFFS}")))
+    Some(Finding::new(Severity::Note, BPFFS, evidence).remedy(format!("mount -t bpf bpf {BPFFS}")))
 }
 
 /// Rules that no path serves here, while there are paths.
@@ -82,11 +78,12 @@ fn unplaced(snapshot: &Snapshot) -> Vec<Finding> {
     if snapshot.support.kernel.is_err() && snapshot.support.userspace.is_err() {
         return Vec::new();
     }
-    let unserved = { snapshot.compiled.rules.values() }.filter(|rule| !rule.placement.serves);
-    let finding = |rule: &std::sync::Arc<compile::RuleView>| {
+    let rules = snapshot.compiled.rules.values();
+    let unserved = rules.filter(|rule| !rule.placement.serves);
+    let findings = unserved.map(|rule| {
         let evidence = rule.placement.reason.to_string();
         Finding::of_rule(Severity::Stops, &rule.name, evidence)
             .remedy("set path=auto, or leave out the option that the path does not have")
-    };
-    unserved.map(finding).collect()
+    });
+    findings.collect()
 }

@@ -107,8 +107,7 @@ fn lost_behind(egress: &EgressStats) -> Finding {
     let name = &egress.interface;
     let counted = number::all(EgressStats::COUNTERS, egress);
     let evidence = format!("{counted} since it is there, of all that was handed to it");
-    let finding = Finding::new(Severity::Note, name, evidence);
-    finding.remedy(format!(
+    Finding::new(Severity::Note, name, evidence).remedy(format!(
         "where that grows, look at tc -s qdisc show dev {name} and ip -s -s link show {name}"
     ))
 }

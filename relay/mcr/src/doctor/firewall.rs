@@ -9,7 +9,9 @@ mod nft;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
 
+use anyhow::{Context, Result, ensure};
 use chain::{Chain, Fate, ProbePacket, judge};
 use compile::host::LOOPBACK;
 
@@ -53,6 +55,18 @@ pub(crate) fn nftables(snapshot: &Snapshot) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// What a tool prints.
+fn printed(tool: &str, arguments: &[&str]) -> Result<Vec<u8>> {
+    let output = Command::new(tool)
+        .args(arguments)
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .output()
+        .with_context(|| format!("cannot start {tool}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{tool}: {}", errors.trim());
+    Ok(output.stdout)
 }
 
 /// A forward chain that drops: often suspected, and harmless.
@@ -128,8 +142,7 @@ fn probes(snapshot: &Snapshot) -> Vec<Probe> {
             .filter(|(_, _, input)| input.index == link.index);
         let families: BTreeSet<bool> = here.map(|(_, endpoint, _)| endpoint.is_ipv4()).collect();
         for is_ipv4 in families.into_iter().rev() {
-            probes.push(query(link, is_ipv4));
-            probes.push(report(link, is_ipv4));
+            probes.extend([true, false].map(|comes_in| control(link, is_ipv4, comes_in)));
         }
     }
     let outputs = snapshot.outputs();
@@ -185,53 +198,38 @@ fn udp(output: &Egress<'_>) -> ProbePacket {
     }
 }
 
-fn query(link: &Link, is_ipv4: bool) -> Probe {
-    Probe {
-        packet: control(link, is_ipv4, true),
-        what: if is_ipv4 {
-            "IGMP queries"
-        } else {
-            "MLD queries"
-        },
-        is_unseen: false,
-        follows: "this host then never answers, and a snooping switch ends the stream some minutes \
-                  after the join",
-    }
-}
-
-fn report(link: &Link, is_ipv4: bool) -> Probe {
-    Probe {
-        packet: control(link, is_ipv4, false),
-        what: if is_ipv4 {
-            "IGMP reports"
-        } else {
-            "MLD reports"
-        },
-        is_unseen: false,
-        follows: "no switch or router learns that this host wants the stream",
-    }
-}
-
-fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> ProbePacket {
-    let destination = match (is_ipv4, comes_in) {
-        (true, true) => ALL_HOSTS,
-        (true, false) => IGMPV3_ROUTERS,
-        (false, true) => ALL_NODES,
-        (false, false) => MLDV2_ROUTERS,
+/// A query that comes in, or a report that leaves.
+fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> Probe {
+    let (destination, what) = match (is_ipv4, comes_in) {
+        (true, true) => (ALL_HOSTS, "IGMP queries"),
+        (true, false) => (IGMPV3_ROUTERS, "IGMP reports"),
+        (false, true) => (ALL_NODES, "MLD queries"),
+        (false, false) => (MLDV2_ROUTERS, "MLD reports"),
     };
-    let icmp_type = if comes_in {
-        "mld-listener-query"
-    } else {
-        "mld2-listener-report"
+    let (icmp_type, follows) = match comes_in {
+        true => (
+            "mld-listener-query",
+            "this host then never answers, and a snooping switch ends the stream some minutes after the \
+             join",
+        ),
+        false => (
+            "mld2-listener-report",
+            "no switch or router learns that this host wants the stream",
+        ),
     };
-    ProbePacket {
-        protocol: if is_ipv4 { "igmp" } else { "icmpv6" },
-        is_ipv4,
-        destination,
-        port: None,
-        icmp_type: (!is_ipv4).then_some(icmp_type),
-        interface: link.name.clone(),
-        comes_in,
-        is_copy: false,
+    Probe {
+        packet: ProbePacket {
+            protocol: if is_ipv4 { "igmp" } else { "icmpv6" },
+            is_ipv4,
+            destination,
+            port: None,
+            icmp_type: (!is_ipv4).then_some(icmp_type),
+            interface: link.name.clone(),
+            comes_in,
+            is_copy: false,
+        },
+        what,
+        follows,
+        is_unseen: false,
     }
 }

@@ -96,8 +96,7 @@ fn forwarding(snapshot: &Snapshot, link: &Link, input: &[Feature]) -> Option<Fin
          splits what was merged, once for each copy",
         cannot.link.name, cannot.rule.name
     );
-    let finding = Finding::new(Severity::Note, name, evidence);
-    Some(finding.remedy(format!(
+    Some(Finding::new(Severity::Note, name, evidence).remedy(format!(
         "measure; ethtool -K {name} {FORWARDING} off if it does not pay"
     )))
 }

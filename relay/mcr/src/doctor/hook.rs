@@ -69,8 +69,7 @@ fn offer(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
         "its driver, {driver}, runs XDP programs, which take packets before the kernel makes an skb of each; \
          MCR's was never tried on it"
     );
-    let finding = Finding::new(Severity::Note, name, evidence);
-    Some(finding.remedy(format!(
+    Some(Finding::new(Severity::Note, name, evidence).remedy(format!(
         "to try it: xdp = \"on\" in [interface.{name}], and a stop and start of the daemon"
     )))
 }
@@ -127,8 +126,7 @@ fn clsact(link: &Link) -> Option<Finding> {
     let name = &link.name;
     let evidence = "a clsact or ingress qdisc is attached: its filters come after MCR's program, on \
                     either path, and do not see what is relayed";
-    let finding = Finding::new(Severity::Note, name, evidence);
-    Some(finding.remedy(format!(
+    Some(Finding::new(Severity::Note, name, evidence).remedy(format!(
         "tc filter show dev {name} ingress lists them; a rule with local = \"yes\" passes its packets \
          on to them"
     )))

@@ -36,8 +36,7 @@ fn in_use(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
         version.to_lowercase(),
         rule.name
     );
-    let finding = Finding::new(Severity::Stops, &link.name, evidence);
-    Some(finding.remedy(
+    Some(Finding::new(Severity::Stops, &link.name, evidence).remedy(
         "have the querier (router or switch) ask with IGMPv3; cat /proc/net/igmp shows the version",
     ))
 }

@@ -34,8 +34,7 @@ fn left(snapshot: &Snapshot, instance: &Neighbour) -> Option<Finding> {
         "an earlier daemon's programs forward at {}, and no daemon runs",
         at.join(", ")
     );
-    let finding = Finding::new(Severity::Harms, format!("instance {own:?}"), evidence);
-    Some(finding.remedy(format!(
+    Some(Finding::new(Severity::Harms, format!("instance {own:?}"), evidence).remedy(format!(
         "mcr --instance {own} run takes them over, mcr --instance {own} stop --leftovers ends them"
     )))
 }
@@ -70,8 +69,7 @@ fn stray(link: &str, program: u32) -> Finding {
         "program relay ({program}) of an earlier daemon forwards here; its pins are gone or in \
          another bpffs"
     );
-    let finding = Finding::new(Severity::Harms, link, evidence);
-    finding.remedy("mcr stop --leftovers ends it")
+    Finding::new(Severity::Harms, link, evidence).remedy("mcr stop --leftovers ends it")
 }
 
 fn name(snapshot: &Snapshot, ifindex: u32) -> String {

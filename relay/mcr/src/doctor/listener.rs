@@ -19,11 +19,10 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         findings.extend(waiting_for_copies(snapshot, rule));
     }
     for view in snapshot.compiled.rules.values() {
-        let mut rules = snapshot.rules.set.iter();
-        let rule = rules.find(|rule| rule.name == view.name);
-        let rule = rule.into_iter();
-        findings.extend(rule.clone().flat_map(|rule| shared(rule, view)));
-        findings.extend(rule.flat_map(|rule| bound(snapshot, rule, view)));
+        if let Some(rule) = snapshot.rules.set.get(&view.name) {
+            findings.extend(shared(rule, view));
+            findings.extend(bound(snapshot, rule, view));
+        }
     }
     findings
 }
@@ -44,20 +43,14 @@ fn bound(snapshot: &Snapshot, rule: &Rule, view: &RuleView) -> Vec<Finding> {
         }
         for socket in sockets.into_values() {
             let told = socket.told();
-            let (severity, what, remedy) = match rule.local {
-                LocalDelivery::Yes => (
-                    Severity::Note,
-                    "has its port too: both get each packet",
-                    "nothing: local=yes says so",
-                ),
-                LocalDelivery::Auto => (
+            let what = match rule.local {
+                LocalDelivery::No => "waits for the same packets: it hears nothing any more",
+                _ => "has its port too: both get each packet",
+            };
+            let (severity, remedy) = match rule.local {
+                LocalDelivery::Yes => (Severity::Note, "nothing: local=yes says so"),
+                _ => (
                     Severity::Harms,
-                    "has its port too: both get each packet",
-                    "stop that program or choose another port; set local=yes if both are meant",
-                ),
-                LocalDelivery::No => (
-                    Severity::Harms,
-                    "waits for the same packets: it hears nothing any more",
                     "stop that program or choose another port; set local=yes if both are meant",
                 ),
             };

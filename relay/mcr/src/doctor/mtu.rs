@@ -22,8 +22,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
              most {narrow} (MTU of {}): what is larger is dropped as too_big",
             link.name, output.spec.to, output.link.name
         );
-        let finding = Finding::of_rule(Severity::Harms, &output.rule.name, evidence);
-        Some(finding.remedy(format!(
+        Some(Finding::of_rule(Severity::Harms, &output.rule.name, evidence).remedy(format!(
             "ip link set {} mtu {wide}, or smaller packets at the sender, or fragment=yes at the output",
             output.link.name
         )))

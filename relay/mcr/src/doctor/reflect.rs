@@ -52,8 +52,7 @@ fn others(rule: &Rule, snapshot: &Snapshot) -> Option<Finding> {
          networks, or who sent them repeats them; they did not pass twice",
         number::things(*count, "packet")
     );
-    let finding = Finding::of_rule(Severity::Note, &rule.name, evidence);
-    Some(finding.remedy(
+    Some(Finding::of_rule(Severity::Note, &rule.name, evidence).remedy(
         "leave one reflector of the group between the same networks; where senders repeat what is \
          to pass, set a shorter window",
     ))

@@ -13,8 +13,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
                 "input {input} takes packets of anybody who reaches this host: no packet filter of it \
                  and no reverse-path filter is asked before"
             );
-            let finding = Finding::of_rule(Severity::Note, &rule.name, evidence);
-            findings.push(finding.remedy(format!(
+            findings.push(Finding::of_rule(Severity::Note, &rule.name, evidence).remedy(format!(
                 "name who may send, as in 10.9.9.0/24@{input}, and have the network drop forged senders"
             )));
         }
@@ -24,8 +23,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
                 "input {input}: programs that ask for any port may be given {port}, whose answers would \
                  be relayed"
             );
-            let finding = Finding::of_rule(Severity::Note, &rule.name, evidence);
-            Some(finding.remedy(format!(
+            Some(Finding::of_rule(Severity::Note, &rule.name, evidence).remedy(format!(
                 "choose ports outside of net.ipv4.ip_local_port_range, or sysctl -w \
                  net.ipv4.ip_local_reserved_ports={}",
                 input.ports

@@ -117,7 +117,6 @@ pub(crate) struct Snapshot {
     pub(crate) igmp_versions: Vec<(String, String)>,
     /// Own addresses, on links of rules, that others have too.
     pub(crate) duplicates: Vec<Duplicate>,
-    settings: PathBuf,
 }
 
 /// Asks twice, for one question may be lost, and waits for answers, which come from the same link.
@@ -130,6 +129,11 @@ fn duplicates(host: &Host, links: &BTreeSet<Ifindex>) -> Vec<Duplicate> {
         std::thread::sleep(Duration::from_millis(250));
     }
     duplicates.known(host, links)
+}
+
+/// What a file of the kernel's says; nothing where it is not there.
+fn text(file: &str) -> String {
+    fs::read_to_string(file).unwrap_or_default()
 }
 
 /// Out of `/proc/net/dev_mcast`.
@@ -183,17 +187,11 @@ impl Snapshot {
             sockets: udp_sockets(),
             captures: late_captures(),
             joined: Joined::read().groups().collect(),
-            group_users: group_users(
-                &fs::read_to_string("/proc/thread-self/net/dev_mcast").unwrap_or_default(),
-            ),
-            clock_source: fs::read_to_string(CLOCK_SOURCE)
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
+            group_users: group_users(&text("/proc/thread-self/net/dev_mcast")),
+            clock_source: text(CLOCK_SOURCE).trim().to_owned(),
             host,
             igmp_versions: sys::membership::igmp_versions(),
             duplicates: Vec::new(),
-            settings: PathBuf::from("/proc/sys"),
         };
         let used = snapshot.inputs().into_iter().map(|(_, _, link)| link);
         let used = used.chain(snapshot.outputs().into_iter().map(|output| output.link));
@@ -241,13 +239,11 @@ impl Snapshot {
     fn egress<'a>(&'a self, rule: &'a Rule, spec: &'a OutputSpec) -> Option<Egress<'a>> {
         let named = spec.to.interface.as_deref();
         if spec.to.is_multicast() {
-            let link = self.link(named?)?;
-            let via = None;
             return Some(Egress {
                 rule,
                 spec,
-                link,
-                via,
+                link: self.link(named?)?,
+                via: None,
             });
         }
         let query = next_hop_query(spec);
@@ -277,29 +273,19 @@ impl Snapshot {
 
     /// The links that inputs listen on, each once, by name.
     pub(crate) fn input_links(&self) -> Vec<&Link> {
-        let names: BTreeSet<&str> = self
-            .inputs()
-            .iter()
-            .map(|(_, _, link)| link.name.as_str())
-            .collect();
-        names
-            .into_iter()
-            .filter_map(|name| self.link(name))
-            .collect()
+        let inputs = self.inputs().into_iter();
+        let links = inputs.map(|(_, _, link)| (link.name.as_str(), link));
+        let links: BTreeMap<&str, &Link> = links.collect();
+        links.into_values().collect()
     }
 
     /// A rule on the userspace path that listens on a link, as the daemon has it or else as it would
     /// place it.
     pub(crate) fn userspace_rule_on(&self, link: &Link) -> Option<&str> {
-        let running = self.rules.stats.as_ref().map(|stats| {
-            let there = stats.rules.iter().filter(|rule| rule.path == "userspace");
-            there
-                .map(|rule| rule.name.as_str())
-                .collect::<BTreeSet<_>>()
-        });
-        let is_there = |rule: &RuleView| match &running {
-            Some(running) => running.contains(rule.name.as_str()),
-            None => rule.placement.serves && rule.placement.path == Path::Userspace,
+        let is_there = |rule: &RuleView| match (&self.rules.stats, self.rules.stats_of(&rule.name))
+        {
+            (Some(_), running) => running.is_some_and(|running| running.path == "userspace"),
+            (None, _) => rule.placement.serves && rule.placement.path == Path::Userspace,
         };
         let listens = |rule: &RuleView| {
             let mut inputs = rule.inputs.iter();
@@ -322,7 +308,7 @@ impl Snapshot {
 
     /// A kernel setting, named by its path below `/proc/sys`.
     pub(crate) fn setting(&self, key: &str) -> Option<String> {
-        let text = fs::read_to_string(self.settings.join(key)).ok()?;
+        let text = fs::read_to_string(self.setting_file(key)).ok()?;
         Some(text.trim().to_owned())
     }
 
@@ -360,7 +346,7 @@ pub(crate) struct Egress<'a> {
     pub(crate) spec: &'a OutputSpec,
     pub(crate) link: &'a Link,
     /// The router that a unicast copy goes through, if any.
-    pub(crate) via: Option<std::net::IpAddr>,
+    pub(crate) via: Option<IpAddr>,
 }
 
 #[cfg(test)]

@@ -211,13 +211,9 @@ fn passes(test: &Test, packet: &ProbePacket) -> Option<bool> {
     else {
         return None;
     };
-    let word = |have: &str| {
-        Some(
-            values
-                .iter()
-                .any(|value| matches!(value, Value::Word(w) if word_matches(w, have))),
-        )
-    };
+    let any = |is_it: &dyn Fn(&Value) -> bool| Some(values.iter().any(is_it));
+    let word =
+        |have: &str| any(&|value| matches!(value, Value::Word(word) if word_matches(word, have)));
     let is_one = match field {
         Field::InInterface if packet.comes_in => word(&packet.interface),
         Field::OutInterface if !packet.comes_in => word(&packet.interface),
@@ -225,26 +221,19 @@ fn passes(test: &Test, packet: &ProbePacket) -> Option<bool> {
         Field::Protocol => word(packet.protocol),
         Field::Family => word(if packet.is_ipv4 { "ipv4" } else { "ipv6" }),
         // Neither queries nor reports belong to a connection.
-        Field::State => Some(
-            values
-                .iter()
-                .any(|value| matches!(value, Value::Word(w) if w == "new" || w == "untracked")),
-        ),
-        Field::IcmpType => packet.icmp_type.map(|have| {
-            values
-                .iter()
-                .any(|value| matches!(value, Value::Word(w) if w == have))
+        Field::State => {
+            any(&|value| matches!(value, Value::Word(word) if word == "new" || word == "untracked"))
+        }
+        Field::IcmpType => packet
+            .icmp_type
+            .and_then(|have| any(&|value| matches!(value, Value::Word(word) if word == have))),
+        Field::DestinationPort => any(&|value| {
+            let is_in = |port| matches!(value, Value::Ports(first, last) if (*first..=*last).contains(&port));
+            packet.port.is_some_and(is_in)
         }),
-        Field::DestinationPort => Some(packet.port.is_some_and(|port| {
-            values.iter().any(|value| {
-                matches!(value, Value::Ports(first, last) if (*first..=*last).contains(&port))
-            })
-        })),
-        Field::Destination => Some(
-            values
-                .iter()
-                .any(|value| matches!(value, Value::Net(net) if net.contains(packet.destination))),
-        ),
+        Field::Destination => {
+            any(&|value| matches!(value, Value::Net(net) if net.contains(packet.destination)))
+        }
         Field::Source => None,
     };
     is_one.map(|is_one| is_one != *negated)

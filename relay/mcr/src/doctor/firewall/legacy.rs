@@ -1,12 +1,12 @@
 //! Rules of legacy iptables, which nft does not list: from `iptables-legacy-save`.
 
 use std::fs;
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use rules::net::Prefix;
 
 use super::chain::{Chain, Field, FilterRule, Target, Test, Value};
+use super::printed;
 
 /// Reads the filter tables of both families, where they are loaded in this network namespace.
 pub(super) fn chains() -> Result<Vec<Chain>> {
@@ -19,15 +19,8 @@ pub(super) fn chains() -> Result<Vec<Chain>> {
         if !loaded.lines().any(|table| table == "filter") {
             continue;
         }
-        let output = Command::new(tool)
-            .args(["-t", "filter"])
-            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-            .output()
-            .with_context(|| format!("cannot start {tool}"))?;
-        if !output.status.success() {
-            bail!("{tool}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        chains.extend(parse(family, &String::from_utf8_lossy(&output.stdout)));
+        let saved = printed(tool, &["-t", "filter"])?;
+        chains.extend(parse(family, &String::from_utf8_lossy(&saved)));
     }
     Ok(chains)
 }

@@ -1,24 +1,16 @@
 //! The nftables rules of this network namespace, from `nft --json list ruleset`.
 
-use std::process::Command;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rules::net::Prefix;
 use serde_json::Value as Json;
 
 use super::chain::{Chain, Field, FilterRule, Target, Test, Value};
+use super::printed;
 
 /// Reads all chains with their rules.
 pub(super) fn chains() -> Result<Vec<Chain>> {
-    let output = Command::new("nft")
-        .args(["--json", "list", "ruleset"])
-        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-        .output()
-        .context("cannot start nft")?;
-    if !output.status.success() {
-        bail!("nft: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    parse(&serde_json::from_slice(&output.stdout).context("nft --json")?)
+    let ruleset = printed("nft", &["--json", "list", "ruleset"])?;
+    parse(&serde_json::from_slice(&ruleset).context("nft --json")?)
 }
 
 fn parse(ruleset: &Json) -> Result<Vec<Chain>> {
@@ -128,11 +120,7 @@ fn field(left: &Json) -> Option<Field> {
 }
 
 fn values(field: Field, right: &Json) -> Option<Vec<Value>> {
-    if let Some(set) = right.get("set").and_then(Json::as_array) {
-        let each: Option<Vec<_>> = set.iter().map(|item| values(field, item)).collect();
-        return Some(each?.concat());
-    }
-    if let Some(list) = right.as_array() {
+    if let Some(list) = right.get("set").unwrap_or(right).as_array() {
         let each: Option<Vec<_>> = list.iter().map(|item| values(field, item)).collect();
         return Some(each?.concat());
     }

@@ -1,7 +1,7 @@
 //! What the checks want to know of a link beyond what rules need.
 
 use host::bridge::Bridge;
-use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo};
+use rtnetlink::packet_route::link::LinkFlags;
 
 /// A link.
 #[derive(Clone, Debug, Default)]
@@ -35,38 +35,18 @@ impl Link {
 impl From<&host::Link> for Link {
     fn from(read: &host::Link) -> Self {
         let header = &read.message.header;
-        let mut link = Self {
+        Self {
             index: header.index,
             name: read.interface.name.clone(),
             alternatives: read.interface.alternatives.clone(),
-            mtu: read.interface.mtu,
+            kind: read.kind().map_or_else(String::new, ToString::to_string),
             up: header.flags.contains(LinkFlags::Up),
-            xdp: read.xdp(),
+            mtu: read.interface.mtu,
+            master: read.controller(),
+            lower: read.lower(),
             bridge: Bridge::of(&read.message),
-            ..Self::default()
-        };
-        let mut is_elsewhere = false;
-        for attribute in &read.message.attributes {
-            match attribute {
-                LinkAttribute::Controller(master) => link.master = Some(*master),
-                LinkAttribute::Link(lower) => link.lower = Some(*lower),
-                // What its number names is in another namespace.
-                LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
-                LinkAttribute::LinkInfo(infos) => {
-                    infos.iter().for_each(|info| note(&mut link, info));
-                }
-                _ => {}
-            }
+            xdp: read.xdp(),
+            clsact: false,
         }
-        link.lower = link.lower.filter(|_| !is_elsewhere);
-        link
-    }
-}
-
-fn note(link: &mut Link, info: &LinkInfo) {
-    match info {
-        LinkInfo::Kind(InfoKind::Other(kind)) => link.kind.clone_from(kind),
-        LinkInfo::Kind(kind) => link.kind = kind.to_string(),
-        _ => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use compile::host::{Destination, Host, NextHop, NextHopQuery};
 use host::{
-    Error, Ipsec, RouteKinds, RoutingPolicy, Via, connect, ingress_qdiscs, look_up, look_up_all,
+    Error, Ipsec, RouteKinds, RoutingPolicy, connect, ingress_qdiscs, look_up, look_up_all,
     query_route, read_links, read_multicast_routes,
 };
 use rules::net::Ifindex;
@@ -49,31 +49,8 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
         };
         let asked = (query.interface.as_deref(), query.packet);
         let via = query_route((&handle, &policy), destination, asked, &host.interfaces).await;
-        host.next_hops
-            .insert(query, via.map_or_else(NextHop::NoRoute, reached));
+        let next_hop = via.map_or_else(NextHop::NoRoute, |via| via.next_hop(None));
+        host.next_hops.insert(query, next_hop);
     }
     Ok((links, host))
-}
-
-const fn reached(via: Via) -> NextHop {
-    if via.local {
-        return NextHop::Here {
-            interface: via.interface,
-            source: via.source,
-        };
-    }
-    if let Some(why) = via.detour {
-        return NextHop::Routed {
-            interface: via.interface,
-            source: via.source,
-            why,
-        };
-    }
-    NextHop::Resolved {
-        interface: via.interface,
-        via: via.address,
-        mac: None,
-        source: via.source,
-        mtu: via.mtu,
-    }
 }
