@@ -2,10 +2,12 @@
 //! the daemon leaves it to tc where a capture shows its sign.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use daemon::capture::Lender;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rules::printable::printable;
 use sys::packet_socket::PacketSocket;
 
@@ -67,6 +69,23 @@ pub(crate) fn pass_on(command: &str, said: &str) {
 }
 
 const CLOSING: &str = "cannot capture behind a fence";
+
+/// Why a capture cannot begin or go on.
+pub(crate) fn refused(what: &str, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let message = format!("{what}: needs CAP_NET_RAW; use sudo");
+        return Failure::new(Status::Privilege, message);
+    }
+    Failure::new(Status::Unavailable, format!("{what}: {error}"))
+}
+
+/// Waits until packets are there, for so long at most. A signal ends it.
+pub(crate) fn wait<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, at_most: Duration) {
+    let sockets = sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN));
+    let mut sockets: Vec<PollFd<'_>> = sockets.collect();
+    let at_most = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::ZERO);
+    let _ = poll(&mut sockets, at_most);
+}
 
 /// A daemon looks for signs every second; a busy one later.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -16,7 +16,7 @@ use rules::wildcard;
 
 pub(crate) use interface::{Interface, at_xdp, interfaces};
 pub(crate) use joined::Joined;
-pub(crate) use listener::Listener;
+pub(crate) use listener::{Listener, ip};
 pub(crate) use stream::{Key, LIMIT, Stream};
 
 /// The rule that takes a stream, if one does: of several the most specific, as in the lookup of a

@@ -111,10 +111,11 @@ impl Sniffer {
         self.ethernet
     }
 
-    /// Takes the next packet, if there is one.
+    /// Takes the next packet, if there is one. An interface that goes down is no error: the socket goes on
+    /// when it is up again.
     ///
     /// # Errors
-    /// The system call's, such as `ENETDOWN` once after the interface went down.
+    /// The system call's.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Sniffed>> {
         let mut vnet = [0; VNET_HEADER];
         let in_front = if self.segmented { vnet.len() } else { 0 };
@@ -146,7 +147,10 @@ impl Sniffer {
         if received < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::Interrupted
+                // Reported once.
+                | io::ErrorKind::NetworkDown => Ok(None),
                 _ => Err(error),
             };
         }

@@ -12,11 +12,11 @@ use daemon::DaemonError;
 use dataplane::Capacity;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nameindex;
-use nix::sys::socket::SockaddrStorage;
 use rules::near::nearest;
 use rules::ruleset::{Policy, RuleSet};
 use serde_json::{Value, json};
 
+use crate::discover::ip;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::{configuration, render};
@@ -125,15 +125,10 @@ fn unknown_interfaces(rules: &RuleSet) -> Vec<String> {
 
 /// Inputs at addresses that this host has not: perhaps groups were meant.
 fn unknown_addresses(rules: &RuleSet) -> Vec<String> {
-    let here = getifaddrs().into_iter().flatten().filter_map(|link| {
-        let (address, broadcast) = (link.address?, link.broadcast);
-        Some([Some(address), broadcast])
-    });
-    let here: BTreeSet<IpAddr> = here
-        .flatten()
-        .flatten()
-        .filter_map(|address| ip(&address))
-        .collect();
+    let here = getifaddrs().into_iter().flatten();
+    let here = here.flat_map(|link| [link.address, link.broadcast]);
+    let here = here.flatten().filter_map(|address| ip(&address));
+    let here: BTreeSet<IpAddr> = here.collect();
     let inputs = rules
         .iter()
         .flat_map(|rule| rule.inputs.iter().map(move |input| (rule, input)));
@@ -150,11 +145,6 @@ fn unknown_addresses(rules: &RuleSet) -> Vec<String> {
         )
     });
     told.collect()
-}
-
-fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
-    let of_4 = address.as_sockaddr_in().map(|four| four.ip().into());
-    of_4.or_else(|| address.as_sockaddr_in6().map(|six| six.ip().into()))
 }
 
 /// Refuses more streams than the kernel path of a daemon for so many rules has room for: each input takes

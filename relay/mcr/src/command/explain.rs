@@ -15,7 +15,7 @@ use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status, verdict};
 use crate::global::Global;
-use crate::render;
+use crate::render::{self, because, number::things};
 
 /// Different packets of a capture that are asked about.
 const PACKETS: usize = 64;
@@ -67,16 +67,14 @@ fn sender(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let usage = |message| Failure::new(Status::Usage, message);
     let at = args
         .packet
-        .as_ref()
-        .and_then(|packet| packet.interface.clone());
-    let interface = args.on.clone().or(at).ok_or_else(|| {
-        Failure::new(
-            Status::Usage,
-            "which interface does it arrive on? add --on IFACE",
-        )
-    })?;
+        .iter()
+        .find_map(|packet| packet.interface.clone());
+    let interface = args.on.clone().or(at);
+    let interface =
+        interface.ok_or_else(|| usage("which interface does it arrive on? add --on IFACE"))?;
     let control = Control::open(global)?;
     // By what is said of them: of a stream thousands are alike.
     let mut counts: BTreeMap<Vec<u8>, (usize, Explanation)> = BTreeMap::new();
@@ -161,13 +159,9 @@ fn alike(frame: &[u8]) -> Vec<u8> {
 fn text(count: usize, explained: &Explanation) -> String {
     let mut lines = Vec::new();
     let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
-    let times = if count > 1 {
-        format!(
-            " ({} alike)",
-            render::number::things(count as u64, "packet")
-        )
-    } else {
-        String::new()
+    let times = match count as u64 {
+        1 => String::new(),
+        count => format!(" ({} alike)", things(count, "packet")),
     };
     line("packet", format!("{}{times}", explained.packet));
     if let (Some(rule), Some(input)) = (&explained.rule, &explained.input) {
@@ -180,8 +174,7 @@ fn text(count: usize, explained: &Explanation) -> String {
         line(&stage.stage, stage.text.clone());
     }
     let why = |reason: &Option<String>, remedy: &Option<String>| {
-        let parts = reason.iter().chain(remedy).map(|part| format!(": {part}"));
-        parts.collect::<String>()
+        because(reason.as_deref()) + &because(remedy.as_deref())
     };
     let no_rule = match (&explained.rule, &explained.reason) {
         (None, None) => ": no rule takes it",
@@ -190,44 +183,31 @@ fn text(count: usize, explained: &Explanation) -> String {
     let reason = why(&explained.reason, &explained.remedy);
     line("verdict", format!("{}{no_rule}{reason}", explained.verdict));
     for output in &explained.outputs {
+        let to = &output.to;
         let Some(copy) = &output.copy else {
             let reason = why(&output.reason, &output.remedy);
-            line(
-                "output",
-                format!("{}  {}{reason}", output.to, output.verdict),
-            );
+            line("output", format!("{to}  {}{reason}", output.verdict));
             continue;
         };
-        let mac = copy
-            .mac
-            .as_ref()
-            .map_or_else(String::new, |mac| format!(" to {mac}"));
-        line(
-            "output",
-            format!("{}  leaves by {}{mac}", output.to, copy.interface),
+        let mac = copy.mac.as_ref();
+        let mac = mac.map_or_else(String::new, |mac| format!(" to {mac}"));
+        line("output", format!("{to}  leaves by {}{mac}", copy.interface));
+        let text = format!(
+            "{} to {}, TTL {}, DSCP {}, {} bytes",
+            copy.source, copy.destination, copy.ttl, copy.dscp, copy.bytes
         );
-        line(
-            "  copy",
-            format!(
-                "{} to {}, TTL {}, DSCP {}, {} bytes",
-                copy.source, copy.destination, copy.ttl, copy.dscp, copy.bytes
-            ),
-        );
+        line("  copy", text);
     }
     if explained.rule.is_some() {
-        let host = if explained.passed_up {
-            "gets it, too"
-        } else {
-            "does not get it"
+        let host = match explained.passed_up {
+            true => "gets it, too",
+            false => "does not get it",
         };
         line("host", host.to_owned());
     }
     for near in &explained.nearest {
-        let differs = near.differs.join("; ");
-        line(
-            "nearest",
-            format!("{} takes {}: {differs}", near.rule, near.input),
-        );
+        let (rule, input, differs) = (&near.rule, &near.input, near.differs.join("; "));
+        line("nearest", format!("{rule} takes {input}: {differs}"));
     }
     lines.join("\n")
 }

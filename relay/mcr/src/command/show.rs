@@ -1,5 +1,6 @@
 //! `mcr show`: everything about one rule.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use api::reply::{
@@ -55,28 +56,24 @@ fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure>
     } = control.stats()?;
     let stats = rules.into_iter().find(|stats| stats.name == args.name);
     // Removed between the two requests.
-    let stats = stats.ok_or_else(|| {
-        let message = format!("no rule {:?} any more", args.name);
-        Failure::new(Status::Rule, message)
-    })?;
+    let removed = || format!("no rule {:?} any more", args.name);
+    let stats = stats.ok_or_else(|| Failure::new(Status::Rule, removed()))?;
     let flows = control.flows(&args.name)?;
     let is_on_demand = stats.outputs.iter().any(|output| output.wanted.is_some());
     let listeners = match is_on_demand {
         true => control.listeners(&args.name)?,
         false => Vec::new(),
     };
-    Ok(if json {
-        render::json_text(
-            &json!({ "rule": rule, "stats": stats, "flows": flows, "egress": egress,
-                "listeners": listeners, "demand": demand }),
-        )?
-    } else {
-        let told = Listening {
-            links: &demand,
-            listeners: &listeners,
-        };
-        text(&rule, &stats, &flows, &egress, told)
-    })
+    if json {
+        let all = json!({ "rule": rule, "stats": stats, "flows": flows, "egress": egress,
+            "listeners": listeners, "demand": demand });
+        return Ok(render::json_text(&all)?);
+    }
+    let listening = Listening {
+        links: &demand,
+        hosts: &listeners,
+    };
+    Ok(text(&rule, &stats, &flows, &egress, listening))
 }
 
 fn text(
@@ -86,154 +83,171 @@ fn text(
     egress: &[EgressStats],
     listening: Listening<'_>,
 ) -> String {
-    let mut lines = vec![format!("rule      {}", rule.name)];
-    let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
+    let mut lines = Lines(vec![("rule", rule.name.clone())]);
     let reason = because(render::stats::reason(stats).as_deref());
-    line("state", format!("{}{reason}", stats.word()));
-    line("path", format!("{}: {}", stats.path, stats.path_reason));
-    for option in render::rule::options(rule) {
-        line("option", option);
-    }
+    lines.add("state", format!("{}{reason}", stats.word()));
+    lines.add("path", format!("{}: {}", stats.path, stats.path_reason));
+    lines.extend("option", render::rule::options(rule));
     for input in &stats.inputs {
-        add_input(&mut line, rule, stats, input);
+        lines.add_input(rule, stats, input);
     }
-    render::merge::merge(rule, stats)
-        .into_iter()
-        .for_each(|(title, text)| line(title, text));
-    line("received", number::volume(stats.received));
-    let rates = &stats.rates;
-    let short = (rates.packets_1s, rates.bits_1s);
-    let long = (rates.packets_10s, rates.bits_10s);
-    line("", number::rates(short, long));
-    more(&mut line, number::all(RuleStats::COUNTERS, stats));
-    if let Some(health) = &stats.health {
-        render::stream::health(health)
-            .into_iter()
-            .for_each(|(title, text)| line(title, text));
-    }
-    render::stream::latency(&stats.residence)
-        .into_iter()
-        .for_each(|(title, text)| line(title, text));
-    for (reason, count) in stats.dropped.iter().filter(|(_, count)| **count > 0) {
-        line("dropped", format!("{} {reason}", render::count(*count)));
-    }
+    lines.0.extend(render::merge::merge(rule, stats));
+    lines.add("received", number::volume(stats.received));
+    lines.add("", number::rule_rates(&stats.rates));
+    lines.go_on(number::all(RuleStats::COUNTERS, stats));
+    let health = stats.health.iter().flat_map(render::stream::health);
+    lines.0.extend(health);
+    lines.0.extend(render::stream::latency(&stats.residence));
+    lines.add_drops("dropped", &stats.dropped);
     for flow in flows.iter().take(FLOWS_SHOWN) {
         let at = SocketAddr::new(flow.group, flow.port);
-        line("  flow", format!("{at}  {}", number::volume(flow.received)));
+        lines.add("  flow", format!("{at}  {}", number::volume(flow.received)));
     }
-    let more = flows.len().saturating_sub(FLOWS_SHOWN);
-    if more > 0 {
-        line(
-            "  flow",
-            format!("and {} more; --json lists them", render::count(more as u64)),
-        );
-    }
+    lines.add_rest("  flow", flows.len(), FLOWS_SHOWN);
     let written = render::rule::outputs(rule);
     for (index, output) in stats.outputs.iter().enumerate() {
         let to = written.get(index).unwrap_or(&output.to);
-        add_output(&mut line, to, output, listening);
+        lines.add_output(to, output, listening);
         let behind = egress.iter().filter(|egress| egress.any());
         for behind in behind.filter(|behind| Some(&behind.interface) == output.interface.as_ref()) {
             let counted = number::all(EgressStats::COUNTERS, behind);
-            line("  behind", format!("{}: {counted}", behind.interface));
+            lines.add("  behind", format!("{}: {counted}", behind.interface));
         }
     }
-    lines.join("\n")
+    let lines = lines
+        .0
+        .iter()
+        .map(|(title, text)| format!("{title:<9} {text}"));
+    lines.collect::<Vec<String>>().join("\n")
 }
 
-/// Adds what is known of an input.
-fn add_input(
-    line: &mut impl FnMut(&str, String),
-    rule: &RuleDocument,
-    stats: &RuleStats,
-    input: &InputStats,
-) {
-    let joined = match (&input.reason, input.joined) {
-        (_, true) if stats.is_idle() => "joins what is listened to: nothing".to_owned(),
-        (_, true) => "joined".to_owned(),
-        _ if stats.state == State::Disabled => "disabled".to_owned(),
-        (Some(reason), false) => format!("not joined: {reason}"),
-        (None, false) => "not joined".to_owned(),
-    };
-    let mut text = format!("{}  {joined}", input.at);
-    match input.active {
-        Some(true) => text += ", active",
-        Some(false) => text += ", stands by",
-        None => {}
+/// Titles, each with a text.
+struct Lines(Vec<(&'static str, String)>);
+
+impl Lines {
+    fn add(&mut self, title: &'static str, text: String) {
+        self.0.push((title, text));
     }
-    // Of merged inputs it stands in their table.
-    if let (Some(trouble), None) = (&input.trouble, &input.line) {
-        text += &format!(", {trouble}");
+
+    fn extend(&mut self, title: &'static str, texts: impl IntoIterator<Item = String>) {
+        self.0.extend(texts.into_iter().map(|text| (title, text)));
     }
-    if stats.inputs.len() > 1 {
-        text += &format!("  {}", number::volume(input.received));
+
+    /// Goes on with what the line before says, if there is anything to go on with.
+    fn go_on(&mut self, text: String) {
+        if !text.is_empty() {
+            self.add("", text);
+        }
     }
-    line("input", text);
-    if let Some(hook) = render::stats::hook(input) {
-        line("  hook", hook);
+
+    /// Adds each reason for which something was dropped.
+    fn add_drops(&mut self, title: &'static str, dropped: &BTreeMap<String, u64>) {
+        for (reason, count) in dropped.iter().filter(|(_, count)| **count > 0) {
+            self.add(title, format!("{} {reason}", render::count(*count)));
+        }
     }
-    if let Some(merging) = &input.merging {
-        line("  merging", merging.clone());
+
+    /// Says how many there are more than are shown.
+    fn add_rest(&mut self, title: &'static str, all: usize, shown: usize) {
+        if let Some(more) = all.checked_sub(shown).filter(|more| *more > 0) {
+            let more = render::count(more as u64);
+            self.add(title, format!("and {more} more; --json lists them"));
+        }
     }
-    if let Some(takers) = &input.shared_with {
-        let text = match rule.local {
-            Some(LocalDelivery::No) => format!("local=no keeps it from {takers}"),
-            _ => format!("goes on to {takers} as well"),
+
+    /// Adds what is known of an input.
+    fn add_input(&mut self, rule: &RuleDocument, stats: &RuleStats, input: &InputStats) {
+        let joined = match (&input.reason, input.joined) {
+            (_, true) if stats.is_idle() => "joins what is listened to: nothing".to_owned(),
+            (_, true) => "joined".to_owned(),
+            _ if stats.state == State::Disabled => "disabled".to_owned(),
+            (reason, false) => format!("not joined{}", because(reason.as_deref())),
         };
-        line("  original", text);
+        let mut text = format!("{}  {joined}", input.at);
+        match input.active {
+            Some(true) => text += ", active",
+            Some(false) => text += ", stands by",
+            None => {}
+        }
+        // Of merged inputs it stands in their table.
+        if let (Some(trouble), None) = (&input.trouble, &input.line) {
+            text += &format!(", {trouble}");
+        }
+        if stats.inputs.len() > 1 {
+            text += &format!("  {}", number::volume(input.received));
+        }
+        self.add("input", text);
+        self.extend("  hook", render::stats::hook(input));
+        self.extend("  merging", input.merging.clone());
+        if let Some(takers) = &input.shared_with {
+            let text = match rule.local {
+                Some(LocalDelivery::No) => format!("local=no keeps it from {takers}"),
+                _ => format!("goes on to {takers} as well"),
+            };
+            self.add("  original", text);
+        }
+        self.go_on(number::all(InputStats::COUNTERS, input));
     }
-    more(line, number::all(InputStats::COUNTERS, input));
-}
 
-/// Adds what is known of an output that the rule writes as `to`.
-fn add_output(
-    line: &mut impl FnMut(&str, String),
-    to: &str,
-    output: &OutputStats,
-    listening: Listening<'_>,
-) {
-    let state = match output.is_idle() && output.state == State::Up {
-        true => "idle",
-        false => output.state.as_str(),
-    };
-    let remark = because(output.remark().as_deref());
-    line("output", format!("{to}  {state}{remark}"));
-    if let Some(address) = &output.address {
-        line("  to", address.clone());
+    /// Adds what is known of an output that the rule writes as `to`.
+    fn add_output(&mut self, to: &str, output: &OutputStats, listening: Listening<'_>) {
+        let state = match output.is_idle() && output.state == State::Up {
+            true => "idle",
+            false => output.state.as_str(),
+        };
+        let remark = because(output.remark().as_deref());
+        self.add("output", format!("{to}  {state}{remark}"));
+        self.extend("  to", output.address.clone());
+        for to in output.addresses.iter().flatten() {
+            let (state, reason) = (to.state.as_str(), because(to.reason.as_deref()));
+            let sent = number::volume(to.sent);
+            self.add("  to", format!("{}  {state}{reason}  {sent}", to.address));
+        }
+        if let Some(more) = output.left_out.map(render::count) {
+            self.add(
+                "  to",
+                format!("{more} more addresses get no copies; raise max"),
+            );
+        }
+        self.extend("  leaves", leaving(output));
+        if let Some(remote) = &output.tunnel {
+            let text = format!("to {remote}; sources are kept unless the output sets one");
+            self.add("  tunnel", text);
+        }
+        self.extend("  by socket", output.by_socket.clone());
+        self.add("  sent", number::volume(output.sent));
+        self.go_on(number::all(OutputStats::COUNTERS, output));
+        self.add_drops("  dropped", &output.dropped);
+        if output.wanted.is_some() {
+            self.add_listeners(output, listening);
+        }
     }
-    for to in output.addresses.iter().flatten() {
-        let (state, reason) = (to.state.as_str(), because(to.reason.as_deref()));
-        let sent = number::volume(to.sent);
-        line("  to", format!("{}  {state}{reason}  {sent}", to.address));
-    }
-    if let Some(more) = output.left_out {
-        line(
-            "  to",
-            format!(
-                "{} more addresses get no copies; raise max",
-                render::count(more)
-            ),
-        );
-    }
-    if let Some(how) = leaving(output) {
-        line("  leaves", how);
-    }
-    if let Some(remote) = &output.tunnel {
-        line(
-            "  tunnel",
-            format!("to {remote}; sources are kept unless the output sets one"),
-        );
-    }
-    if let Some(why) = &output.by_socket {
-        line("  by socket", why.clone());
-    }
-    line("  sent", number::volume(output.sent));
-    more(line, number::all(OutputStats::COUNTERS, output));
-    for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {
-        line("  dropped", format!("{} {reason}", render::count(*count)));
-    }
-    for (title, text) in listening.lines(output) {
-        line(title, text);
+
+    /// Adds who asks on the interface of an output on demand, and which hosts listen.
+    fn add_listeners(&mut self, output: &OutputStats, Listening { links, hosts }: Listening<'_>) {
+        let protocol = match output.to.contains('[') {
+            true => "mld",
+            false => "igmp",
+        };
+        let is_its = |link: &&DemandStats| {
+            Some(&link.interface) == output.interface.as_ref() && link.protocol == protocol
+        };
+        if let Some(link) = links.iter().find(is_its) {
+            let mut querier = match (&link.querier, link.is_querier) {
+                (Some(address), true) => format!("this relay, as {address}"),
+                (Some(address), false) => address.clone(),
+                (None, _) => {
+                    "none was heard; hosts are forgotten unless one asks: querier=yes".into()
+                }
+            };
+            if let Some(reason) = &link.reason {
+                querier += &format!("; {reason}");
+            }
+            self.add("  querier", querier);
+        }
+        let hosts = hosts.iter().filter(|host| host.output == output.to);
+        self.extend("  host", hosts.clone().take(LISTENERS_SHOWN).map(listener));
+        self.add_rest("  host", hosts.count(), LISTENERS_SHOWN);
     }
 }
 
@@ -243,83 +257,28 @@ fn leaving(output: &OutputStats) -> Option<String> {
     if output.state == State::Down {
         return None;
     }
-    let mtu = { output.mtu }.map_or_else(String::new, |mtu| format!(", MTU {mtu}"));
     let source = match &output.source {
         Some(source) => format!("from {source}"),
         None => "from the sender's own address".to_owned(),
     };
-    let next_hop = output.next_hop.as_ref().map(|via| {
-        let mac = output.next_hop_mac.as_ref();
-        let mac = mac.map_or_else(String::new, |mac| format!(" ({mac})"));
-        format!(", next hop {via}{mac}")
-    });
-    Some(format!(
-        "by {interface} {source}{}{mtu}",
-        next_hop.unwrap_or_default()
-    ))
-}
-
-/// Adds a line that goes on with what the one before it says, if there is anything to go on with.
-fn more(line: &mut impl FnMut(&str, String), text: String) {
-    if !text.is_empty() {
-        line("", text);
+    let mut text = format!("by {interface} {source}");
+    if let Some(via) = &output.next_hop {
+        text += &format!(", next hop {via}");
+        if let Some(mac) = &output.next_hop_mac {
+            text += &format!(" ({mac})");
+        }
     }
+    if let Some(mtu) = output.mtu {
+        text += &format!(", MTU {mtu}");
+    }
+    Some(text)
 }
 
 /// Who listens where outputs are on demand.
 #[derive(Clone, Copy)]
 struct Listening<'a> {
     links: &'a [DemandStats],
-    listeners: &'a [ListenerStats],
-}
-
-impl Listening<'_> {
-    /// What there is to say of an output: who asks on its interface, and which hosts listen.
-    fn lines(self, output: &OutputStats) -> Vec<(&'static str, String)> {
-        let mut lines = Vec::new();
-        if output.wanted.is_none() {
-            return lines;
-        }
-        let protocol = if output.to.contains('[') {
-            "mld"
-        } else {
-            "igmp"
-        };
-        let is_its = |link: &&DemandStats| {
-            Some(&link.interface) == output.interface.as_ref() && link.protocol == protocol
-        };
-        if let Some(link) = self.links.iter().find(is_its) {
-            let querier = match (&link.querier, link.is_querier) {
-                (Some(address), true) => format!("this relay, as {address}"),
-                (Some(address), false) => address.clone(),
-                (None, _) => {
-                    "none was heard; hosts are forgotten unless one asks: querier=yes".into()
-                }
-            };
-            let reason = link.reason.iter().map(|reason| format!("; {reason}"));
-            lines.push((
-                "  querier",
-                reason.fold(querier, |text, reason| text + &reason),
-            ));
-        }
-        let hosts = self
-            .listeners
-            .iter()
-            .filter(|host| host.output == output.to);
-        let count = hosts.clone().count();
-        lines.extend(
-            hosts
-                .take(LISTENERS_SHOWN)
-                .map(|host| ("  host", listener(host))),
-        );
-        if let Some(more) = count.checked_sub(LISTENERS_SHOWN).filter(|more| *more > 0) {
-            lines.push((
-                "  host",
-                format!("and {} more; --json lists them", render::count(more as u64)),
-            ));
-        }
-        lines
-    }
+    hosts: &'a [ListenerStats],
 }
 
 /// A host, what it listens to and since when.

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use api::reply::{
-    ApiStatus, Condition, FeatureStatus, JoinStatus, NotifyStatus, PathStatus, PendingChange,
-    Reload, RuleStats, State, Stats, Status, TunnelStatus,
+    ApiStatus, Condition, FeatureStatus, JoinStatus, PathStatus, PendingChange, Reload, RuleStats,
+    State, Stats, Status, TunnelStatus,
 };
 use rules::printable::printable;
 use serde_json::json;
@@ -30,12 +30,10 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<(), Failure> {
     let (status, stats) = (control.status()?, control.stats()?);
     if global.json {
         let mut value = json!(status);
-        value["rules_by_state"] = by_state(&stats).into_iter().collect();
+        value["rules_by_state"] = by_state(&stats);
         for condition in [Condition::Silent, Condition::Waiting] {
-            let rules = stats
-                .rules
-                .iter()
-                .filter(|rule| rule.condition() == condition);
+            let rules = stats.rules.iter();
+            let rules = rules.filter(|rule| rule.condition() == condition);
             value[format!("{}_rules", condition.as_str())] = rules.count().into();
         }
         return Ok(render::json(&value)?);
@@ -59,18 +57,13 @@ fn by_word(stats: &Stats) -> String {
 }
 
 /// How many rules are in each state.
-fn by_state(stats: &Stats) -> Vec<(String, serde_json::Value)> {
-    let count = |state| {
-        stats
-            .rules
-            .iter()
-            .filter(|rule| rule.state == state)
-            .count()
-    };
+fn by_state(stats: &Stats) -> serde_json::Value {
     let states = [State::Up, State::Degraded, State::Down, State::Disabled];
-    let states = states.map(|state| (state, count(state)));
-    let named = states.map(|(state, count)| (state.as_str().to_owned(), count.into()));
-    named.into()
+    let counted = states.map(|state| {
+        let rules = stats.rules.iter().filter(|rule| rule.state == state);
+        (state.as_str(), rules.count())
+    });
+    counted.into_iter().collect()
 }
 
 fn screen(status: &Status, stats: &Stats) -> String {
@@ -78,26 +71,15 @@ fn screen(status: &Status, stats: &Stats) -> String {
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "{name:<16} {value}");
     };
-    line(
-        "daemon",
-        &format!("{}, pid {}", status.instance, status.pid),
-    );
+    let Status { instance, pid, .. } = status;
+    line("daemon", &format!("{instance}, pid {pid}"));
     line("version", &status.version);
-    line(
-        "state",
-        &format!(
-            "{}{}",
-            status.state.as_str(),
-            because(status.state_reason.as_deref())
-        ),
-    );
+    let why = because(status.state_reason.as_deref());
+    line("state", &format!("{}{why}", status.state.as_str()));
     if let Some(pending) = &status.pending {
         let PendingChange { generation, by, .. } = pending;
-        let waits = pending.countdown();
-        line(
-            "change",
-            &format!("{waits}: generation {generation} by {by}"),
-        );
+        let waits = format!("{}: generation {generation}", pending.countdown());
+        line("change", &format!("{waits} by {by}"));
     }
     line("up", &render::times::duration(status.uptime_seconds));
     if let Some(config) = &status.config {
@@ -120,14 +102,9 @@ fn screen(status: &Status, stats: &Stats) -> String {
         }
     }
     for told in &status.notify {
-        let NotifyStatus {
-            name, to, state, ..
-        } = told;
-        let why = because(told.reason.as_deref());
-        line(
-            "told of events",
-            &format!("{name} {to} {}{why}", state.as_str()),
-        );
+        let (state, why) = (told.state.as_str(), because(told.reason.as_deref()));
+        let told = format!("{} {} {state}{why}", told.name, told.to);
+        line("told of events", &told);
     }
     for conflict in &status.address_conflicts {
         line("address twice", conflict);
@@ -138,11 +115,8 @@ fn screen(status: &Status, stats: &Stats) -> String {
     for tunnel in &status.tunnels {
         line("tunnel", &tunnel_text(tunnel));
     }
-    for feature in status
-        .features
-        .iter()
-        .filter(|feature| feature.present != Some(true))
-    {
+    let features = status.features.iter();
+    for feature in features.filter(|feature| feature.present != Some(true)) {
         line(&feature.name, missing(feature));
     }
     troubles(&mut text, stats);
@@ -153,12 +127,9 @@ fn screen(status: &Status, stats: &Stats) -> String {
 fn served(api: &ApiStatus) -> String {
     let clients = render::number::things(api.clients as u64, "client");
     let refused = render::count(api.refused);
-    let why = because(api.reason.as_deref());
-    let ApiStatus { listen, state, .. } = api;
-    format!(
-        "{listen} {}, {clients}, {refused} refused{why}",
-        state.as_str()
-    )
+    let (state, why) = (api.state.as_str(), because(api.reason.as_deref()));
+    let listen = &api.listen;
+    format!("{listen} {state}, {clients}, {refused} refused{why}")
 }
 
 /// How many joins there are beside those of rules, and how many do not hold.
@@ -172,15 +143,9 @@ fn joined(joins: &[JoinStatus]) -> String {
 
 /// Where a tunnel leads, what fits into it, or why nothing gets through.
 fn tunnel_text(tunnel: &TunnelStatus) -> String {
-    let TunnelStatus {
-        interface,
-        remote,
-        port,
-        id,
-        ..
-    } = tunnel;
-    let state = tunnel.state.as_str();
-    let ends = format!("{interface} {state}, to {remote} port {port} id {id}");
+    let (name, state) = (&tunnel.interface, tunnel.state.as_str());
+    let (remote, port, id) = (&tunnel.remote, tunnel.port, tunnel.id);
+    let ends = format!("{name} {state}, to {remote} port {port} id {id}");
     match (&tunnel.reason, tunnel.mtu, &tunnel.below) {
         (Some(reason), ..) => format!("{ends}: {reason}"),
         (None, Some(mtu), Some(below)) => format!("{ends}, MTU {mtu}, by {below}"),
@@ -196,10 +161,9 @@ fn read(config: &str, last: Option<&Reload>) -> String {
         None if is_missing => format!("none; {config} is not there"),
         None => config.to_owned(),
         Some(Reload { at_ms, succeeded }) => {
-            let outcome = if *succeeded {
-                "read again"
-            } else {
-                "cannot be used, tried"
+            let outcome = match succeeded {
+                true => "read again",
+                false => "cannot be used, tried",
             };
             format!("{config}, {outcome} {}", render::moment(*at_ms))
         }
@@ -208,14 +172,11 @@ fn read(config: &str, last: Option<&Reload>) -> String {
 
 /// What is wrong, the worst first.
 fn troubles(text: &mut String, stats: &Stats) {
-    let mut troubled: Vec<&RuleStats> = { stats.rules.iter() }
-        .filter(|rule| rule.is_troubled())
-        .collect();
+    let troubled = stats.rules.iter().filter(|rule| rule.is_troubled());
+    let mut troubled: Vec<&RuleStats> = troubled.collect();
     troubled.sort_by_key(|rule| rule.condition());
-    let workers = stats
-        .workers
-        .iter()
-        .filter(|worker| worker.state != "running");
+    let workers = stats.workers.iter();
+    let workers = workers.filter(|worker| worker.state != "running");
     let workers = workers.map(|worker| ("worker", format!("{}: {}", worker.id, worker.state)));
     let rules = troubled.iter().map(|rule| {
         let reason = render::stats::reason(rule);

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use api::query::{StatsQuery, TapQuery};
 use daemon::capture::BYTES_MAX;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sys::sniffer::Direction;
 
 use crate::capture::{self, Sockets};
@@ -22,14 +21,14 @@ use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
 use crate::tap::{
-    CapturePoints, CaptureSocket, Captured, Filter, Follower, Pcapng, RuleState, query_points,
-    whole_blocks,
+    CapturePoint, CapturePoints, CaptureSocket, Captured, Filter, Follower, Pcapng, RuleState,
+    query_points, whole_blocks,
 };
 
 /// Longest packet: a whole GSO super-packet and its link header.
 const LONGEST: usize = 1 << 18;
 /// How long the writer waits when nothing comes.
-const TURN_MS: u16 = 100;
+const TURN: Duration = Duration::from_millis(100);
 
 /// Capture a rule's packets, arriving and leaving, as pcapng.
 ///
@@ -143,10 +142,9 @@ fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<(), F
     let mut pieces = control.pieces(&query.path(&args.name))?;
     let mut out = open(args)?;
     let mut blocks = Vec::new();
-    let turn = Duration::from_millis(TURN_MS.into());
     let outcome = loop {
         // Whoever interrupts it wants a whole file, so blocks are written whole.
-        match control.next_piece_within(&mut pieces, turn) {
+        match control.next_piece_within(&mut pieces, TURN) {
             _ if ended.load(Ordering::Relaxed) => break Ok(()),
             Ok(None) => {}
             Ok(Some(None)) => break Ok(()),
@@ -209,7 +207,7 @@ impl Capture<'_> {
             }
             if !self.take_all()? {
                 self.flush()?;
-                self.wait();
+                capture::wait(self.sockets.iter().filter_map(CaptureSocket::fd), TURN);
             }
         }
         Ok(())
@@ -257,13 +255,6 @@ impl Capture<'_> {
         Ok(true)
     }
 
-    fn wait(&self) {
-        let fds = self.sockets.iter().filter_map(CaptureSocket::fd);
-        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        // A signal ends the wait; the loop's condition sees to the rest.
-        let _ = poll(&mut fds, PollTimeout::from(TURN_MS));
-    }
-
     /// Captures at these points, no others. Where it cannot, that is an error only in the beginning, when a
     /// `daemon` is waited for, too.
     fn capture_at(
@@ -288,19 +279,19 @@ impl Capture<'_> {
                 }
                 outcome => outcome?,
             };
-            let (name, what) = (&socket.point.interface, &socket.point.what);
-            let written = self
-                .file
-                .interface(name, what, socket.is_ethernet(), snaplen);
+            let CapturePoint {
+                interface, what, ..
+            } = &socket.point;
+            let is_ethernet = socket.is_ethernet();
+            let written = self.file.interface(interface, what, is_ethernet, snaplen);
             written.map_err(|error| cannot_write(self.args, error))?;
             self.sockets.push(socket);
         }
         for missing in &points.missing {
             if !self.missing.contains(missing) {
-                let later = if self.args.lent {
-                    ""
-                } else {
-                    "; captured when that changes"
+                let later = match self.args.lent {
+                    true => "",
+                    false => "; captured when that changes",
                 };
                 eprintln!("mcr tap: {missing}{later}");
             }
@@ -321,12 +312,9 @@ impl Capture<'_> {
         };
         let is_at_tc = capture::wait_for_tc(|| {
             let stats = daemon.selected_stats(&query)?;
-            let mut rules = stats.rules.iter().filter(|rule| rule.name == *name);
-            Ok(!rules.any(|rule| {
-                rule.inputs
-                    .iter()
-                    .any(|input| input.hook.as_deref() == Some("xdp"))
-            }))
+            let rules = stats.rules.iter().filter(|rule| rule.name == *name);
+            let mut inputs = rules.flat_map(|rule| &rule.inputs);
+            Ok(!inputs.any(|input| input.hook.as_deref() == Some("xdp")))
         })?;
         if !is_at_tc {
             eprintln!(
@@ -347,11 +335,8 @@ impl Capture<'_> {
         for socket in &mut self.sockets {
             socket.close();
             let (what, name) = (&socket.point.what, &socket.point.interface);
-            let (taken, dropped) = (socket.taken, socket.dropped);
-            let (taken, dropped) = (
-                render::number::things(taken, "packet"),
-                render::count(dropped),
-            );
+            let taken = render::number::things(socket.taken, "packet");
+            let dropped = render::count(socket.dropped);
             eprintln!("mcr tap: {what} on {name}: {taken}, {dropped} lost to the tap");
         }
         for (number, socket) in (0..).zip(&self.sockets) {

@@ -8,9 +8,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrStorage;
 use packet::content::Guess;
 use packet::parse::Link;
 use rules::net::LOOPBACK;
@@ -20,7 +19,7 @@ use sys::sniffer::Sniffer;
 use super::interface::Interface;
 use super::stream::Streams;
 use crate::capture::{self, Sockets};
-use crate::failure::{Failure, Status};
+use crate::failure::Failure;
 
 /// Bytes of each packet: its headers, and of its payload what tells what it carries.
 const SNAP_LENGTH: usize = 192 + Guess::BYTES;
@@ -98,7 +97,10 @@ impl Listener {
             // What waits by then still counts, as far as that comes to an end.
             match over {
                 Some(over) if !any || now - over > WAIT => break,
-                None if !any => self.wait(until.saturating_duration_since(now).min(WAIT)),
+                None if !any => {
+                    let sockets = self.sockets.iter().map(Sniffer::as_fd);
+                    capture::wait(sockets, until.saturating_duration_since(now).min(WAIT));
+                }
                 _ => {}
             }
         }
@@ -127,19 +129,14 @@ impl Listener {
             false => Link::None,
         };
         for turn in 0..TURN {
-            let received = match socket.receive(&mut self.buffer) {
-                // Reported once; the socket goes on when the interface is up again.
-                Err(error) if error.raw_os_error() == Some(Errno::ENETDOWN as i32) => None,
-                received => {
-                    let interface = &self.interfaces[number];
-                    received.map_err(|error| cannot_listen(interface, &error))?
-                }
-            };
+            let interface = &self.interfaces[number];
+            let received = socket.receive(&mut self.buffer);
+            let received = received.map_err(|error| cannot_listen(interface, &error))?;
             let Some(about) = received else {
                 return Ok(turn > 0);
             };
             // There it comes in, too.
-            if about.outgoing && self.interfaces[number].name == LOOPBACK {
+            if about.outgoing && interface.name == LOOPBACK {
                 continue;
             }
             let frame = &self.buffer[..about.captured];
@@ -147,35 +144,19 @@ impl Listener {
         }
         Ok(true)
     }
-
-    fn wait(&self, at_most: Duration) {
-        let fds = self.sockets.iter();
-        let fds = fds.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
-        let mut fds: Vec<PollFd<'_>> = fds.collect();
-        // A signal ends the wait; the loop's condition sees to the rest.
-        let at_most = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::ZERO);
-        let _ = poll(&mut fds, at_most);
-    }
 }
 
 fn own_addresses() -> BTreeSet<IpAddr> {
-    let address = |link: InterfaceAddress| {
-        let address = link.address?;
-        let ipv4 = address.as_sockaddr_in().map(|it| it.ip().into());
-        ipv4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
-    };
     let links = getifaddrs().into_iter().flatten();
-    links.filter_map(address).collect()
+    links.filter_map(|link| ip(&link.address?)).collect()
+}
+
+/// The address that a link has, where it is one of IP.
+pub(crate) fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let of_4 = address.as_sockaddr_in().map(|four| four.ip().into());
+    of_4.or_else(|| address.as_sockaddr_in6().map(|six| six.ip().into()))
 }
 
 fn cannot_listen(interface: &Interface, error: &io::Error) -> Failure {
-    let name = &interface.name;
-    if error.kind() == io::ErrorKind::PermissionDenied {
-        let message = format!("cannot listen on {name}: needs CAP_NET_RAW; use sudo");
-        return Failure::new(Status::Privilege, message);
-    }
-    Failure::new(
-        Status::Unavailable,
-        format!("cannot listen on {name}: {error}"),
-    )
+    capture::refused(&format!("cannot listen on {}", interface.name), error)
 }

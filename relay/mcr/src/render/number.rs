@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::counter::{Counter, Unit, Value};
-use api::reply::{InputStats, LineStats, MergeStats, RuleStats, Traffic};
+use api::reply::{InputStats, LineStats, MergeStats, Rates, RuleStats, Traffic};
 pub(crate) use rules::printable::things;
 
 use super::{bits_per_second, bytes, count, times};
@@ -58,6 +58,11 @@ pub(crate) fn tenths(value: Option<f64>) -> String {
 pub(crate) fn volume(traffic: Traffic) -> String {
     let (packets, bytes) = (things(traffic.packets, "packet"), bytes(traffic.bytes));
     format!("{packets}, {bytes}")
+}
+
+/// The rates of what a rule receives.
+pub(crate) fn rule_rates(of: &Rates) -> String {
+    rates((of.packets_1s, of.bits_1s), (of.packets_10s, of.bits_10s))
 }
 
 /// Rates over a second and over ten, each of packets and bits.

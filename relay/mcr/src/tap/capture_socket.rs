@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use packet::ethernet;
 use sys::capture_sign::CaptureSign;
@@ -12,7 +11,7 @@ use sys::sniffer::{Direction, Sniffed, Sniffer};
 use super::capture_point::CapturePoint;
 use super::filter::{Filter, Packet};
 use super::headers::Headers;
-use crate::capture::Sockets;
+use crate::capture::{self, Sockets};
 use crate::failure::{Failure, Status};
 
 /// Bytes that wait in each socket while the capture is written.
@@ -82,11 +81,8 @@ impl CaptureSocket {
         let Some((sniffer, _)) = &self.sniffer else {
             return Ok(None);
         };
-        match sniffer.receive(buffer) {
-            // Reported once; the socket goes on when the interface is up again.
-            Err(error) if error.raw_os_error() == Some(Errno::ENETDOWN as i32) => Ok(None),
-            outcome => outcome.map_err(|error| cannot_capture(&self.point, &error)),
-        }
+        let received = sniffer.receive(buffer);
+        received.map_err(|error| cannot_capture(&self.point, &error))
     }
 
     /// Says whether a packet is of this point, and wanted: what the kernel's filter left open.
@@ -125,12 +121,11 @@ impl CaptureSocket {
     }
 }
 
-fn cannot_capture(point: &CapturePoint, error: &io::Error) -> Failure {
-    let (what, name) = (&point.what, &point.interface);
-    if error.raw_os_error() == Some(Errno::EPERM as i32) {
-        let message = format!("{what}: cannot look at {name}: needs CAP_NET_RAW; use sudo");
-        return Failure::new(Status::Privilege, message);
-    }
-    let message = format!("{what}: cannot look at {name}: {error}");
-    Failure::new(Status::Unavailable, message)
+fn cannot_capture(
+    CapturePoint {
+        what, interface, ..
+    }: &CapturePoint,
+    error: &io::Error,
+) -> Failure {
+    capture::refused(&format!("{what}: cannot look at {interface}"), error)
 }

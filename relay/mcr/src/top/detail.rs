@@ -32,11 +32,8 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     };
     let of_rule = of_word(rule.word());
     add("state", rule.word(), of_rule);
-    add(
-        "path",
-        &format!("{}: {}", rule.path, rule.path_reason),
-        plain,
-    );
+    let path = format!("{}: {}", rule.path, rule.path_reason);
+    add("path", &path, plain);
     if let Some(reason) = render::stats::reason(rule) {
         add("", &reason, of_rule);
     }
@@ -62,10 +59,7 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
         add_more(&mut add, &number::of_input(input));
     }
     add("received", &number::volume(rule.received), plain);
-    let rated = &rule.rates;
-    let short = (rated.packets_1s, rated.bits_1s);
-    let long = (rated.packets_10s, rated.bits_10s);
-    add("", &number::rates(short, long), plain);
+    add("", &number::rule_rates(&rule.rates), plain);
     add_more(&mut add, &number::of_rule(rule));
     let trail = usize::from(width.saturating_sub(12));
     let trail = sparkline(&screen.history.trail(&rule.name, trail));
