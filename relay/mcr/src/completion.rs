@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::iter;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use api::reply::FleetShare;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use rules::document::RuleDocument;
 use rules::failover::Failover;
@@ -88,10 +88,8 @@ pub(crate) fn label() -> ArgValueCompleter {
 /// Completes the interface of a group to join, behind the `%`.
 pub(crate) fn group() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let (group, _) = { current.to_str() }
-            .and_then(|text| text.split_once('%'))
-            .unzip();
-        let group = group.unwrap_or_default();
+        let group = current.to_str().and_then(|text| text.split_once('%'));
+        let group = group.map_or("", |(group, _)| group);
         let groups = interfaces().into_iter();
         let groups = groups.map(|name| format!("{group}%{name}"));
         starting_with(current, groups.filter(|_| !group.is_empty()))
@@ -101,8 +99,7 @@ pub(crate) fn group() -> ArgValueCompleter {
 /// Completes a group that is joined whatever the rules say.
 pub(crate) fn joined() -> ArgValueCompleter {
     offering(|| {
-        let status = query(|control| control.status());
-        let joins = status.map_or_else(Vec::new, |status| status.joins);
+        let joins = query(|control| Ok(control.status()?.joins)).unwrap_or_default();
         joins.into_iter().map(|join| join.at).collect()
     })
 }
@@ -112,17 +109,16 @@ fn rule_names() -> Vec<String> {
 }
 
 fn rules() -> Vec<RuleDocument> {
-    query(|control| control.rules()).map_or_else(Vec::new, |list| list.rules)
+    query(|control| Ok(control.rules()?.rules)).unwrap_or_default()
 }
 
 /// Completes the name of a rule or a share of the fleet, and of a relay, which comes last.
 pub(crate) fn fleet_rule() -> ArgValueCompleter {
     offering(|| {
-        let shares = query(|control| control.fleet()).map_or_else(Vec::new, |fleet| fleet.shares);
-        let names = shares.into_iter().flat_map(|share| {
-            let FleetShare { name, rules, .. } = share;
-            std::iter::once(name).chain(rules)
-        });
+        let shares = query(|control| Ok(control.fleet()?.shares)).unwrap_or_default();
+        let names = shares
+            .into_iter()
+            .flat_map(|share| iter::once(share.name).chain(share.rules));
         let names: BTreeSet<String> = names.collect();
         names.into_iter().chain(relays()).collect()
     })
@@ -134,7 +130,7 @@ pub(crate) fn relay() -> ArgValueCompleter {
 }
 
 fn relays() -> Vec<String> {
-    let relays = query(|control| control.fleet()).map_or_else(Vec::new, |fleet| fleet.relays);
+    let relays = query(|control| Ok(control.fleet()?.relays)).unwrap_or_default();
     relays.into_iter().map(|relay| relay.name).collect()
 }
 
@@ -201,11 +197,8 @@ pub(crate) fn endpoint() -> ArgValueCompleter {
             return Vec::new();
         };
         let end = if group.starts_with('[') { "]:" } else { ":" };
-        let endpoints = interfaces().into_iter();
-        starting_with(
-            current,
-            endpoints.map(|name| format!("{group}%{name}{end}")),
-        )
+        let names = interfaces().into_iter();
+        starting_with(current, names.map(|name| format!("{group}%{name}{end}")))
     })
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, usage};
 use crate::global::Global;
 use crate::{render, terms};
 
@@ -35,8 +35,7 @@ pub(crate) fn run_at_each(
     let is_watched = has(&["--watch", "-w"]);
     let is_confirmed = has(&["--confirm"]) && !has(&["--yes", "-y"]);
     if command == "tap" {
-        let message = "is of one host at a time: name one by --host";
-        return Err(Failure::new(Status::Usage, message));
+        return Err(usage("is of one host at a time: name one by --host"));
     }
     let goes_on = is_watched || GOES_ON.contains(&command);
     let mut input = Vec::new();
@@ -63,10 +62,8 @@ pub(crate) fn run_at_each(
     let done = asked.iter().filter(|(_, told)| told.status == 0);
     let done: Vec<String> = done.map(|(name, _)| name.clone()).collect();
     if is_json && !goes_on {
-        let hosts: Map<String, Value> = { asked.into_iter() }
-            .map(|(name, told)| (name, told.value()))
-            .collect();
-        render::json(&json!({ "hosts": hosts }))?;
+        let hosts = asked.into_iter().map(|(name, told)| (name, told.value()));
+        render::json(&json!({ "hosts": hosts.collect::<Map<_, _>>() }))?;
     }
     let worst = ExitCode::from(worst.unwrap_or_default());
     if is_confirmed && io::stderr().is_terminal() {
@@ -135,16 +132,18 @@ fn begin(name: &str, arguments: &[OsString], input: &[u8]) -> io::Result<Child> 
     Ok(child)
 }
 
+fn lines(pipe: Option<impl Read>) -> impl Iterator<Item = io::Result<String>> {
+    pipe.into_iter()
+        .flat_map(|pipe| BufReader::new(pipe).lines())
+}
+
 /// Passes on what is said of a host, each line under its name.
 fn follow(name: &str, mut child: Child, is_json: bool, goes_on: bool) -> io::Result<HostOutcome> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let errors = thread::scope(|scope| {
         let errors = scope.spawn(|| {
             let mut errors = String::new();
-            for line in stderr
-                .into_iter()
-                .flat_map(|pipe| BufReader::new(pipe).lines())
-            {
+            for line in lines(stderr) {
                 let line = line?;
                 eprintln!("{name}: {line}");
                 errors = errors + &line + "\n";
@@ -152,16 +151,11 @@ fn follow(name: &str, mut child: Child, is_json: bool, goes_on: bool) -> io::Res
             io::Result::Ok(errors)
         });
         let mut values = Vec::new();
-        for line in stdout
-            .into_iter()
-            .flat_map(|pipe| BufReader::new(pipe).lines())
-        {
+        for line in lines(stdout) {
             let line = line?;
             match serde_json::from_str(&line) {
                 Ok(value) if is_json && goes_on => {
-                    let hosts: Map<String, Value> =
-                        [(name.to_owned(), value)].into_iter().collect();
-                    render::json(&json!({ "hosts": hosts }))?;
+                    render::json(&json!({ "hosts": { name: value } }))?;
                 }
                 Ok(value) if is_json => values.push(value),
                 _ => render::text(&format!("{name}: {line}"))?,

@@ -70,14 +70,6 @@ impl Failure {
         self.status == status as u8
     }
 
-    /// Nobody reads what is written any more (`mcr list | head`): nothing to say, nothing wrong.
-    fn quiet() -> Self {
-        Self {
-            status: 0,
-            message: String::new(),
-        }
-    }
-
     /// Writes the message to standard error, every line under the name of the subcommand, and
     /// returns the exit status.
     pub(crate) fn report(&self, command: &str) -> ExitCode {
@@ -86,6 +78,11 @@ impl Failure {
         }
         ExitCode::from(self.status)
     }
+}
+
+/// For command lines that are wrong.
+pub(crate) fn usage(message: impl fmt::Display) -> Failure {
+    Failure::new(Status::Usage, message)
 }
 
 /// What is being done where a signal cannot be caught.
@@ -121,7 +118,8 @@ impl From<io::Error> for Failure {
     /// Standard output is the only thing that subcommands write without a message of their own.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::quiet();
+            // Nobody reads any more (`mcr list | head`): nothing to say, nothing wrong.
+            return Self::with_code(0, "");
         }
         let message = format!("cannot write to standard output: {error}");
         Self::new(Status::Unavailable, message)

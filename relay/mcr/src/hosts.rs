@@ -10,7 +10,7 @@ use api::client::{Client, Host};
 use config::{ConfigFile, HostEntry};
 use rules::near;
 
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, OrFail, Status, usage};
 
 /// What concerns the host that it runs on alone.
 const OWN: [&str; 7] = ["run", "stop", "doctor", "demo", "send", "receive", "bench"];
@@ -29,7 +29,7 @@ pub(crate) fn meant(asked: &str, command: &str) -> Result<Vec<String>, Failure> 
             "concerns the host that it runs on alone: log in to {asked} and run it there, or take \
              --host and MCR_HOST away"
         );
-        return Err(Failure::new(Status::Usage, message));
+        return Err(usage(message));
     }
     let (path, known) = read()?;
     let names: Vec<String> = match asked {
@@ -43,10 +43,7 @@ pub(crate) fn meant(asked: &str, command: &str) -> Result<Vec<String>, Failure> 
             let known: Vec<&str> = known.keys().map(String::as_str).collect();
             let hint = near::hint(unknown, known.iter().copied());
             let what = format!("no host {unknown:?} (have: {}{hint})", known.join(", "));
-            Err(Failure::new(
-                Status::Usage,
-                format!("{}: {what}", path.display()),
-            ))
+            Err(usage(format!("{}: {what}", path.display())))
         }
     }
 }

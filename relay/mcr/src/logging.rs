@@ -4,7 +4,7 @@ mod journal;
 mod queue;
 mod repeats;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::linux::fs::MetadataExt;
 use std::panic;
 use std::sync::OnceLock;
@@ -19,6 +19,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
+
+use crate::render::colours;
 
 /// The level, which can be changed while the daemon runs.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
@@ -103,9 +105,7 @@ fn layer(form: LogForm, verbose: bool) -> (Box<dyn Layer<Filtered> + Send + Sync
     let lines = { fmt::layer().with_writer(queue.clone()) }.with_target(verbose);
     let layer = match form {
         LogForm::Json => lines.json().flatten_event(true).boxed(),
-        _ => lines
-            .with_ansi(io::stderr().is_terminal() && colours())
-            .boxed(),
+        _ => lines.with_ansi(colours(&io::stderr())).boxed(),
     };
     (layer, queue)
 }
@@ -133,8 +133,4 @@ fn set(level: LogLevel) {
         // It fails only where the subscriber is gone, and with it the log.
         let _ = handle.reload(filter);
     }
-}
-
-fn colours() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

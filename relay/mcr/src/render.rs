@@ -121,7 +121,7 @@ pub(crate) fn table_text(table: &Table) -> String {
 /// Makes a cell that is green for good news, yellow for half good, red for bad.
 pub(crate) fn state_cell(text: &str) -> Cell {
     let cell = Cell::new(text);
-    if !colours() {
+    if !colours(&io::stdout()) {
         return cell;
     }
     match text {
@@ -138,8 +138,8 @@ pub(crate) fn or_dash(text: Option<&str>) -> Cell {
 }
 
 /// Whether colours are wanted: on a terminal, and without `NO_COLOR` (<https://no-color.org>).
-pub(crate) fn colours() -> bool {
-    io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+pub(crate) fn colours(out: &impl IsTerminal) -> bool {
+    out.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// The end of a line that says why.

@@ -13,7 +13,7 @@ use rules::rule;
 use rules::ruleset::{Policy, RuleSet};
 
 use crate::completion;
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, OrFail, Status, usage};
 use crate::global::Global;
 use crate::render;
 use crate::rows;
@@ -143,7 +143,7 @@ fn refuse_options(args: &Args) -> Result<(), Failure> {
     let given = given.join(", ");
     let message =
         format!("{given} beside -: write it on the lines of standard input that it is meant for");
-    Err(Failure::new(Status::Usage, message))
+    Err(usage(message))
 }
 
 /// A line of standard input: the arguments of this command.
@@ -157,7 +157,6 @@ struct Line {
 /// Reads rules from standard input; empty lines and what follows a `#` do not count. Every line
 /// that is wrong is reported.
 fn batch() -> Result<Vec<RuleDocument>, Failure> {
-    let refused = |message: String| Failure::new(Status::Usage, message);
     let text = io::read_to_string(io::stdin()).or_fail("standard input", Status::Usage)?;
     let mut documents = Vec::new();
     let mut wrong = Vec::new();
@@ -173,10 +172,10 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
         let parsed = Line::try_parse_from(words).map_err(|error| {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
-            refused(first.trim_start_matches("error: ").to_owned())
+            usage(first.trim_start_matches("error: ").to_owned())
         });
         let parsed = parsed.and_then(|line| match line.rule.terms.are_given() {
-            true => Err(refused(
+            true => Err(usage(
                 "--save, --message, --confirm, --yes: give them beside -, for all lines".to_owned(),
             )),
             false => Ok(line),
@@ -191,8 +190,8 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
         }
     }
     match (documents.is_empty(), wrong.is_empty()) {
-        (_, false) => Err(refused(wrong.join("\n"))),
-        (true, true) => Err(refused("standard input: no rules in it".to_owned())),
+        (_, false) => Err(usage(wrong.join("\n"))),
+        (true, true) => Err(usage("standard input: no rules in it".to_owned())),
         (false, true) => Ok(documents),
     }
 }
@@ -200,7 +199,7 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
 fn checked(args: Args) -> Result<RuleDocument, Failure> {
     if args.outputs.is_empty() && args.reflect.is_empty() {
         let message = format!("{}: no OUTPUT given; mcr add INPUT OUTPUT...", args.input);
-        return Err(Failure::new(Status::Usage, message));
+        return Err(usage(message));
     }
     let document = match args.reflect.is_empty() {
         true => document(args),
@@ -266,7 +265,7 @@ fn reflecting(mut args: Args) -> Result<RuleDocument, Failure> {
                 let message = format!(
                     "--reflect {option}: there is no such key; there are source, ttl, window, isolated"
                 );
-                return Err(Failure::new(Status::Usage, message));
+                return Err(usage(message));
             }
         }
     }
@@ -283,6 +282,6 @@ pub(super) fn check(document: &RuleDocument) -> Result<(), Failure> {
     problems.0.retain(|problem| !problem.what.is_loop());
     match problems.0.is_empty() {
         true => Ok(()),
-        false => Err(Failure::new(Status::Usage, problems)),
+        false => Err(usage(problems)),
     }
 }

@@ -8,7 +8,7 @@ use rules::near;
 use rules::rule::OutputSpec;
 
 use crate::completion;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, usage};
 use crate::global::Global;
 use crate::render;
 use crate::terms::Terms;
@@ -91,7 +91,7 @@ fn refuse_ends(rule: &RuleDocument, args: &Args) -> Result<(), Failure> {
         rule.name,
         rule.interfaces.join(",")
     );
-    Err(Failure::new(Status::Usage, message))
+    Err(usage(message))
 }
 
 fn inputs(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
@@ -112,7 +112,7 @@ fn outputs(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
     let mut outputs = Vec::new();
     for output in &rule.outputs {
         let output = output.to_output();
-        outputs.push(output.map_err(|error| Failure::new(Status::Usage, error.problem))?);
+        outputs.push(output.map_err(|error| usage(error.problem))?);
     }
     let is_meant = |known: &OutputSpec, asked: &OutputSpec| {
         let bare = *asked == OutputSpec::new(asked.to.clone());

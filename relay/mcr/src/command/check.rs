@@ -72,11 +72,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         .iter()
         .filter_map(|rule| rule.merge.or_else(|| rule.passes_once()));
     let memory: u64 = merges.map(|merge| Merge::memory(&merge)).sum();
-    if global.json {
-        let (file, rules) = (&args.file, rules.len());
-        let json = json!({ "file": file, "rules": rules, "warnings": warnings, "merge_memory_bytes": memory });
-        render::json(&json)?;
-    } else {
+    let json = json!({ "file": args.file, "rules": rules.len(), "warnings": warnings,
+        "merge_memory_bytes": memory });
+    Ok(render::reply(global.json, &json, || {
         let memory = match memory {
             0 => String::new(),
             _ => format!(
@@ -84,13 +82,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 render::bytes(memory)
             ),
         };
-        let file = args.file.display();
-        render::text(&format!(
+        let (file, rules) = (args.file.display(), rules.len() as u64);
+        format!(
             "{file}: {}, good{memory}",
-            render::number::things(rules.len() as u64, "rule")
-        ))?;
-    }
-    Ok(())
+            render::number::things(rules, "rule")
+        )
+    })?)
 }
 
 /// Names of interfaces that are not here and one letter away from one that is: what is written on
@@ -99,16 +96,12 @@ fn unknown_interfaces(rules: &RuleSet) -> Vec<String> {
     let Ok(here) = if_nameindex() else {
         return Vec::new();
     };
-    let here: Vec<&str> = here
-        .iter()
-        .filter_map(|link| link.name().to_str().ok())
-        .collect();
+    let here = here.iter().filter_map(|link| link.name().to_str().ok());
+    let here: Vec<&str> = here.collect();
     let mut told = BTreeSet::new();
     for rule in rules.iter() {
-        let ends = rule
-            .inputs
-            .iter()
-            .chain(rule.outputs.iter().map(|output| &output.to));
+        let outputs = rule.outputs.iter().map(|output| &output.to);
+        let ends = rule.inputs.iter().chain(outputs);
         for (end, name) in ends.filter_map(|end| Some((end, end.interface.as_deref()?))) {
             let is_here = end.has_wildcard() || here.contains(&name);
             let near = nearest(name, here.iter().copied()).filter(|_| !is_here);

@@ -51,31 +51,26 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let snapshot = Snapshot::read(rules, &args.without.features)?;
     let mut outcomes = doctor::examine(&snapshot);
     if args.fix {
-        let findings = outcomes
-            .iter_mut()
-            .flat_map(|outcome| &mut outcome.findings);
+        let outcomes = outcomes.iter_mut();
+        let findings = outcomes.flat_map(|outcome| &mut outcome.findings);
         findings.for_each(Finding::mend);
     }
     let (origin, count) = (&snapshot.rules.origin, snapshot.rules.set.len());
-    if global.json {
-        let findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
-        let checks = outcomes.iter().map(|outcome| outcome.check);
-        let skipped = outcomes.iter().filter_map(|outcome| {
-            let reason = outcome.skipped.as_ref()?;
-            Some(json!({"check": outcome.check, "reason": reason}))
-        });
-        render::json(&json!({
-            "rules": count,
-            "rules_from": origin,
-            "checks": checks.collect::<Vec<_>>(),
-            "skipped": skipped.collect::<Vec<_>>(),
-            "findings": findings.collect::<Vec<_>>(),
-        }))?;
-    } else {
-        render::text(&report(origin, count, &outcomes))?;
-    }
-    let mut findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
-    Ok(if findings.any(Finding::stops) {
+    let findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
+    let checks = outcomes.iter().map(|outcome| outcome.check);
+    let skipped = outcomes.iter().filter_map(|outcome| {
+        let reason = outcome.skipped.as_ref()?;
+        Some(json!({"check": outcome.check, "reason": reason}))
+    });
+    let json = json!({
+        "rules": count,
+        "rules_from": origin,
+        "checks": checks.collect::<Vec<_>>(),
+        "skipped": skipped.collect::<Vec<_>>(),
+        "findings": findings.clone().collect::<Vec<_>>(),
+    });
+    render::reply(global.json, &json, || report(origin, count, &outcomes))?;
+    Ok(if findings.clone().any(Finding::stops) {
         ExitCode::from(Status::Loss as u8)
     } else if snapshot.rules.may_not_ask {
         ExitCode::from(Status::Privilege as u8)
@@ -103,16 +98,14 @@ fn rules(args: &Args, global: &Global) -> Result<Rules, Failure> {
         false => format!("no daemon answers at {socket}"),
     };
     let file = Path::new(CONFIGURATION);
-    let is_there = file.exists();
-    let origin = match is_there {
-        true => format!("{CONFIGURATION}: {unasked}"),
-        false => format!(
-            "no rules: {unasked} and there is no {CONFIGURATION}; name a file with --config"
+    let (rules, origin) = match file.exists() {
+        true => (of_file(file)?, format!("{CONFIGURATION}: {unasked}")),
+        false => (
+            Rules::default(),
+            format!(
+                "no rules: {unasked} and there is no {CONFIGURATION}; name a file with --config"
+            ),
         ),
-    };
-    let rules = match is_there {
-        true => of_file(file)?,
-        false => Rules::default(),
     };
     Ok(Rules {
         origin,
@@ -189,14 +182,13 @@ fn report(origin: &str, rules: usize, outcomes: &[CheckResult]) -> String {
     }
     let findings = || outcomes.iter().flat_map(|outcome| &outcome.findings);
     let of = |severity| findings().filter(move |finding| finding.severity == severity);
-    let fixed = findings()
-        .filter(|finding| finding.fixed == Some(true))
-        .count();
+    let fixed = findings().filter(|finding| finding.fixed == Some(true));
     text.push_str(&format!(
-        "\n{} found that stop traffic, {} that harm, {} to note; {fixed} mended\n",
+        "\n{} found that stop traffic, {} that harm, {} to note; {} mended\n",
         of(Severity::Stops).count(),
         of(Severity::Harms).count(),
         of(Severity::Note).count(),
+        fixed.count(),
     ));
     let mendable = findings().filter(|finding| finding.fix.is_some() && finding.fixed.is_none());
     if mendable.count() > 0 {

@@ -13,7 +13,7 @@ use traffic::capture::Capture;
 
 use crate::completion;
 use crate::control::Control;
-use crate::failure::{Failure, Status, verdict};
+use crate::failure::{Failure, Status, usage, verdict};
 use crate::global::Global;
 use crate::render::{self, because, number::things};
 
@@ -67,7 +67,6 @@ fn sender(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let usage = |message| Failure::new(Status::Usage, message);
     let at = args
         .packet
         .iter()
@@ -117,7 +116,6 @@ fn frames(args: &Args) -> Result<Vec<Vec<u8>>, Failure> {
         }
         return Ok(frames);
     }
-    let usage = |message: &str| Failure::new(Status::Usage, message);
     let Some(to) = &args.packet else {
         return Ok(Vec::new());
     };

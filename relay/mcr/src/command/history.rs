@@ -7,7 +7,7 @@ use api::reply::{History, Steps};
 use super::traffic_run::seconds as duration;
 use crate::completion;
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, usage};
 use crate::global::Global;
 use crate::render;
 
@@ -74,10 +74,7 @@ fn together(asked: Option<Duration>, steps: usize, step_seconds: u32) -> Result<
     let together = asked.as_nanos() / step.as_nanos().max(1);
     match together > 0 && step * together as u32 == asked {
         true => Ok(together as usize),
-        false => {
-            let message = format!("--step: a multiple of {step_seconds}s");
-            Err(Failure::new(Status::Usage, message))
-        }
+        false => Err(usage(format!("--step: a multiple of {step_seconds}s"))),
     }
 }
 

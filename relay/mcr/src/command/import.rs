@@ -14,7 +14,7 @@ use rules::printable::printable;
 
 use super::check;
 use crate::completion;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, usage};
 use crate::global::Global;
 use crate::render;
 use crate::rows;
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let so_far = found.remarks.clone();
     let imported = make(found, &options).map_err(|missing| {
         say(&name, &so_far);
-        Failure::new(Status::Usage, missing)
+        usage(missing)
     })?;
     say(&name, &imported.remarks);
     if imported.rules.is_empty() {

@@ -15,7 +15,7 @@ use traffic::latency::Summary;
 use traffic::receiver::{self, Control, Options};
 use traffic::report::{EndpointReport, ReceiveReport, Tally};
 
-use super::traffic_run::{listens, packets, refusal, stop_on_signals, watch_packets};
+use super::traffic_run::{listens, packets, refusal, stop_on_signals, watch_packets, watched};
 use crate::failure::{Failure, verdict};
 use crate::render::{self, Column, count, number};
 
@@ -86,16 +86,13 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         Method::Sockets => receiver::run(&options, &control).map_err(refusal),
         Method::Bpf => counter::run(&options, &control),
     };
-    let mut report = std::thread::scope(|scope| {
-        let run = scope.spawn(receive);
-        show_progress(&options, &control, || run.is_finished());
-        run.join()
-    })
-    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let mut report = watched(receive, |is_over| {
+        show_progress(&options, &control, is_over)
+    })?;
     let judged = args.sent.as_deref();
     let judged = judged.map_or(Ok(()), |file| sent::judge(&mut report, file, &control.stop));
     remark(args, &report.total);
-    print(&report, json)?;
+    render::reply(json, &report, || text(&report))?;
     judged?;
     Ok(verdict(is_complete(args, &report)))
 }
@@ -175,10 +172,7 @@ fn is_complete(args: &Args, report: &ReceiveReport) -> bool {
     has_count && is_whole && args.expect.is_none_or(is_expected)
 }
 
-fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
-    if json {
-        return Ok(render::json(report)?);
-    }
+fn text(report: &ReceiveReport) -> String {
     let total = EndpointReport {
         at: "total".to_owned(),
         tally: report.total,
@@ -196,7 +190,7 @@ fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
         let judged = endpoint.union.map(|union| sent::text(&endpoint.at, &union));
         text += &judged.unwrap_or_default();
     }
-    Ok(render::text(&text)?)
+    text
 }
 
 const COLUMNS: &[Column<EndpointReport>] = &[
@@ -218,7 +212,7 @@ fn latency(us: Option<f64>) -> Cell {
 }
 
 /// Says when everything is joined, and draws a counter on a terminal until the run is over.
-fn show_progress(options: &Options, control: &Control, is_over: impl Fn() -> bool) {
+fn show_progress(options: &Options, control: &Control, is_over: &dyn Fn() -> bool) {
     while !control.ready.load(Ordering::Acquire) {
         if is_over() {
             return;

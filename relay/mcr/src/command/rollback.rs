@@ -7,7 +7,7 @@ use api::request::Rollback;
 use super::apply;
 use crate::completion;
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, usage};
 use crate::global::Global;
 use crate::render;
 use crate::save::{Configuration, Save};
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         apply::show("rollback", &change, global)?;
         if !io::stdin().is_terminal() {
             let message = "nobody can be asked here; mcr rollback --yes does it without";
-            return Err(Failure::new(Status::Usage, message));
+            return Err(usage(message));
         }
         terms::ask("Roll back?")?;
     }

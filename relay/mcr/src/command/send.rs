@@ -5,12 +5,12 @@ mod options;
 use std::process::ExitCode;
 
 use comfy_table::Cell;
-use traffic::generator::{self, Control, Error, Options};
+use traffic::generator::{self, Control, Error};
 use traffic::report::{LineReport, SendReport, UnionReport};
 
 pub(crate) use self::options::Args;
 
-use super::traffic_run::{packets, rate_text, status_of, stop_on_signals, watch_packets};
+use super::traffic_run::{packets, rate_text, status_of, stop_on_signals, watch_packets, watched};
 use crate::failure::{Failure, Status, verdict};
 use crate::render::{self, Column, count};
 
@@ -19,26 +19,25 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let options = options::options(args)?;
     let control = Control::default();
     stop_on_signals(&control.stop)?;
-    let report = std::thread::scope(|scope| {
-        let run = scope.spawn(|| generator::run(&options, &control));
-        show_progress(&options, &control, || run.is_finished());
-        run.join()
-    })
-    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    .map_err(failure)?;
+    let total = generator::planned_packets(&options);
+    let report = watched(
+        || generator::run(&options, &control),
+        |is_over| watch_packets(total, &control.sent, is_over),
+    );
+    let report = report.map_err(|error| Failure::new(status(&error), error))?;
     if let Some(error) = &report.first_error {
         eprintln!(
             "mcr send: the kernel refused {}; the first: {error}",
             packets(report.errors)
         );
     }
-    print(&report, json)?;
+    render::reply(json, &report, || text(&report))?;
     Ok(verdict(report.errors == 0))
 }
 
-/// Why `mcr send` cannot send.
-pub(super) fn failure(error: Error) -> Failure {
-    let status = match &error {
+/// The exit status of what keeps `mcr send` from sending.
+pub(super) fn status(error: &Error) -> Status {
+    match error {
         Error::NoDestination
         | Error::Rate
         | Error::Percentage
@@ -49,12 +48,7 @@ pub(super) fn failure(error: Error) -> Failure {
         | Error::Raw { .. } => Status::Usage,
         Error::NoInterface { .. } | Error::Interfaces(_) | Error::Cpu { .. } => Status::Unavailable,
         Error::Socket { source, .. } => status_of(source),
-    };
-    Failure::new(status, error)
-}
-
-fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
-    Ok(render::reply(json, report, || text(report))?)
+    }
 }
 
 fn text(report: &SendReport) -> String {
@@ -114,11 +108,6 @@ fn lines_text(lines: &[LineReport], union: &UnionReport) -> String {
         render::count(union.reordered),
         render::count(union.lost),
     )
-}
-
-fn show_progress(options: &Options, control: &Control, is_over: impl Fn() -> bool) {
-    let total = generator::planned_packets(options);
-    watch_packets(total, &control.sent, is_over);
 }
 
 #[cfg(test)]

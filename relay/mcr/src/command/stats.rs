@@ -106,13 +106,8 @@ fn read(control: &Control, args: &Args) -> Result<Stats, Failure> {
     }
     // What is not there is refused with what is.
     let mut stats = control.stats()?;
-    select(&mut stats, names)?;
-    Ok(stats)
-}
-
-fn select(stats: &mut Stats, names: &[String]) -> Result<(), Failure> {
     let known: Vec<&str> = stats.rules.iter().map(|rule| rule.name.as_str()).collect();
     control::require(names, &known)?;
     stats.rules.retain(|rule| names.contains(&rule.name));
-    Ok(())
+    Ok(stats)
 }

@@ -17,7 +17,7 @@ use sys::sniffer::Direction;
 
 use crate::capture::{self, Sockets};
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, usage};
 use crate::global::Global;
 use crate::render;
 use crate::tap::{
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         text if args.filter.is_empty() => Ok((text, None)),
         text => Filter::parse(&text).map(|filter| (text, Some(filter))),
     };
-    let wrong = |what| Failure::new(Status::Usage, format!("filter: {what}"));
+    let wrong = |what| usage(format!("filter: {what}"));
     let (text, filter) = filter.map_err(wrong)?;
     let control = Control::open(global)?;
     if control.is_elsewhere() {
@@ -172,7 +172,7 @@ fn open(args: &Args) -> Result<Box<dyn Write>, Failure> {
     if io::stdout().is_terminal() {
         let message = "a capture is not for terminals: name a file with --write, or pipe it: \
                        mcr tap NAME | tshark -r -";
-        return Err(Failure::new(Status::Usage, message));
+        return Err(usage(message));
     }
     Ok(Box::new(io::stdout().lock()))
 }

@@ -7,7 +7,7 @@ use api::query::Order;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::control::Control;
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, OrFail, Status, usage};
 use crate::global::Global;
 use crate::rows;
 use crate::selection::Selection;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let message = "needs a terminal; mcr stats --watch writes to a pipe";
-        return Err(Failure::new(Status::Usage, message));
+        return Err(usage(message));
     }
     let names = global.host.iter().flat_map(|names| names.split(','));
     let mut asked: Vec<Global> = names.map(|name| global.at(name)).collect();

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
@@ -14,7 +15,7 @@ use signal_hook::flag;
 use traffic::endpoint::{self, Destination, Listen};
 use traffic::receiver::Error;
 
-use crate::failure::{Failure, OrFail, SIGNALS, Status};
+use crate::failure::{Failure, OrFail, SIGNALS, Status, usage};
 use crate::render;
 
 /// Whole from 100 on, with a decimal below: 0.5 packets a second is a rate, too.
@@ -30,8 +31,21 @@ pub(super) fn packets(count: u64) -> String {
     render::number::things(count, "packet")
 }
 
+/// Runs `work` beside what shows its progress, which is told when it is over.
+pub(super) fn watched<T: Send>(
+    work: impl FnOnce() -> T + Send,
+    show: impl FnOnce(&dyn Fn() -> bool),
+) -> T {
+    let outcome = thread::scope(|scope| {
+        let run = scope.spawn(work);
+        show(&|| run.is_finished());
+        run.join()
+    });
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 /// Draws a bar on a terminal until the run is over, a counter where no total is known.
-pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: impl Fn() -> bool) {
+pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: &dyn Fn() -> bool) {
     if !std::io::stderr().is_terminal() {
         return;
     }
@@ -60,7 +74,7 @@ pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: impl 
             bar.set_message(format!("{}/s", rate_text((now - before) as f64 / seconds)));
         }
         bar.set_position(now);
-        std::thread::sleep(Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(100));
     }
     bar.finish_and_clear();
 }
@@ -96,10 +110,6 @@ pub(super) fn number(text: &str) -> Result<f64, String> {
         Ok(_) => Err("must be above 0".to_owned()),
         Err(_) => Err("not a number such as 1500, 400k or 1M".to_owned()),
     }
-}
-
-pub(super) fn usage(error: impl std::fmt::Display) -> Failure {
-    Failure::new(Status::Usage, error)
 }
 
 /// The endpoints to receive on: of each that is named so many streams, counted up.

@@ -1,6 +1,6 @@
 //! What the running daemon itself knows to be wrong: joins that failed, outputs that are down.
 
-use api::reply::{EgressStats, OutputStats, RuleStats, State, Status};
+use api::reply::{EgressStats, InputStats, OutputStats, RuleStats, State, Status};
 use nix::sys::statvfs::statvfs;
 use packet::verdict::DropReason;
 
@@ -12,20 +12,13 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(stats) = &snapshot.rules.stats else {
         return Vec::new();
     };
-    let mut findings: Vec<Finding> = { snapshot.rules.status.iter() }
-        .filter_map(trouble)
-        .collect();
-    findings.extend(snapshot.rules.status.iter().flat_map(full));
-    let enabled = stats
-        .rules
-        .iter()
-        .filter(|rule| rule.state != State::Disabled);
-    for rule in enabled {
-        let seen = snapshot
-            .compiled
-            .rules
-            .values()
-            .find(|r| r.name == rule.name);
+    let status = snapshot.rules.status.iter();
+    let mut findings: Vec<Finding> = status.clone().filter_map(trouble).collect();
+    findings.extend(status.flat_map(full));
+    let rules = stats.rules.iter();
+    for rule in rules.filter(|rule| rule.state != State::Disabled) {
+        let mut views = snapshot.compiled.rules.values();
+        let seen = views.find(|view| view.name == rule.name);
         // What is wrong with interfaces and routes is the interface check's to say.
         let pending = |at: &str| {
             let input = seen.and_then(|seen| seen.inputs.iter().find(|input| input.at == at));
@@ -35,16 +28,12 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
             let output = seen.and_then(|seen| seen.outputs.iter().find(|output| output.to == to));
             output.is_some_and(|output| output.down.is_some())
         };
-        for input in rule.inputs.iter().filter(|input| !input.joined) {
-            if !pending(&input.at) {
-                findings.push(not_joined(rule, &input.at, input.reason.as_deref()));
-            }
-        }
-        for output in rule.outputs.iter() {
-            if output.state == State::Down && !down(&output.to) {
-                findings.push(output_down(rule, output));
-            }
-        }
+        let inputs = rule.inputs.iter();
+        let inputs = inputs.filter(|input| !input.joined && !pending(&input.at));
+        findings.extend(inputs.map(|input| not_joined(rule, input)));
+        let outputs = rule.outputs.iter();
+        let outputs = outputs.filter(|output| output.state == State::Down && !down(&output.to));
+        findings.extend(outputs.map(|output| output_down(rule, output)));
         findings.extend(losses(rule));
         findings.extend(stream(rule));
     }
@@ -58,12 +47,11 @@ fn trouble(status: &Status) -> Option<Finding> {
     let reason = status.state_reason.as_ref();
     let reason = reason.filter(|reason| !status.address_conflicts.contains(reason))?;
     let (what, remedy) = reason.rsplit_once("; ").unwrap_or((reason, ""));
-    let remedy = if remedy.is_empty() {
-        "mcr events says since when"
-    } else {
-        remedy
+    let remedy = match remedy {
+        "" => "mcr events says since when",
+        remedy => remedy,
     };
-    Some(Finding::new(Severity::Harms, "daemon", what.to_owned()).remedy(remedy))
+    Some(Finding::new(Severity::Harms, "daemon", what).remedy(remedy))
 }
 
 /// Directories without room for what a change of rules has to write down.
@@ -112,9 +100,9 @@ fn lost_behind(egress: &EgressStats) -> Finding {
     ))
 }
 
-fn not_joined(rule: &RuleStats, at: &str, reason: Option<&str>) -> Finding {
-    let reason = reason.unwrap_or("no reason given");
-    let evidence = format!("input {at} is not joined: {reason}");
+fn not_joined(rule: &RuleStats, input: &InputStats) -> Finding {
+    let reason = input.reason.as_deref().unwrap_or("no reason given");
+    let evidence = format!("input {} is not joined: {reason}", input.at);
     Finding::of_rule(Severity::Stops, &rule.name, evidence)
         .remedy("ip maddress show lists what is joined; the daemon's log has the kernel's answer")
 }

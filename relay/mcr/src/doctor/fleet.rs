@@ -19,54 +19,50 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(fleet) = &snapshot.rules.fleet else {
         return Vec::new();
     };
-    let mut findings = of_etcd(fleet);
+    let mut findings: Vec<Finding> = of_etcd(fleet).into_iter().collect();
     findings.extend(of_problems(fleet));
     findings.extend(of_database(fleet));
     findings.extend(of_clock(&snapshot.clock_source));
     findings
 }
 
-fn of_etcd(fleet: &FleetStatus) -> Vec<Finding> {
-    let subject = format!("fleet {:?}", fleet.fleet);
+fn finding(fleet: &FleetStatus, evidence: impl Into<String>) -> Finding {
+    Finding::new(
+        Severity::Harms,
+        format!("fleet {:?}", fleet.fleet),
+        evidence,
+    )
+}
+
+fn of_etcd(fleet: &FleetStatus) -> Option<Finding> {
     if !fleet.etcd.reachable {
         let reason = fleet.etcd.reason.as_deref().unwrap_or("no reason given");
         let evidence = format!("etcd cannot be used: {reason}");
         let remedy = "look at etcd's hosts, the network to them, and endpoints, tls, user and \
                       password_file in [fleet]";
-        return vec![Finding::new(Severity::Harms, subject, evidence).remedy(remedy)];
+        return Some(finding(fleet, evidence).remedy(remedy));
     }
     let between_ms = fleet.hold_ms as f64 / BEATS;
-    let slow = fleet.etcd.beat_ms.filter(|took| *took > between_ms);
-    let slow = slow.map(|took| {
-        let evidence = format!(
-            "the last beat took {took:.0} ms, and one is due every {between_ms:.0} ms: a relay whose \
-             beats are late is fenced"
-        );
-        Finding::new(Severity::Harms, subject, evidence)
-            .remedy("look at the disks of etcd's hosts, or give a longer hold in [fleet]")
-    });
-    slow.into_iter().collect()
+    let took = fleet.etcd.beat_ms.filter(|took| *took > between_ms)?;
+    let evidence = format!(
+        "the last beat took {took:.0} ms, and one is due every {between_ms:.0} ms: a relay whose \
+         beats are late is fenced"
+    );
+    let remedy = "look at the disks of etcd's hosts, or give a longer hold in [fleet]";
+    Some(finding(fleet, evidence).remedy(remedy))
 }
 
 /// What the relay itself finds wrong, apart from etcd.
 fn of_problems(fleet: &FleetStatus) -> impl Iterator<Item = Finding> + '_ {
-    let problems = { fleet.problems.iter() }.filter(|problem| !problem.starts_with("etcd: "));
-    problems.map(|problem| {
-        let subject = format!("fleet {:?}", fleet.fleet);
-        Finding::new(Severity::Harms, subject, problem.clone())
-    })
+    let problems = fleet.problems.iter();
+    let problems = problems.filter(|problem| !problem.starts_with("etcd: "));
+    problems.map(|problem| finding(fleet, problem))
 }
 
 fn of_database(fleet: &FleetStatus) -> Option<Finding> {
-    let bytes = fleet
-        .etcd
-        .db_bytes
-        .filter(|bytes| *bytes >= DATABASE_LARGE)?;
-    let version = fleet
-        .etcd
-        .version
-        .as_deref()
-        .unwrap_or("of unknown version");
+    let etcd = &fleet.etcd;
+    let bytes = etcd.db_bytes.filter(|bytes| *bytes >= DATABASE_LARGE)?;
+    let version = etcd.version.as_deref().unwrap_or("of unknown version");
     let evidence = format!(
         "the database of etcd {version} has {}: it refuses to write from its quota on, 2 GiB where \
          none is set, and then no relay beats",
@@ -74,14 +70,7 @@ fn of_database(fleet: &FleetStatus) -> Option<Finding> {
     );
     let remedy = "start etcd with --auto-compaction-mode periodic --auto-compaction-retention 10m, \
                   and run etcdctl defrag on each of its members, one after another";
-    Some(
-        Finding::new(
-            Severity::Harms,
-            format!("fleet {:?}", fleet.fleet),
-            evidence,
-        )
-        .remedy(remedy),
-    )
+    Some(finding(fleet, evidence).remedy(remedy))
 }
 
 fn of_clock(source: &str) -> Option<Finding> {
@@ -118,7 +107,7 @@ mod tests {
 
     #[test]
     fn an_etcd_that_is_away_or_slow_is_found_and_a_good_one_is_not() {
-        let said = |fleet| of_etcd(&fleet).pop().map(|finding| finding.evidence);
+        let said = |fleet| of_etcd(&fleet).map(|finding| finding.evidence);
         assert_eq!(said(fleet(true, 150.0)), None);
         assert!(said(fleet(true, 250.0)).unwrap().contains("took 250 ms"));
         assert!(said(fleet(false, 1.0)).unwrap().contains("cannot be used"));

@@ -10,11 +10,8 @@ use super::snapshot::Snapshot;
 const BACKLOG: u64 = 1000;
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    findings.extend(memberships(snapshot));
-    findings.extend(backlog(snapshot));
-    findings.extend(io_uring(snapshot));
-    findings
+    let findings = [memberships(snapshot), backlog(snapshot), io_uring(snapshot)];
+    findings.into_iter().flatten().collect()
 }
 
 fn memberships(snapshot: &Snapshot) -> Option<Finding> {

@@ -53,18 +53,14 @@ pub(crate) fn screen(status: &FleetStatus) -> String {
 }
 
 fn this(status: &FleetStatus) -> String {
-    let left = status.remaining_ms.map(|left| match left {
-        0 => ", forwards nothing".to_owned(),
-        left => format!(", may forward for {:.2} s", left as f64 / 1e3),
-    });
-    format!(
-        "{}: {}{}; on_isolation {}, hold {} ms",
-        status.relay,
-        status.phase,
-        left.unwrap_or_default(),
-        status.on_isolation,
-        status.hold_ms
-    )
+    let left = match status.remaining_ms {
+        None => String::new(),
+        Some(0) => ", forwards nothing".to_owned(),
+        Some(left) => format!(", may forward for {:.2} s", left as f64 / 1e3),
+    };
+    let (phase, hold_ms) = (&status.phase, status.hold_ms);
+    let (relay, on_isolation) = (&status.relay, &status.on_isolation);
+    format!("{relay}: {phase}{left}; on_isolation {on_isolation}, hold {hold_ms} ms")
 }
 
 fn etcd(etcd: &FleetEtcd) -> String {
@@ -72,20 +68,17 @@ fn etcd(etcd: &FleetEtcd) -> String {
         let reason = etcd.reason.as_deref().unwrap_or("no reason given");
         return format!("cannot be used: {reason}");
     }
-    let mut text = "answers".to_owned();
-    if let Some(endpoint) = &etcd.endpoint {
-        let _ = write!(text, " at {endpoint}");
-    }
-    if let Some(version) = &etcd.version {
-        let _ = write!(text, ", version {version}");
-    }
-    if let Some(beat_ms) = etcd.beat_ms {
-        let _ = write!(text, ", beat {beat_ms:.1} ms");
-    }
-    if let Some(bytes) = etcd.db_bytes {
-        let _ = write!(text, ", database {}", super::bytes(bytes));
-    }
-    text
+    let (endpoint, version) = (etcd.endpoint.as_ref(), etcd.version.as_ref());
+    let parts = [
+        endpoint.map(|endpoint| format!(" at {endpoint}")),
+        version.map(|version| format!(", version {version}")),
+        etcd.beat_ms
+            .map(|beat_ms| format!(", beat {beat_ms:.1} ms")),
+        etcd.db_bytes
+            .map(|bytes| format!(", database {}", super::bytes(bytes))),
+    ];
+    let parts: String = parts.into_iter().flatten().collect();
+    format!("answers{parts}")
 }
 
 const RELAYS: &[Column<FleetRelay>] = &[

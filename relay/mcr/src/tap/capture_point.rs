@@ -13,7 +13,7 @@ use rules::{near, wildcard};
 use sys::sniffer::Direction;
 
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, usage};
 
 /// One place to capture at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) fn query_points(
             rule.name,
             rule.outputs.len()
         );
-        return Err(Failure::new(Status::Usage, message));
+        return Err(usage(message));
     }
     let all = control.interfaces()?;
     let mut points = CapturePoints::default();

@@ -21,7 +21,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     };
     let title = format!(" rule {} ", rule.name);
     let lines = lines(screen, rule, area.width);
-    scroll::draw_begin(frame, screen, &title, lines, area);
+    scroll::draw(frame, screen, (&title, lines), area, |by, _| by);
 }
 
 fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {

@@ -66,7 +66,9 @@ fn draw_events(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
         wrapped(&time, &event.message, of_event(event), area.width)
     });
     let lines: Vec<Line<'_>> = events.collect();
-    scroll::draw_end(frame, screen, " events ", lines, area);
+    // Scrolled by nothing the end is shown.
+    let first = |by, hidden| hidden - by;
+    scroll::draw(frame, screen, (" events ", lines), area, first);
 }
 
 fn of_event(event: &Event) -> Style {

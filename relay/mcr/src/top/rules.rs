@@ -51,39 +51,28 @@ fn row(screen: &Screen, rule: &RuleStats, layout: &[(Column, u16)]) -> Row<'stat
     let has_stopped = rule.silent_seconds.is_some();
     let cells = layout.iter().map(|(column, width)| {
         let width = usize::from(*width);
-        let packets = |rate: f64| format!("{:>width$}", render::count(rate.round() as u64));
-        let (text, style) = match column {
-            Column::Host => {
-                let host = parts(&rule.name).0.unwrap_or_default();
-                (columns::shortened(host, width), Style::new())
-            }
-            Column::Name => {
-                let name = parts(&rule.name).1;
-                (columns::shortened(name, width), Style::new())
-            }
-            Column::State => {
-                let word = rule.word();
-                (word.to_owned(), of_word(word))
-            }
-            Column::Path if rule.path == "userspace" => ("user".to_owned(), Style::new()),
-            Column::Path => (rule.path.clone(), Style::new()),
-            Column::Short if has_stopped => (packets(0.0), bad()),
-            Column::Short => (packets(rule.rates.packets_1s), Style::new()),
-            Column::Long => (packets(rule.rates.packets_10s), Style::new()),
-            Column::Rate => {
-                let rate = render::bits_per_second(rule.rates.bits_1s);
-                (format!("{rate:>width$}"), Style::new())
-            }
-            Column::Dropped => {
-                let dropped = dropped(rule);
-                let is_growing = screen.history.dropped(&rule.name, 1.0) > 0.0;
-                let style = if is_growing { bad() } else { Style::new() };
-                (format!("{:>width$}", render::count(dropped)), style)
-            }
-            Column::Last => {
-                let shown = trail.len().saturating_sub(width);
-                (sparkline(&trail[shown..]), Style::new())
-            }
+        let right = |text: String| format!("{text:>width$}");
+        let packets = |rate: f64| right(render::count(rate.round() as u64));
+        let (host, name) = parts(&rule.name);
+        let text = match column {
+            Column::Host => columns::shortened(host.unwrap_or_default(), width),
+            Column::Name => columns::shortened(name, width),
+            Column::State => rule.word().to_owned(),
+            Column::Path if rule.path == "userspace" => "user".to_owned(),
+            Column::Path => rule.path.clone(),
+            Column::Short if has_stopped => packets(0.0),
+            Column::Short => packets(rule.rates.packets_1s),
+            Column::Long => packets(rule.rates.packets_10s),
+            Column::Rate => right(render::bits_per_second(rule.rates.bits_1s)),
+            Column::Dropped => right(render::count(dropped(rule))),
+            Column::Last => sparkline(&trail[trail.len().saturating_sub(width)..]),
+        };
+        let is_growing = || screen.history.dropped(&rule.name, 1.0) > 0.0;
+        let style = match column {
+            Column::State => of_word(rule.word()),
+            Column::Short if has_stopped => bad(),
+            Column::Dropped if is_growing() => bad(),
+            _ => Style::new(),
         };
         Cell::new(Span::styled(text, style))
     });

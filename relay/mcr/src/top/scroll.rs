@@ -8,33 +8,9 @@ use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::screen::Screen;
 
-/// Draws a text that is read from its beginning.
-pub(super) fn draw_begin(
-    frame: &mut Frame<'_>,
-    screen: &Screen,
-    title: &str,
-    lines: Vec<Line<'_>>,
-    area: Rect,
-) {
-    draw(frame, screen, (title, lines), area, |by, _| by);
-}
-
-/// Draws a text whose end is the news: scrolled by nothing the end is shown.
-pub(super) fn draw_end(
-    frame: &mut Frame<'_>,
-    screen: &Screen,
-    title: &str,
-    lines: Vec<Line<'_>>,
-    area: Rect,
-) {
-    draw(frame, screen, (title, lines), area, |by, hidden| {
-        hidden - by
-    });
-}
-
 /// Draws a text from the line on that `first` says, given by how many lines it is scrolled and how
 /// many there is no room for.
-fn draw(
+pub(super) fn draw(
     frame: &mut Frame<'_>,
     screen: &Screen,
     (title, lines): (&str, Vec<Line<'_>>),

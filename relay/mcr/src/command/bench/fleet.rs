@@ -6,7 +6,7 @@ use lab::fleet::etcd::Storage;
 use lab::fleet::simulation::{self, Options, Report};
 
 use super::unavailable;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, usage};
 use crate::render;
 
 /// Measure what a fleet of a hundred relays costs etcd, and how fast it is.
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args, json: bool) -> Result<(), Failure> {
     super::super::require_root("bench fleet")?;
     if args.stopped >= args.relays {
         let message = "--stopped: give less than --relays, so that somebody takes over";
-        return Err(Failure::new(Status::Usage, message));
+        return Err(usage(message));
     }
     let options = Options {
         relays: args.relays,

@@ -7,9 +7,10 @@ use rules::document::{
 };
 use rules::near;
 use rules::setting::{Form, Row, Table};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, usage};
 
 /// What one key is to be; without a value its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,7 @@ impl Setting {
         let Self { key, value } = self;
         let refused = |what: String| {
             let text = value.as_deref().unwrap_or_default();
-            let message = format!("rule {:?}: {key}={text}: {what}", rule.name);
-            Failure::new(Status::Usage, message)
+            usage(format!("rule {:?}: {key}={text}: {what}", rule.name))
         };
         let mut document = json!(rule);
         let value = self.json().map_err(refused)?;
@@ -92,7 +92,6 @@ impl Setting {
         let Some(text) = self.value.as_deref() else {
             return Ok(Value::Null);
         };
-        let wrong = |error: &dyn ToString| error.to_string();
         Ok(match (row.form, key, text) {
             (Form::Flag, _, "yes" | "true") => json!(true),
             (Form::Flag, _, "no" | "false") => json!(false),
@@ -100,19 +99,18 @@ impl Setting {
             (Form::List(_), ..) => json!(text.split(',').collect::<Vec<_>>()),
             (Form::Table(_), ..) if below => json!(text),
             (Form::Table(_), "merge", "none") => Value::Null,
-            (Form::Table(_), "merge", _) => {
-                json!(MergeDocument::from_text(text).map_err(|error| wrong(&error))?)
-            }
+            (Form::Table(_), "merge", _) => table(MergeDocument::from_text(text))?,
             (Form::Table(_), _, "on") => json!({}),
-            (Form::Table(_), "failover", _) => {
-                json!(FailoverDocument::from_text(text).map_err(|error| wrong(&error))?)
-            }
-            (Form::Table(_), ..) => {
-                json!(HealthDocument::from_text(text).map_err(|error| wrong(&error))?)
-            }
+            (Form::Table(_), "failover", _) => table(FailoverDocument::from_text(text))?,
+            (Form::Table(_), ..) => table(HealthDocument::from_text(text))?,
             _ => json!(text),
         })
     }
+}
+
+fn table<E: ToString>(read: Result<impl Serialize, E>) -> Result<Value, String> {
+    read.map(|table| json!(table))
+        .map_err(|error| error.to_string())
 }
 
 /// The rows whose keys take a value.

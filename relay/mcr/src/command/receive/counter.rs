@@ -14,7 +14,7 @@ use traffic::receiver::{Control, Membership, Options};
 use traffic::report::{EndpointReport, ReceiveReport, Tally};
 
 use crate::command::traffic_run::refusal;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, usage};
 
 /// How often the loop checks for the end of the run and sets the clock.
 const TICK: Duration = Duration::from_millis(20);
@@ -90,7 +90,7 @@ fn report(endpoints: &[Listen], counts: &[Count]) -> ReceiveReport {
 pub(in crate::command) fn refused(error: watch::Error) -> Failure {
     match error {
         watch::Error::NoInterface(error) => refusal(error),
-        other => Failure::new(Status::Usage, other),
+        other => usage(other),
     }
 }
 

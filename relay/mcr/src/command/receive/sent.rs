@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use traffic::report::{Judgement, ReceiveReport, SendReport, UnionReport};
 
-use crate::command::traffic_run::{packets, usage};
-use crate::failure::Failure;
+use crate::command::traffic_run::packets;
+use crate::failure::{Failure, usage};
 use crate::render;
 
 /// How long a sender may take to end after its last packet.

@@ -11,9 +11,9 @@ use traffic::capture::Capture;
 use traffic::framing::Framing;
 use traffic::generator::{Faults, Line, Method, Options, Restart, Sizes};
 
-use crate::command::traffic_run::{destinations, number, seconds, usage};
+use crate::command::traffic_run::{destinations, number, seconds};
 use crate::command::without::Without;
-use crate::failure::Failure;
+use crate::failure::{Failure, usage};
 
 /// Send test traffic that `mcr receive` can check.
 ///

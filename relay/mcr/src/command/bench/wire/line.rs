@@ -3,7 +3,7 @@
 use traffic::endpoint::Destination;
 use traffic::wire::host::Host;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, usage};
 
 const UDP: usize = 8;
 /// Header and frame check sequence.
@@ -46,7 +46,7 @@ pub(super) fn check_sizes(
                 "--sizes {largest}: {to}: more than the MTU of {mtu} takes in one packet, which is \
                  {most} bytes of payload"
             );
-            return Err(Failure::new(Status::Usage, message));
+            return Err(usage(message));
         }
     }
     Ok(())

@@ -7,9 +7,10 @@ use traffic::trial::Outcome;
 use traffic::wire::trial::{Load, Tester, Trial};
 
 use super::line::{frame_bytes, line_rate};
-use super::relay::{self, Relay};
+use super::relay;
 use super::report::{Groups, Report, Throughput};
 use super::text::limits;
+use crate::control::Control;
 use crate::render;
 
 /// Groups are counted at this share of the rate that all of them pass: their number shall be what
@@ -30,7 +31,7 @@ pub(super) struct Plan {
 /// Runs all trials; `tell` says what comes next.
 pub(super) fn measure(
     tester: Tester,
-    relay: Option<Relay>,
+    relay: Option<Control>,
     plan: &Plan,
     tell: impl Fn(&str),
 ) -> Result<Report> {
@@ -93,7 +94,7 @@ fn steps(all: usize) -> Vec<usize> {
 
 struct Bench {
     tester: Tester,
-    relay: Option<Relay>,
+    relay: Option<Control>,
 }
 
 impl Bench {
@@ -135,23 +136,23 @@ impl Bench {
         let is_clean = trial.missing() <= 0 && trial.kept_up();
         Ok(Groups {
             groups: load.streams,
-            limits: if is_clean {
-                Vec::new()
-            } else {
-                limits(&trial, None)
+            limits: match is_clean {
+                true => Vec::new(),
+                false => limits(&trial, None),
             },
             trial,
         })
     }
 
     fn run(&mut self, load: &Load) -> Result<Trial> {
-        let look = |relay: &Option<Relay>| {
-            let stats = relay.as_ref().map(Relay::stats).transpose();
+        let relay = self.relay.as_ref();
+        let look = || {
+            let stats = relay.map(Control::stats).transpose();
             stats.map_err(|failure| anyhow!("--relay-socket: {failure}"))
         };
-        let before = look(&self.relay)?;
+        let before = look()?;
         let mut trial = self.tester.run(load)?;
-        if let (Some(before), Some(after)) = (before, look(&self.relay)?) {
+        if let (Some(before), Some(after)) = (before, look()?) {
             let copies = self.tester.copies();
             let more = relay::drops(&before, &after, trial.volume.sent, copies);
             trial.drops.extend(more);

@@ -10,8 +10,8 @@ use traffic::wire::verifier::{Error, Verifier};
 
 use super::LISTEN;
 use crate::command::receive::counter;
-use crate::command::traffic_run::{listens, refusal, stop_on_signals, usage};
-use crate::failure::{Failure, OrFail, Status};
+use crate::command::traffic_run::{listens, refusal, stop_on_signals};
+use crate::failure::{Failure, OrFail, Status, usage};
 
 /// Count for a generator what arrives at the endpoints, until interrupted.
 ///

@@ -10,27 +10,16 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 
-/// The relay under test.
-pub(super) struct Relay {
-    control: Control,
-}
-
-impl Relay {
-    /// Looks whether a daemon answers there.
-    pub(super) fn open(socket: &Path) -> Result<Self, Failure> {
-        let control = Control::open(&Global {
-            socket: Some(socket.to_owned()),
-            instance: "default".to_owned(),
-            host: None,
-            json: false,
-        })?;
-        control.status()?;
-        Ok(Self { control })
-    }
-
-    pub(super) fn stats(&self) -> Result<Stats, Failure> {
-        self.control.stats()
-    }
+/// The relay under test, if a daemon answers there.
+pub(super) fn open(socket: &Path) -> Result<Control, Failure> {
+    let control = Control::open(&Global {
+        socket: Some(socket.to_owned()),
+        instance: "default".to_owned(),
+        host: None,
+        json: false,
+    })?;
+    control.status()?;
+    Ok(control)
 }
 
 /// What was dropped between two looks, in copies: by rules and outputs under their reasons, behind

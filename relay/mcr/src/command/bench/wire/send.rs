@@ -17,11 +17,11 @@ use traffic::wire::trial::{self, Error, Tester, interfaces};
 use traffic::wire::verifier::Verifier;
 
 use super::measure::{Plan, measure};
-use super::relay::Relay;
-use super::{line, receive, text};
+use super::{line, receive, relay, text};
 use crate::command::send;
 use crate::command::traffic_run::{destinations, listens, number, stop_on_signals};
-use crate::failure::{Failure, OrFail, Status, verdict};
+use crate::control::Control;
+use crate::failure::{Failure, OrFail, Status, usage, verdict};
 use crate::render;
 
 /// Offer loads, ask the verifier what arrived, and report rates, loss, latency and what limits.
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let options = options(args)?;
     let own = Host::describe(&interfaces(&options.destinations));
     line::check_sizes(&args.sizes, &options.destinations, &own)?;
-    let relay = args.relay_socket.as_deref().map(Relay::open).transpose()?;
+    let relay = args.relay_socket.as_deref().map(relay::open).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
     let report = match &args.verifier {
@@ -102,7 +102,7 @@ fn here(
     args: &Args,
     options: Options,
     own: Host,
-    relay: Option<Relay>,
+    relay: Option<Control>,
     stop: &Arc<AtomicBool>,
 ) -> Result<super::report::Report, Failure> {
     let listens = listens(&args.receive, args.streams)?;
@@ -124,7 +124,7 @@ fn drive(
     options: Options,
     own: Host,
     remote: Result<Remote, remote::Error>,
-    relay: Option<Relay>,
+    relay: Option<Control>,
     stop: &Arc<AtomicBool>,
 ) -> Result<super::report::Report, Failure> {
     let remote = remote.map_err(|error| failure(Error::Remote(error)))?;
@@ -147,7 +147,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
     let streams = destinations.len();
     if let Some(groups) = args.groups.filter(|groups| *groups as usize > streams) {
         let message = format!("--groups {groups}: only {streams} streams are named");
-        return Err(Failure::new(Status::Usage, message));
+        return Err(usage(message));
     }
     Ok(Options {
         ttl: args.ttl,
@@ -165,12 +165,7 @@ fn failure(error: Error) -> Failure {
             return Failure::with_code(130, "interrupted");
         }
         Error::Remote(_) => Status::Unavailable,
-        Error::Generator(_) => {
-            return match error {
-                Error::Generator(error) => send::failure(error),
-                other => Failure::new(Status::Unavailable, other),
-            };
-        }
+        Error::Generator(error) => send::status(error),
     };
     Failure::new(status, error)
 }
