@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -271,6 +272,7 @@ impl Process {
     /// The conversation's.
     pub(super) fn is_confirmed(&mut self, time: Duration) -> Result<bool, messages::Error> {
         let deadline = Instant::now() + time;
+        let mut is_over = false;
         loop {
             while let Some(FromWorker::Done(number)) = self.channel.next()? {
                 self.confirmed = number;
@@ -278,13 +280,16 @@ impl Process {
             if self.confirmed >= self.requested {
                 return Ok(true);
             }
+            // Whatever a worker goes on saying.
+            if is_over {
+                return Ok(false);
+            }
             let left = deadline.saturating_duration_since(Instant::now());
+            is_over = left.is_zero();
             // A limit of zero would mean none.
             let limit = left.max(Duration::from_micros(1));
             self.channel.stream().set_read_timeout(Some(limit))?;
-            if !self.channel.fill()? && left.is_zero() {
-                return Ok(false);
-            }
+            self.channel.fill()?;
         }
     }
 
@@ -312,8 +317,7 @@ impl Process {
     /// Says whether the worker wants to run and got little of `time` since it had had so much: on a host that
     /// has too much to do it does not hang, and a new one would fare no better.
     fn is_starved(&self, had: Duration, time: Duration) -> bool {
-        run_state(self.pid)
-            .is_some_and(|(state, has)| state == 'R' && has.saturating_sub(had) < time / 4)
+        run_state(self.pid).is_some_and(|(runs, has)| runs && has.saturating_sub(had) < time / 4)
     }
 
     /// Says whether packets wait and the worker's heart has stopped beating, though it is not starved.
@@ -356,26 +360,38 @@ impl Process {
             self.kill();
         }
         let shut = self.channel.stream().shutdown(std::net::Shutdown::Both);
-        if shut.is_err() {
+        // The worker sees the closed channel at once, and has nothing left to forward.
+        if shut.is_err() || !self.ends_soon() {
             self.kill();
         }
-        // The worker sees the closed channel at once; the reaper's end is the worker's.
-        if let Some(reaper) = self.reaper.take() {
-            let _ = reaper.join();
+        // The reaper's end is the worker's.
+        match self.reaper.take() {
+            Some(reaper) if self.ends_soon() => drop(reaper.join()),
+            _ => tracing::warn!("worker process {} does not end, though killed", self.pid),
         }
+    }
+
+    fn ends_soon(&self) -> bool {
+        sys::wait::readable(self.handle(), PATIENCE).unwrap_or(true)
     }
 }
 
-/// A process's state as `ps` shows it, and the processor time it has had (proc_pid_stat(5)).
-fn run_state(pid: u32) -> Option<(char, Duration)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything.
-    let mut words = text.rsplit_once(") ")?.1.split(' ');
-    let state = words.next()?.chars().next()?;
-    let mut ticks = words.skip(10).map_while(|word| word.parse::<u64>().ok());
+/// Whether a thread of a process runs or wants to, and the processor time that all have had
+/// (proc_pid_stat(5)).
+fn run_state(pid: u32) -> Option<(bool, Duration)> {
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(path.join("stat")).ok()?;
+        // The name in brackets may hold anything.
+        text.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
+    };
+    let process = Path::new("/proc").join(pid.to_string());
+    let text = read(process.clone())?;
+    let mut ticks = { text.split(' ').skip(11) }.map_while(|word| word.parse::<u64>().ok());
     let ticks = ticks.next()? + ticks.next()?;
+    let mut threads = process.join("task").read_dir().ok()?.flatten();
+    let runs = threads.any(|thread| read(thread.path()).is_some_and(|text| text.starts_with('R')));
     // USER_HZ is 100 on every architecture MCR runs on.
-    Some((state, Duration::from_millis(ticks * 10)))
+    Some((runs, Duration::from_millis(ticks * 10)))
 }
 
 /// Waits for the child's end on a thread of its own, so that its taps are closed at once and the
@@ -402,16 +418,62 @@ fn reap(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use sys::shared_memory::Region;
 
+    use super::*;
+    use crate::userspace::shared::messages::Means;
+
+    /// What this test runs in is not the process's first thread.
     #[test]
     fn reads_its_own_state() {
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(50) {}
-        let (state, time) = run_state(std::process::id()).unwrap();
-        // Other threads may be the ones that run.
-        assert!("RS".contains(state), "{state}");
+        let (runs, time) = run_state(std::process::id()).unwrap();
+        assert!(runs);
         assert!(time < Duration::from_secs(3600), "{time:?}");
         assert_eq!(run_state(u32::MAX), None);
+    }
+
+    /// A worker that is a script, with its control socket as standard input.
+    fn scripted(script: &str) -> Process {
+        let (region, counters) = SharedCounters::create().unwrap();
+        let shared = SharedRegions {
+            state: region.try_clone().unwrap(),
+            merges: region.try_clone().unwrap(),
+            gates: region.try_clone().unwrap(),
+        };
+        let options = Options {
+            workers: 1,
+            worker_command: ["sh", "-c", script].map(Into::into).to_vec(),
+            worker_user: None,
+            attention: Waker::noop().clone(),
+            means: Means {
+                super_packets: false,
+                io_uring: false,
+                landlock: false,
+            },
+        };
+        let regions = (&region, &shared);
+        Process::start(&options, (0, 0), regions, &Arc::new(counters)).unwrap()
+    }
+
+    #[test]
+    fn one_that_confirms_and_does_not_end_is_killed() {
+        let process = scripted("printf '\\2\\0\\0\\0\\0\\1' >&0; exec sleep 1000");
+        let pid = process.pid;
+        process.end();
+        assert_eq!(run_state(pid), None);
+    }
+
+    #[test]
+    fn one_that_never_ceases_to_confirm_something_else_is_waited_for_no_longer() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("said");
+        std::fs::write(&file, [2, 0, 0, 0, 0, 0].repeat(100_000)).unwrap();
+        let file = file.display();
+        let mut process = scripted(&format!("while :; do cat {file} >&0; done"));
+        process.request_confirmation().unwrap();
+        assert!(!process.is_confirmed(Duration::from_millis(200)).unwrap());
+        process.kill();
     }
 }
