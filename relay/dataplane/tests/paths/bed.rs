@@ -233,12 +233,13 @@ impl Drop for Bound {
 
 /// Reads up to and without the frame that ends in `mark`.
 fn read_until(wire: &FrameSocket, mark: &[u8]) -> Vec<([u8; VNET_HEADER], Vec<u8>)> {
-    let deadline = Instant::now() + wait::scaled(PATIENCE);
+    let patience = wait::scaled(PATIENCE);
+    let deadline = Instant::now() + patience;
     let mut frames = Vec::new();
     loop {
         let received = wire.receive(deadline).expect("the wire is up");
         let Some((vnet, frame)) = received else {
-            panic!("no sentinel within {PATIENCE:?}; before it came {frames:?}");
+            panic!("no sentinel within {patience:?}; before it came {frames:?}");
         };
         if frame.ends_with(mark) {
             return frames;

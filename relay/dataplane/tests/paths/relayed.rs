@@ -15,6 +15,7 @@ use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Gates, Input, Outcome};
 use lab::wait;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use packet::latency::Latency;
 use packet::parse::ChecksumState;
@@ -57,15 +58,21 @@ pub(crate) struct Sum {
 struct Stopped(Pid);
 
 impl Stopped {
+    /// Nobody where it has ended.
     fn new(pid: u32) -> Option<Self> {
         let pid = Pid::from_raw(i32::try_from(pid).ok().filter(|pid| *pid > 0)?);
-        kill(pid, Signal::SIGSTOP).expect("a worker of this test can be stopped");
-        let stat = format!("/proc/{pid}/stat");
-        let stands = || std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T "));
-        while !stands() {
-            std::thread::sleep(LOOK);
-        }
-        Some(Self(pid))
+        let this = Self(pid);
+        kill(pid, Signal::SIGSTOP).ok()?;
+        let all = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED;
+        let flags = all | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+        let stands = || match waitid(Id::Pid(pid), flags) {
+            Ok(WaitStatus::Stopped(..)) => Ok(true),
+            Ok(WaitStatus::StillAlive) => Err(std::fs::read_to_string(format!("/proc/{pid}/stat"))),
+            Ok(_) | Err(_) => Ok(false),
+        };
+        let stands = wait::seen_within(wait::PATIENCE, "a worker stands still", stands);
+        let stands = stands.unwrap_or_else(|error| panic!("{error:#}"));
+        stands.then_some(this)
     }
 }
 
