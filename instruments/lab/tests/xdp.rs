@@ -165,6 +165,19 @@ fn devices_without_an_ethernet_header_stay_at_tc_and_say_why() {
 }
 
 #[test]
+fn a_tap_device_stays_at_tc_for_its_driver_takes_some_packets_past_xdp() {
+    let bed = bed(chain());
+    let tap = "tuntap add tap0 mode tap multi_queue";
+    bed.chain.relay.ip(tap).unwrap();
+    link::features((&bed.chain.relay, "tap0"), "rxvlan off").ok();
+    link::up((&bed.chain.relay, "tap0")).unwrap();
+    bed.daemon.mcr(&["remove", RULE]).unwrap();
+    let input = "239.1.1.1%tap0:5001";
+    bed.daemon.add(RULE, input, &[OUTPUT]).unwrap();
+    wait_for_reason(&bed.daemon, "tap0 is a tap device");
+}
+
+#[test]
 fn another_program_at_xdp_stays_and_tc_serves() {
     let first = bed(chain());
     let options = Options {

@@ -111,6 +111,18 @@ fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), AtTc> {
     if let Some(qdisc) = { users.into_iter().flatten() }.find(|user| user.contains("qdisc")) {
         return Err(format!("{qdisc} of {name} has to see its packets first").into());
     }
+    match driver(name).as_deref() {
+        Some("tun") => {
+            return Err(format!(
+                "{name} is a tap device, which runs XDP in its driver for some of what is written to it alone"
+            )
+            .into());
+        }
+        Some("bonding") => {
+            return Err(format!("{name} is a bond, and XDP takes packets by its members").into());
+        }
+        _ => {}
+    }
     let features = sys::ethtool::features(name).unwrap_or_default();
     if { features.iter() }.any(|feature| feature.name == STRIPS_TAGS && feature.active) {
         return Err(format!(
