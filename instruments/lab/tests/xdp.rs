@@ -164,6 +164,34 @@ fn devices_without_an_ethernet_header_stay_at_tc_and_say_why() {
     }
 }
 
+/// A device that was away is there again before anybody has looked.
+#[test]
+fn an_output_that_was_in_another_namespace_is_served_at_xdp_again() {
+    let mut bed = bed(chain());
+    bed.relay(50, 100).unwrap();
+    bed.daemon.signal(Signal::SIGSTOP).unwrap();
+    for (from, to) in [
+        (&bed.chain.relay, &bed.chain.sink),
+        (&bed.chain.sink, &bed.chain.relay),
+    ] {
+        from.ip(&format!("link set veth2 netns {}", to.name()))
+            .unwrap();
+    }
+    let end = (&bed.chain.relay, "veth2");
+    link::up(end).unwrap();
+    link::address(end, "10.0.1.1/24").unwrap();
+    bed.daemon.signal(Signal::SIGCONT).unwrap();
+    for round in 2.. {
+        bed.relay(50, 100).unwrap();
+        assert_counted(&bed.daemon, 50 * round);
+        if taken(&bed.daemon) > 50 {
+            break;
+        }
+        assert!(round < 20, "{:?}", hook(&bed.daemon));
+    }
+    assert!(is_at_xdp(&bed.daemon), "{:?}", hook(&bed.daemon));
+}
+
 #[test]
 fn a_tap_device_stays_at_tc_for_its_driver_takes_some_packets_past_xdp() {
     let bed = bed(chain());

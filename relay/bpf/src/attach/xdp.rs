@@ -188,7 +188,7 @@ impl Xdp {
     }
 
     /// Lets copies leave by these devices and by no others; one that is gone is passed over, and one whose
-    /// place is another's.
+    /// place is another's. The kernel takes out those that leave their namespace, and they may be back.
     ///
     /// # Errors
     ///
@@ -196,7 +196,10 @@ impl Xdp {
     pub fn open_ports(&mut self, wanted: &BTreeSet<u32>) -> Result<(), Error> {
         let others: Vec<u32> = self.open.difference(wanted).copied().collect();
         self.ports.remove(&others)?;
-        self.open.retain(|ifindex| wanted.contains(ifindex));
+        let ports = &self.ports;
+        let is_there = |ifindex: &u32| matches!(ports.get(*ifindex), Ok(Some(_)));
+        self.open
+            .retain(|ifindex| wanted.contains(ifindex) && is_there(ifindex));
         for ifindex in wanted.difference(&self.open.clone()) {
             let place = ifindex % PLACES;
             if self.open.iter().any(|other| other % PLACES == place) {

@@ -141,7 +141,8 @@ impl Hook {
 impl Kernel {
     /// Says what XDP may be used for from now on.
     pub(crate) fn set_hooks(&mut self, wanted: Hooks) -> Result<(), Error> {
-        if wanted == self.hook.wanted {
+        // What is there is looked at each time: the kernel takes devices out that leave their namespace.
+        if wanted == self.hook.wanted && self.hook.xdp.is_none() {
             return Ok(());
         }
         self.hook.wanted = wanted;
