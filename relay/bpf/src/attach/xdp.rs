@@ -266,7 +266,9 @@ fn is_at(link: &OwnedFd, ifindex: u32) -> bool {
     syscall::tcx_link(link.as_fd()).is_ok_and(|(_, at)| at == ifindex)
 }
 
-/// Says whether an error of attaching is that another program is there.
+/// Says whether an error of attaching is that another program is there; of generic XDP, or at a device upon it,
+/// it is EEXIST (`dev_xdp_attach`).
 pub fn is_taken(error: &Error) -> bool {
-    matches!(error, Error::Attach { error, .. } if error.kind() == io::ErrorKind::ResourceBusy)
+    let taken = [io::ErrorKind::ResourceBusy, io::ErrorKind::AlreadyExists];
+    matches!(error, Error::Attach { error, .. } if taken.contains(&error.kind()))
 }

@@ -22,6 +22,9 @@ const LATER: &str = "attaching XDP may stop the card for a moment, and rules for
 const REFUSED: &str = "the driver runs no XDP, its MTU is above what one buffer holds (`ip link set DEVICE mtu \
                        1500`), or it merges in hardware (`ethtool -K DEVICE lro off`)";
 
+/// When what stood in the way is tried again.
+const AGAIN: &str = "tried again at the next start after a stop of the daemon";
+
 /// Of a device that has a program, and takes nothing all the same.
 const TAKES_NOTHING: &str = "the driver of the output's device sends nothing that XDP hands over, or has too few \
                              queues (`ethtool -L DEVICE combined N`)";
@@ -54,11 +57,14 @@ impl Hook {
             match xdp.attach(ifindex, relays, pins) {
                 Ok(()) => drop(self.refused.remove(&ifindex)),
                 Err(error) if xdp::is_taken(&error) => {
-                    let text = "another XDP program is there".to_owned();
+                    let text = format!(
+                        "another XDP program is there, or at a device upon it, or was when the first rule \
+                         came: {AGAIN}"
+                    );
                     self.refused.insert(ifindex, text);
                 }
                 Err(error) => {
-                    let text = format!("{error}; {REFUSED}");
+                    let text = format!("{error}; {REFUSED}: {AGAIN}");
                     self.refused.insert(ifindex, text);
                 }
             }

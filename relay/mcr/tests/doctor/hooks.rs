@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use lab::daemon::{Daemon, Options};
+use lab::link;
 use lab::process::Process;
 use lab::wait;
 
@@ -65,6 +66,20 @@ fn finds_an_xdp_program_in_front_of_the_kernel_path() {
     let diagnosis = bed.doctor(&[]);
     diagnosis.has("hook", "harms", &["veth1", "XDP", "before MCR"]);
     assert_eq!(diagnosis.status, 0, "harms, does not stop");
+    link::features((bed.relay(), "veth1"), "rxvlan off").unwrap();
+    let options = Options {
+        arguments: ["--xdp", "on"].map(str::to_owned).to_vec(),
+        ..Options::path("kernel")
+    };
+    let daemon = Daemon::start(bed.relay(), options).unwrap();
+    let input = "239.1.1.1%veth1:5001";
+    daemon
+        .add("cam1", input, &["239.10.1.1%veth2:6001"])
+        .unwrap();
+    let rule = daemon.rule("cam1").unwrap();
+    let reason = rule.inputs[0].hook_reason.as_deref().unwrap_or_default();
+    assert!(reason.contains("another XDP program is there"), "{reason}");
+    drop(daemon);
     bed.relay().ip("link set veth1 xdpgeneric off").unwrap();
     bed.doctor(&[]).has_no("hook");
 }
