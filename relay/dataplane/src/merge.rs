@@ -437,7 +437,8 @@ impl<B: BlockMemory> Merges<B> {
             }
         }
         let own = || self.words.read(rule);
-        if !cells.is_empty() && words::is_over(&own(), now_ns) {
+        let others_may_come = !cells.is_empty() || own().streams == 1;
+        if others_may_come && words::is_over(&own(), now_ns) {
             words::free_key(&self.words, rule);
         }
         let mut sum = counts(own, &mut reading.own, block, when);

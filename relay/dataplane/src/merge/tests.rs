@@ -181,6 +181,34 @@ fn streams_that_are_over_give_their_places_back_and_what_they_counted_stays() {
 }
 
 #[test]
+fn the_only_stream_that_a_rule_may_have_gives_its_place_to_another() {
+    let windows = bpf::merge::Windows::create().unwrap().1;
+    let mut merges = Merges::new(windows.rules.clone(), NoBlocks, Clock::Process);
+    let params = MergeParams {
+        streams: 1,
+        ..rtp()
+    };
+    assert_eq!(merges.prepare(([1; 2], None), params), Ok(true));
+    let rule = merges.begin(([1; 2], RULE), params).unwrap();
+    merges.join(rule, 3, &[3]).unwrap();
+    let judge = |source, at| {
+        let mut packet = [0; 12];
+        packet[0] = 0x80;
+        packet[11] = source;
+        windows.judge((rule.index, 3), (&packet, 0), at)
+    };
+    let now = sys::clock::monotonic_ns();
+    let mut reading = RuleReading::default();
+    assert_eq!(judge(1, now - 20_000_000_000), Verdict::First);
+    assert_eq!(judge(2, now - 20_000_000_000), Verdict::Exceeded);
+    merges.counts(rule.index, &mut reading);
+    assert_eq!(judge(2, now), Verdict::First);
+    assert_eq!(judge(1, now), Verdict::Exceeded, "that one is over");
+    let counts = merges.counts(rule.index, &mut reading);
+    assert_eq!((counts.streams, counts.lost), (2, 0));
+}
+
+#[test]
 fn a_stream_keeps_its_place_for_three_windows() {
     for (window_ns, kept) in [(15_000_000_000, 1), (5_000_000_000, 0)] {
         let windows = bpf::merge::Windows::create().unwrap().1;
