@@ -147,7 +147,7 @@ pub struct MergeStream {
     pub began_ns: u64,
     /// The program's: how often in a row each leg repeated itself, and where.
     pub again: u64,
-    /// Zero.
+    /// The program's: the newest before packets that came alone far ahead, or one of those; 0: none came.
     pub pad: u64,
 }
 

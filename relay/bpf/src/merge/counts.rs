@@ -388,7 +388,12 @@ fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u
     };
     match (is_live, is_part) {
         (false, _) => Some((first, top)),
-        (true, true) => Some((first, part.last & NUMBER_MASK)),
+        (true, true) => {
+            let last = part.last & NUMBER_MASK;
+            // A stranger's is further ahead than the stream.
+            let ahead = last.wrapping_sub(top) << (64 - NUMBER_BITS);
+            Some((first, if ahead.cast_signed() > 0 { top } else { last }))
+        }
         (true, false) => None,
     }
 }

@@ -222,23 +222,74 @@ merge_inline int merge_goes_on_still(struct merge *m, const struct merge_packet 
 	return 0;
 }
 
+/* How far `a` is ahead of `b`; 0: they are of two generations. */
+merge_inline __s64 merge_beyond(__u64 a, __u64 b)
+{
+	return (a ^ b) >> MERGE_NUMBER_BITS ? 0 : merge_ahead(a, b, MERGE_NUMBER_BITS);
+}
+
+/* Whether a leg that had come to the number before goes on from there. */
+merge_inline int merge_went_on(const struct merge *m, const struct merge_packet *p, __u64 was, __u64 to)
+{
+	__u64 last = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[p->slot & (MERGE_STREAMS - 1)].last);
+	__s64 ahead = merge_beyond(to, was);
+
+	return ahead > 0 && ahead <= merge_most(p) && !((was ^ last) >> MERGE_NUMBER_BITS) &&
+	       merge_beyond(last, was) >= 0;
+}
+
+/* Notes the stream's newest number. One that comes alone far ahead may be a stranger's: what was before it is
+ * known, also of several of them, and is the newest again if a leg goes on from there. Then the other is known,
+ * until the stream comes near it. What another leg has brought, too, is no stranger's.
+ */
+MERGE_CALL int merge_rise(struct merge *m, const struct merge_packet *p, int first)
+{
+	struct merge_stream *s;
+	__s64 most;
+	__u64 to;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return 0;
+	s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
+	most = merge_most(p);
+	to = (__u64)p->generation << MERGE_NUMBER_BITS | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);
+	for (int i = 0; i < MERGE_MOVES; i++) {
+		__u64 top = MERGE_LOAD(s->top), was = MERGE_LOAD(s->MERGE_WAS), next = to, other = 0;
+		__s64 ahead = merge_ahead(to, top, MERGE_NUMBER_BITS), left = merge_beyond(was, to);
+
+		if ((top ^ to) >> MERGE_NUMBER_BITS || (ahead <= 0 && !(first && merge_went_on(m, p, was, to))))
+			break;
+		if (ahead <= 0) {
+			other = top;
+		} else if (first && ahead > most) {
+			other = merge_beyond(top, was) <= 0 ? top : -left <= merge_reach(m) ? was : 0;
+			if (other && other != was)	/* who sees the number sees what was before it */
+				MERGE_STORE(s->MERGE_WAS, other);
+		} else if (left > most) {
+			other = was;
+		} else if (left > 0) {
+			next = was;
+		}
+		if (MERGE_CAS(s->top, top, next) != top)
+			continue;
+		if (other != was && ahead <= most)
+			MERGE_STORE(s->MERGE_WAS, other);
+		else if (was && !other)
+			MERGE_STORE(s->MERGE_WAS, 0);
+		break;
+	}
+	return 0;
+}
+
 /* Notes that a packet passed: the stream's newest number, and its oldest. */
 merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
 {
 	struct merge_stream *s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
-	__u64 generation = (__u64)p->generation << MERGE_NUMBER_BITS;
-	__u64 to = generation | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);
+	__u64 to = (__u64)p->generation << MERGE_NUMBER_BITS | p->at;
 
-	for (int i = 0; i < MERGE_MOVES; i++) {
-		__u64 top = MERGE_LOAD(s->top);
-
-		if ((top ^ to) >> MERGE_NUMBER_BITS ||
-		    merge_ahead(to, top, MERGE_NUMBER_BITS) <= 0 || MERGE_CAS(s->top, top, to) == top)
-			break;
-	}
+	merge_rise(m, p, 1);
 	if (MERGE_LOAD(s->again))
 		MERGE_STORE(s->again, 0);
-	to = generation | p->at;
 	for (int i = 0; i < MERGE_MOVES; i++) {
 		__u64 base = MERGE_LOAD(s->base);
 
@@ -330,8 +381,10 @@ MERGE_CALL int merge_turn(struct merge *rule, struct merge_packet *p)
 			verdict = MERGE_REOPEN;
 		else if (verdict == MERGE_FIRST)
 			merge_pass(m, p);
-		else if (verdict == MERGE_DUPLICATE)
+		else if (verdict == MERGE_DUPLICATE) {
+			merge_rise(m, p, 0);
 			merge_brings_other(m, p);
+		}
 		if (verdict < MERGE_VERDICTS)
 			merge_note(m, p);
 	}

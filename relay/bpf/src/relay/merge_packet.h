@@ -35,6 +35,11 @@
 #define MERGE_PENDING (1ull << 63)	/* in `newest`: its stream had not been opened yet */
 #define MERGE_HELD MERGE_STREAMS	/* likewise: what came of it before it was opened did not pass */
 
+/* Of a stream: the newest before packets that came alone far ahead, or one of those; 0: none came. Another name in
+ * merge_layout.h would part an upgrade from what the version before counted.
+ */
+#define MERGE_WAS pad[0]
+
 enum merge_verdict {
 	MERGE_FIRST,		/* pass it on */
 	MERGE_DUPLICATE,	/* another leg was first */

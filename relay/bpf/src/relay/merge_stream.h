@@ -149,6 +149,35 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	return 0;
 }
 
+/* Finds a packet that only one far ahead, which came alone, has put out of the newest stream's reach: nothing is
+ * forgotten for that. Says whether to look again.
+ */
+MERGE_CALL int merge_look_before(struct merge *m, struct merge_packet *p, struct merge_look *l)
+{
+	struct merge_stream *s;
+	__u64 top, was, mark;
+	__s64 by;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p) || MERGE_MISSING(l))
+		return 0;
+	s = &m->stream[l->newest & (MERGE_STREAMS - 1)];
+	top = MERGE_LOAD(s->top);
+	was = MERGE_LOAD(s->MERGE_WAS);
+	by = merge_ahead(p->number, top, p->width);
+	if (top >> MERGE_NUMBER_BITS != l->newest_generation || l->ahead > 0)
+		return 0;
+	if ((was ^ top) >> MERGE_NUMBER_BITS || merge_ahead(p->number, was, p->width) <= -merge_reach(m))
+		return by > -merge_reach(m) || MERGE_LOAD(s->top) != top;
+	mark = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[l->newest & (MERGE_STREAMS - 1)].mark);
+	l->found = l->newest;
+	l->found_ahead = by;
+	l->found_seen = MERGE_LOAD(s->seen_ns);
+	l->found_own = (mark ^ top) >> MERGE_NUMBER_BITS ? 0 : mark;
+	p->generation = l->newest_generation;
+	p->at = (top + by) & MERGE_NUMBER_MASK;
+	return 0;
+}
+
 /* Whether a leg began so long before another. The time comes round in 78 hours. */
 merge_inline int merge_is_opener_over(__u64 opener, __u64 own, __u64 time)
 {
@@ -285,6 +314,8 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 		for (__u32 i = 1; i < MERGE_STREAMS; i++)
 			if (merge_look(m, p, &l, p->newest + i))
 				return MERGE_AGAIN;
+	if (l.found == MERGE_NONE && l.newest != MERGE_NONE && merge_look_before(m, p, &l))
+		return MERGE_AGAIN;
 	/* What stands outside the sequence says nothing of whose turn it is. */
 	if (merge_is_0(m, p) && merge_is_before(m, p, l.found))
 		return MERGE_UNNUMBERED;

@@ -1,6 +1,7 @@
 use super::super::tests::{MS, merge, rtp, windows};
 use super::super::{Verdict, Windows};
 use super::*;
+use rules::merge::By;
 
 fn at(ms: u64) -> When {
     When {
@@ -355,6 +356,42 @@ fn what_a_line_brings_before_another_confirms_it_is_not_missed() {
         let mut reading = Reading::default();
         let counts = counts(|| cell(of), &mut reading, block, at(ms));
         assert_eq!((counts.lost, missed(&counts)), (0, [0, 0]), "{ms}");
+    }
+}
+
+/// It is not the newest of its stream, unless that comes there.
+#[test]
+fn what_a_strange_packet_is_ahead_is_neither_lost_nor_missed() {
+    let mold = |number: u64| {
+        let number = (30 * number).to_be_bytes();
+        [&[b'A'; 10][..], &number, &[0, 30]].concat()
+    };
+    for (by, payload) in [
+        (
+            By::Rtp,
+            (|number| rtp(number as u16, 7)) as fn(u64) -> Vec<u8>,
+        ),
+        (By::Mdp3, |number| (number as u32).to_le_bytes().to_vec()),
+        (By::MoldUdp64, mold),
+    ] {
+        for strange in [0, 1] {
+            let windows = prepare(by);
+            let mut reading = Reading::default();
+            let judge =
+                |line, number, ms: u64| windows.judge((0, line), (&payload(number), 0), ms * MS);
+            for ms in 10..3_000 {
+                let is_strange = ms == 560;
+                let [first, second] = [0, 1].map(|line| judge(line, 60_000 + ms, ms));
+                if !is_strange {
+                    assert_eq!((first, second), (Verdict::First, Verdict::Duplicate));
+                }
+                if ms == 500 {
+                    assert_eq!(judge(strange, 60_560, ms), Verdict::First);
+                }
+                let counts = read(&windows, &mut reading, ms);
+                assert_eq!((counts.lost, missed(&counts)), (0, [0, 0]), "{by:?}: {ms}");
+            }
+        }
     }
 }
 

@@ -51,6 +51,32 @@ static void check_sequence(void)
 		fail("numbers lost", lost_on_all(), 0);
 }
 
+/* Likewise where a stranger's packets left, too. */
+static void check_ahead(void)
+{
+	check_scene();
+	if ((__s64)lost_on_all() > 0)
+		fail("numbers lost", lost_on_all(), 0);
+}
+
+/* Up to the newest all that did not come is lost. */
+static void check_lost(__u64 lost)
+{
+	check_scene();
+	if (lost_on_all() != lost)
+		fail("numbers lost", lost_on_all(), lost);
+}
+
+static void check_lost_in_disorder(void)
+{
+	check_lost(15);
+}
+
+static void check_lost_many(void)
+{
+	check_lost(38);
+}
+
 /* And each entry that was taken is one of the rule's, for a key of its own. */
 static void check_cells(void)
 {

@@ -267,4 +267,94 @@ static void a_stranger_where_it_jumps_to(void)
 			put(l, copy(l, 7, 20000 + i, i < 3 ? INDEXES : i, 1135));
 }
 
+static void begin_at_a_jump(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int i = 0; i < 4; i++)	/* the first is told of it */
+		came(0, 7, 20000 + i, 1001);
+}
+
+static void goes_on_from_a_jump(void)
+{
+	for (int i = 0; i < 2; i++)
+		put(0, copy(0, 7, 20004 + i, 1 + i, 1002));
+	put(1, copy(1, 7, 20000, 0, 1002));
+	put(1, copy(1, 7, 20001, INDEXES, 1002));
+}
+
+/* A stranger is so far ahead of where the stream has jumped to that what the line that lags brings of it would
+ * be forgotten.
+ */
+static void a_stranger_ahead_of_a_jump(void)
+{
+	begin_at_a_jump();
+	put(1, copy(1, 7, 20059, 3, 1002));
+	goes_on_from_a_jump();
+}
+
+static void a_stranger_was_ahead_of_a_jump(void)
+{
+	begin_at_a_jump();
+	came(1, 7, 20059, 1002);
+	goes_on_from_a_jump();
+}
+
+static void two_strangers_were_ahead_of_a_jump(void)
+{
+	begin_at_a_jump();
+	came(1, 7, 20034, 1002);
+	came(1, 7, 20059, 1002);
+	goes_on_from_a_jump();
+}
+
+/* Single packets with much lost between them are no strangers. */
+static void few_packets_far_apart(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int i = 1; i < 3; i++)
+		came(0, 7, 500 + 40 * i, 1001);
+	put(1, copy(1, 7, 501, INDEXES, 1002));
+	put(0, copy(0, 7, 581, 0, 1002));
+	put(1, copy(1, 7, 581, 0, 1002));
+}
+
+/* One in disorder is the newest again when the stream comes near it. */
+static void a_packet_far_ahead_in_disorder(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	came(0, 7, 520, 1001);
+	for (int i = 1; i < 4; i++)
+		came(0, 7, 500 + i, 1001);
+	put(0, copy(0, 7, 504, 0, 1002));
+	put(1, copy(1, 7, 504, 0, 1002));
+}
+
+/* What a line that lags fills in says nothing of where the stream is. */
+static void a_packet_after_many_lost_ones(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 11; i++)
+		for (int l = 0; l < (i < 6 ? 2 : 1); l++)
+			came(l, 7, 500 + i, 1000);
+	put(0, copy(0, 7, 550, 0, 1001));
+	put(1, copy(1, 7, 511, 1, 1001));
+}
+
+/* Likewise, and then it brings the newest, too. */
+static void a_packet_far_ahead_on_both(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	put(0, copy(0, 7, 540, 0, 1001));
+	put(1, copy(1, 7, 501, 1, 1001));
+	put(1, copy(1, 7, 540, 0, 1001));
+}
+
 #endif
