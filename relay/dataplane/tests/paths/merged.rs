@@ -19,7 +19,8 @@ use crate::{merged_changes, merged_parts, unusual};
 /// Sends rows of packets, each to a rule of its own.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
     for (name, by, steps) in rows().into_iter().chain(unusual::rows()) {
-        forward_within(relay, name, table(name, by, 2, false), &steps);
+        let lines = steps.iter().map(|(line, ..)| line + 1).max().unwrap_or(2);
+        forward_within(relay, name, table(name, by, lines.max(2), false), &steps);
         relay.end(&[name]);
     }
     for payload in [rtp, extended] {
@@ -30,7 +31,9 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     one_of_three_is_silent(relay);
     lines_come_and_go(relay);
     merged_changes::demand(relay);
+    fewer_streams_than_there_are(relay);
     what_passes_is_watched(relay);
+    the_way_of_a_copy_does_not_matter(relay);
     a_damaged_copy_shuts_no_good_one_out(relay);
     begins_anew_after_silence(relay);
     limits_count_one_copy(relay);
@@ -296,6 +299,56 @@ fn a_damaged_copy_shuts_no_good_one_out(relay: &mut Relay<'_>) {
             let last = if by == By::Payload { None } else { again };
             steps.push((partial, last));
         }
+        forward_all(relay, name, &table, &steps);
+        relay.end(&[name]);
+    }
+}
+
+/// What is there goes on, and nothing else begins.
+fn fewer_streams_than_there_are(relay: &mut Relay<'_>) {
+    let name = "fewer";
+    let mut table = within(table(name, By::Rtp, 2, false), Duration::from_secs(3));
+    let both = |number, ssrcs: std::ops::Range<u32>| {
+        let each = move |ssrc| {
+            let packet = of_source(number, ssrc);
+            [(0, packet.clone(), None), (1, packet, Some(Duplicate))]
+        };
+        ssrcs.flat_map(each).collect::<Vec<Step>>()
+    };
+    forward(relay, name, &table, &both(1, 1..5));
+    for (streams, others, reason) in [
+        (2, 5..6, Some(DropReason::StreamsExceeded)),
+        (5, 5..6, None),
+    ] {
+        for route in table.routes.values_mut() {
+            route.merge.as_mut().expect("it is merged").how.streams = streams;
+        }
+        let mut steps = both(streams as u16, 1..5);
+        steps.extend(others.map(|ssrc| (0, of_source(1, ssrc), reason)));
+        forward(relay, name, &table, &steps);
+    }
+    relay.end(&[name]);
+}
+
+/// Routers on the way change it.
+fn the_way_of_a_copy_does_not_matter(relay: &mut Relay<'_>) {
+    let name = "ways";
+    for (by, ipv6) in [(By::Rtp, false), (By::Rtp, true), (By::Payload, false)] {
+        let table = table(name, by, 2, ipv6);
+        let copy = |line, number, (ttl, traffic_class)| {
+            Packet::from(Craft {
+                ttl,
+                traffic_class,
+                ..craft(&table, line, &rtp(number))
+            })
+        };
+        let again = Some(Duplicate);
+        let steps = [
+            (copy(0, 1, (64, 0)), None),
+            (copy(1, 1, (3, 0xb8)), again),
+            (copy(1, 2, (3, 0xb8)), None),
+            (copy(0, 2, (64, 0)), again),
+        ];
         forward_all(relay, name, &table, &steps);
         relay.end(&[name]);
     }

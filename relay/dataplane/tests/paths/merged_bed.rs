@@ -116,7 +116,8 @@ pub(crate) fn surprise(
     steps: &[Step],
 ) -> Option<String> {
     relay.apply(table);
-    steps
+    let before = unaccounted(relay, name);
+    let surprise = steps
         .iter()
         .enumerate()
         .find_map(|(number, (line, payload, reason))| {
@@ -125,7 +126,23 @@ pub(crate) fn surprise(
             let seen = relay.forward([&packet], &expected);
             (seen != expected)
                 .then(|| format!("{name:?}, step {number}: seen {seen:?}, expected {expected:?}"))
-        })
+        });
+    surprise.or_else(|| {
+        let after = unaccounted(relay, name);
+        (after != before).then(|| format!("{name:?}: {after} not counted, before {before}"))
+    })
+}
+
+/// Packets for which the merge has no word. Of a datagram in fragments it counts the first.
+fn unaccounted(relay: &Relay<'_>, name: &str) -> i64 {
+    let counters = relay.counters();
+    let Some(rule) = counters.rules.get(name) else {
+        return 0;
+    };
+    rule.merge.as_ref().map_or(0, |merge| {
+        let brought: u64 = merge.lines.values().map(|leg| leg.brought()).sum();
+        rule.received.packets.cast_signed() - brought.cast_signed()
+    })
 }
 
 /// Forwards steps that must all come within the window: where the machine takes longer, nothing is

@@ -30,6 +30,7 @@ pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
         ("a tail that comes again", By::Rtp, tail()),
         ("a few that come again and again", By::Rtp, few()),
         ("one strange packet", By::Rtp, strange()),
+        ("strange packets ahead", By::Rtp, strange_ahead()),
         ("a number that stands still", By::Rtp, still()),
         ("one that does on one line", By::Rtp, still_on_one()),
         ("reports among packets", By::Rtp, reports()),
@@ -39,6 +40,21 @@ pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
         ("messages and ends of sessions", By::MoldUdp64, sessions()),
         ("many messages a packet", By::MoldUdp64, many_messages()),
         ("many sources", By::Rtp, many_sources()),
+        (
+            "disorder across the wrap, and restarts",
+            By::Rtp,
+            disorder(),
+        ),
+        ("sources of their own", By::Rtp, own_sources()),
+        (
+            "sources of their own, by number",
+            number_of_rtp(),
+            by_number(),
+        ),
+        ("repairs on a line of their own", By::MoldUdp64, repairs()),
+        ("stuffing", By::Payload, stuffing()),
+        ("times of their own", By::Payload, own_times()),
+        ("parity", By::Rtp, parity()),
     ]
 }
 
@@ -128,6 +144,23 @@ fn strange() -> Vec<Step> {
         steps.push((0, strange, Some(Stray)));
         steps.extend(both(next..next + 1));
     }
+    steps
+}
+
+/// A little more ahead, and what a line that lags brings would be forgotten: of a stream, and of where it has
+/// jumped to.
+fn strange_ahead() -> Vec<Step> {
+    let mut steps = both(98..100);
+    steps.extend((101..141).map(|number| (0, rtp(number), None)));
+    steps.extend([(1, rtp(2_140), None), (0, rtp(141), None)]);
+    steps.push((1, rtp(100), None));
+    steps.extend((101..142).map(|number| (1, rtp(number), AGAIN)));
+    steps.push((0, rtp(30_000), Some(Stray)));
+    steps.extend((30_001..30_005).map(|number| (0, rtp(number), None)));
+    steps.extend([(1, rtp(32_044), None), (0, rtp(30_005), None)]);
+    steps.push((1, rtp(30_000), None));
+    steps.extend((30_001..30_006).map(|number| (1, rtp(number), AGAIN)));
+    steps.extend(both(30_006..30_010));
     steps
 }
 
@@ -261,6 +294,133 @@ fn many_sources() -> Vec<Step> {
     ));
     steps.extend(more(STREAMS - 1..STREAMS, AGAIN));
     steps
+}
+
+/// Each line brings neighbours in turn; the source begins anew, and numbers jump to just before their wrap.
+fn disorder() -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut come = |ssrc, numbers: &[i32]| {
+        for (at, number) in numbers.iter().enumerate() {
+            let packet = of_source(*number as u16, ssrc);
+            steps.push((at % 2, packet.clone(), None));
+            if at >= 2 {
+                let packet = of_source(numbers[at - 2] as u16, ssrc);
+                steps.push(((at + 1) % 2, packet, AGAIN));
+            }
+        }
+        for (at, number) in numbers.iter().enumerate().skip(numbers.len() - 2) {
+            steps.push(((at + 1) % 2, of_source(*number as u16, ssrc), AGAIN));
+        }
+    };
+    come(7, &[-4, -2, -3, 0, -1, 2, 1, 4, 3]);
+    come(9, &[1, 0, -1, 2, 4, 3]);
+    come(7, &[5, 7, 6]);
+    steps.push((0, of_source(30_000, 9), Some(Stray)));
+    for number in [30_001, 29_999, 30_000] {
+        steps.push((1, of_source(number, 9), None));
+    }
+    for number in [29_999, 30_000, 30_001] {
+        steps.push((0, of_source(number, 9), AGAIN));
+    }
+    steps
+}
+
+/// A vendor gives each line a source of its own: they are two streams, and the first stays.
+fn own_sources() -> Vec<Step> {
+    let on = |line: usize, number| of_source(number, 7 + line as u32);
+    let mut steps = Vec::new();
+    for number in 1..10 {
+        steps.extend([(0, on(0, number), None), (1, on(1, number), Some(Stray))]);
+    }
+    steps
+}
+
+/// RTP's number without its source.
+const fn number_of_rtp() -> By {
+    By::Sequence(Sequence {
+        number: Field {
+            offset: 2,
+            bytes: 2,
+        },
+        order: ByteOrder::Big,
+        session: None,
+        count: None,
+    })
+}
+
+/// Then the number alone says what is the same, 0 after the wrap included.
+fn by_number() -> Vec<Step> {
+    let on = |line: usize, at: u16| of_source(at.wrapping_sub(3), 7 + line as u32);
+    let both = |at: u16| {
+        let first = usize::from(at % 2);
+        [
+            (first, on(first, at), None),
+            (1 - first, on(1 - first, at), AGAIN),
+        ]
+    };
+    (0..8).flat_map(both).collect()
+}
+
+/// A third line brings only what was asked for again, and heartbeats.
+fn repairs() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for number in 0..6 {
+        let packet = mold("A", 1 + 3 * number, 3);
+        if number != 2 && number != 3 {
+            steps.extend([(0, packet.clone(), None), (1, packet, AGAIN)]);
+        }
+    }
+    steps.extend([
+        (2, mold("A", 19, 0), None),
+        (2, mold("A", 7, 2), None),
+        (2, mold("A", 9, 4), None),
+        (2, mold("A", 7, 6), AGAIN),
+        (2, mold("A", 1, 3), AGAIN),
+        (0, mold("A", 7, 3), AGAIN),
+        (0, mold("A", 19, 0), AGAIN),
+        (1, mold("A", 19, 1), None),
+        (2, mold("A", 19, 1), AGAIN),
+    ]);
+    steps
+}
+
+/// MPEG-TS of which many datagrams are nothing but null packets, the same each time.
+fn stuffing() -> Vec<Step> {
+    let null = [&[0x47, 0x1f, 0xff, 0x10][..], &[0xff; 184]]
+        .concat()
+        .repeat(7);
+    let mut steps = Vec::new();
+    for number in 0..8 {
+        let mut content = null.clone();
+        content[188 * 3 + 4] = number;
+        steps.extend([(0, content.clone(), None), (0, null.clone(), None)]);
+        steps.extend([(0, null.clone(), None), (1, content, AGAIN)]);
+        steps.extend([(1, null.clone(), AGAIN), (1, null.clone(), AGAIN)]);
+    }
+    steps
+}
+
+/// Headers that differ from line to line, like SRT's: nothing is the same then.
+fn own_times() -> Vec<Step> {
+    let on = |line: usize, number: u8| {
+        let mut payload = vec![0, 0, 0, number, 0xc0, 0, 0, 1, 0, 0, 0, line as u8];
+        payload.resize(1_328, number);
+        payload
+    };
+    let each = |number| [(0, on(0, number), None), (1, on(1, number), None)];
+    (1..6).flat_map(each).collect()
+}
+
+/// FEC of ST 2022-1 has no source.
+fn parity() -> Vec<Step> {
+    let packet = |at: u16| {
+        let mut payload = of_source(at.wrapping_sub(2), 0);
+        payload[1] = 96;
+        payload[4..8].fill(0);
+        payload
+    };
+    let both = |at| [(1, packet(at), None), (0, packet(at), AGAIN)];
+    (0..6).flat_map(both).collect()
 }
 
 /// A line that lies a thousand packets behind fills in what the other lost.
