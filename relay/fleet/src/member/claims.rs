@@ -113,7 +113,7 @@ impl Member {
             // The plan may be older than what is known now.
             let known = self.replica.shares.get(share);
             let due = due && known.and_then(|known| self.holder(&known.value)).is_none();
-            let due = due && !self.rules.failed.contains_key(share);
+            let due = due && !self.rules.failed.contains_key(share) && self.is_read(share);
             due.then(|| share.clone())
         };
         let due = self.claims.vacant.iter().filter_map(due);
@@ -121,7 +121,8 @@ impl Member {
         let is_free = |share: &String| busy.get(share).is_none_or(|at| self.now >= *at);
         let deleted = { self.claims.deleted.iter() }.filter(|share| {
             let known = self.replica.shares.get(*share);
-            known.is_some_and(|known| known.modified == 0 && self.holder(&known.value).is_some())
+            let is_held = known.is_some_and(|known| self.holder(&known.value).is_some());
+            is_held && known.is_some_and(|known| known.modified == 0) && self.is_read(share)
         });
         let spoilt = self.spoilt_shares().chain(deleted.cloned());
         let spoilt = spoilt.filter(is_free);
@@ -129,6 +130,13 @@ impl Member {
         let clear = self.replica.unclear.is_empty();
         let most = if clear { self.claims.batch } else { 1 };
         spoilt.chain(due).take(most).collect()
+    }
+
+    /// Whether what is known of a share is the last that its key said, or nobody knows better: who does has
+    /// had the time to write it anew.
+    pub(super) fn is_read(&self, share: &str) -> bool {
+        let unlisted = self.replica.unlisted.get(share);
+        unlisted.is_none_or(|at| self.waited >= at + self.surely(self.config.hold_ns))
     }
 
     /// From when on the first in a share's line may take it, and how long each after it waits. There is no

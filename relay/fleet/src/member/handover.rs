@@ -145,7 +145,7 @@ impl Member {
             .handover
             .handing
             .iter()
-            .filter(|(_, handing)| due(handing))
+            .filter(|(share, handing)| due(handing) && self.is_read(share))
         {
             let target = self.target(share).map(str::to_owned);
             by_target.entry(target).or_default().push(share.clone());
@@ -160,7 +160,10 @@ impl Member {
     /// Forgets what a committed write has settled.
     fn drop_settled(&mut self) {
         let mut handing = std::mem::take(&mut self.handover.handing);
-        handing.retain(|share, handing| self.holds(share) == Some(handing.modified));
+        handing.retain(|share, handing| {
+            let held = self.holds(share);
+            held == Some(handing.modified) || held.is_some() && !self.is_read(share)
+        });
         self.handover.handing = handing;
     }
 

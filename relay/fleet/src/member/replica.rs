@@ -36,6 +36,9 @@ pub(super) struct Replica {
     /// Keys of shares that make no sense where nobody can tell here what they said before, and their
     /// revisions.
     pub(super) unclear: BTreeMap<String, u64>,
+    /// Shares whose keys are not in a list, and when that came, by [`Member::waited`]: they may have changed
+    /// hands unread before somebody deleted them. Who has read it writes them anew.
+    pub(super) unlisted: BTreeMap<String, u64>,
     /// How often one of those was told.
     pub(super) share_changes: u64,
     pub(super) moves: BTreeMap<String, Known<Move>>,
@@ -196,6 +199,7 @@ impl Replica {
                 let value: ShareEntry = Value::read(key, value)?;
                 self.unsure |= !self.missing.is_empty() || self.relay(&value.relay).is_none();
                 self.unclear.remove(&name);
+                self.unlisted.remove(&name);
                 learn(&mut self.shares, name, value, at);
                 self.share_changes += 1;
             }
@@ -276,7 +280,7 @@ impl Replica {
     }
 
     /// Deletes what a whole list at `revision` does not have.
-    fn delete_missing(&mut self, keys: &[KeyValue], revision: u64) -> bool {
+    fn delete_missing(&mut self, keys: &[KeyValue], revision: u64, waited: u64) -> bool {
         let parsed = keys.iter().filter_map(|kv| self.keys.parse(&kv.key).ok());
         let there: BTreeSet<Key> = parsed.collect();
         let names = |kind: fn(String) -> Key, known: Vec<String>| {
@@ -288,8 +292,16 @@ impl Replica {
         all.extend(names(Key::Move, self.moves.keys().cloned().collect()));
         all.extend(names(Key::Drained, self.drained.keys().cloned().collect()));
         all.push(Key::Rules);
-        let gone = all.into_iter().filter(|key| !there.contains(key));
-        gone.fold(false, |rules, key| self.delete(&key, revision) | rules)
+        let gone: Vec<Key> = all.into_iter().filter(|key| !there.contains(key)).collect();
+        for key in &gone {
+            if let Key::Share(name) = key
+                && { self.shares.get(name) }.is_some_and(|known| known.modified != 0)
+            {
+                self.unlisted.insert(name.clone(), waited);
+            }
+        }
+        gone.into_iter()
+            .fold(false, |rules, key| self.delete(&key, revision) | rules)
     }
 }
 
@@ -364,7 +376,7 @@ impl Member {
         let beat = keys.iter().find(|kv| kv.key == own).cloned();
         self.replica.refused.clear();
         keys.iter().for_each(|kv| self.learn(kv, false));
-        if self.replica.delete_missing(&keys, revision) {
+        if self.replica.delete_missing(&keys, revision, self.waited) {
             self.tell(FleetEvent::RulesMissing);
         }
         self.session_listed(revision, beat);

@@ -292,3 +292,24 @@ fn who_waits_for_a_name_fences_nobody_in_its_place() {
         );
     }
 }
+
+/// One that has not read it knows an older holder, and is not to take it for the last.
+#[test]
+fn a_share_that_changed_hands_unread_before_its_key_was_deleted_doubles_nothing() {
+    for seed in 0..8 {
+        let mut sim = fleet(seed);
+        let first = holders(&sim).unwrap()[0];
+        sim.hosts[first].stopped_until = sim.now + 3 * HOLD;
+        sim.run_until(sim.now + 3 * HOLD - 20 * MS);
+        let next = sim.open("cam0");
+        assert!(next.len() == 1 && next != [first], "seed {seed}");
+        for host in (0..3).filter(|host| *host != first) {
+            sim.hosts[host].watch_stalled_until = sim.now + 500 * MS;
+        }
+        sim.delete_all("shares/");
+        sim.etcd.compacted = sim.etcd.revision;
+        sim.run_until(sim.now + 6 * HOLD);
+        assert_eq!(sim.violation, None, "seed {seed}");
+        holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
