@@ -10,6 +10,7 @@ use lab::process::Process;
 use lab::topology::Chain;
 use lab::wait;
 use nix::sys::signal::Signal;
+use traffic::driver::Sink;
 
 fn chain() -> Chain {
     Chain::plain().unwrap().prepared_for("xdp").unwrap()
@@ -124,6 +125,20 @@ fn rules_that_xdp_cannot_serve_stay_at_tc_and_say_why() {
     assert_counted(&bed.daemon, 50);
     // Made right while rules forward, it is for the next start.
     link::features((&bed.chain.relay, "veth1"), "rxvlan off").unwrap();
+    wait_for_reason(&bed.daemon, "at the next start");
+}
+
+#[test]
+fn an_input_with_a_tcx_program_in_front_stays_at_tc_and_says_why() {
+    let chain = chain();
+    let index = link::index((&chain.relay, "veth1")).unwrap();
+    let other = chain.relay.run(|| Ok(Sink::open(index, false)?)).unwrap();
+    let bed = bed(chain);
+    wait_for_reason(
+        &bed.daemon,
+        "another tcx program has to see packets of veth1 first",
+    );
+    drop(other);
     wait_for_reason(&bed.daemon, "at the next start");
 }
 

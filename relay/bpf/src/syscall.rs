@@ -175,14 +175,29 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     unsafe { bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr) }.map(drop)
 }
 
-/// The number of a tcx or XDP link, and the interface that it is attached to, 0 once that is gone.
-pub(crate) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+/// A tcx or XDP link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    /// Its number.
+    pub(crate) id: u32,
+    /// The number of its program.
+    pub(crate) program: u32,
+    /// The interface that it is attached to, 0 once that is gone.
+    pub(crate) ifindex: u32,
+}
+
+/// What a tcx or XDP link is.
+pub(crate) fn link(link: BorrowedFd<'_>) -> io::Result<Link> {
     // SAFETY: bpf_link_info is a plain C struct; all-zero is a value of it.
     let mut info: bpf_link_info = unsafe { mem::zeroed() };
     object_info(link, &mut info)?;
-    // SAFETY: every member of the union is plain integers, and the kernel filled in the tcx one or that of
-    // XDP, which begins alike, because only such links are ever opened.
-    Ok((info.id, unsafe { info.__bindgen_anon_1.tcx.ifindex }))
+    Ok(Link {
+        id: info.id,
+        program: info.prog_id,
+        // SAFETY: every member of the union is plain integers, and the kernel filled in the tcx one or that of
+        // XDP, which begins alike, because only such links are ever opened.
+        ifindex: unsafe { info.__bindgen_anon_1.tcx.ifindex },
+    })
 }
 
 /// The links at the tcx ingress of an interface of the calling thread's network namespace, each with

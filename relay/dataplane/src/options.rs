@@ -38,7 +38,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             instance: "default".to_owned(),
-            bpffs: PathBuf::from("/sys/fs/bpf"),
+            bpffs: PathBuf::from(bpf::pin::BPFFS),
             workers: 0,
             kernel: true,
             without: Vec::new(),

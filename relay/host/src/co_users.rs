@@ -3,7 +3,9 @@
 //! in `Interface::shared_with` as well.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use bpf::pin::BPFFS;
 use futures::TryStreamExt;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
@@ -17,8 +19,8 @@ pub(super) async fn read(handle: &Handle, links: &[Link]) -> BTreeMap<Ifindex, V
     let mut users: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
     for link in links {
         let xdp = link.xdp();
-        if xdp.is_some_and(|id| !bpf::attached::program(id).is_ok_and(|program| program.is_relay()))
-        {
+        let index = link.interface.index.0;
+        if xdp.is_some_and(|id| !bpf::attached::is_xdp_instances(Path::new(BPFFS), index, id)) {
             let own = users.entry(link.interface.index).or_default();
             own.push("an XDP program".to_owned());
         }

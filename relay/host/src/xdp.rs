@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
+use bpf::pin::BPFFS;
 use compile::hook::{AtTc, Hooks};
 use compile::host::{Host, Interface};
 use config::{InterfaceSettings, Xdp};
@@ -110,6 +112,10 @@ fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), AtTc> {
     let users = host.other_users.get(&link.index);
     if let Some(qdisc) = { users.into_iter().flatten() }.find(|user| user.contains("qdisc")) {
         return Err(format!("{qdisc} of {name} has to see its packets first").into());
+    }
+    let tcx = bpf::attached::are_instances(Path::new(BPFFS), link.index.0);
+    if tcx.is_ok_and(|own| own.first() == Some(&false)) {
+        return Err(format!("another tcx program has to see packets of {name} first").into());
     }
     match driver(name).as_deref() {
         Some("tun") => {

@@ -1,12 +1,14 @@
 //! Which programs are attached at an interface's ingress, whoever attached them.
 
-use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::{fs, io};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya_obj::generated::bpf_cmd;
 
 use super::clsact::Filter;
+use super::pin::XDP;
 use super::program::{NAMES, RELAY};
 use crate::syscall;
 
@@ -56,6 +58,38 @@ pub fn tcx_ingress(interface: &str) -> io::Result<Vec<Attached>> {
         name: program.name_as_str().unwrap_or_default().to_owned(),
     });
     Ok(attached.collect())
+}
+
+/// Says of each program at the tcx ingress of an interface of the calling thread's network namespace, in the
+/// order in which they see a packet, whether it is an instance's, as links pinned below `bpffs` show. Names
+/// take CAP_SYS_ADMIN, which the daemon gives up; this does not.
+///
+/// # Errors
+///
+/// The kernel's: EINVAL before Linux 6.6.
+pub fn are_instances(bpffs: &Path, ifindex: u32) -> io::Result<Vec<bool>> {
+    let there = syscall::tcx_ingress(ifindex)?.into_iter();
+    let pinned = pinned(bpffs, "link", ifindex);
+    let is_pinned = |id| pinned.iter().any(|link| link.id == id);
+    Ok(there.map(|(id, _)| is_pinned(id)).collect())
+}
+
+/// Says whether an XDP program at an interface of the calling thread's network namespace is an instance's, in
+/// the same way.
+pub fn is_xdp_instances(bpffs: &Path, ifindex: u32, program: u32) -> bool {
+    let pinned = pinned(bpffs, XDP, ifindex);
+    pinned.iter().any(|link| link.program == program)
+}
+
+/// Instances' links of a kind that are at an interface of that index.
+fn pinned(bpffs: &Path, kind: &str, ifindex: u32) -> Vec<syscall::Link> {
+    let directories = fs::read_dir(bpffs.join("mcr")).into_iter().flatten();
+    let link = |directory: fs::DirEntry| {
+        let pin = directory.path().join(format!("{kind}-{ifindex}"));
+        syscall::link(syscall::open_pin(&pin).ok()?.as_fd()).ok()
+    };
+    let links = directories.flatten().filter_map(link);
+    links.filter(|link| link.ifindex == ifindex).collect()
 }
 
 /// Says whether what filters at the ingress qdisc of an interface of the calling thread's network namespace

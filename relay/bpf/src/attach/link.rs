@@ -91,9 +91,7 @@ impl Link {
     /// The interface it is attached to, 0 once that is gone.
     pub fn ifindex(&self) -> u32 {
         match &self.attachment {
-            Attachment::Tcx(link) => {
-                syscall::tcx_link(link.as_fd()).map_or(0, |(_, ifindex)| ifindex)
-            }
+            Attachment::Tcx(link) => syscall::link(link.as_fd()).map_or(0, |link| link.ifindex),
             Attachment::Clsact { filter, ifindex } => match filter.is_attached(*ifindex) {
                 Ok(true) => *ifindex,
                 _ => 0,
@@ -107,11 +105,11 @@ impl Link {
         let Attachment::Tcx(link) = &self.attachment else {
             return self.ifindex() == ifindex;
         };
-        let Ok((id, attached)) = syscall::tcx_link(link.as_fd()) else {
+        let Ok(link) = syscall::link(link.as_fd()) else {
             return false;
         };
         let here = syscall::tcx_ingress(ifindex).unwrap_or_default();
-        attached == ifindex && here.iter().any(|(link, _)| *link == id)
+        link.ifindex == ifindex && here.iter().any(|(id, _)| *id == link.id)
     }
 
     /// Takes this instance's program off an interface, and a clsact discipline that was added for

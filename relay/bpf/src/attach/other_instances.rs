@@ -48,10 +48,10 @@ fn read(directory: &Path, instance: String) -> Option<Neighbour> {
     let filter = Filter::of(&instance);
     let here = attached.filter(|ifindex| {
         let link = syscall::open_pin(&directory.join(format!("link-{ifindex}")));
-        match link.and_then(|link| syscall::tcx_link(link.as_fd())) {
-            Ok((id, at)) => {
+        match link.and_then(|link| syscall::link(link.as_fd())) {
+            Ok(link) => {
                 let there = syscall::tcx_ingress(*ifindex).unwrap_or_default();
-                at == *ifindex && there.iter().any(|(link, _)| *link == id)
+                link.ifindex == *ifindex && there.iter().any(|(id, _)| *id == link.id)
             }
             Err(_) => filter.is_attached(*ifindex).unwrap_or(false),
         }

@@ -21,9 +21,12 @@ use crate::{Error, layout};
 /// What names of directories with maps begin with.
 pub(super) const MAPS: &str = "maps-";
 /// What names of pinned XDP links begin with.
-const XDP: &str = "xdp";
+pub(super) const XDP: &str = "xdp";
 /// What names of pinned links of tracepoints begin with.
 const TRACEPOINT: &str = "tracepoint-";
+
+/// Where bpffs is mounted, unless options say otherwise.
+pub const BPFFS: &str = "/sys/fs/bpf";
 
 /// The pin directory of one instance.
 #[derive(Clone, Debug)]

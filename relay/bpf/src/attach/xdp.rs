@@ -263,7 +263,7 @@ pub fn remove_all(pins: &Pins) -> Result<(), Error> {
 }
 
 fn is_at(link: &OwnedFd, ifindex: u32) -> bool {
-    syscall::tcx_link(link.as_fd()).is_ok_and(|(_, at)| at == ifindex)
+    syscall::link(link.as_fd()).is_ok_and(|link| link.ifindex == ifindex)
 }
 
 /// Says whether an error of attaching is that another program is there; of generic XDP, or at a device upon it,

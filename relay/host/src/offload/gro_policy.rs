@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::Path;
 
+use bpf::pin::BPFFS;
 use compile::host::{Host, Interface};
 use rules::net::Mac;
 
@@ -46,7 +47,7 @@ pub(super) fn obstacle(link: &Interface, host: &Host) -> Option<Why> {
     }
     shared(link, host)
         .or_else(|| forwards(name))
-        .or_else(|| other_programs(name))
+        .or_else(|| other_programs(link.index.0))
         .or_else(|| held_back(name, link))
         .map(Why::Other)
 }
@@ -83,17 +84,12 @@ fn forwards(name: &str) -> Option<String> {
     ))
 }
 
-/// The programs at its tcx ingress that are not one relay's; none where the kernel knows no tcx or
-/// does not tell.
-fn other_programs(name: &str) -> Option<String> {
-    let attached = bpf::attached::tcx_ingress(name).unwrap_or_default();
-    let (relays, others): (Vec<_>, Vec<_>) = attached
-        .into_iter()
-        .partition(bpf::attached::Attached::is_relay);
-    // A second one is another daemon's.
-    let others = others.into_iter().chain(relays.into_iter().skip(1));
-    let others: Vec<String> = others.map(|program| program.name).collect();
-    (!others.is_empty()).then(|| format!("tcx program {} is there, too", others.join(", ")))
+/// Whether programs are at its tcx ingress that are not one instance's: a second one is another daemon's. None
+/// are where the kernel knows no tcx.
+fn other_programs(ifindex: u32) -> Option<String> {
+    let own = bpf::attached::are_instances(Path::new(BPFFS), ifindex).unwrap_or_default();
+    let has_others = own.len() > usize::from(own.contains(&true));
+    has_others.then(|| "another tcx program is there, too".to_owned())
 }
 
 /// Whether somebody has the device hold packets back until a timer: a packet to merge would wait for

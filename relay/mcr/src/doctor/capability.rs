@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use bpf::pin::BPFFS;
 use dataplane::features::Feature;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
 
-const BPFFS: &str = "/sys/fs/bpf";
 const KERNEL: &str =
     "boot a kernel that has what is missing (docs/measurements/kernels.md names some)";
 

@@ -172,7 +172,7 @@ impl Snapshot {
             userspace: dataplane::userspace::support().map_err(|error| error.to_string()),
         });
         let compiled = compile(&rules.set, &host, &support, &rules.choices);
-        let bpffs = path::Path::new("/sys/fs/bpf");
+        let bpffs = path::Path::new(bpf::pin::BPFFS);
         let indexes: Vec<u32> = links.iter().map(|link| link.index).collect();
         let (strays, _) = orphans::abandoned(orphans::strays(bpffs, &indexes));
         let strays = strays.iter().map(|stray| (stray.program, stray.ifindex));
