@@ -225,8 +225,7 @@ impl Member {
     /// Whom it listed of which that is not known, may promise it on without a word from etcd: where one that
     /// lives is not heard, the wait for it begins anew.
     fn wait_for_unheard(&mut self) {
-        let unknown = self.unknown().map(str::to_owned);
-        let unknown: Vec<String> = unknown.collect();
+        let unknown: Vec<String> = self.unknown().map(str::to_owned).collect();
         for relay in unknown {
             let others = self.replica.live().map(|(name, _)| name);
             let mut others = others.filter(|name| *name != relay && *name != self.config.relay);
@@ -302,22 +301,16 @@ impl Member {
         let late = { self.fencing.known() }.filter(|(_, watched)| self.is_late(watched));
         let monitors = late.flat_map(|(_, watched)| &watched.beat.monitors);
         let others = monitors.map(|monitor| monitor.relay.as_str());
+        let maybe_listed = { self.unknown().take(1) }.flat_map(|_| self.replica.live());
         let others = others.chain(self.replica.unread_relays());
+        let others = others.chain(maybe_listed.map(|(name, _)| name));
         let others = others.filter(move |relay| *relay != me);
         let own = (!self.session.has_begun()).then_some(me);
         let audit = { self.fencing.audit.iter() }.map(|(relay, _)| relay.as_str());
         // Who is not listened to any more would be next again.
         let told = self.targets().chain(&self.fencing.silent);
         let told = told.map(String::as_str);
-        let maybe_listed = { self.unknown().take(1) }.flat_map(|_| self.replica.live());
-        let maybe_listed = maybe_listed
-            .map(|(name, _)| name)
-            .filter(move |name| *name != me);
-        others
-            .chain(own)
-            .chain(audit)
-            .chain(told)
-            .chain(maybe_listed)
+        others.chain(own).chain(audit).chain(told)
     }
 
     /// Whether a relay has a session that nobody has ended, by its entry: another one, or another process
