@@ -140,6 +140,7 @@ impl Sim {
         for key in keys {
             self.etcd.operator_put(&key, b"garbage".to_vec());
         }
+        self.is_missing_keys = true;
     }
 
     /// The session that it has kept is an older one: what came later could not be written.
