@@ -212,7 +212,7 @@ fn another_input_is_relayed_on_demand(path: &str) {
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
     let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
-    let failover = r#"{ silence = "300ms", revert = "2s" }"#;
+    let failover = r#"{ silence = "3s", revert = "3s" }"#;
     daemon.apply(&rule(&[A, B], failover)).unwrap();
     let lines = Lines::new(&sender, [true, true, false]);
     lines.during(|| {
