@@ -242,43 +242,51 @@ merge_inline int merge_went_on(const struct merge *m, const struct merge_packet 
  * known, also of several of them, and is the newest again if a leg goes on from there. Then the other is known,
  * until the stream comes near it. What another leg has brought, too, is no stranger's.
  */
-MERGE_CALL int merge_rise(struct merge *m, const struct merge_packet *p, int first)
+MERGE_CALL int merge_try_rise(struct merge *m, const struct merge_packet *p, int first)
 {
 	struct merge_stream *s;
-	__s64 most;
-	__u64 to;
+	__u64 to, top, was, next, other = 0;
+	__s64 most, ahead, left;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
-		return 0;
+		return 1;
 	s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
 	most = merge_most(p);
 	to = (__u64)p->generation << MERGE_NUMBER_BITS | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);
-	for (int i = 0; i < MERGE_MOVES; i++) {
-		__u64 top = MERGE_LOAD(s->top), was = MERGE_LOAD(s->MERGE_WAS), next = to, other = 0;
-		__s64 ahead = merge_ahead(to, top, MERGE_NUMBER_BITS), left = merge_beyond(was, to);
-
-		if ((top ^ to) >> MERGE_NUMBER_BITS || (ahead <= 0 && !(first && merge_went_on(m, p, was, to))))
-			break;
-		if (ahead <= 0) {
-			other = top;
-		} else if (first && ahead > most) {
-			other = merge_beyond(top, was) <= 0 ? top : -left <= merge_reach(m) ? was : 0;
-			if (other && other != was)	/* who sees the number sees what was before it */
-				MERGE_STORE(s->MERGE_WAS, other);
-		} else if (left > most) {
-			other = was;
-		} else if (left > 0) {
-			next = was;
-		}
-		if (MERGE_CAS(s->top, top, next) != top)
-			continue;
-		if (other != was && ahead <= most)
+	top = MERGE_LOAD(s->top);
+	was = MERGE_LOAD(s->MERGE_WAS);
+	next = to;
+	ahead = merge_ahead(to, top, MERGE_NUMBER_BITS);
+	left = merge_beyond(was, to);
+	if ((top ^ to) >> MERGE_NUMBER_BITS || (ahead <= 0 && !(first && merge_went_on(m, p, was, to))))
+		return 1;
+	if (ahead <= 0) {
+		other = top;
+	} else if (first && ahead > most) {
+		other = merge_beyond(top, was) <= 0 ? top : -left <= merge_reach(m) ? was : 0;
+		if (other && other != was)	/* who sees the number sees what was before it */
 			MERGE_STORE(s->MERGE_WAS, other);
-		else if (was && !other)
-			MERGE_STORE(s->MERGE_WAS, 0);
-		break;
+	} else if (left > most) {
+		other = was;
+	} else if (left > 0) {
+		next = was;
 	}
-	return 0;
+	if (MERGE_CAS(s->top, top, next) != top)
+		return 0;
+	if (other != was && ahead <= most)
+		MERGE_STORE(s->MERGE_WAS, other);
+	else if (was && !other)
+		MERGE_STORE(s->MERGE_WAS, 0);
+	return 1;
+}
+
+/* The same, however often another processor is first. */
+merge_inline void merge_rise(struct merge *m, const struct merge_packet *p, int first)
+{
+	for (int i = 0; i < MERGE_MOVES; i++) {
+		if (merge_try_rise(m, p, first))
+			break;
+	}
 }
 
 /* Notes that a packet passed: the stream's newest number, and its oldest. */
