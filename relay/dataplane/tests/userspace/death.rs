@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use dataplane::counters::Counters;
 use lab::socket::Sender;
+use lab::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -69,7 +70,8 @@ fn loss_by(signal: Signal) -> Result<u64> {
 #[test]
 fn a_killed_worker_costs_less_than_300_ms_of_its_share() -> Result<()> {
     let lost = loss_by(Signal::SIGKILL)?;
-    let share = RATE / 2 * 300 / 1000;
+    let time = wait::scaled(Duration::from_millis(300)).as_millis() as u64;
+    let share = RATE / 2 * time / 1000;
     println!("lost {lost} packets, {share} allowed");
     assert!(lost < share, "lost {lost} packets, {share} allowed");
     Ok(())
