@@ -186,6 +186,14 @@ pub(crate) struct Link {
     pub(crate) ifindex: u32,
 }
 
+impl Link {
+    /// Says whether it is at the tcx ingress of that interface of the calling thread's network namespace.
+    pub(crate) fn is_at_tcx(self, ifindex: u32) -> bool {
+        let here = tcx_ingress(ifindex).unwrap_or_default();
+        self.ifindex == ifindex && here.iter().any(|(id, _)| *id == self.id)
+    }
+}
+
 /// What a tcx or XDP link is.
 pub(crate) fn link(link: BorrowedFd<'_>) -> io::Result<Link> {
     // SAFETY: bpf_link_info is a plain C struct; all-zero is a value of it.

@@ -105,11 +105,7 @@ impl Link {
         let Attachment::Tcx(link) = &self.attachment else {
             return self.ifindex() == ifindex;
         };
-        let Ok(link) = syscall::link(link.as_fd()) else {
-            return false;
-        };
-        let here = syscall::tcx_ingress(ifindex).unwrap_or_default();
-        link.ifindex == ifindex && here.iter().any(|(id, _)| *id == link.id)
+        syscall::link(link.as_fd()).is_ok_and(|link| link.is_at_tcx(ifindex))
     }
 
     /// Takes this instance's program off an interface, and a clsact discipline that was added for

@@ -49,10 +49,7 @@ fn read(directory: &Path, instance: String) -> Option<Neighbour> {
     let here = attached.filter(|ifindex| {
         let link = syscall::open_pin(&directory.join(format!("link-{ifindex}")));
         match link.and_then(|link| syscall::link(link.as_fd())) {
-            Ok(link) => {
-                let there = syscall::tcx_ingress(*ifindex).unwrap_or_default();
-                link.ifindex == *ifindex && there.iter().any(|(id, _)| *id == link.id)
-            }
+            Ok(link) => link.is_at_tcx(*ifindex),
             Err(_) => filter.is_attached(*ifindex).unwrap_or(false),
         }
     });
