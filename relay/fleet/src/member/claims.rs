@@ -148,7 +148,7 @@ impl Member {
             true => (vacant, RANK_DELAY),
             false if self.claims.held_before.contains(share) => (vacant, 0),
             false => (
-                vacant.max(self.session.since + hold),
+                vacant.max(self.takes_unheld_from()),
                 FIRST_DELAY_HOLDS * hold,
             ),
         }

@@ -102,6 +102,12 @@ impl Fencing {
         told.filter(|watched| watched.content != Content::Nothing)
     }
 
+    /// The longest hold of the relays that are known, in ns; 0 where none is.
+    pub(super) fn longest_hold_ns(&self) -> u64 {
+        let holds = self.known().map(|(_, watched)| watched.beat.hold_ms);
+        holds.max().unwrap_or(0) * 1_000_000
+    }
+
     /// Relays of whose beat keys something is known.
     fn known(&self) -> impl Iterator<Item = (&str, &Watched)> {
         let watched = self.watched.iter();

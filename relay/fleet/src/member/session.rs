@@ -1,6 +1,6 @@
 //! Sessions: how one begins, is taken up again, and ends.
 
-use crate::keys::{Beat, Key, RelayEntry, SessionNumber, Value};
+use crate::keys::{Beat, HOLD_MAX_MS, Key, RelayEntry, SessionNumber, Value};
 use crate::member::{
     FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Session, Txn, created, modified,
 };
@@ -30,6 +30,8 @@ pub(super) struct State {
     retry: u64,
     /// Until when it rests where a backup was restored, or may have been, by [`Member::waited`].
     rests_until: u64,
+    /// The session of the process before has gone, and with it perhaps all that etcd held.
+    may_be_another_etcd: bool,
     busy: bool,
 }
 
@@ -74,6 +76,7 @@ impl Member {
         self.session.phase = PhaseName::Waiting;
         let kept = self.session.adopted.take();
         self.session.last = kept.as_ref().map_or(0, |kept| kept.session);
+        self.session.may_be_another_etcd = kept.is_some() && own.is_none();
         let Some((kept, own)) = kept.zip(own) else {
             return;
         };
@@ -92,9 +95,20 @@ impl Member {
         }
     }
 
-    /// Opens nothing for a hold: whoever has it open sees meanwhile that etcd is another.
+    /// Opens nothing for the longest hold that is known: whoever has it open sees meanwhile that etcd is
+    /// another.
     pub(super) fn rest(&mut self) {
-        self.session.rests_until = self.waited + self.surely(self.config.hold_ns);
+        let hold = self.config.hold_ns.max(self.fencing.longest_hold_ns());
+        self.session.rests_until = self.waited + self.surely(hold);
+    }
+
+    /// From when on this relay may take what etcd does not know anybody to have held.
+    pub(super) fn takes_unheld_from(&self) -> u64 {
+        let hold = match self.session.may_be_another_etcd {
+            true => HOLD_MAX_MS * 1_000_000,
+            false => self.config.hold_ns,
+        };
+        self.session.since + hold
     }
 
     /// Whether another process has this relay's name, as far as was seen of late.

@@ -201,6 +201,33 @@ fn an_etcd_that_comes_back_empty_is_joined_anew() {
     }
 }
 
+/// Who is cut off goes on for its own hold, which those that see the new etcd have to wait for.
+#[test]
+fn a_rebuilt_etcd_doubles_nothing_where_holds_differ() {
+    for (seed, restarts) in (0..12).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut sim = Sim::new(seed, settings(OnIsolation::Stop));
+        sim.run_until(4000 * MS);
+        let holder = holders(&sim).unwrap()[0];
+        sim.set_hold(holder, 5000 * MS);
+        let others: Vec<usize> = (0..3).filter(|host| *host != holder).collect();
+        others.iter().for_each(|host| sim.set_hold(*host, 300 * MS));
+        sim.run_until(sim.now + 8000 * MS);
+        let holder = holders(&sim).unwrap()[0];
+        sim.hosts[holder].etcd_cut_until = sim.now + 20_000 * MS;
+        sim.hosts[holder].peers_cut_until = sim.now + 20_000 * MS;
+        if restarts {
+            (0..3)
+                .filter(|host| *host != holder)
+                .for_each(|host| sim.kill(host, false, 50 * MS));
+        }
+        sim.delete_all("");
+        sim.run_until(sim.now + 12_000 * MS);
+        assert_eq!(sim.violation, None, "seed {seed}, restarts {restarts}");
+        let open = sim.open("cam0");
+        assert!(open.len() == 1 && open != [holder], "seed {seed}: {open:?}");
+    }
+}
+
 #[test]
 fn an_empty_etcd_that_has_overtaken_the_old_one_is_joined_anew() {
     for seed in 0..12 {

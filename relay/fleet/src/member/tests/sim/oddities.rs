@@ -83,7 +83,12 @@ impl Sim {
     /// Starts it again with another hold.
     pub(in crate::member) fn change_hold(&mut self, host: usize) {
         let hold = [300, 700, 1200, 2000, 5000][self.random.range(0, 5) as usize];
-        self.hosts[host].odd.hold = hold * MS;
+        self.set_hold(host, hold * MS);
+    }
+
+    /// The same with a given one, in ns.
+    pub(in crate::member) fn set_hold(&mut self, host: usize, hold: u64) {
+        self.hosts[host].odd.hold = hold;
         let down = self.random.range(10, 400) * MS;
         self.kill(host, false, down);
     }
