@@ -9,7 +9,10 @@ LONG := adversary agreement bench-fleet change-cost changes crowd demand fleet f
 $(LONG): %: long-%
 reliability: long-hitless
 
-IN_LAB = $(AS_ROOT) $(CARGO) test --release --locked --package lab --test lab
+# Tests take the binary that is there: one that asks cargo for it, from among the variables of `cargo test`,
+# has crates built anew whose build scripts look at those.
+WITH_BINARY = MCR_TEST_BINARY=$(abspath $(BINARY)) $(AS_ROOT) $(CARGO) test --locked
+IN_LAB = $(WITH_BINARY) --release --package lab --test lab
 ALONE = --ignored --nocapture --test-threads 1
 
 .PHONY: tools
@@ -35,12 +38,11 @@ long-change-cost: build
 
 long-changes: ## 20,000 changes by eight clients; 30 kills while changes wait to be confirmed
 long-changes: build
-	$(AS_ROOT) $(CARGO) test --release --locked --package mcr --test mcr confirm::long -- $(ALONE)
+	$(WITH_BINARY) --release --package mcr --test mcr confirm::long -- $(ALONE)
 
 long-crowd: ## 10,000 wrong tokens beside an operator who works on
 long-crowd: build
-	MCR_TEST_BINARY=$(abspath $(BINARY)) $(AS_ROOT) $(CARGO) test --locked --package mcr \
-	    --test mcr elsewhere::crowd -- $(ALONE)
+	$(WITH_BINARY) --package mcr --test mcr elsewhere::crowd -- $(ALONE)
 
 long-demand: ## outputs on demand beside igmpproxy; 50 hosts that join and leave 1,000 groups
 long-demand: build
@@ -56,7 +58,7 @@ long-fleet: FAULT_ROUNDS = 10
 long-fleet: FAULT_SECONDS = 3600
 long-fleet: tools build
 	MCR_TEST_ROUNDS=$(FAULT_ROUNDS) MCR_TEST_SECONDS=$(FAULT_SECONDS) \
-	    $(AS_ROOT) $(CARGO) test --release --locked --package lab --test fleet rounds:: -- $(ALONE)
+	    $(WITH_BINARY) --release --package lab --test fleet rounds:: -- $(ALONE)
 
 long-gaps: ## how long nothing is relayed at each of 20 cuts of the active input
 long-gaps: tools build
@@ -71,7 +73,7 @@ long-hitless: build
 # machine three times as long. The release binary: in emulation the debug build is so slow that workers
 # seem to hang.
 long-kernels: ## a dozen kernels under qemu, both paths (MCR_TEST_KERNELS="6.1 newest" picks some)
-long-kernels: export MCR_TEST_BINARY = $(abspath $(or $(CARGO_TARGET_DIR),target))/release/mcr
+long-kernels: export MCR_TEST_BINARY = $(abspath $(BINARY))
 long-kernels: build
 	dist/bootstrap kernels
 	$(CARGO) test --locked --package bpf --test verifier --no-run
@@ -103,20 +105,18 @@ long-names: tools build
 
 long-page: ## frame times of the page with 10,000 rules, and five tasks of a newcomer
 long-page: build
-	MCR_TEST_BINARY=$(abspath $(BINARY)) $(AS_ROOT) $(CARGO) test --locked --package mcr \
-	    --test mcr -- elsewhere::page_frames newcomer --include-ignored --nocapture --test-threads 1
+	$(WITH_BINARY) --package mcr --test mcr -- elsewhere::page_frames newcomer --include-ignored --nocapture --test-threads 1
 
 # Without root; MCR_TEST_SCALE as above.
 long-power: ## a guest whose clock is set while a change waits to be confirmed
-long-power: export MCR_TEST_BINARY = $(abspath $(or $(CARGO_TARGET_DIR),target))/release/mcr
+long-power: export MCR_TEST_BINARY = $(abspath $(BINARY))
 long-power: build
 	dist/bootstrap kernels
 	$(CARGO) test --locked --package lab --test kernels -- $(ALONE) power::
 
 long-properties: ## requests made of the API's description, by every role and by nobody
 long-properties: tools build
-	MCR_TEST_BINARY=$(abspath $(BINARY)) $(AS_ROOT) $(CARGO) test --locked --package mcr \
-	    --test mcr elsewhere::properties -- --ignored --nocapture
+	$(WITH_BINARY) --package mcr --test mcr elsewhere::properties -- --ignored --nocapture
 
 long-reload: ## a stream of 300,000 packets a second while 1,000 other rules change, 20 times
 long-reload: build
@@ -153,7 +153,7 @@ long-tunnel: tools build
 long-upgrade: ## an upgrade from a former version and 20 restarts by systemd under load, on both paths
 long-upgrade: build
 	$(IN_LAB) upgrade:: -- $(ALONE)
-	$(AS_ROOT) $(CARGO) test --release --locked --package mcr --test mcr systemd::restarts_under -- $(ALONE)
+	$(WITH_BINARY) --release --package mcr --test mcr systemd::restarts_under -- $(ALONE)
 
 long-world: ## the world changes, in an order of chance (DURATION=600)
 long-world: build
