@@ -2,7 +2,7 @@
 # A bare relay by AF_XDP for `mcr bench run driver --relay af-xdp=instruments/lab/peers/af_xdp.sh`: what packets of a
 # userspace path would cost if they came and left so. `start RULES` compiles and starts it, `stop` ends it.
 set -e
-place=/tmp/af_xdp-$(readlink /proc/self/ns/net | tr -dc 0-9)
+place=/run/af_xdp-$(readlink /proc/self/ns/net | tr -dc 0-9)
 case $1 in
 start)
 	mkdir -p "$place"

@@ -113,6 +113,7 @@ impl Member {
             // The plan may be older than what is known now.
             let known = self.replica.shares.get(share);
             let due = due && known.and_then(|known| self.holder(&known.value)).is_none();
+            let due = due && (known.is_some() || self.waited >= self.session.unheld_from);
             let due = due && !self.rules.failed.contains_key(share) && self.is_read(share);
             due.then(|| share.clone())
         };
@@ -148,7 +149,7 @@ impl Member {
             true => (vacant, RANK_DELAY),
             false if self.claims.held_before.contains(share) => (vacant, 0),
             false => (
-                vacant.max(self.takes_unheld_from()),
+                vacant.max(self.session.since + hold),
                 FIRST_DELAY_HOLDS * hold,
             ),
         }

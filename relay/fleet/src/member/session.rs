@@ -30,8 +30,9 @@ pub(super) struct State {
     retry: u64,
     /// Until when it rests where a backup was restored, or may have been, by [`Member::waited`].
     rests_until: u64,
-    /// The session of the process before has gone, and with it perhaps all that etcd held.
-    may_be_another_etcd: bool,
+    /// Not before this, by [`Member::waited`], does this relay take what etcd knows nobody to have held: the
+    /// session of the process before has gone, and with it perhaps all that etcd knew.
+    pub(super) unheld_from: u64,
     busy: bool,
 }
 
@@ -76,7 +77,9 @@ impl Member {
         self.session.phase = PhaseName::Waiting;
         let kept = self.session.adopted.take();
         self.session.last = kept.as_ref().map_or(0, |kept| kept.session);
-        self.session.may_be_another_etcd = kept.is_some() && own.is_none();
+        if kept.is_some() && own.is_none() {
+            self.session.unheld_from = self.waited + self.surely(HOLD_MAX_MS * 1_000_000);
+        }
         let Some((kept, own)) = kept.zip(own) else {
             return;
         };
@@ -100,15 +103,6 @@ impl Member {
     pub(super) fn rest(&mut self) {
         let hold = self.config.hold_ns.max(self.fencing.longest_hold_ns());
         self.session.rests_until = self.waited + self.surely(hold);
-    }
-
-    /// From when on this relay may take what etcd does not know anybody to have held.
-    pub(super) fn takes_unheld_from(&self) -> u64 {
-        let hold = match self.session.may_be_another_etcd {
-            true => HOLD_MAX_MS * 1_000_000,
-            false => self.config.hold_ns,
-        };
-        self.session.since + hold
     }
 
     /// Whether another process has this relay's name, as far as was seen of late.

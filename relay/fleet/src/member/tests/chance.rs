@@ -215,7 +215,7 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
     let mut changed = sim.now;
     let mut looks = Looks::default();
     let mut next = sim.now + 1000 * MS;
-    // Whether etcd alone is away, and all was well before.
+    // Whether etcd alone is away, and all else has been well since before.
     let mut stays = false;
     while sim.now < end {
         sim.run_until(sim.now + 50 * MS);
@@ -230,10 +230,12 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
         changed = changed.max(over.unwrap_or(0));
         if sim.now >= next {
             let was_well = sim.now >= changed + settles && sim.etcd_works() && sim.hosts_are_well();
+            let before = sim.harms.len();
             let end = harm(sim);
             sim.ends.push(end);
             changed = sim.now;
             stays = was_well && !sim.lossy && !sim.etcd_works() && sim.hosts_are_well();
+            stays &= sim.harms.len() == before + 1;
             stays &= sim.settings.policy == OnIsolation::Peers && !sim.is_another_etcd();
             let quiet = sim.random.chance(500);
             let pause = match quiet {
@@ -244,7 +246,7 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
         }
         if stays {
             sim.is_open_somewhere()?;
-            stays &= !sim.etcd_works();
+            stays &= !sim.etcd_works() && sim.hosts_are_well();
         }
         let tried = sim.deaf().saturating_sub(1) as u64 * TRIED;
         if !sim.lossy && now >= changed + settles + tried {

@@ -165,6 +165,9 @@ impl Sim {
         let garbage = [half, b"garbage".to_vec(), b"{}".to_vec()];
         let which = self.random.range(0, 3) as usize;
         self.etcd.operator_put(key, garbage[which].clone());
+        // Where nobody has joined this etcd yet, nobody knows what stood there.
+        self.is_missing_keys |=
+            self.etcd_changed > 0 && self.now < self.etcd_down_until + 2 * self.hold();
     }
 
     /// Deletes a relay's key of a kind (`beats`, `relays`), and says nothing of it.
@@ -258,7 +261,8 @@ impl Sim {
         let is_stalled =
             |host: usize| self.now < self.hosts[host].watch_stalled_until || self.is_behind(host);
         let takes = (0..self.hosts.len()).any(|host| self.takes(host));
-        if !self.etcd_works() || !takes || (0..self.hosts.len()).any(is_stalled) {
+        let stalls = (0..self.hosts.len()).any(is_stalled);
+        if !self.etcd_works() || !takes || stalls || self.takes_an_operator() {
             return None;
         }
         let has_etcd = |host: usize| self.writes_etcd(host) && !self.is_deaf(host);

@@ -32,6 +32,18 @@ impl Sim {
         holds.max().unwrap_or(self.settings.hold)
     }
 
+    /// Whether nobody may fence those that are silent without being asked to: who is not has another name than
+    /// they have listed.
+    pub(super) fn takes_an_operator(&self) -> bool {
+        let is_renamed = |host: usize| self.hosts[host].odd.renamed.is_some();
+        let is_silent = |host: usize| self.hosts[host].member.is_none() || self.is_stopped(host);
+        let hosts = 0..self.hosts.len();
+        hosts.clone().any(is_renamed)
+            && hosts
+                .clone()
+                .all(|host| is_renamed(host) || is_silent(host))
+    }
+
     pub(super) fn peer_of(&self, host: usize) -> usize {
         self.hosts[host].odd.peer.map_or(host, |(_, other)| other)
     }
