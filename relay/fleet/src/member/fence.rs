@@ -102,12 +102,6 @@ impl Fencing {
         told.filter(|watched| watched.content != Content::Nothing)
     }
 
-    /// The longest hold of the relays that are known, in ns; 0 where none is.
-    pub(super) fn longest_hold_ns(&self) -> u64 {
-        let holds = self.known().map(|(_, watched)| watched.beat.hold_ms);
-        holds.max().unwrap_or(0) * 1_000_000
-    }
-
     /// Relays of whose beat keys something is known.
     fn known(&self) -> impl Iterator<Item = (&str, &Watched)> {
         let watched = self.watched.iter();
@@ -325,6 +319,14 @@ impl Member {
         let is_own = |session| relay == self.config.relay && self.session.is_own(session);
         let entry = self.replica.relay(relay).filter(|entry| !entry.fenced);
         entry.is_some_and(|entry| !is_own(entry.session))
+    }
+
+    /// The longest hold of this relay and of those whose sessions may go on, in ns.
+    pub(super) fn longest_hold_ns(&self) -> u64 {
+        let live = { self.fencing.known() }
+            .filter(|(relay, told)| told.content != Content::Nothing || self.lives(relay));
+        let holds = live.map(|(_, told)| told.beat.hold_ms * 1_000_000);
+        holds.fold(self.config.hold_ns, u64::max)
     }
 
     fn is_late(&self, watched: &Watched) -> bool {

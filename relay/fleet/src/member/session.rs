@@ -101,8 +101,7 @@ impl Member {
     /// Opens nothing for the longest hold that is known: whoever has it open sees meanwhile that etcd is
     /// another.
     pub(super) fn rest(&mut self) {
-        let hold = self.config.hold_ns.max(self.fencing.longest_hold_ns());
-        self.session.rests_until = self.waited + self.surely(hold);
+        self.session.rests_until = self.waited + self.surely(self.longest_hold_ns());
     }
 
     /// Whether another process has this relay's name, as far as was seen of late.

@@ -262,14 +262,19 @@ impl Sim {
             |host: usize| self.now < self.hosts[host].watch_stalled_until || self.is_behind(host);
         let takes = (0..self.hosts.len()).any(|host| self.takes(host));
         let stalls = (0..self.hosts.len()).any(is_stalled);
-        if !self.etcd_works() || !takes || stalls || self.takes_an_operator() {
+        if !self.etcd_works() || !takes || stalls {
             return None;
         }
         let has_etcd = |host: usize| self.writes_etcd(host) && !self.is_deaf(host);
         let is_down = |host: usize| self.now < self.hosts[host].line.down_until;
         let serves = |host: usize| self.hears(host) && !is_down(host) || !has_etcd(host);
         let is_unserved = |share: &String| !matches!(self.open(share)[..], [host] if serves(host));
-        Some(self.shares().into_iter().filter(is_unserved).collect())
+        let unserved = self.shares().into_iter().filter(is_unserved);
+        Some(
+            unserved
+                .filter(|share| !self.takes_an_operator(share))
+                .collect(),
+        )
     }
 
     /// Whether etcd alone does not reach who holds a share, so that nobody does soon.

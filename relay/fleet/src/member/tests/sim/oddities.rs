@@ -2,6 +2,7 @@
 //! lags behind, a data plane without a sign of life; and faults of several kinds at once.
 
 use super::*;
+use crate::keys::Beat;
 
 /// What is odd about a host.
 #[derive(Default)]
@@ -32,16 +33,33 @@ impl Sim {
         holds.max().unwrap_or(self.settings.hold)
     }
 
-    /// Whether nobody may fence those that are silent without being asked to: who is not has another name than
-    /// they have listed.
-    pub(super) fn takes_an_operator(&self) -> bool {
-        let is_renamed = |host: usize| self.hosts[host].odd.renamed.is_some();
-        let is_silent = |host: usize| self.hosts[host].member.is_none() || self.is_stopped(host);
-        let hosts = 0..self.hosts.len();
-        hosts.clone().any(is_renamed)
-            && hosts
-                .clone()
-                .all(|host| is_renamed(host) || is_silent(host))
+    /// Whether nobody who is awake may fence a share's holder without being asked to: it lists none of them, nor
+    /// do all those that it lists.
+    pub(super) fn takes_an_operator(&self, share: &str) -> bool {
+        let awake = (0..self.hosts.len()).filter(|host| !self.is_silent(*host));
+        let awake: BTreeSet<&str> = awake.map(|host| self.hosts[host].name.as_str()).collect();
+        let is_awake = |name: &str| awake.contains(name);
+        let beats = self.etcd.keys.values().filter_map(|kv| {
+            let name = kv.key.strip_prefix("/mcr/plant/beats/")?;
+            Some((name, Beat::read(&kv.key, &kv.value).ok()?))
+        });
+        let mut stuck: BTreeMap<&str, Beat> = beats
+            .filter(|(name, beat)| !is_awake(name) && beat.policy == OnIsolation::Peers)
+            .filter(|(_, beat)| !beat.monitors.iter().any(|m| is_awake(&m.relay)))
+            .collect();
+        let mut before = usize::MAX;
+        while stuck.len() < before {
+            before = stuck.len();
+            let names: BTreeSet<&str> = stuck.keys().copied().collect();
+            stuck.retain(|_, beat| { beat.monitors.iter() }.any(|m| names.contains(&*m.relay)));
+        }
+        let entry = self.etcd.keys.get(&format!("/mcr/plant/shares/{share}"));
+        let entry = entry.and_then(|kv| ShareEntry::read(&kv.key, &kv.value).ok());
+        entry.is_some_and(|entry| stuck.contains_key(entry.relay.as_str()))
+    }
+
+    fn is_silent(&self, host: usize) -> bool {
+        self.hosts[host].member.is_none() || self.is_stopped(host)
     }
 
     pub(super) fn peer_of(&self, host: usize) -> usize {
