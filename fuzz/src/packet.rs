@@ -303,9 +303,10 @@ fn execute(frame: &[u8], (link, meta): (Link, Meta), choice: &Choice) {
 
 fn route(choice: &Choice, ipv4: bool) -> Route {
     let rewrite = choice.rewrite(ipv4);
-    let (group, length) = match ipv4 {
-        true => (IpAddr::from([224, 0, 0, 0]), 4),
-        false => (IpAddr::from([0xff00, 0, 0, 0, 0, 0, 0, 0]), 8),
+    let (group, length) = if ipv4 {
+        (IpAddr::from([224, 0, 0, 0]), 4)
+    } else {
+        (IpAddr::from([0xff00, 0, 0, 0, 0, 0, 0, 0]), 8)
     };
     let egress = Egress {
         interface: 2,

@@ -35,9 +35,10 @@ fn code(text: &str) -> String {
     let mut rest = text;
     while let Some(start) = rest.find("/*").into_iter().chain(rest.find("//")).min() {
         let comment = &rest[start..];
-        let end = match comment.starts_with("/*") {
-            true => comment.find("*/").map(|end| end + 2),
-            false => comment.find('\n'),
+        let end = if comment.starts_with("/*") {
+            comment.find("*/").map(|end| end + 2)
+        } else {
+            comment.find('\n')
         };
         code += &rest[..start];
         rest = end.map_or("", |end| &comment[end..]);

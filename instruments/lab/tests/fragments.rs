@@ -90,9 +90,10 @@ fn relay_in_any_order(daemon: &Daemon, chain: &Chain, sink: &Receiver, from: &st
     for (number, (name, order)) in (0..).zip(orders) {
         let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
         let datagram = Craft::new(from, to, payload(number, SIZE)).frame();
-        let pieces = match from.is_ipv4() {
-            true => pieces_of_ipv4(&datagram, number as u16 + 1),
-            false => pieces_of_ipv6(&datagram, number as u32 + 1),
+        let pieces = if from.is_ipv4() {
+            pieces_of_ipv4(&datagram, number as u16 + 1)
+        } else {
+            pieces_of_ipv6(&datagram, number as u32 + 1)
         };
         assert_eq!(pieces.len(), order.len());
         for at in order {

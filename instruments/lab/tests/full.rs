@@ -65,7 +65,10 @@ impl Bed {
         let directory = self.run().join(self.daemon.instance());
         let snapshot = fs::read(directory.join("running.json")).unwrap();
         let snapshot: Value = serde_json::from_slice(&snapshot).unwrap();
-        let mut names: Vec<String> = { snapshot["rules"].as_array().unwrap().iter() }
+        let mut names: Vec<String> = snapshot["rules"]
+            .as_array()
+            .unwrap()
+            .iter()
             .map(|rule| rule["name"].as_str().unwrap().to_owned())
             .collect();
         let journal = fs::read_to_string(directory.join("running.log")).unwrap();

@@ -146,9 +146,12 @@ fn a_policy_with_a_mark_holds_where_its_mark_is_that_of_copies(path: &str) {
     let mut pass = |is_blocked: bool| {
         settled += 50;
         for (((name, .., source), sink), group) in rules.iter().zip(&sinks).zip(groups) {
-            let stands = |rule: &RuleStats| match is_blocked {
-                true => is_refused(rule, 0),
-                false => rule.outputs[0].state == State::Up,
+            let stands = |rule: &RuleStats| {
+                if is_blocked {
+                    is_refused(rule, 0)
+                } else {
+                    rule.outputs[0].state == State::Up
+                }
             };
             let rule = daemon.wait_for(name, "it stands so", stands).unwrap();
             // A socket has mark 0, so the kernel need not be asked of each packet.
@@ -158,9 +161,10 @@ fn a_policy_with_a_mark_holds_where_its_mark_is_that_of_copies(path: &str) {
             );
             let sender = Sender::open((&chain.sender, "veth0"), ip(source)).unwrap();
             sender.send_numbered(group, 5001, 50, 400).unwrap();
-            match is_blocked {
-                true => sink.expect_nothing(SILENCE).unwrap(),
-                false => drop(sink.expect(50, PATIENCE).unwrap()),
+            if is_blocked {
+                sink.expect_nothing(SILENCE).unwrap()
+            } else {
+                drop(sink.expect(50, PATIENCE).unwrap())
             }
             daemon.settled(name, settled).unwrap();
         }

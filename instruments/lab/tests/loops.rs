@@ -171,9 +171,12 @@ fn relays_what_it_sends_once(
         ("ff1e::1", "ff1e::a:1", sources[1]),
     ];
     for (name, (input, output, source)) in ["v4", "v6"].into_iter().zip(groups) {
-        let at = |group: &str, link: &str, port: u16| match group.contains(':') {
-            true => format!("[{group}%{link}]:{port}"),
-            false => format!("{group}%{link}:{port}"),
+        let at = |group: &str, link: &str, port: u16| {
+            if group.contains(':') {
+                format!("[{group}%{link}]:{port}")
+            } else {
+                format!("{group}%{link}:{port}")
+            }
         };
         let outputs = [at(output, "veth2", 6001)];
         let add = ["add", &at(input, link, 5001), &outputs[0], "--name"];
@@ -238,13 +241,19 @@ fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
         .enumerate()
         {
             let name = format!("{version}-{number}");
-            let [group, other] = [2, 3].map(|leg| match input.ends_with(':') {
-                true => ip(&format!("{input}1{number}{leg}")),
-                false => ip(&format!("{input}.1{number}{leg}")),
+            let [group, other] = [2, 3].map(|leg| {
+                if input.ends_with(':') {
+                    ip(&format!("{input}1{number}{leg}"))
+                } else {
+                    ip(&format!("{input}.1{number}{leg}"))
+                }
             });
-            let at = |group: IpAddr, link: &str, port: u16| match group.is_ipv6() {
-                true => format!("[{group}%{link}]:{port}"),
-                false => format!("{group}%{link}:{port}"),
+            let at = |group: IpAddr, link: &str, port: u16| {
+                if group.is_ipv6() {
+                    format!("[{group}%{link}]:{port}")
+                } else {
+                    format!("{group}%{link}:{port}")
+                }
             };
             let inputs = [at(group, "veth1", 5001), at(other, "veth1", 5001)];
             let port = 6001 + number as u16;

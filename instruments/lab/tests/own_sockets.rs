@@ -84,7 +84,8 @@ fn sockets_of_the_relay_get_each_packet_once_and_so_does_the_network() {
     assert!(rule.path_reason.contains(why), "{}", rule.path_reason);
 
     let joined = group_on_loopback(&bed, "239.7.7.7", 7006);
-    let sockets: Vec<(Receiver, &str)> = { outputs.iter() }
+    let sockets: Vec<(Receiver, &str)> = outputs
+        .iter()
         .map(|(output, source)| {
             let address = output.split([',']).next().unwrap().replace("%veth2", "");
             (socket(&bed, &address), *source)

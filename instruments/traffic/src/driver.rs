@@ -58,9 +58,10 @@ impl Sink {
     /// The kernel's.
     pub fn open(ifindex: u32, at_xdp: bool) -> Result<Self, Error> {
         let mut object = Object::load(OBJECT, &[], None)?;
-        let link = match at_xdp {
-            true => bpf::xdp::attach_while_held(object.program("sink_xdp")?.as_fd(), ifindex),
-            false => bpf::link::attach_while_held(object.program("sink_tc")?.as_fd(), ifindex),
+        let link = if at_xdp {
+            bpf::xdp::attach_while_held(object.program("sink_xdp")?.as_fd(), ifindex)
+        } else {
+            bpf::link::attach_while_held(object.program("sink_tc")?.as_fd(), ifindex)
         };
         Ok(Self {
             arrived: object.array("arrived")?,

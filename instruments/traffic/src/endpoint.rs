@@ -111,7 +111,9 @@ impl Listen {
             at: endpoint.to_string(),
             addresses: addresses(endpoint)?,
             interface: endpoint.interface.clone(),
-            sources: { endpoint.sources.iter() }
+            sources: endpoint
+                .sources
+                .iter()
                 .map(|source| source.address)
                 .collect(),
         })

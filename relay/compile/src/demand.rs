@@ -160,9 +160,10 @@ impl<'a> Demands<'a> {
         for demanded in self.0.iter().flatten() {
             for (group, filter) in demanded.filters() {
                 // Of an address of this host one group is made.
-                let groups = match input.is_multicast() {
-                    true => input_groups(whole, demanded.to, group),
-                    false => Some(whole),
+                let groups = if input.is_multicast() {
+                    input_groups(whole, demanded.to, group)
+                } else {
+                    Some(whole)
                 };
                 let Some(groups) = groups else { continue };
                 let sources = named.entry(groups).or_default();
@@ -262,9 +263,10 @@ fn join(endpoint: &Endpoint, view: &mut InputView, pulled: &[Part]) {
     let joins = wanted.flat_map(|(groups, sources)| {
         let from_any = sources.contains(&None) || sources.len() > JOINED_SOURCES_MAX;
         let from_any = from_any && endpoint.sources.is_empty();
-        let sources: Vec<IpAddr> = match from_any {
-            true => Vec::new(),
-            false => sources.into_iter().flatten().collect(),
+        let sources: Vec<IpAddr> = if from_any {
+            Vec::new()
+        } else {
+            sources.into_iter().flatten().collect()
         };
         links.iter().map(move |interface| Join {
             interface: *interface,

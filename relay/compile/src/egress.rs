@@ -60,7 +60,10 @@ struct Standing {
 impl Way<'_> {
     /// An output to what it names, or to the address that its name stands for.
     fn single(&self, spec: &OutputSpec, index: u64, all: &mut Vec<Output>) -> OutputView {
-        let named = { spec.name.as_ref() }.and_then(|name| self.host.names.get(name));
+        let named = spec
+            .name
+            .as_ref()
+            .and_then(|name| self.host.names.get(name));
         let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
         let resolved = resolved(spec, named, address);
         let stands = match resolved.and_then(|spec| self.broadcast(address).map_or(Ok(spec), Err)) {

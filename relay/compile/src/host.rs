@@ -328,9 +328,10 @@ pub struct Addresses {
 impl Named {
     /// The address of a family.
     pub fn address(&self, ipv4: bool) -> Option<IpAddr> {
-        match ipv4 {
-            true => self.ipv4.map(IpAddr::V4),
-            false => self.ipv6.map(IpAddr::V6),
+        if ipv4 {
+            self.ipv4.map(IpAddr::V4)
+        } else {
+            self.ipv6.map(IpAddr::V6)
         }
     }
 }

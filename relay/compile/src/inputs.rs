@@ -34,7 +34,9 @@ pub(super) fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> Inpu
     let join = |link: &&Interface| Join {
         interface: link.index,
         groups: endpoint.destination,
-        sources: { endpoint.sources.iter() }
+        sources: endpoint
+            .sources
+            .iter()
             .map(|source| source.address)
             .collect(),
     };

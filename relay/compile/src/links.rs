@@ -141,8 +141,9 @@ pub(crate) fn ipv6_is_off(link: &Interface) -> String {
 /// Says that it is down.
 pub(crate) fn link_down(link: &Interface) -> String {
     let name = &link.name;
-    match link.no_carrier {
-        true => format!("interface {name} has no carrier; check its cable or peer"),
-        false => format!("interface {name} is administratively down; `ip link set {name} up`"),
+    if link.no_carrier {
+        format!("interface {name} has no carrier; check its cable or peer")
+    } else {
+        format!("interface {name} is administratively down; `ip link set {name} up`")
     }
 }

@@ -33,9 +33,10 @@ impl RouteKey {
 impl fmt::Display for RouteKey {
     /// Without the interface: `group 239.1.1.0/24 port 5001 from 10.0.0.5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.groups.address.is_multicast() {
-            true => "group",
-            false => "address",
+        let what = if self.groups.address.is_multicast() {
+            "group"
+        } else {
+            "address"
         };
         write!(f, "{what} {} port {}", self.groups, self.ports)?;
         match self.source {
@@ -54,15 +55,17 @@ pub fn overlapping<'a>(
     let mut single: HashMap<_, Vec<&RouteKey>> = HashMap::new();
     let mut ranges = Vec::new();
     for key in theirs {
-        match key.is_single() {
-            true => single.entry(key.place()).or_default().push(key),
-            false => ranges.push(key),
+        if key.is_single() {
+            single.entry(key.place()).or_default().push(key)
+        } else {
+            ranges.push(key)
         }
     }
     let find = |key: &RouteKey| {
-        let near = match key.is_single() {
-            true => single.get(&key.place()).map_or(&[][..], Vec::as_slice),
-            false => &[],
+        let near = if key.is_single() {
+            single.get(&key.place()).map_or(&[][..], Vec::as_slice)
+        } else {
+            &[]
         };
         let all = if key.is_single() { &[][..] } else { theirs };
         let others = near.iter().chain(&ranges).copied().chain(all);

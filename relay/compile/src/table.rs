@@ -71,9 +71,10 @@ impl OwnAddresses {
             IpAddr::V4(address) => address.is_link_local(),
             IpAddr::V6(address) => address.is_unicast_link_local(),
         };
-        match is_link_local {
-            true => Some(interface),
-            false => self.vrfs.get(&interface).copied(),
+        if is_link_local {
+            Some(interface)
+        } else {
+            self.vrfs.get(&interface).copied()
         }
     }
 }

@@ -140,7 +140,9 @@ const REMEDIES: [(&str, &str); 17] = [
 
 /// What is wrong with a line that TOML's reader cannot read, and what to do.
 fn unread(message: &str, line: &str) -> String {
-    let known = { REMEDIES.iter() }.find(|(begins, _)| message.starts_with(begins));
+    let known = REMEDIES
+        .iter()
+        .find(|(begins, _)| message.starts_with(begins));
     let remedy = known.map_or("write KEY = VALUE, as in name = \"cam1\"", |(_, remedy)| {
         remedy
     });

@@ -121,7 +121,9 @@ pub fn weight(kind: &str) -> Weight {
 
 /// The kinds whose end an event of this kind tells.
 pub fn ended_by(end: &str) -> impl Iterator<Item = &'static str> {
-    { KINDS.iter() }.filter_map(move |(kind, _, ends)| ends.contains(&end).then_some(*kind))
+    KINDS
+        .iter()
+        .filter_map(move |(kind, _, ends)| ends.contains(&end).then_some(*kind))
 }
 
 /// Whether what an event of this kind tells lasts until another tells its end.

@@ -123,9 +123,10 @@ pub(super) fn tables<'a, T: Deserialize<'a>>(
             }
         }
     });
-    match parsed.errors.is_empty() {
-        true => Ok(tables),
-        false => Err(ConfigErrors(parsed.errors)),
+    if parsed.errors.is_empty() {
+        Ok(tables)
+    } else {
+        Err(ConfigErrors(parsed.errors))
     }
 }
 
@@ -142,8 +143,9 @@ fn read<'a>(file: &'a ConfigFile, take: impl FnOnce(&mut Reader<'a>, DeTable<'a>
         take(&mut reader, root.into_inner());
     } else {
         // What was saved of a broken file would only give errors that are not there.
-        let errors =
-            { errors.iter() }.map(|error| ConfigError::unread(file, error.span(), error.message()));
+        let errors = errors
+            .iter()
+            .map(|error| ConfigError::unread(file, error.span(), error.message()));
         reader.parsed.errors.extend(errors);
         reader.parsed.errors.dedup_by_key(|error| error.line);
     }
@@ -309,8 +311,8 @@ impl<'a> Reader<'a> {
             _ => "rule without a name: ".to_owned(),
         };
         let parts = self.parts(table);
-        let keys = table.keys().map(|key| key.get_ref().as_ref());
-        let above = { keys }.find(|key| ["version", "join", "allow_link_local"].contains(key));
+        let mut keys = table.keys().map(|key| key.get_ref().as_ref());
+        let above = keys.find(|key| ["version", "join", "allow_link_local"].contains(key));
         let above = above.map(|key| format!("{key} stands at the top of a file, before [[rule]]"));
         match RuleDocument::deserialize(ValueDeserializer::from(rule)) {
             Ok(document) => {

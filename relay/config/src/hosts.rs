@@ -35,11 +35,12 @@ pub struct HostEntry {
 pub fn hosts(file: &ConfigFile) -> Result<BTreeMap<String, HostEntry>, ConfigErrors> {
     file::tables(file, |name| {
         let divides = |c: char| c == ',' || c.is_whitespace() || c.is_control();
-        match name.is_empty() || name == "all" || name.contains(divides) {
-            true => Err(format!(
+        if name.is_empty() || name == "all" || name.contains(divides) {
+            Err(format!(
                 "{name:?} is no name of a host: give one without commas and spaces, other than all"
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     })
 }
@@ -50,9 +51,10 @@ impl HostEntry {
         let has_port = self.address.rsplit_once(':').is_some_and(|(host, port)| {
             port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
         });
-        match has_port {
-            true => self.address.clone(),
-            false => format!("{}:{PORT}", self.address),
+        if has_port {
+            self.address.clone()
+        } else {
+            format!("{}:{PORT}", self.address)
         }
     }
 }

@@ -114,7 +114,9 @@ impl FromStr for StaticJoin {
         Ok(Self {
             interface: endpoint.interface.unwrap_or_default(),
             groups: endpoint.destination,
-            sources: { endpoint.sources.iter() }
+            sources: endpoint
+                .sources
+                .iter()
                 .map(|source| source.address)
                 .collect(),
             until: until.transpose()?,
@@ -138,11 +140,13 @@ fn endpoint(place: &str) -> Result<Endpoint, String> {
             "a membership is of a group and has no port; {FORM}"
         ));
     }
-    let with_port = match addresses.contains(':') {
-        true => format!("[{bare}]:1"),
-        false => format!("{bare}:1"),
+    let with_port = if addresses.contains(':') {
+        format!("[{bare}]:1")
+    } else {
+        format!("{bare}:1")
     };
-    let endpoint: Endpoint = { with_port.parse() }
+    let endpoint: Endpoint = with_port
+        .parse()
         .map_err(|error: rules::endpoint::EndpointError| error.problem.to_string())?;
     if !endpoint.is_multicast() {
         return Err(format!(

@@ -163,9 +163,10 @@ impl Url {
 
     /// Host and port, as a request names them.
     pub fn authority(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
         }
     }
 
@@ -214,9 +215,10 @@ impl Url {
             is_secure: scheme == "https",
             host: host.to_owned(),
             port,
-            path: match path.starts_with('/') {
-                true => path.to_owned(),
-                false => format!("/{path}"),
+            path: if path.starts_with('/') {
+                path.to_owned()
+            } else {
+                format!("/{path}")
             },
             text: text.to_owned(),
         })

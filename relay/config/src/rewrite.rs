@@ -394,7 +394,8 @@ fn put_all(table: &mut dyn TableLike, then: &Keys, now: &Keys) {
         if let (Some(list), Wanted::Array(now)) =
             (table.get_mut(key).and_then(Item::as_array_mut), value)
         {
-            let then: Vec<Wanted> = { list.iter() }
+            let then: Vec<Wanted> = list
+                .iter()
                 .map(|value| value.as_str().map_or(Wanted::Boolean(false), Wanted::from))
                 .collect();
             array::exchange(list, &then, now, edited);
@@ -420,7 +421,10 @@ fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
         }
         None => {
             // The blank before the brace of an inline table.
-            let last = { table.iter_mut().last() }.and_then(|(_, item)| item.as_value_mut());
+            let last = table
+                .iter_mut()
+                .last()
+                .and_then(|(_, item)| item.as_value_mut());
             if let Some(decor) = last.map(Value::decor_mut)
                 && let Some(" ") = decor.suffix().and_then(toml_edit::RawString::as_str)
             {

@@ -193,9 +193,10 @@ pub(super) mod tests {
         ] {
             let text = text(&output).replace(
                 "239.1.1.0/24",
-                match output.contains(group) {
-                    true => "239.1.1.0/24",
-                    false => "239.1.1.1",
+                if output.contains(group) {
+                    "239.1.1.0/24"
+                } else {
+                    "239.1.1.1"
                 },
             );
             assert_eq!(errors(&text), [""; 0], "{text}");
@@ -244,14 +245,13 @@ pub(super) mod tests {
         let mut seen = 0;
         for path in files() {
             let text = fs::read_to_string(&path).unwrap();
-            let blocks: Vec<&str> = match path.extension().is_some_and(|end| end == "toml") {
-                true => vec![&text],
-                false => {
-                    let blocks = text.split("```toml\n").skip(1);
-                    blocks
-                        .filter_map(|block| block.split("```").next())
-                        .collect()
-                }
+            let blocks: Vec<&str> = if path.extension().is_some_and(|end| end == "toml") {
+                vec![&text]
+            } else {
+                let blocks = text.split("```toml\n").skip(1);
+                blocks
+                    .filter_map(|block| block.split("```").next())
+                    .collect()
             };
             for block in blocks {
                 assert_eq!(errors(block), [""; 0], "{}: {block}", path.display());

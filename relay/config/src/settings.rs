@@ -204,8 +204,9 @@ impl Settings {
             if let Err(problem) = tunnel::check_name(name) {
                 return Some((name, problem));
             }
-            let mut clashes =
-                { before.iter() }.filter_map(|(other, set)| Some((other, set.clash(tunnel)?)));
+            let mut clashes = before
+                .iter()
+                .filter_map(|(other, set)| Some((other, set.clash(tunnel)?)));
             if let Some((other, what)) = clashes.next() {
                 return Some((name, format!("has the same as interface {other}: {what}")));
             }
@@ -279,15 +280,15 @@ impl Settings {
             };
             compare(format!("interface {name}"), value(before), value(self));
         }
-        let without = |settings: &Self, other: &Self| {
-            let joins = settings
-                .join
-                .iter()
-                .filter(|join| !other.join.contains(join));
-            joins.map(ToString::to_string).collect::<Vec<String>>()
+        let without = |settings: &Self, other: &Self, verb: &str| {
+            let joins = settings.join.iter();
+            let joins = joins.filter(|join| !other.join.contains(join));
+            joins
+                .map(|join| format!("{verb} {join}"))
+                .collect::<Vec<_>>()
         };
-        changes.extend({ without(self, before).into_iter() }.map(|join| format!("join {join}")));
-        changes.extend({ without(before, self).into_iter() }.map(|join| format!("leave {join}")));
+        changes.extend(without(self, before, "join"));
+        changes.extend(without(before, self, "leave"));
         changes
     }
 }

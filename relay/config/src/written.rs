@@ -19,9 +19,10 @@ pub fn written(text: &str, is_fleets: bool) -> Result<Vec<RuleDocument>, ConfigE
         name: String::new(),
         text: format!("{before}{text}"),
     };
-    let read = match is_fleets {
-        true => fleet_rules(&file),
-        false => local(&file),
+    let read = if is_fleets {
+        fleet_rules(&file)
+    } else {
+        local(&file)
     };
     read.map_err(|mut errors| {
         for error in errors.0.iter_mut().filter(|_| !has_version) {

@@ -56,9 +56,10 @@ impl<T> Counter<T> {
 
 /// The kind that a metric's name says it is.
 pub fn kind(metric: &str) -> &'static str {
-    match metric.ends_with("_total") {
-        true => "counter",
-        false => "gauge",
+    if metric.ends_with("_total") {
+        "counter"
+    } else {
+        "gauge"
     }
 }
 

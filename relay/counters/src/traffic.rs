@@ -75,9 +75,10 @@ impl Traffic {
         Self {
             packets: self.packets.saturating_sub(base.packets),
             bytes: self.bytes.saturating_sub(base.bytes),
-            last_ns: match self.packets > base.packets {
-                true => self.last_ns,
-                false => 0,
+            last_ns: if self.packets > base.packets {
+                self.last_ns
+            } else {
+                0
             },
             answers: self.answers.saturating_sub(base.answers),
         }

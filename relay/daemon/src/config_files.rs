@@ -102,9 +102,10 @@ pub(crate) fn stamps(main: &Path) -> Vec<(PathBuf, Stamp)> {
 
 /// What tells the files of now from others.
 pub(crate) fn digest(named: Option<&Path>) -> String {
-    let files = match named.is_some_and(is_stream) {
-        true => Ok(Vec::new()),
-        false => files(named),
+    let files = if named.is_some_and(is_stream) {
+        Ok(Vec::new())
+    } else {
+        files(named)
     };
     // What cannot be read is not what says nothing.
     let texts: Vec<u8> = match files {

@@ -276,9 +276,10 @@ impl Core {
         host: Arc<Host>,
         renewed: &BTreeSet<Ifindex>,
     ) -> Step {
-        let recompiled = match self.still_holds(&rules, &settings, &host, renewed) {
-            true => Recompiled::Some(RuleChanges::between(&self.rules, &rules)),
-            false => Recompiled::All(RuleChanges::of_all(&self.rules, &rules)),
+        let recompiled = if self.still_holds(&rules, &settings, &host, renewed) {
+            Recompiled::Some(RuleChanges::between(&self.rules, &rules))
+        } else {
+            Recompiled::All(RuleChanges::of_all(&self.rules, &rules))
         };
         let surroundings = (host, self.listening.clone());
         self.step_over((rules, settings), surroundings, recompiled, renewed)

@@ -95,7 +95,9 @@ impl Link {
                 .iter()
                 .any(|(_, may)| *may != Admission::default())
             {
-                true => { self.listeners.iter() }
+                true => self
+                    .listeners
+                    .iter()
                     .filter(|(range, _)| range.address.is_ipv4() == ipv4)
                     .cloned()
                     .collect(),

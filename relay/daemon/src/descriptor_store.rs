@@ -303,9 +303,10 @@ impl DescriptorStore {
                 _ => {}
             }
         }
-        match self.record.append(&lines) {
-            true => Ok(()),
-            false => self.store_memberships(joined),
+        if self.record.append(&lines) {
+            Ok(())
+        } else {
+            self.store_memberships(joined)
         }
     }
 

@@ -175,13 +175,13 @@ fn is_dying(pid: &str) -> bool {
     let is_zombie = matches!(fields.next(), Some("Z" | "X"));
     let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let pending = status.lines().filter_map(|line| {
+    let mut pending = status.lines().filter_map(|line| {
         let mask = line
             .strip_prefix("SigPnd:")
             .or(line.strip_prefix("ShdPnd:"))?;
         u64::from_str_radix(mask.trim(), 16).ok()
     });
-    let is_killed = { pending }.any(|mask| mask & (1 << (libc::SIGKILL - 1)) != 0);
+    let is_killed = pending.any(|mask| mask & (1 << (libc::SIGKILL - 1)) != 0);
     is_zombie || is_killed || flags.unwrap_or(0) & PF_EXITING != 0
 }
 

@@ -112,13 +112,14 @@ impl Reports {
                 group,
                 sources: sources.to_vec(),
             };
-            match sources.is_empty() {
-                true => records.push(record(RecordKind::IsExclude, &[])),
-                false => records.extend(
+            if sources.is_empty() {
+                records.push(record(RecordKind::IsExclude, &[]))
+            } else {
+                records.extend(
                     sources
                         .chunks(SOURCES)
                         .map(|some| record(RecordKind::IsInclude, some)),
-                ),
+                )
             }
         }
         present

@@ -40,22 +40,24 @@ pub(crate) async fn run(
         let attended = sampler.attended(now_ns, &view.rules);
         let is_quiet = attended.is_empty() && dataplane.activity().is_quiet(&seen);
         events.publish_all(sampler.devices(now_ns, &view, is_quiet).await);
-        let arrived = match is_quiet {
-            true => Arrived::default(),
-            false => match dataplane.arrived(std::mem::take(&mut seen), attended).await {
+        let arrived = if is_quiet {
+            Arrived::default()
+        } else {
+            match dataplane.arrived(std::mem::take(&mut seen), attended).await {
                 Ok((arrived, now_seen)) => {
                     seen = now_seen;
                     arrived
                 }
                 // It has its own ways to complain; what was seen is seen anew.
                 Err(_) => continue,
-            },
+            }
         };
         let now_ns = sys::clock::monotonic_ns();
         let sample = || sampler.sample(now_ns, &view.rules, &arrived);
-        let mut news = match arrived.len() > MANY {
-            true => block_in_place(sample),
-            false => sample(),
+        let mut news = if arrived.len() > MANY {
+            block_in_place(sample)
+        } else {
+            sample()
         };
         interval = Some(sampler.pause(now_ns));
         let leaves = std::mem::take(&mut news.leaves);

@@ -164,7 +164,7 @@ fn assemble(
         shown_hooks: Default::default(),
         heap_to_trim: true,
         configured: take(&mut startup.configured),
-        files: { started_with.watch == Some(true) }
+        files: (started_with.watch == Some(true))
             .then(|| ConfigWatch::new(options.config.clone(), take(&mut startup.files))),
         started_with,
         watch,

@@ -92,9 +92,10 @@ fn input(
     let held = (needs_none || !view.joins.is_empty()) && memberships().all(|m| joined.holds(&m));
     // The kernel keeps a membership where nothing can arrive: link down, IPv6 turned off.
     let all = held && view.pending.is_none();
-    let failures: BTreeSet<&str> = match held {
-        true => BTreeSet::new(),
-        false => memberships().filter_map(|m| joined.failure(&m)).collect(),
+    let failures: BTreeSet<&str> = if held {
+        BTreeSet::new()
+    } else {
+        memberships().filter_map(|m| joined.failure(&m)).collect()
     };
     let reason = view.pending.as_deref();
     let reason = reason.or_else(|| failures.first().copied());

@@ -326,9 +326,10 @@ impl Supervisor {
         if std::mem::replace(&mut self.notices, notices) != notices {
             self.joined.doubt();
         }
-        let gone = match self.joined.is_look_due() {
-            true => block_in_place(|| self.joined.give_up_missing()),
-            false => 0,
+        let gone = if self.joined.is_look_due() {
+            block_in_place(|| self.joined.give_up_missing())
+        } else {
+            0
         };
         if gone > 0 || self.joined.is_incomplete() {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
@@ -410,9 +411,10 @@ impl Supervisor {
                 self.demand.save();
             });
             self.store_descriptors().await;
-            let how = match self.descriptor_store.holds_workers() {
-                true => Close::HandOver,
-                false => Close::KeepForwarding,
+            let how = if self.descriptor_store.holds_workers() {
+                Close::HandOver
+            } else {
+                Close::KeepForwarding
             };
             return Ok(self.dataplane.close(how).await?);
         }

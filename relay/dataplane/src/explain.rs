@@ -171,7 +171,9 @@ pub fn plain_route(key: &RouteKey, route: &Route, is_shut: bool) -> plain::Route
             LocalDelivery::No => plain::Local::No,
         },
         // The first line is the active one from the start.
-        stands_by: { route.failover.as_ref() }
+        stands_by: route
+            .failover
+            .as_ref()
             .is_some_and(|failover| failover.lines.first() != route.input.as_ref()),
         is_shut,
         limit: route.limit.map(plain_limit),

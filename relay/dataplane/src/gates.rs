@@ -113,7 +113,9 @@ impl Gates {
         let Some(table) = state.of(path) else {
             return Ok(());
         };
-        let mut new = { shares.iter() }.filter(|share| !table.by_share.contains_key(**share));
+        let mut new = shares
+            .iter()
+            .filter(|share| !table.by_share.contains_key(**share));
         match new.nth(table.indices.room()) {
             None => Ok(()),
             Some(share) => Err(Error::GateRoom {

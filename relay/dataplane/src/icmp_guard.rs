@@ -36,9 +36,10 @@ impl IcmpGuard {
 
     /// Notes whether the ports of a route have to be kept quiet.
     pub(crate) fn set(&mut self, key: RouteKey, is_wanted: bool) {
-        match is_wanted {
-            true => self.keys.insert(key),
-            false => self.keys.remove(&key),
+        if is_wanted {
+            self.keys.insert(key)
+        } else {
+            self.keys.remove(&key)
         };
     }
 

@@ -338,8 +338,11 @@ impl Dataplane {
     /// Makes an input the active one of its rule; `false` if its inputs do not stand by for each other.
     pub fn switch(&mut self, rule: &str, input: &str) -> bool {
         let kernel = self.kernel.as_mut();
-        kernel.is_some_and(|kernel| kernel.switch(rule, input)) || { self.userspace.as_mut() }
-            .is_some_and(|path| path.switch(rule, input))
+        kernel.is_some_and(|kernel| kernel.switch(rule, input))
+            || self
+                .userspace
+                .as_mut()
+                .is_some_and(|path| path.switch(rule, input))
     }
 
     /// Ends the counters of rules that were taken out of the rule set, after the `apply` that took

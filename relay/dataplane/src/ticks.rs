@@ -43,12 +43,12 @@ impl Ticks {
     /// Says whether a look would find nothing.
     pub(crate) fn is_quiet(&self, used: u32, activity: &Array<layout::Activity>) -> bool {
         let looked_at = (0..).zip(&self.entries);
-        let behind = self.entries.len() as u32..activity_entries(used);
+        let mut behind = self.entries.len() as u32..activity_entries(used);
         self.again.is_empty()
             && looked_at
                 .into_iter()
                 .all(|(index, seen)| activity.read(index) == *seen)
-            && { behind }.all(|index| activity.read(index) == layout::Activity::default())
+            && behind.all(|index| activity.read(index) == layout::Activity::default())
     }
 }
 

@@ -284,9 +284,10 @@ impl<'a> Turns<'a> {
         let now = Instant::now();
         let turns = u32::try_from(self.left.len() + 1).unwrap_or(1);
         let share = self.until.saturating_duration_since(now) / turns;
-        match self.left.is_empty() {
-            true => self.until,
-            false => self.until.min(now + share.max(READ_MIN)),
+        if self.left.is_empty() {
+            self.until
+        } else {
+            self.until.min(now + share.max(READ_MIN))
         }
     }
 

@@ -254,9 +254,10 @@ impl Watch {
         let id = message.watch_id;
         let Some(position) = self.targets.iter().position(|target| target.id == id) else {
             // Etcd 3.5 answers with id -1 to a target that it refuses; also to a question.
-            return match message.canceled && message.created {
-                true => Err(self.cancelled(&message)),
-                false => Ok(None),
+            return if message.canceled && message.created {
+                Err(self.cancelled(&message))
+            } else {
+                Ok(None)
             };
         };
         if message.canceled {
@@ -294,9 +295,10 @@ impl Watch {
             return Error::Compacted { revision };
         }
         let reason = grpc::readable(&message.cancel_reason);
-        let code = match reason.contains("permission denied") {
-            true => PERMISSION_DENIED,
-            false => UNKNOWN,
+        let code = if reason.contains("permission denied") {
+            PERMISSION_DENIED
+        } else {
+            UNKNOWN
         };
         Error::Refused {
             endpoint: self.pool.endpoint(self.index).to_string(),

@@ -246,9 +246,10 @@ impl Member {
         let passed = now.saturating_sub(self.now);
         self.now += passed;
         let margin = self.margin_ns();
-        self.waited += match passed > margin {
-            true => margin / 4,
-            false => passed.min(self.leap()),
+        self.waited += if passed > margin {
+            margin / 4
+        } else {
+            passed.min(self.leap())
         };
     }
 

@@ -27,9 +27,10 @@ pub fn order(share: &str, relays: &[Candidate<'_>]) -> Vec<usize> {
     let score = |relay: &Candidate<'_>| {
         let hash = both(hash(relay.name), share);
         // Without weights the greatest hash has the lowest logarithm, which need not be worked out.
-        match is_weighted {
-            true => score(hash, relay.weight),
-            false => !hash,
+        if is_weighted {
+            score(hash, relay.weight)
+        } else {
+            !hash
         }
     };
     let mut scored: Vec<_> = takers

@@ -133,7 +133,8 @@ impl Rules {
             .map(|(share, places)| (share.clone(), roles_of(places)))
             .collect();
         let name = |place: &usize| documents[*place].name.clone();
-        let names = { places.iter() }
+        let names = places
+            .iter()
             .map(|(share, places)| (share.clone(), places.iter().map(name).collect()));
         let names = Arc::new(names.collect());
         Ok(Self {
@@ -241,7 +242,10 @@ impl Groups {
         let roles: Vec<String> = roles::roles(document).into_iter().collect();
         let kind = &hash(roles.join("\n").as_bytes())[..8];
         let digest = digest::digest(&digest::SHA256, document.name.as_bytes());
-        let number = { digest.as_ref().iter().take(8) }
+        let number = digest
+            .as_ref()
+            .iter()
+            .take(8)
             .fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
         format!("group-{kind}-{:03}", number % self.each)
     }

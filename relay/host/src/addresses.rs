@@ -311,8 +311,9 @@ impl Resolver {
             let had_them = found == Some(&name);
             match self.resolver.lookup(name.clone(), kind).await {
                 Ok(answer) => {
-                    let records = { answer.answers().iter() }.map(|record| record.data.clone());
-                    let left = { answer.valid_until() }
+                    let records = answer.answers().iter().map(|record| record.data.clone());
+                    let left = answer
+                        .valid_until()
                         .saturating_duration_since(std::time::Instant::now());
                     let records: Vec<RData> = records
                         .filter(|record| record.record_type() == kind)

@@ -53,9 +53,10 @@ impl Bridge {
     /// (`br_multicast_querier_exists`).
     #[must_use]
     pub const fn prunes(&self, ipv4: bool) -> bool {
-        let is_asked = match ipv4 {
-            true => self.hears.0.is_some(),
-            false => self.hears.1.is_some(),
+        let is_asked = if ipv4 {
+            self.hears.0.is_some()
+        } else {
+            self.hears.1.is_some()
         };
         self.snoops && (self.asks || is_asked)
     }

@@ -80,7 +80,9 @@ impl Duplicates {
     /// Those that were heard of since, and those of IPv6 that the kernel knows; each once.
     #[must_use]
     pub fn known(&self, host: &Host, links: &BTreeSet<Ifindex>) -> Vec<Duplicate> {
-        let own: BTreeSet<Mac> = { host.interfaces.values() }
+        let own: BTreeSet<Mac> = host
+            .interfaces
+            .values()
             .filter_map(|link| link.mac)
             .collect();
         let mut known: Vec<Duplicate> = Vec::new();

@@ -96,9 +96,10 @@ async fn read(handle: &Handle) -> Policies {
     let listed = list(handle, XFRM_MSG_GETPOLICY, POLICY_ID, NLM_F_DUMP).await;
     let listed = listed.iter().filter_map(|body| Listed::parse(body));
     let listed: Vec<Listed> = listed.filter(Listed::concerns_copies).collect();
-    let associations = match listed.iter().any(|policy| !policy.templates.is_empty()) {
-        true => list(handle, XFRM_MSG_GETSA, SA_ID, NLM_F_DUMP).await,
-        false => Vec::new(),
+    let associations = if listed.iter().any(|policy| !policy.templates.is_empty()) {
+        list(handle, XFRM_MSG_GETSA, SA_ID, NLM_F_DUMP).await
+    } else {
+        Vec::new()
     };
     let associations = associations
         .iter()
@@ -255,7 +256,8 @@ fn policy(found: &Listed, ready: &BTreeMap<(u8, u8, u32), Vec<IpAddr>>) -> Polic
         .filter(|template| template.optional == 0);
     let needed = needed.map(|template| Template {
         peer: (template.mode != MODE_TRANSPORT).then(|| ip(template.id.daddr, template.family)),
-        ready: { ready.get(&(template.id.proto, template.mode, template.reqid)) }
+        ready: ready
+            .get(&(template.id.proto, template.mode, template.reqid))
             .cloned()
             .unwrap_or_default(),
     });
@@ -290,9 +292,10 @@ fn blocked_by_default(is_ipv4: bool) -> Policy {
 }
 
 const fn any(is_ipv4: bool) -> IpAddr {
-    match is_ipv4 {
-        true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        false => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    if is_ipv4 {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    } else {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
     }
 }
 

@@ -147,7 +147,9 @@ impl NextHops {
     }
 
     fn is_by_neighbour(&self) -> bool {
-        { self.policy.as_ref() }.is_some_and(RoutingPolicy::is_by_neighbour)
+        self.policy
+            .as_ref()
+            .is_some_and(RoutingPolicy::is_by_neighbour)
     }
 
     /// Says whether the kernel may send by another neighbour now: IPv6 passes over routers that do not
@@ -205,7 +207,7 @@ impl NextHops {
     /// Asks for neighbours that are not known to be reachable. Says whether what is remembered of
     /// them should be read again.
     pub(super) async fn probe(&mut self) -> bool {
-        if { self.policy.as_ref() }.is_some_and(RoutingPolicy::is_outdated) {
+        if self.policy.as_ref().is_some_and(RoutingPolicy::is_outdated) {
             self.forget_routes();
             return true;
         }

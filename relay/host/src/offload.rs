@@ -85,7 +85,9 @@ impl Offload {
         let is_named = |index: &Ifindex| {
             let link = host.interfaces.get(index);
             link.is_some_and(|link| {
-                { settings.get(&link.name) }.is_some_and(|named| named.gro.is_some())
+                settings
+                    .get(&link.name)
+                    .is_some_and(|named| named.gro.is_some())
             })
         };
         for (index, judgement) in self.unasked.iter().flatten() {
@@ -258,9 +260,10 @@ fn judge(
     takes_merged: bool,
 ) -> BTreeMap<Ifindex, Judgement> {
     let name = |index| host.interfaces.get(&index).map(|link| link.name.as_str());
-    let losers = match takes_merged {
-        true => BTreeMap::new(),
-        false => userspace_rules(table),
+    let losers = if takes_merged {
+        BTreeMap::new()
+    } else {
+        userspace_rules(table)
     };
     let asked = settings.iter().filter_map(|(name, settings)| {
         let gro = settings.gro.filter(|gro| *gro != Gro::Off)?;

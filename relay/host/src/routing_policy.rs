@@ -117,9 +117,10 @@ impl RoutingPolicy {
         packet: &PacketQuery,
     ) -> btree_set::Iter<'_, IpAddr> {
         const NONE: &BTreeSet<IpAddr> = &BTreeSet::new();
-        match packet.source == SourceChoice::Keep && destination.is_ipv6() {
-            true => self.kinds.sources.iter(),
-            false => NONE.iter(),
+        if packet.source == SourceChoice::Keep && destination.is_ipv6() {
+            self.kinds.sources.iter()
+        } else {
+            NONE.iter()
         }
     }
 
@@ -130,7 +131,7 @@ impl RoutingPolicy {
         packet: &PacketQuery,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> bool {
-        self.kinds.several && { self.division }.tells_apart(destination, packet, interfaces)
+        self.kinds.several && self.division.tells_apart(destination, packet, interfaces)
     }
 
     /// Says whether the host divides packets in another way by now.
@@ -207,23 +208,23 @@ impl Rule {
             None => Holds::Sometimes,
         };
         let to = Prefix::host(destination);
-        let held = {
-            self.destination
-                .map_or(Holds::Always, |prefix| within(prefix, to))
-        }
-        .min(source)
-        .min(tos)
-        .min(among(self.ports, packet.ports))
-        .min(among(
-            self.source_ports,
-            packet.source_port.map(Ports::single),
-        ))
-        .min(
-            { self.by.as_deref() }
-                .is_none_or(|by| Some(by) == interface)
-                .into(),
-        )
-        .min((!self.is_for_others).into());
+        let held = self
+            .destination
+            .map_or(Holds::Always, |prefix| within(prefix, to))
+            .min(source)
+            .min(tos)
+            .min(among(self.ports, packet.ports))
+            .min(among(
+                self.source_ports,
+                packet.source_port.map(Ports::single),
+            ))
+            .min(
+                self.by
+                    .as_deref()
+                    .is_none_or(|by| Some(by) == interface)
+                    .into(),
+            )
+            .min((!self.is_for_others).into());
         match (held, self.is_inverted) {
             (Holds::Never, true) => Holds::Always,
             (Holds::Always, true) => Holds::Never,

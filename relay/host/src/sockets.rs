@@ -81,9 +81,10 @@ pub fn late_captures() -> Vec<LateCapture> {
 
 /// Those that no daemon has, each with its owner's name, as far as it may be seen, and its inode.
 fn of_others<T>(sockets: Vec<(u64, T)>) -> impl Iterator<Item = (Option<String>, u64, T)> {
-    let owners = match sockets.is_empty() {
-        true => BTreeMap::new(),
-        false => owners(),
+    let owners = if sockets.is_empty() {
+        BTreeMap::new()
+    } else {
+        owners()
     };
     sockets.into_iter().filter_map(move |(inode, socket)| {
         let owner = owners.get(&inode);

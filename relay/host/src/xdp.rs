@@ -110,7 +110,11 @@ fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), AtTc> {
         return Err(format!("{other} gets packets of {name} too").into());
     }
     let users = host.other_users.get(&link.index);
-    if let Some(qdisc) = { users.into_iter().flatten() }.find(|user| user.contains("qdisc")) {
+    if let Some(qdisc) = users
+        .into_iter()
+        .flatten()
+        .find(|user| user.contains("qdisc"))
+    {
         return Err(format!("{qdisc} of {name} has to see its packets first").into());
     }
     let tcx = bpf::attached::are_instances(Path::new(BPFFS), link.index.0);
@@ -130,7 +134,10 @@ fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), AtTc> {
         _ => {}
     }
     let features = sys::ethtool::features(name).unwrap_or_default();
-    if { features.iter() }.any(|feature| feature.name == STRIPS_TAGS && feature.active) {
+    if features
+        .iter()
+        .any(|feature| feature.name == STRIPS_TAGS && feature.active)
+    {
         return Err(format!(
             "{name} takes VLAN tags out of frames, and tagged packets would look untagged; \
              `ethtool -K {name} rxvlan off`"
@@ -178,12 +185,13 @@ impl Listeners {
     }
 
     fn allow_leaving(&self, link: &Interface) -> Result<(), String> {
-        match self.captured.contains(&link.index.0) {
-            false => Ok(()),
-            true => Err(format!(
+        if self.captured.contains(&link.index.0) {
+            Err(format!(
                 "mcr captures on {}, and would see nothing of what XDP hands over",
                 link.name
-            )),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -135,17 +135,11 @@ impl Listeners {
 impl Routers {
     /// That of a family.
     pub const fn of(&self, ipv4: bool) -> &Router {
-        match ipv4 {
-            true => &self.ipv4,
-            false => &self.ipv6,
-        }
+        if ipv4 { &self.ipv4 } else { &self.ipv6 }
     }
 
     /// The same, to change it.
     pub const fn of_mut(&mut self, ipv4: bool) -> &mut Router {
-        match ipv4 {
-            true => &mut self.ipv4,
-            false => &mut self.ipv6,
-        }
+        if ipv4 { &mut self.ipv4 } else { &mut self.ipv6 }
     }
 }

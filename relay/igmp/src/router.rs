@@ -310,9 +310,10 @@ impl Router {
         });
         self.advertised = Some(now);
         self.advertisements = self.advertisements.saturating_add(1);
-        let wait = match self.advertisements < FIRST_ADVERTISEMENTS {
-            true => FIRST_ADVERTISEMENT,
-            false => Duration::from_secs(ADVERTISEMENT_S.into()),
+        let wait = if self.advertisements < FIRST_ADVERTISEMENTS {
+            FIRST_ADVERTISEMENT
+        } else {
+            Duration::from_secs(ADVERTISEMENT_S.into())
         };
         self.next_advertisement = Some(now + wait);
     }
@@ -367,9 +368,10 @@ impl Router {
             }
             if !self.groups.contains_key(&record.group) {
                 // What outputs lead to has the larger part of the room.
-                let most = match self.is_led_to(record.group) {
-                    true => GROUPS_MAX,
-                    false => GROUPS_MAX / 2,
+                let most = if self.is_led_to(record.group) {
+                    GROUPS_MAX
+                } else {
+                    GROUPS_MAX / 2
                 };
                 if self.groups.len() >= most {
                     self.refused += 1;

@@ -10,9 +10,10 @@ use crate::remark::{SOURCES_MAX, Why, excerpt};
 /// Reads a group.
 pub(crate) fn group(text: &str) -> Result<IpAddr, Why> {
     let address = address(text)?;
-    match address.is_multicast() {
-        true => Ok(address),
-        false => Err(Why::Unicast(excerpt(text))),
+    if address.is_multicast() {
+        Ok(address)
+    } else {
+        Err(Why::Unicast(excerpt(text)))
     }
 }
 

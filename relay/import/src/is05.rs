@@ -107,9 +107,10 @@ fn take(
 }
 
 fn join(part: &str, key: &str) -> String {
-    match part.is_empty() {
-        true => key.to_owned(),
-        false => format!("{part}.{key}"),
+    if part.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{part}.{key}")
     }
 }
 

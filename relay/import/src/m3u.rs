@@ -78,7 +78,9 @@ udp://@239.35.10.9:10000";
     fn reads_a_playlist_of_a_provider() {
         let mut parsed = Parsed::default();
         read(PLAYLIST, &mut parsed);
-        let streams: Vec<(String, Option<&str>)> = { parsed.streams.iter() }
+        let streams: Vec<(String, Option<&str>)> = parsed
+            .streams
+            .iter()
             .map(|stream| (stream.place.to_string(), stream.name.as_deref()))
             .collect();
         assert_eq!(

@@ -131,15 +131,17 @@ fn rule(
             remarks.push(Remark::note(stream.place.clone(), "", why));
         }
         let input = input(leg, options);
-        match inputs.contains(&input) {
-            true => remarks.push(Remark::of_loss(stream.place.clone(), "", Why::SameLegs)),
-            false => inputs.push(input),
+        if inputs.contains(&input) {
+            remarks.push(Remark::of_loss(stream.place.clone(), "", Why::SameLegs))
+        } else {
+            inputs.push(input)
         }
     }
     let first = inputs.first().ok_or(Why::NoGroup)?;
-    let to = match stream.to.is_empty() {
-        true => &options.to,
-        false => &stream.to,
+    let to = if stream.to.is_empty() {
+        &options.to
+    } else {
+        &stream.to
     };
     let outputs = to.iter().filter_map(|to| to.output(first));
     let outputs: Vec<OutputDocument> = outputs
@@ -244,9 +246,10 @@ fn mixed(rules: &RuleSet, is_to_blame: bool, remarks: &mut Vec<Remark>) {
         .filter(|(_, streams)| *streams > 1)
         .collect();
     mixed.sort();
-    let remedy = match is_to_blame {
-        true => "; --to without a group or port keeps theirs",
-        false => "",
+    let remedy = if is_to_blame {
+        "; --to without a group or port keeps theirs"
+    } else {
+        ""
     };
     for (to, streams) in mixed {
         let why = Why::Mixed { streams, remedy };

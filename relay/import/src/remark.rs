@@ -97,9 +97,10 @@ impl fmt::Display for Remark {
         if *place != Position::whole() {
             write!(f, "{place}:")?;
         }
-        let kind = match self.is_loss {
-            true => "not taken over",
-            false => "note",
+        let kind = if self.is_loss {
+            "not taken over"
+        } else {
+            "note"
         };
         let colon = if excerpt.is_empty() { "" } else { ": " };
         write!(f, " {kind}: {excerpt}{colon}{}", self.why)
@@ -111,9 +112,10 @@ pub(crate) fn excerpt(text: &str) -> String {
     let text = text.trim();
     let mut shown = String::new();
     for c in text.chars().take(EXCERPT_MAX) {
-        match is_misleading(c) {
-            true => shown.extend(c.escape_unicode()),
-            false => shown.push(c),
+        if is_misleading(c) {
+            shown.extend(c.escape_unicode())
+        } else {
+            shown.push(c)
         }
     }
     if text.chars().nth(EXCERPT_MAX).is_some() {

@@ -52,7 +52,9 @@ fn streams(session: &Session, parsed: &mut Parsed) {
         if of[0] != index {
             continue;
         }
-        let own = { of.iter() }.flat_map(|copy| session.sections[*copy].attributes(DELAY));
+        let own = of
+            .iter()
+            .flat_map(|copy| session.sections[*copy].attributes(DELAY));
         let mut delay = Duration::ZERO;
         for line in own {
             delay = delay.max(delay_of(line, of.len(), parsed));
@@ -210,9 +212,10 @@ fn copies_of(
     }
     let mut counts = of.iter().map(|index| sections[*index].legs.len());
     let first = counts.next();
-    match counts.all(|count| Some(count) == first) {
-        true => Ok(of),
-        false => Err(Why::LegsUneven),
+    if counts.all(|count| Some(count) == first) {
+        Ok(of)
+    } else {
+        Err(Why::LegsUneven)
     }
 }
 

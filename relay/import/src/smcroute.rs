@@ -203,7 +203,9 @@ bridge eth0
     fn reads_the_example_of_the_manual() {
         let mut parsed = Parsed::default();
         read(CONFIGURATION, &mut parsed);
-        let streams: Vec<String> = { parsed.streams.iter() }
+        let streams: Vec<String> = parsed
+            .streams
+            .iter()
             .map(|stream| {
                 let name = stream.name.as_deref().unwrap();
                 format!("{}: {name}: {}", stream.place, stream.to.len())
@@ -228,7 +230,8 @@ bridge eth0
         let mut remarks: Vec<(&Position, &Why)> =
             parsed.remarks.iter().map(|r| (&r.place, &r.why)).collect();
         remarks.sort_by_key(|(place, _)| *place);
-        let remarks: Vec<(String, &Why)> = { remarks.into_iter() }
+        let remarks: Vec<(String, &Why)> = remarks
+            .into_iter()
             .map(|(place, why)| (place.to_string(), why))
             .collect();
         let form = Why::Form("from INTERFACE [source ADDRESS] group GROUP");
@@ -245,7 +248,8 @@ bridge eth0
             ("23", form),
             ("24", Why::Directive),
         ];
-        let expected: Vec<(String, &Why)> = { expected.iter() }
+        let expected: Vec<(String, &Why)> = expected
+            .iter()
             .map(|(line, why)| ((*line).to_owned(), why))
             .collect();
         assert_eq!(remarks, expected);

@@ -36,9 +36,10 @@ impl To {
 
     /// The output of a stream that arrives at `input`; none where the families differ.
     pub fn output(&self, input: &Endpoint) -> Option<OutputSpec> {
-        let template = match input.is_ipv4() {
-            true => &self.ipv4,
-            false => &self.ipv6,
+        let template = if input.is_ipv4() {
+            &self.ipv4
+        } else {
+            &self.ipv6
         };
         let mut output = template.clone()?;
         let range = output.to.destination;

@@ -209,10 +209,13 @@ impl Options {
                 "source" | "sources" => options.sources.push(value.into_owned()),
                 "block" => return Err(Why::Excludes),
                 "interface" | "iface" | "multicast-iface" | "localaddr" | "miface"
-                | "miface-addr" => match is_interface(&value) {
-                    true => options.interface = Some(value.into_owned()),
-                    false => options.left.push(Why::HostAddress(excerpt(&value))),
-                },
+                | "miface-addr" => {
+                    if is_interface(&value) {
+                        options.interface = Some(value.into_owned())
+                    } else {
+                        options.left.push(Why::HostAddress(excerpt(&value)))
+                    }
+                }
                 "fec" => options.left.push(Why::Fec),
                 key if OF_PLAYERS.contains(&key) => {}
                 key => options.left.push(Why::Option(excerpt(key))),

@@ -101,7 +101,9 @@ mod tests {
     fn reads_a_playlist_of_vlc() {
         let mut parsed = Parsed::default();
         read(PLAYLIST, &mut parsed).unwrap();
-        let streams: Vec<(String, Option<&str>)> = { parsed.streams.iter() }
+        let streams: Vec<(String, Option<&str>)> = parsed
+            .streams
+            .iter()
             .map(|stream| (stream.place.to_string(), stream.name.as_deref()))
             .collect();
         assert_eq!(

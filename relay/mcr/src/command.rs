@@ -65,17 +65,19 @@ fn warn(command: &str, warnings: &[String]) {
 /// Says what a change came to: its warnings, and all of it where JSON is asked for.
 fn tell(command: &str, change: &Change, global: &Global) -> io::Result<()> {
     warn(command, &change.warnings);
-    match global.json {
-        true => render::json(change),
-        false => Ok(()),
+    if global.json {
+        render::json(change)
+    } else {
+        Ok(())
     }
 }
 
 /// Refuses a command that makes network namespaces where none can be made.
 fn require_root(command: &str) -> Result<(), Failure> {
     let message = format!("needs root, to make network namespaces: sudo mcr {command}");
-    match lab::demo::may_run() {
-        true => Ok(()),
-        false => Err(Failure::new(Status::Privilege, message)),
+    if lab::demo::may_run() {
+        Ok(())
+    } else {
+        Err(Failure::new(Status::Privilege, message))
     }
 }

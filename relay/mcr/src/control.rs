@@ -238,9 +238,10 @@ impl From<Error> for Failure {
         match &error {
             Error::Connect { path, source } => {
                 let is_forbidden = source.kind() == io::ErrorKind::PermissionDenied;
-                let status = match is_forbidden {
-                    true => Status::Privilege,
-                    false => Status::Unreachable,
+                let status = if is_forbidden {
+                    Status::Privilege
+                } else {
+                    Status::Unreachable
                 };
                 let remedy = match path.is_absolute() {
                     false => ELSEWHERE,

@@ -80,9 +80,10 @@ pub(crate) fn input(interface: &Interface, key: &Key) -> Endpoint {
         IpAddr::V6(group) => group.segments()[0] & 0xfff0 == 0xff30,
     };
     let tagged = key.vlan.map(|vlan| interface.vlan_name(vlan));
-    let name = match key.sent {
-        true => LOOPBACK.to_owned(),
-        false => interface.name.clone(),
+    let name = if key.sent {
+        LOOPBACK.to_owned()
+    } else {
+        interface.name.clone()
     };
     Endpoint {
         sources: if specific {

@@ -59,9 +59,10 @@ impl Failure {
 
     /// The same where the status of what the daemon refuses says that something differs.
     pub(crate) fn of_comparison(self) -> Self {
-        match self.is(Status::Refused) {
-            true => Self::new(Status::Configuration, self),
-            false => self,
+        if self.is(Status::Refused) {
+            Self::new(Status::Configuration, self)
+        } else {
+            self
         }
     }
 
@@ -102,9 +103,10 @@ impl<T, E: fmt::Display> OrFail<T> for Result<T, E> {
 
 /// The exit status of what was done: whether all is well, or something is lost or wrong.
 pub(crate) fn verdict(is_well: bool) -> ExitCode {
-    match is_well {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(Status::Loss as u8),
+    if is_well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(Status::Loss as u8)
     }
 }
 

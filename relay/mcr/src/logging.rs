@@ -102,7 +102,7 @@ fn layer(form: LogForm, verbose: bool) -> (Box<dyn Layer<Filtered> + Send + Sync
         None => {}
     }
     let queue = Queue::new(Sink::Text);
-    let lines = { fmt::layer().with_writer(queue.clone()) }.with_target(verbose);
+    let lines = fmt::layer().with_writer(queue.clone()).with_target(verbose);
     let layer = match form {
         LogForm::Json => lines.json().flatten_event(true).boxed(),
         _ => lines.with_ansi(colours(&io::stderr())).boxed(),

@@ -55,9 +55,10 @@ pub(crate) fn reply(
     value: &impl Serialize,
     as_text: impl FnOnce() -> String,
 ) -> io::Result<()> {
-    match as_json {
-        true => json(value),
-        false => text(&as_text()),
+    if as_json {
+        json(value)
+    } else {
+        text(&as_text())
     }
 }
 

@@ -84,9 +84,12 @@ fn option(row: &'static Row) -> Arg {
         default => format!("{} [default: {default}]", help.trim_end_matches('.')),
     };
     let option = Arg::new(row.key).help(help).value_name(row.form.name());
-    let checked = move |text: &str| match row.form.accepts(text) {
-        true => Ok(text.to_owned()),
-        false => Err(row.why(Refusal::Form)),
+    let checked = move |text: &str| {
+        if row.form.accepts(text) {
+            Ok(text.to_owned())
+        } else {
+            Err(row.why(Refusal::Form))
+        }
     };
     match row.form {
         Form::Flag => option

@@ -70,7 +70,8 @@ impl Configuration {
     /// Writes the rules of these names as they run now, or takes out those that are no more.
     pub(crate) fn write(self, control: &Control, names: &[String]) -> Result<(), Failure> {
         let running = control.rules()?.rules;
-        let changes: Vec<(String, Option<RuleDocument>)> = { names.iter() }
+        let changes: Vec<(String, Option<RuleDocument>)> = names
+            .iter()
             .map(|name| {
                 let rule = running.iter().find(|rule| rule.name == *name);
                 (name.clone(), rule.cloned())

@@ -29,9 +29,10 @@ impl Selection {
 
     /// What is said where no rule is meant.
     pub(crate) fn none(&self) -> &'static str {
-        match self.labels.is_empty() {
-            true => "no rules; add one with mcr add INPUT OUTPUT",
-            false => "no rule has these labels; mcr list -o wide shows all",
+        if self.labels.is_empty() {
+            "no rules; add one with mcr add INPUT OUTPUT"
+        } else {
+            "no rule has these labels; mcr list -o wide shows all"
         }
     }
 }

@@ -138,9 +138,10 @@ fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> 
     let ends = Instant::now() + within + PATIENCE;
     let mut left: Vec<&Waiting<'_>> = waiting.iter().collect();
     let hosts: Vec<&str> = waiting.iter().filter_map(|one| one.host).collect();
-    let of_hosts = match hosts.is_empty() {
-        true => String::new(),
-        false => format!("--host {} ", hosts.join(",")),
+    let of_hosts = if hosts.is_empty() {
+        String::new()
+    } else {
+        format!("--host {} ", hosts.join(","))
     };
     while !left.is_empty() {
         let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -186,9 +187,10 @@ fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> 
             undone.push(format!("{host}the change is undone"));
         }
     }
-    match undone.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(failure::Status::Refused, undone.join("\n"))),
+    if undone.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::new(failure::Status::Refused, undone.join("\n")))
     }
 }
 
@@ -213,9 +215,10 @@ impl Terms {
         let control = self.options.open(global, generation)?;
         // Files of another host are its daemon's to write.
         let elsewhere = self.save.is_asked() && control.is_elsewhere();
-        let saving = match elsewhere {
-            true => None,
-            false => self.save.begin(&control)?,
+        let saving = if elsewhere {
+            None
+        } else {
+            self.save.begin(&control)?
         };
         // What may be undone yet is saved when it is confirmed.
         let waits = self.options.confirm.is_some();

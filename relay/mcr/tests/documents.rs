@@ -66,8 +66,9 @@ fn run_documents(names: &[&str]) {
     let binary = Path::new(env!("CARGO_BIN_EXE_mcr")).parent().unwrap();
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", binary.display());
     let mut ran = 0;
-    let all =
-        { names.iter() }.flat_map(|name| blocks(&read(name)).into_iter().map(move |it| (name, it)));
+    let all = names
+        .iter()
+        .flat_map(|name| blocks(&read(name)).into_iter().map(move |it| (name, it)));
     for (name, (language, body)) in all {
         match language.as_str() {
             "toml" => {

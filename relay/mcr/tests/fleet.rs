@@ -137,7 +137,10 @@ fn a_relay_that_is_alone_forwards_the_rules_of_its_fleet() {
     .unwrap();
     // The log of changes says who applied them, and where.
     let changes = bed.json(&["log", "changes", "--json"]);
-    let by: Vec<&serde_json::Value> = { changes.as_array().unwrap().iter() }
+    let by: Vec<&serde_json::Value> = changes
+        .as_array()
+        .unwrap()
+        .iter()
         .map(|change| &change["by"])
         .filter(|by| by["via"] == "fleet")
         .collect();

@@ -159,9 +159,10 @@ fn destination(source: &Value, to: &Value) -> String {
     let (source, to) = (source.as_str().unwrap(), to.as_str().unwrap());
     let to = to.trim_start_matches('/');
     let name = source.rsplit('/').next().unwrap();
-    match to.ends_with('/') {
-        true => format!("{to}{name}"),
-        false => to.to_owned(),
+    if to.ends_with('/') {
+        format!("{to}{name}")
+    } else {
+        to.to_owned()
     }
 }
 

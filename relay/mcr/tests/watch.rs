@@ -82,9 +82,10 @@ fn files_that_say_something_else_are_read_again_however_they_came() {
     swap("two");
     bed.wait_for_list("two\n");
     let parts = at.join(format!("{}.conf.d", file.file_stem().unwrap().display()));
-    let parts = match file.ends_with("mcr.toml") {
-        true => at.join("conf.d"),
-        false => parts,
+    let parts = if file.ends_with("mcr.toml") {
+        at.join("conf.d")
+    } else {
+        parts
     };
     fs::create_dir(&parts).unwrap();
     let part = named("part")

@@ -260,7 +260,8 @@ mod tests {
     fn the_table_of_faults_has_each_row_with_its_event_and_its_metrics() {
         let table = faults();
         for (faults, kind, metrics) in all() {
-            let rows: Vec<&Vec<&str>> = { faults.iter() }
+            let rows: Vec<&Vec<&str>> = faults
+                .iter()
                 .map(|fault| table.iter().find(|row| row[0] == *fault).expect(fault))
                 .collect();
             for row in &rows {

@@ -151,7 +151,9 @@ impl<'a> Readings<'a> {
             ..rule(state, counted, &self.view.host, self.sampler)
         };
         demand::count_members(written, state, self.listeners, &mut made.outputs);
-        for ((spec, view), output) in { written.outputs.iter() }
+        for ((spec, view), output) in written
+            .outputs
+            .iter()
             .zip(&state.rule.outputs)
             .zip(&mut made.outputs)
         {
@@ -354,12 +356,15 @@ fn inputs(
 ) -> Vec<InputStats> {
     let inputs = state.inputs();
     let is_only = inputs.len() == 1;
-    let of = |at: &str| match is_only {
-        true => InputCounters {
-            received: counted.received,
-            ..InputCounters::default()
-        },
-        false => counted.inputs.get(at).cloned().unwrap_or_default(),
+    let of = |at: &str| {
+        if is_only {
+            InputCounters {
+                received: counted.received,
+                ..InputCounters::default()
+            }
+        } else {
+            counted.inputs.get(at).cloned().unwrap_or_default()
+        }
     };
     let failover = counted.failover.as_ref();
     let lines = counted.merge.as_ref().map(|merge| &merge.lines);
@@ -449,16 +454,16 @@ fn output(
         interface: link.map(|link| link.name.clone()),
         tunnel: None,
         by_socket: view.routed.clone(),
-        wanted: { view.wanted }
-            .filter(|_| view.copies.is_none())
-            .map(u64::from),
+        wanted: view.wanted.filter(|_| view.copies.is_none()).map(u64::from),
         members: None,
         unheard: None,
         sent: counted.sent,
         last_packet_seconds: last_packet_seconds(counted.sent),
         dropped,
         addresses: None,
-        left_out: { view.copies.as_ref() }
+        left_out: view
+            .copies
+            .as_ref()
             .map(|copies| copies.left_out as u64)
             .filter(|left_out| *left_out > 0),
     }

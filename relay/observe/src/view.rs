@@ -96,11 +96,12 @@ impl RuleState {
     /// Its outputs, of a name with all its addresses each copy.
     pub fn ends(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.rule.outputs.iter().flat_map(|output| {
-            let copies = { output.copies.iter() }.flat_map(|copies| &copies.all);
+            let copies = output.copies.iter().flat_map(|copies| &copies.all);
             let copies: Vec<_> = copies.map(|copy| text_of(&copy.down)).collect();
-            let ends = match copies.is_empty() {
-                true => vec![text_of(&output.down)],
-                false => copies,
+            let ends = if copies.is_empty() {
+                vec![text_of(&output.down)]
+            } else {
+                copies
             };
             ends.into_iter().map(|down| (output.to.as_str(), down))
         })

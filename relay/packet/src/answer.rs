@@ -38,9 +38,10 @@ mod tests {
     use crate::parse::{Meta, Parsed, parse};
 
     fn is_question_from(source: &str, mac: [u8; 6]) -> bool {
-        let group = match source.starts_with('[') {
-            false => "239.255.255.250:1900",
-            true => "[ff02::c]:1900",
+        let group = if source.starts_with('[') {
+            "[ff02::c]:1900"
+        } else {
+            "239.255.255.250:1900"
         };
         is_question_to(group, source, mac)
     }

@@ -108,9 +108,10 @@ impl Arrivals {
     fn note(&mut self, now_ns: u64) {
         let epoch = now_ns >> EPOCH_SHIFT;
         if epoch != self.epoch {
-            self.gap_before_ns = match self.epoch + 1 == epoch {
-                true => self.gap_ns,
-                false => 0,
+            self.gap_before_ns = if self.epoch + 1 == epoch {
+                self.gap_ns
+            } else {
+                0
             };
             self.gap_ns = 0;
             self.epoch = epoch;

@@ -84,7 +84,8 @@ impl Endpoint {
 
     /// An input with its options, as it is read.
     pub fn written(&self) -> String {
-        let time = { self.rejoin }
+        let time = self
+            .rejoin
             .map(|seconds| Duration::from_secs(seconds.get().into()))
             .map(|time| format!("{REJOIN}{}", duration::text(time)));
         format!("{self}{}", time.unwrap_or_default())

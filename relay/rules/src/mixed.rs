@@ -69,25 +69,21 @@ pub fn mixed<'a>(
 ) -> Vec<String> {
     // Few are new as a rule, and the others are gone through once.
     let mut hosts: Vec<Sender<'a>> = new.flat_map(senders).collect();
-    let ranges: Vec<Sender<'a>> = { hosts.iter() }
-        .filter(|one| !one.is_host())
-        .copied()
-        .collect();
+    let ranges: Vec<Sender<'a>> = hosts.iter().filter(|one| !one.is_host()).copied().collect();
     let names: BTreeSet<&str> = hosts.iter().map(|one| one.rule.name.as_str()).collect();
     hosts.retain(Sender::is_host);
     hosts.sort_by_key(Sender::address);
     let (mut told, mut compared) = (BTreeMap::new(), 0);
     let is_any = !names.is_empty();
     for other in rules.take_while(|_| is_any).flat_map(senders) {
-        let (address, first) = match other.is_host() {
-            true => {
-                let address = other.address();
-                (
-                    Some(address),
-                    hosts.partition_point(|one| one.address() < address),
-                )
-            }
-            false => (None, 0),
+        let (address, first) = if other.is_host() {
+            let address = other.address();
+            (
+                Some(address),
+                hosts.partition_point(|one| one.address() < address),
+            )
+        } else {
+            (None, 0)
         };
         let near = hosts[first..].iter();
         let near = near.take_while(|one| address.is_none_or(|address| one.address() == address));
@@ -111,9 +107,10 @@ pub fn mixed<'a>(
 
 fn text(sender: &Sender<'_>, other: &Sender<'_>) -> String {
     let (name, to) = (&sender.rule.name, sender.to());
-    let who = match other.rule.name == *name {
-        true => "another output of it".to_owned(),
-        false => format!("rule {:?}", other.rule.name),
+    let who = if other.rule.name == *name {
+        "another output of it".to_owned()
+    } else {
+        format!("rule {:?}", other.rule.name)
     };
     format!(
         "rule {name:?}: output {to}: {who} sends there too, and receivers get both mixed; give one of them \

@@ -91,9 +91,13 @@ const PROTOCOLS: [Protocol; 5] = [
 impl Protocol {
     fn is_at(&self, end: &Endpoint) -> bool {
         let range = end.destination;
-        let in_scopes = { self.of_6.into_iter() }
+        let in_scopes = self
+            .of_6
+            .into_iter()
             .flat_map(|low| (0..16_u128).map(move |scope| (0xff00 | scope) << 112 | low));
-        let mut groups = { self.of_4.iter() }
+        let mut groups = self
+            .of_4
+            .iter()
             .map(|group| IpAddr::V4(*group))
             .chain(self.scoped.iter().map(|group| IpAddr::V6(*group)))
             .chain(in_scopes.map(|group| Ipv6Addr::from_bits(group).into()));
@@ -218,9 +222,10 @@ mod tests {
             ("[ff0e::1%eth0]:3056", "PGM"),
         ] {
             assert_eq!(told(input, &input.replace("eth0", "eth1")), "", "{input}");
-            let other = match input.starts_with('[') {
-                true => "[ff0e::99%eth1]:9",
-                false => "10.9.9.9:7000",
+            let other = if input.starts_with('[') {
+                "[ff0e::99%eth1]:9"
+            } else {
+                "10.9.9.9:7000"
             };
             let said = told(input, other);
             assert!(

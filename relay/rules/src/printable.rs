@@ -21,9 +21,10 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match is_escaped(c) {
-            true => out.extend(c.escape_unicode()),
-            false => out.push(c),
+        if is_escaped(c) {
+            out.extend(c.escape_unicode())
+        } else {
+            out.push(c)
         }
     }
     Cow::Owned(out)

@@ -106,9 +106,10 @@ pub fn is_label_key(key: &str) -> bool {
 pub fn name_for(input: &Endpoint) -> String {
     let interface = input.interface.as_deref().unwrap_or("any");
     let source = input.sources.first().map(|source| format!("{source}-"));
-    let family = match input.is_every_address() && !input.is_ipv4() {
-        true => "6",
-        false => "",
+    let family = if input.is_every_address() && !input.is_ipv4() {
+        "6"
+    } else {
+        ""
     };
     let name = format!(
         "{interface}-{}{}{family}-{}",

@@ -184,9 +184,10 @@ pub fn merge() -> impl Strategy<Value = Merge> {
     let count = option::of(field(200..=1_400, &[1, 2, 4]));
     let place = (field(100..=192, &[2, 4, 8]), any::<bool>(), session, count);
     let sequence = place.prop_map(|(number, is_little, session, count)| {
-        let order = match is_little {
-            true => ByteOrder::Little,
-            false => ByteOrder::Big,
+        let order = if is_little {
+            ByteOrder::Little
+        } else {
+            ByteOrder::Big
         };
         By::Sequence(Sequence {
             number,
@@ -314,16 +315,20 @@ pub fn reflecting() -> impl Strategy<Value = Rule> {
     let ends = (any::<bool>(), any::<u8>(), 1_u16.., 2_usize..5);
     (rule(), ends, options).prop_map(|(rule, (is_ipv4, group, port, links), options)| {
         let (ttl, keeps, window) = options;
-        let at = |link: usize| match is_ipv4 {
-            true => format!("224.0.0.{group}%eth{link}:{port}"),
-            false => format!("[ff02::1:{group:x}%eth{link}]:{port}"),
+        let at = |link: usize| {
+            if is_ipv4 {
+                format!("224.0.0.{group}%eth{link}:{port}")
+            } else {
+                format!("[ff02::1:{group:x}%eth{link}]:{port}")
+            }
         };
         let inputs = (0..links).map(|link| at(link).parse().expect("samples can be read"));
         let outputs = (0..links).map(|link| OutputSpec {
             ttl,
-            source: match keeps {
-                true => SourceChoice::Keep,
-                false => SourceChoice::Auto,
+            source: if keeps {
+                SourceChoice::Keep
+            } else {
+                SourceChoice::Auto
             },
             ..at(link).parse().expect("samples can be read")
         });

@@ -83,9 +83,10 @@ impl Row {
 
     /// What holds where it is not given.
     pub const fn unsaid(&self) -> &'static str {
-        match self.default.is_empty() {
-            true => self.otherwise,
-            false => self.default,
+        if self.default.is_empty() {
+            self.otherwise
+        } else {
+            self.default
         }
     }
 
@@ -113,9 +114,10 @@ impl Row {
     ///
     /// A text that is not one.
     pub fn parse<T: Setting>(&self, text: &str) -> Result<T, Refusal> {
-        match self.is_late || self.form.accepts(text) {
-            true => T::parse(text, &self.form),
-            false => Err(Refusal::Form),
+        if self.is_late || self.form.accepts(text) {
+            T::parse(text, &self.form)
+        } else {
+            Err(Refusal::Form)
         }
     }
 
@@ -131,9 +133,10 @@ impl Row {
     /// Says as TOML writes it that a value is refused.
     pub fn refused(&self, text: &str, refusal: Refusal) -> String {
         let (key, why) = (self.key, self.why(refusal));
-        match self.form.is_quoted() {
-            true => format!("{key} = {text:?}: {why}"),
-            false => format!("{key} = {text}: {why}"),
+        if self.form.is_quoted() {
+            format!("{key} = {text:?}: {why}")
+        } else {
+            format!("{key} = {text}: {why}")
         }
     }
 

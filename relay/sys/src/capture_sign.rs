@@ -37,7 +37,9 @@ impl CaptureSign {
 /// The interfaces that are captured at, whichever process of the calling thread's network namespace does.
 pub fn captured() -> BTreeSet<u32> {
     let sockets = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
-    let signs = { sockets.lines() }.filter_map(|line| line.rsplit_once(" @")?.1.strip_prefix(NAME));
+    let signs = sockets
+        .lines()
+        .filter_map(|line| line.rsplit_once(" @")?.1.strip_prefix(NAME));
     signs
         .filter_map(|rest| rest.split('/').next()?.parse().ok())
         .collect()

@@ -184,9 +184,10 @@ impl ProcessHandle {
         }
         let process = Self::open(pid)?;
         // Its number belongs to nobody else as long as the connection stands.
-        match crate::wait::readable(stream.as_fd(), Duration::ZERO)? {
-            true => Err(io::ErrorKind::NotFound.into()),
-            false => Ok(process),
+        if crate::wait::readable(stream.as_fd(), Duration::ZERO)? {
+            Err(io::ErrorKind::NotFound.into())
+        } else {
+            Ok(process)
         }
     }
 

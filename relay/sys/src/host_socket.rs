@@ -23,9 +23,10 @@ const LOOPBACK: u32 = 1;
 /// # Errors
 /// The system call's.
 pub fn open(is_ipv4: bool, buffer_bytes: usize) -> io::Result<OwnedFd> {
-    let (domain, family) = match is_ipv4 {
-        true => (Domain::IPV4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-        false => (Domain::IPV6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+    let (domain, family) = if is_ipv4 {
+        (Domain::IPV4, IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    } else {
+        (Domain::IPV6, IpAddr::V6(Ipv6Addr::UNSPECIFIED))
     };
     // This protocol means that the header is included, in both families (inet_create).
     let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)))?;

@@ -27,7 +27,9 @@ pub fn xdp_features() -> io::Result<BTreeMap<u32, u64>> {
     let mut request = Request::new(CONTROL, 0, &[GET_FAMILY, VERSION, 0, 0]);
     request.attribute(FAMILY_NAME, b"netdev\0");
     let answers = request.exchange(Protocol::NetlinkGeneric)?;
-    let family = { answers.iter() }.find_map(|answer| find(answer, FAMILY_ID)?.first_chunk());
+    let family = answers
+        .iter()
+        .find_map(|answer| find(answer, FAMILY_ID)?.first_chunk());
     let family = u16::from_ne_bytes(*family.ok_or(io::ErrorKind::NotFound)?);
     let request = Request::new(family, DUMP, &[GET_DEVICE, VERSION, 0, 0]);
     let devices = request.exchange(Protocol::NetlinkGeneric)?;

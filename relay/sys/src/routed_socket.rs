@@ -57,9 +57,10 @@ const IPV6_TRANSPARENT: libc::c_int = 75;
 /// # Errors
 /// `EADDRINUSE` where a program has that port and does not share it.
 pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
-    let (domain, nobody) = match kind.ipv4 {
-        true => (Domain::IPV4, IpAddr::V4(NOBODY.0)),
-        false => (Domain::IPV6, IpAddr::V6(NOBODY.1)),
+    let (domain, nobody) = if kind.ipv4 {
+        (Domain::IPV4, IpAddr::V4(NOBODY.0))
+    } else {
+        (Domain::IPV6, IpAddr::V6(NOBODY.1))
     };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
@@ -67,18 +68,20 @@ pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
     socket.set_reuse_address(true)?;
     force_send_buffer(socket.as_fd(), buffer_bytes)?;
     let (yes, no) = (1_i32, 0_i32);
-    let discover = match kind.cut {
-        true => libc::IP_PMTUDISC_DONT,
-        false => libc::IP_PMTUDISC_DO,
+    let discover = if kind.cut {
+        libc::IP_PMTUDISC_DONT
+    } else {
+        libc::IP_PMTUDISC_DO
     };
-    let options: &[(libc::c_int, libc::c_int, i32)] = match kind.ipv4 {
-        true => &[
+    let options: &[(libc::c_int, libc::c_int, i32)] = if kind.ipv4 {
+        &[
             (libc::IPPROTO_IP, libc::IP_TRANSPARENT, yes),
             (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, no),
             (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discover),
             (libc::SOL_SOCKET, libc::SO_BROADCAST, yes),
-        ],
-        false => &[
+        ]
+    } else {
+        &[
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, yes),
             (libc::IPPROTO_IPV6, IPV6_TRANSPARENT, yes),
             (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, no),
@@ -88,7 +91,7 @@ pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
                 libc::IPV6_PMTUDISC_DO,
             ),
             (libc::IPPROTO_IPV6, IPV6_DONTFRAG, yes),
-        ],
+        ]
     };
     for (level, name, value) in options {
         set(socket.as_fd(), *level, *name, value)?;

@@ -34,9 +34,10 @@ impl SocketLookup {
         let lookup = Self { netlink };
         let known = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, known.local_addr()?.port()));
-        match lookup.finds(here, here, 0)? {
-            true => Ok(lookup),
-            false => Err(ErrorKind::Unsupported.into()),
+        if lookup.finds(here, here, 0)? {
+            Ok(lookup)
+        } else {
+            Err(ErrorKind::Unsupported.into())
         }
     }
 

@@ -76,9 +76,12 @@ pub fn name_of(uid: u32) -> Option<String> {
         let name = fields.next()?;
         (fields.nth(1)? == number).then(|| name.to_owned())
     });
-    let elsewhere = || match cfg!(target_feature = "crt-static") {
-        true => None,
-        false => Some(nix::unistd::User::from_uid(Uid::from_raw(uid)).ok()??.name),
+    let elsewhere = || {
+        if cfg!(target_feature = "crt-static") {
+            None
+        } else {
+            Some(nix::unistd::User::from_uid(Uid::from_raw(uid)).ok()??.name)
+        }
     };
     here.or_else(elsewhere)
 }

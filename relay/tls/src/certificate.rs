@@ -20,10 +20,10 @@ impl Identity {
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let names = match certificate.subject_alternative_name().ok()? {
-            Some(names) => { names.value.general_names.iter() }
-                .filter_map(name)
-                .collect(),
-            None => { certificate.subject().iter_common_name() }
+            Some(names) => names.value.general_names.iter().filter_map(name).collect(),
+            None => certificate
+                .subject()
+                .iter_common_name()
                 .filter_map(|name| name.as_str().ok().map(str::to_owned))
                 .collect(),
         };

@@ -117,7 +117,8 @@ pub fn client(roots: RootCertStore, own: Option<(&Path, &Path)>) -> Result<Clien
 /// # Errors
 /// Which file cannot be used, and why.
 pub fn server(of: Server<'_>) -> Result<Serving, Unusable> {
-    let verifier = { of.client_ca }
+    let verifier = of
+        .client_ca
         .map(|ca| verifier(ca, of.client_crl))
         .transpose()?;
     let builder = ServerConfig::builder_with_provider(provider())
@@ -169,10 +170,7 @@ pub fn verifier(ca: &Path, crl: Option<&Path>) -> Result<Arc<dyn ClientCertVerif
 
 fn versions(is_old: bool) -> &'static [&'static SupportedProtocolVersion] {
     static NEW: &[&SupportedProtocolVersion] = &[&TLS13];
-    match is_old {
-        true => rustls::ALL_VERSIONS,
-        false => NEW,
-    }
+    if is_old { rustls::ALL_VERSIONS } else { NEW }
 }
 
 /// What is wrong with a certificate and a key together.

@@ -50,7 +50,8 @@ pub fn write(
     text.push_str(READING);
     text.push_str(&described);
     for scenario in &SCENARIOS {
-        let own: Vec<Shown<'_>> = { cases.iter() }
+        let own: Vec<Shown<'_>> = cases
+            .iter()
             .filter(|shown| shown.case.scenario == scenario.number)
             .copied()
             .collect();
@@ -138,9 +139,7 @@ fn only_cases<'a>(shown: &[Shown<'a>]) -> Vec<&'a CaseResult> {
 
 /// Puts cases as their scenario lists them; those that it does not list go last, as they ran.
 fn in_order<T>(cases: &mut [T], case: impl Fn(&T) -> &CaseResult) {
-    let planned: Vec<Vec<_>> = { SCENARIOS.iter() }
-        .map(|scenario| scenario.listed())
-        .collect();
+    let planned: Vec<Vec<_>> = SCENARIOS.iter().map(|scenario| scenario.listed()).collect();
     cases.sort_by_cached_key(|it| {
         let case = case(it);
         let all = planned.get(usize::from(case.scenario).wrapping_sub(1));

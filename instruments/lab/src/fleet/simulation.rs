@@ -164,8 +164,8 @@ impl Fleet {
         let live_s = self.until(asked, "every relay has the rules", |first| {
             let status = first.status();
             let relays = &status.member.relays;
-            let generations = relays.values().map(|relay| relay.told.generation);
-            relays.len() == all && { generations }.all(|has| has == applied.generation)
+            let mut generations = relays.values().map(|relay| relay.told.generation);
+            relays.len() == all && generations.all(|has| has == applied.generation)
         })?;
         say(&format!(
             "{} rules are live after {live_s:.1} s",

@@ -183,9 +183,10 @@ fn receive(
     let mut batch = ReceiveBatch::new(BATCH, 2048);
     loop {
         if !sys::wait::readable(socket, REST)? {
-            match ended.load(Ordering::SeqCst) {
-                true => return Ok(()),
-                false => continue,
+            if ended.load(Ordering::SeqCst) {
+                return Ok(());
+            } else {
+                continue;
             }
         }
         let count = match batch.receive(socket) {

@@ -44,8 +44,8 @@ pub fn number(bytes: &[u8]) -> Result<u64> {
     ensure!(bytes.starts_with(MAGIC), "not a payload of the lab");
     let number = bytes.get(4..12).context("payload is too short")?;
     let number = u64::from_be_bytes(number.try_into()?);
-    let damaged = (12..).zip(&bytes[12..]);
-    if let Some((at, _)) = { damaged }.find(|(at, byte)| **byte != pattern(number, *at)) {
+    let mut damaged = (12..).zip(&bytes[12..]);
+    if let Some((at, _)) = damaged.find(|(at, byte)| **byte != pattern(number, *at)) {
         bail!("payload {number} is damaged at byte {at}");
     }
     Ok(number)

@@ -50,7 +50,8 @@ impl Players {
     /// says it.
     fn zap(&mut self, turn: u32) {
         // Numerical Recipes' generator: the same for every run.
-        self.chance = { self.chance }
+        self.chance = self
+            .chance
             .wrapping_mul(1_664_525)
             .wrapping_add(1_013_904_223);
         let next = (self.chance >> 16) % self.channels;
@@ -188,21 +189,20 @@ fn the_upstream_hears_no_leave_of_what_lingers() {
             players.go(player, None);
         }
         daemon.wait_for("tv", "nobody watches", wants(0)).unwrap();
-        match options.is_empty() {
-            true => wait::until("all is left", || bed.pulled().is_empty()).unwrap(),
-            false => {
-                assert!(bed.pulled().len() as u64 >= watched);
-                // Who goes too far is refused and counted.
-                let record = |number| Record {
-                    kind: RecordKind::ToExclude,
-                    group: channel(0xef09_0800, number),
-                    sources: Vec::new(),
-                };
-                players.say(0, vec![record(1), record(2)]);
-                wait::until("it is barred", || standing(&daemon, "igmp").barred == 1).unwrap();
-                daemon.wait_for("tv", "one is wanted", wants(1)).unwrap();
-                wait::until("it is told", || daemon.log().contains("listeners_refused")).unwrap();
-            }
+        if options.is_empty() {
+            wait::until("all is left", || bed.pulled().is_empty()).unwrap()
+        } else {
+            assert!(bed.pulled().len() as u64 >= watched);
+            // Who goes too far is refused and counted.
+            let record = |number| Record {
+                kind: RecordKind::ToExclude,
+                group: channel(0xef09_0800, number),
+                sources: Vec::new(),
+            };
+            players.say(0, vec![record(1), record(2)]);
+            wait::until("it is barred", || standing(&daemon, "igmp").barred == 1).unwrap();
+            daemon.wait_for("tv", "one is wanted", wants(1)).unwrap();
+            wait::until("it is told", || daemon.log().contains("listeners_refused")).unwrap();
         }
         leaves.push(upstream.end().leaves);
     }

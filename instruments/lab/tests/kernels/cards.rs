@@ -29,7 +29,9 @@ const PLACES: [&str; 4] = ["0", "1", "2", "3"];
 fn all() {
     let [sender, relay, sink] =
         ["sender", "relay", "sink"].map(|name| Namespace::new(name).unwrap());
-    let there: Vec<(usize, &Card)> = { CARDS.iter().enumerate() }
+    let there: Vec<(usize, &Card)> = CARDS
+        .iter()
+        .enumerate()
         .filter(|(number, card)| {
             let places = [&sender, &relay, &relay, &sink];
             let is_there = (0..4).all(|place| take((*number, card), place, places[place]));
@@ -59,7 +61,8 @@ fn all() {
             }
             input.send_numbered(groups[0], 5001, BURST, 700).unwrap();
             let came = output.collect(BURST as usize, PATIENCE).unwrap();
-            let mut numbers: Vec<u64> = { came.iter() }
+            let mut numbers: Vec<u64> = came
+                .iter()
                 .map(|datagram| socket::number(&datagram.payload).unwrap())
                 .collect();
             // Of several queues one may overtake another.

@@ -112,9 +112,10 @@ fn places<'a>(chain: &'a Chain, kind: &Kind, is_input: bool, id: usize) -> [Plac
         (false, false) => ["10.0.1.1", "10.0.1.2"],
         (false, true) => ["10.0.1.11", "10.0.1.12"],
     };
-    let ends = match is_input {
-        true => [(&chain.sender, "veth0"), (&chain.relay, "veth1")],
-        false => [(&chain.relay, "veth2"), (&chain.sink, "veth3")],
+    let ends = if is_input {
+        [(&chain.sender, "veth0"), (&chain.relay, "veth1")]
+    } else {
+        [(&chain.relay, "veth2"), (&chain.sink, "veth3")]
     };
     [(0, 1), (1, 0)].map(|(one, other)| Place {
         id,
@@ -181,7 +182,7 @@ fn make(kind: &Kind, places: &[Place<'_>; 2], processes: &mut Vec<Process>) -> R
         place.namespace.ip_batch(&script)?;
     }
     for place in places {
-        let of_bond = { ["x", "y"].iter() }.filter(|_| kind.name == BOND);
+        let of_bond = ["x", "y"].iter().filter(|_| kind.name == BOND);
         for wire in of_bond.map(|wire| format!("{}{wire}", place.dev)) {
             if !place.is_relay {
                 let port = format!("link set {wire} master {}\nlink set {wire} up\n", place.dev);
@@ -219,15 +220,19 @@ fn of_kind(kind: &Kind, id: usize, is_input: bool) -> Vec<Case> {
         carried.map(move |(is_ipv4, _)| {
             let dev = format!("dev{id}");
             let group = |net: u8| -> IpAddr {
-                let text = match is_ipv4 {
-                    true => format!("239.{net}.{id}.{number}"),
-                    false => format!("ff1e::{net}:{id}:{number}"),
+                let text = if is_ipv4 {
+                    format!("239.{net}.{id}.{number}")
+                } else {
+                    format!("ff1e::{net}:{id}:{number}")
                 };
                 text.parse().unwrap()
             };
-            let at = |group: IpAddr, dev: &str, port: u16| match is_ipv4 {
-                true => format!("{group}%{dev}:{port}"),
-                false => format!("[{group}%{dev}]:{port}"),
+            let at = |group: IpAddr, dev: &str, port: u16| {
+                if is_ipv4 {
+                    format!("{group}%{dev}:{port}")
+                } else {
+                    format!("[{group}%{dev}]:{port}")
+                }
             };
             let wildcard = format!("{dev}*");
             let (side, from, to) = match is_input {
@@ -430,9 +435,10 @@ fn is_heard(chain: &Chain, case: &Case) -> Result<bool> {
 /// PPP over a terminal that a pair of programs make of a TCP connection.
 fn ppp(place: &Place<'_>, id: usize, host: u8) -> Result<Process> {
     let port = 7000 + id;
-    let way = match place.is_first {
-        true => format!("TCP-LISTEN:{port},bind={},reuseaddr", place.local),
-        false => format!("TCP:{}:{port},retry=50,interval=0.2", place.remote),
+    let way = if place.is_first {
+        format!("TCP-LISTEN:{port},bind={},reuseaddr", place.local)
+    } else {
+        format!("TCP:{}:{port},retry=50,interval=0.2", place.remote)
     };
     let mut pppd = place.namespace.command("/usr/sbin/pppd");
     let inner = format!("172.16.{id}.{host}:172.16.{id}.{}", 3 - host);

@@ -106,9 +106,12 @@ fn all_that_can_be_had() {
 fn picked() -> Vec<&'static str> {
     let words = std::env::var("MCR_TEST_KERNELS").unwrap_or_default();
     let words: Vec<&str> = words.split_whitespace().collect();
-    let picks = |word: &str, name: &str| match ALL.contains(&word) {
-        true => name == word,
-        false => name.contains(word),
+    let picks = |word: &str, name: &str| {
+        if ALL.contains(&word) {
+            name == word
+        } else {
+            name.contains(word)
+        }
     };
     let is_picked = |name: &&str| words.is_empty() || words.iter().any(|word| picks(word, name));
     ALL.into_iter().filter(is_picked).collect()
@@ -116,7 +119,8 @@ fn picked() -> Vec<&'static str> {
 
 fn insist(booted: &[Booted]) {
     let there = booted.iter().filter(|(wanted, _)| wanted.release.is_ok());
-    let down: Vec<_> = { there.clone() }
+    let down: Vec<_> = there
+        .clone()
         .filter_map(|(wanted, rows)| Some((&wanted.version, rows.as_ref().err()?)))
         .collect();
     assert!(down.is_empty(), "did not come up: {down:#?}");

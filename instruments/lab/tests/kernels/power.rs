@@ -52,7 +52,9 @@ fn a_calendar_that_jumps_neither_confirms_nor_undoes() {
     assert_eq!(done.status, Some(0));
     assert_eq!(lines(&done, "listed"), ["cam1 cam3"; 2]);
     let undone = lines(&done, "undone after");
-    let seconds = { undone.iter() }.map(|line| line.trim_end_matches(" s").parse::<u64>().unwrap());
+    let seconds = undone
+        .iter()
+        .map(|line| line.trim_end_matches(" s").parse::<u64>().unwrap());
     assert!(
         seconds.clone().count() == 2 && seconds.min() >= Some(59),
         "{undone:?}"
@@ -94,6 +96,9 @@ fn run(kernels: &Kernels, step: &str) -> Option<Done> {
 }
 
 fn lines(done: &Done, word: &str) -> Vec<String> {
-    let lines = { done.output.lines() }.filter_map(|line| Some(line.split_once(word)?.1));
+    let lines = done
+        .output
+        .lines()
+        .filter_map(|line| Some(line.split_once(word)?.1));
     lines.map(|line| line.trim().to_owned()).collect()
 }

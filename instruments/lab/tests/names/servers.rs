@@ -89,10 +89,9 @@ impl Bed {
 
     fn wait_of(&self, rule: &str, expected: &BTreeSet<String>) {
         let are_those = |rule: &api::reply::RuleStats| {
-            let addresses = copies(&rule.outputs[0]).iter();
+            let mut addresses = copies(&rule.outputs[0]).iter();
             let known = addresses.clone().map(|to| to.address.clone());
-            known.collect::<BTreeSet<_>>() == *expected && { addresses }
-                .all(|to| to.state == State::Up)
+            known.collect::<BTreeSet<_>>() == *expected && addresses.all(|to| to.state == State::Up)
         };
         let what = format!("{expected:?} of {rule}");
         self.daemon.wait_for(rule, &what, are_those).unwrap();
@@ -201,7 +200,10 @@ fn changes_and_fails(path: &str, program: Program) {
     }
     bed.server.signal(Signal::SIGSTOP);
     bed.wait("its silence is told", |output| {
-        { output.name_error.as_deref() }.is_some_and(|why| why.contains("no name server"))
+        output
+            .name_error
+            .as_deref()
+            .is_some_and(|why| why.contains("no name server"))
             && copies(output).len() == 2
     });
     bed.server.signal(Signal::SIGCONT);
@@ -334,7 +336,8 @@ mod long {
         for turn in 0..turns {
             let next = begun + Duration::from_secs(u64::from(turn) + 1);
             let guests = guests(turn);
-            let zone: Vec<_> = { stay.into_iter() }
+            let zone: Vec<_> = stay
+                .into_iter()
                 .chain(guests.iter().copied().map(guest))
                 .collect();
             let set = Instant::now();

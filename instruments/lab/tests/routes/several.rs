@@ -69,7 +69,8 @@ fn copies_take_the_next_hop_of_a_socket_s_packets(path: &str) {
     for policy in ["0", "1"] {
         divide_by(relay, "ipv4", policy);
         let ports: Vec<u16> = (7100..7108).collect();
-        let outputs: Vec<String> = { ports.iter() }
+        let outputs: Vec<String> = ports
+            .iter()
             .map(|port| format!("{TO}:{port},sport={}", port + 1000))
             .collect();
         let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();

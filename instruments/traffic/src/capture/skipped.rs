@@ -40,7 +40,8 @@ impl fmt::Display for Skipped {
             ),
             (self.untimed, "without a time"),
         ];
-        let given: Vec<_> = { reasons.iter() }
+        let given: Vec<_> = reasons
+            .iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, reason)| format!("{count} {reason}"))
             .collect();

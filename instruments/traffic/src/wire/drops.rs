@@ -104,7 +104,8 @@ mod tests {
         ];
         let verifier = counters("eth1", &counted, 4);
         let drops = of_hosts(&generator, &verifier, 2, true);
-        let told: Vec<_> = { drops.iter() }
+        let told: Vec<_> = drops
+            .iter()
             .map(|drop| (drop.at, drop.what.as_str(), drop.copies))
             .collect();
         assert_eq!(told[0], (Stage::Verifier, "eth1 rx_dropped", 7));

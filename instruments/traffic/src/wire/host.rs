@@ -95,7 +95,8 @@ impl Host {
             boot_id: read("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             settings: SETTINGS.into_iter().filter_map(setting).collect(),
-            interfaces: { interfaces.iter() }
+            interfaces: interfaces
+                .iter()
                 .map(|name| (name.clone(), Interface::describe(name)))
                 .collect(),
         }
@@ -186,7 +187,9 @@ fn device_columns(name: &str, devices: &str) -> BTreeMap<String, u64> {
         let (device, row) = line.split_once(':')?;
         (device.trim() == name).then_some(row)
     });
-    let columns: Vec<u64> = { row.unwrap_or_default().split_whitespace() }
+    let columns: Vec<u64> = row
+        .unwrap_or_default()
+        .split_whitespace()
         .map(|column| column.parse().unwrap_or(0))
         .collect();
     let named = [

@@ -178,9 +178,10 @@ impl Session<'_> {
     fn count(&self, mut trial: Trial, copies: u64) -> Result<Reply, bpf::Error> {
         arrivals(copies, SETTLE_LIMIT, || {
             trial.set_clock();
-            match self.stop.load(Ordering::Relaxed) {
-                false => trial.counter.packets(),
-                true => Ok(copies),
+            if self.stop.load(Ordering::Relaxed) {
+                Ok(copies)
+            } else {
+                trial.counter.packets()
             }
         })?;
         let places = self.verifier.places().iter().enumerate();

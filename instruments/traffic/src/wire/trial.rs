@@ -191,7 +191,10 @@ impl Tester {
 
     /// Whether all streams are of IPv4.
     pub fn is_ipv4(&self) -> bool {
-        { self.options.destinations.iter() }.all(|to| to.address.is_ipv4())
+        self.options
+            .destinations
+            .iter()
+            .all(|to| to.address.is_ipv4())
     }
 
     /// Copies of each packet that arrive.

@@ -69,7 +69,8 @@ impl Verifier {
             return Err(Error::TooMany(watch.keys.len()));
         }
         let mut seen = HashSet::new();
-        let places = { endpoints.iter() }
+        let places = endpoints
+            .iter()
             .flat_map(|endpoint| endpoint.addresses.iter().map(move |at| (endpoint, at)));
         for ((endpoint, &address), (key, _)) in places.zip(&watch.keys) {
             if !seen.insert(*key) {
@@ -175,5 +176,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
-    ) || { error.raw_os_error() }.is_some_and(|code| short.contains(&code))
+    ) || error
+        .raw_os_error()
+        .is_some_and(|code| short.contains(&code))
 }

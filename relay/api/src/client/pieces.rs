@@ -57,9 +57,10 @@ impl Pieces {
         let outcome: ErrorReply = serde_json::from_slice(outcome.unwrap_or_default())
             .map_err(|error| self.client.broken(error))?;
         self.said.clone_from(&outcome.message);
-        match outcome.code.is_empty() {
-            true => Ok(None),
-            false => Err(self.client.refused(outcome)),
+        if outcome.code.is_empty() {
+            Ok(None)
+        } else {
+            Err(self.client.refused(outcome))
         }
     }
 }

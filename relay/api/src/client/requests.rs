@@ -140,10 +140,7 @@ macro_rules! for_each_request {
             ///
             /// # Errors
             /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
-            fleet_drain(relay: &$crate::request::FleetRelayName, drained: bool) -> $crate::reply::FleetDone = POST match drained {
-                true => "/v1/fleet/drain",
-                false => "/v1/fleet/undrain",
-            }, relay;
+            fleet_drain(relay: &$crate::request::FleetRelayName, drained: bool) -> $crate::reply::FleetDone = POST if drained { "/v1/fleet/drain" } else { "/v1/fleet/undrain" }, relay;
 
             /// Has a relay of the fleet forward these rules.
             ///

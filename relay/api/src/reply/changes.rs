@@ -74,9 +74,10 @@ impl fmt::Display for By {
         let who = self.user.clone().or_else(|| uid.clone());
         let details = [uid.filter(|_| self.user.is_some()), pid];
         let details: Vec<String> = details.into_iter().flatten().collect();
-        let details = match details.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", details.join(", ")),
+        let details = if details.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", details.join(", "))
         };
         let who = who.map(|who| who + &details);
         let via = self.via.as_str();

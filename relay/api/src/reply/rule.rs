@@ -119,7 +119,10 @@ impl RuleStats {
                 .any(contains)
             || self.inputs.iter().any(|input| contains(&input.at))
             || self.outputs.iter().any(|output| contains(&output.to))
-            || { self.labels.iter() }.any(|(key, value)| contains(&format!("{key}={value}")))
+            || self
+                .labels
+                .iter()
+                .any(|(key, value)| contains(&format!("{key}={value}")))
     }
 
     /// Says whether all outputs are on demand, and nobody listens.

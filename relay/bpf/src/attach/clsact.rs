@@ -87,7 +87,7 @@ impl Filter {
         let filters = request(GET_FILTER, DUMP, [ifindex, 0, INGRESS, 0]);
         let filters = filters.exchange(Protocol::NetlinkRoute)?;
         // Before the filters of a priority stands what they have in common.
-        let mut filters = { filters.iter() }.filter(|it| find(it, TCA_OPTIONS).is_some());
+        let mut filters = filters.iter().filter(|it| find(it, TCA_OPTIONS).is_some());
         let is_own = |filter: &Vec<Attribute>| Attached::of(filter).name.starts_with(NAME_PREFIX);
         Ok(filters.clone().count() > 0 && filters.all(is_own))
     }
@@ -124,9 +124,10 @@ impl Filter {
 
     /// REPLACE where the place is this instance's own, otherwise nobody's place is taken.
     fn unless_there(&self, ifindex: u32) -> io::Result<u16> {
-        Ok(match self.is_attached(ifindex)? {
-            true => REPLACE,
-            false => EXCLUSIVE,
+        Ok(if self.is_attached(ifindex)? {
+            REPLACE
+        } else {
+            EXCLUSIVE
         })
     }
 

@@ -33,12 +33,13 @@ pub fn scribble(pin: &Path, mut word: impl FnMut() -> u32) -> io::Result<()> {
     };
     let mut key = None;
     for number in 0..ELEMENTS as u32 {
-        let next = match map.is(BPF_MAP_TYPE_ARRAY) {
-            true => number.to_ne_bytes().to_vec(),
-            false => match map.next_key(key.as_deref()) {
+        let next = if map.is(BPF_MAP_TYPE_ARRAY) {
+            number.to_ne_bytes().to_vec()
+        } else {
+            match map.next_key(key.as_deref()) {
                 Some(next) => next,
                 None => words(map.info.key_size),
-            },
+            }
         };
         // The kernel refuses what is no key; that is no nonsense that anybody could leave.
         let _ = map.update(&next, &words(map.info.value_size));

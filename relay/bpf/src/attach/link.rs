@@ -59,12 +59,13 @@ impl Link {
     ///
     /// When the pins cannot be read.
     pub fn adopt(ifindex: u32, pins: &Pins) -> Result<Option<Self>, Error> {
-        let attachment = match pins.has_filter(ifindex) {
-            true => Some(Attachment::Clsact {
+        let attachment = if pins.has_filter(ifindex) {
+            Some(Attachment::Clsact {
                 filter: pins.filter(),
                 ifindex,
-            }),
-            false => open_tcx(ifindex, pins)?.map(Attachment::Tcx),
+            })
+        } else {
+            open_tcx(ifindex, pins)?.map(Attachment::Tcx)
         };
         let link = attachment.map(|attachment| Self { attachment });
         match link {

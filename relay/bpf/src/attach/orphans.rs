@@ -59,8 +59,9 @@ pub fn strays(bpffs: &Path, interfaces: &[u32]) -> Vec<Stray> {
 /// Parts them into those that nobody looks after any more and those whose daemon runs. To be called in
 /// the network namespace of their interfaces.
 pub fn abandoned(strays: Vec<Stray>) -> (Vec<Stray>, Vec<Stray>) {
-    let (mut running, mut strays): (Vec<_>, Vec<_>) =
-        { strays.into_iter() }.partition(|stray| sign::is_shown(stray.settings.id));
+    let (mut running, mut strays): (Vec<_>, Vec<_>) = strays
+        .into_iter()
+        .partition(|stray| sign::is_shown(stray.settings.id));
     let mut before: Vec<_> = strays.iter().map(Stray::clock).collect();
     let deadline = Instant::now() + CLOCK;
     while !strays.is_empty() && Instant::now() < deadline {

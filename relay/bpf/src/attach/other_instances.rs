@@ -61,7 +61,7 @@ fn read(directory: &Path, instance: String) -> Option<Neighbour> {
     let exact = entries::<layout::RouteKey, u32>("routes", &maps);
     let exact6 = entries::<layout::RouteKey6, u32>("routes6", &maps);
     let exact = exact.iter().map(|(key, _)| of_v4(key));
-    let mut taken: Vec<RouteKey> = { exact }
+    let mut taken: Vec<RouteKey> = exact
         .chain(exact6.iter().map(|(key, _)| of_v6(key)))
         .chain(ranges(&maps))
         .collect();

@@ -113,7 +113,9 @@ impl Pins {
     /// When the directory cannot be read.
     pub fn is_incomplete(&self) -> Result<bool, Error> {
         let pinned = self.pinned()?;
-        let mut wanted = { Maps::NAMES.iter() }.filter(|name| !Maps::LATER.contains(name));
+        let mut wanted = Maps::NAMES
+            .iter()
+            .filter(|name| !Maps::LATER.contains(name));
         Ok(!pinned.is_empty() && wanted.any(|name| !pinned.contains(*name)))
     }
 

@@ -20,7 +20,11 @@ pub(super) fn foreign(link: &Interface) -> Option<(DownReason, String)> {
 
 /// IPv6's stack takes the address that the socket is bound to before it looks for one.
 pub(super) fn by_stack(spec: &OutputSpec, receiver: &Receiver, links: &Links<'_>) -> LinkHeader {
-    let by = { spec.to.interface.as_deref() }.and_then(|name| links.named(name));
+    let by = spec
+        .to
+        .interface
+        .as_deref()
+        .and_then(|name| links.named(name));
     LinkHeader::Routed {
         by: by.map(|link| link.index),
         finds_source: spec.source == SourceChoice::Auto
@@ -72,9 +76,10 @@ pub(super) fn detour(
 /// Why answers that leave by an interface are for the kernel to judge: who sends them, to whom, is not
 /// known beforehand.
 pub(super) fn judged_answers(link: &Interface, spec: &OutputSpec, host: &Host) -> Option<String> {
-    let any: IpAddr = match spec.to.is_ipv4() {
-        true => Ipv4Addr::UNSPECIFIED.into(),
-        false => Ipv6Addr::UNSPECIFIED.into(),
+    let any: IpAddr = if spec.to.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
     };
     let flow = Flow {
         source: None,

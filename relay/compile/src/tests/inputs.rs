@@ -96,7 +96,10 @@ fn an_address_that_is_named_goes_before_every_address() {
     let set = rules(&inputs);
     assert!(set.has_wildcards(), "what one gets depends on the other");
     let compiled = compile(&set, &host, &support(), &PathChoices::default());
-    let owners: Vec<&str> = { compiled.table.routes.values() }
+    let owners: Vec<&str> = compiled
+        .table
+        .routes
+        .values()
         .map(|route| route.rule.as_str())
         .collect();
     assert_eq!(owners, ["one"]);

@@ -13,9 +13,10 @@ fn on_eth1(groups: &[(&str, &str)]) -> Listening {
         let sources = filter[1..]
             .split(' ')
             .filter_map(|text| text.parse::<IpAddr>().ok());
-        let filter = match filter.starts_with('+') {
-            true => SourceFilter::Include(sources.collect()),
-            false => SourceFilter::Exclude(sources.collect()),
+        let filter = if filter.starts_with('+') {
+            SourceFilter::Include(sources.collect())
+        } else {
+            SourceFilter::Exclude(sources.collect())
         };
         (group.parse().unwrap(), filter)
     });

@@ -102,14 +102,15 @@ fn isolated_interfaces_hear_the_others_and_not_each_other() {
             let outputs = route.outputs.iter().map(|output| match &output.state {
                 OutputState::Up(egress) => {
                     assert!(egress.answers);
-                    let header = match is_broadcast {
-                        true => LinkHeader::Neighbour {
+                    let header = if is_broadcast {
+                        LinkHeader::Neighbour {
                             source: Mac([2, 0, 0, 0, 0, egress.interface.0 as u8]),
                             destination: Mac([0xff; 6]),
-                        },
-                        false => LinkHeader::Group {
+                        }
+                    } else {
+                        LinkHeader::Group {
                             source: Mac([2, 0, 0, 0, 0, egress.interface.0 as u8]),
-                        },
+                        }
                     };
                     assert_eq!(egress.link, header);
                     egress.interface.0

@@ -29,15 +29,16 @@ pub(super) fn exchange<T: PartialEq>(
             let kept = known.iter().position(is_it);
             let is_other = then.len() == now.len() && !now.contains(&then[at]);
             let kept = match kept.or_else(|| is_other.then_some(at)) {
-                Some(place) => known[place]
-                    .take()
-                    .map(|(text, element)| match text == wanted {
-                        true => element,
-                        false => Element {
+                Some(place) => known[place].take().map(|(text, element)| {
+                    if text == wanted {
+                        element
+                    } else {
+                        Element {
                             value: value(wanted),
                             ..element
-                        },
-                    }),
+                        }
+                    }
+                }),
                 None => None,
             };
             elements.push(kept.unwrap_or_else(|| new(value(wanted))));

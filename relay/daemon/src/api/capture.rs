@@ -97,9 +97,10 @@ pub(super) async fn discover(
 
 fn duration(seconds: f64) -> Answer<OsString> {
     let message = format!("seconds={seconds}: more than 0, and {SECONDS_MAX} at most");
-    match seconds > 0.0 && seconds <= SECONDS_MAX {
-        true => Ok(format!("--duration={seconds}").into()),
-        false => Err(ApiError::new(Code::Usage, message)),
+    if seconds > 0.0 && seconds <= SECONDS_MAX {
+        Ok(format!("--duration={seconds}").into())
+    } else {
+        Err(ApiError::new(Code::Usage, message))
     }
 }
 

@@ -186,9 +186,10 @@ pub(super) struct ReplaceOptions {
 impl ReplaceOptions {
     /// What the supervisor is to do with a request.
     pub(super) const fn order(&self, request: ChangeRequest) -> Order {
-        match self.dry_run {
-            true => Order::DryRun(request),
-            false => Order::Change(request),
+        if self.dry_run {
+            Order::DryRun(request)
+        } else {
+            Order::Change(request)
         }
     }
 }

@@ -159,7 +159,9 @@ impl Connections {
         {
             idle.entry(one.client()).or_insert((0, at)).0 += 1;
         }
-        let most = { idle.into_values() }.max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
+        let most = idle
+            .into_values()
+            .max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
         most.map_or(0, |(_, oldest)| oldest)
     }
 }

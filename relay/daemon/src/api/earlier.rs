@@ -225,13 +225,13 @@ fn earlier(
     let (number, config) = match asked.generation {
         Some(number) => (number, load(generations, number)?),
         None => {
-            let loaded = { kept(generations) }
+            let loaded = kept(generations)
                 .filter_map(|number| Some((number, generations.load(number).ok()?)));
             let differs = |(_, then): &(u64, Config)| {
                 let then = (&then.rules, &then.settings);
                 compare((&running, &view.settings), then).differs()
             };
-            let mut other = { loaded }.filter(differs);
+            let mut other = loaded.filter(differs);
             other.next().ok_or_else(|| {
                 ApiError::new(
                     Code::NotFound,

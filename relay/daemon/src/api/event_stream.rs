@@ -80,9 +80,10 @@ struct Following {
 
 impl Following {
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
-        let delivery = match self.is_followed {
-            true => self.subscriber.next().await,
-            false => self.subscriber.known(),
+        let delivery = if self.is_followed {
+            self.subscriber.next().await
+        } else {
+            self.subscriber.known()
         };
         let event = match delivery? {
             Delivery::Event(Numbered { number, event }) => Event::default()

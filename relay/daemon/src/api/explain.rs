@@ -112,7 +112,11 @@ impl Words<'_> {
             };
         };
         let reason = dropped(outcome.verdict);
-        let state = { self.view.states.values() }.find(|state| state.name() == route.rule);
+        let state = self
+            .view
+            .states
+            .values()
+            .find(|state| state.name() == route.rule);
         let rule = self.view.rules.get(&route.rule);
         let only = rule
             .and_then(|rule| rule.inputs.first())

@@ -120,7 +120,7 @@ impl Service {
     ) -> Answer<Reading> {
         let current = || self.view();
         let make = || Arc::clone(self).make(subject.clone());
-        { Arc::clone(&self.answers) }
+        Arc::clone(&self.answers)
             .read(subject.clone(), client, current, make)
             .await
     }
@@ -224,7 +224,9 @@ impl Service {
     /// This relay's place in its fleet.
     pub(super) fn fleet(&self) -> Answer<&Fleet> {
         let message = "this daemon is in no fleet; give it a [fleet] section, and start it again";
-        { self.fleet.as_ref() }.ok_or_else(|| ApiError::new(Code::NotFound, message))
+        self.fleet
+            .as_ref()
+            .ok_or_else(|| ApiError::new(Code::NotFound, message))
     }
 
     /// A rule, and the generation of the rules that it is of.
@@ -266,9 +268,10 @@ impl Service {
             return Err(invalid(format!("no input {wanted}; it has {have}")));
         }
         let switched = self.dataplane.switch(name.to_owned(), wanted.clone()).await;
-        match switched.map_err(internal)? {
-            true => Ok(ActiveInput { input: wanted }),
-            false => Err(invalid(format!("nothing can come by input {wanted} yet"))),
+        if switched.map_err(internal)? {
+            Ok(ActiveInput { input: wanted })
+        } else {
+            Err(invalid(format!("nothing can come by input {wanted} yet")))
         }
     }
 
@@ -409,12 +412,13 @@ impl Service {
 }
 
 fn too_late(turn: &CancelOnce, generation: u64) -> ApiError {
-    let message = match turn.call_off() {
-        true => "the daemon is busy with other changes; nothing was changed, try again".to_owned(),
-        false => format!(
+    let message = if turn.call_off() {
+        "the daemon is busy with other changes; nothing was changed, try again".to_owned()
+    } else {
+        format!(
             "no answer in time; the change may have been made: the generation of the rules was \
              {generation}, and GET /v1/rules tells whether it is a later one"
-        ),
+        )
     };
     ApiError::new(Code::Timeout, message)
 }

@@ -50,10 +50,16 @@ impl Service {
             state_reason: trouble,
             pending: view.pending.as_ref().and_then(pending),
             unsaved: None,
-            joins: { view.settings.join.iter().zip(&*view.joins) }
+            joins: view
+                .settings
+                .join
+                .iter()
+                .zip(&*view.joins)
                 .map(|(join, state)| joined(join, state))
                 .collect(),
-            tunnels: { view.settings.tunnels() }
+            tunnels: view
+                .settings
+                .tunnels()
                 .map(|(name, tunnel)| tunnel_status(name, tunnel, &view.host))
                 .collect(),
         }

@@ -57,10 +57,10 @@ impl Unsaved {
 fn read(main: &Path) -> Answer<Config> {
     // What runs was permitted.
     let policy = Policy::PERMISSIVE;
-    match main.exists() {
-        false => Ok(Config::default()),
-        true => config_files::read(Some(main), policy)
-            .map_err(|error| ApiError::new(Code::Invalid, error)),
+    if main.exists() {
+        config_files::read(Some(main), policy).map_err(|error| ApiError::new(Code::Invalid, error))
+    } else {
+        Ok(Config::default())
     }
 }
 

@@ -73,9 +73,10 @@ impl Core {
         let changed = difference(&self.listening, &listening);
         let changes = self.demanding.concerned(&self.host, &changed);
         // What a wildcard takes depends on all rules.
-        let recompiled = match self.stale || self.rules.has_wildcards() {
-            true => Recompiled::All(RuleChanges::of_all(&self.rules, &self.rules)),
-            false => Recompiled::Some(changes),
+        let recompiled = if self.stale || self.rules.has_wildcards() {
+            Recompiled::All(RuleChanges::of_all(&self.rules, &self.rules))
+        } else {
+            Recompiled::Some(changes)
         };
         let running = (self.rules.clone(), self.settings.clone());
         self.step_over(

@@ -52,12 +52,15 @@ impl Core {
 
     /// `set` with exactly these rules of a fleet.
     fn changed_to(&self, set: &RuleSet, rules: Vec<Rule>) -> Result<RuleSet, Refused> {
-        let wanted: BTreeMap<&str, &Rule> = { rules.iter() }
+        let wanted: BTreeMap<&str, &Rule> = rules
+            .iter()
             .map(|rule| (rule.name.as_str(), rule))
             .collect();
         let stays = |rule: &Rule| wanted.get(rule.name.as_str()) == Some(&rule);
         let goes = |rule: &&Rule| rule.share.is_some() && !stays(rule);
-        let remove: Vec<String> = { set.iter().filter(goes) }
+        let remove: Vec<String> = set
+            .iter()
+            .filter(goes)
             .map(|rule| rule.name.clone())
             .collect();
         let differs = |rule: &&Rule| set.get(&rule.name) != Some(*rule);
@@ -78,7 +81,9 @@ impl Core {
 
     /// A configuration of this host with the rules of the fleet that run.
     pub(crate) fn keeping_fleet(&self, local: Config) -> Result<Config, Refused> {
-        let fleet: Vec<Rule> = { self.rules.iter() }
+        let fleet: Vec<Rule> = self
+            .rules
+            .iter()
             .filter(|rule| rule.share.is_some())
             .cloned()
             .collect();
@@ -111,11 +116,12 @@ pub(crate) fn local(rules: &RuleSet) -> RuleSet {
     let policy = Policy::PERMISSIVE;
     let fleet = rules.iter().filter(|rule| rule.share.is_some());
     let fleet: Vec<String> = fleet.map(|rule| rule.name.clone()).collect();
-    match fleet.is_empty() {
-        true => rules.clone(),
-        false => rules
+    if fleet.is_empty() {
+        rules.clone()
+    } else {
+        rules
             .changed(&fleet, Vec::new(), policy)
-            .unwrap_or_default(),
+            .unwrap_or_default()
     }
 }
 

@@ -307,9 +307,10 @@ impl FdHolder {
     pub(super) fn end(self) -> io::Result<()> {
         let process = ProcessHandle::behind(&self.stream)?;
         self.quit()?;
-        match sys::wait::readable(process.as_fd(), END_TIMEOUT)? {
-            true => Ok(()),
-            false => Err(ErrorKind::TimedOut.into()),
+        if sys::wait::readable(process.as_fd(), END_TIMEOUT)? {
+            Ok(())
+        } else {
+            Err(ErrorKind::TimedOut.into())
         }
     }
 

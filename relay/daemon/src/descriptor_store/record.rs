@@ -35,9 +35,10 @@ impl Record {
     /// Applies a change.
     pub(super) fn apply(&mut self, Line(joined, number, claim): Line) {
         let claims = self.0.entry(number).or_default();
-        match joined {
-            true => claims.push(claim),
-            false => claims.retain(|held| *held != claim),
+        if joined {
+            claims.push(claim)
+        } else {
+            claims.retain(|held| *held != claim)
         }
     }
 }

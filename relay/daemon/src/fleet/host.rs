@@ -218,9 +218,9 @@ impl Host for DaemonHost {
 
 /// Why a rule cannot be served, if so.
 fn down(rule: &str, state: &RuleState) -> Option<String> {
-    let down = { state.outputs() }.find_map(|(to, down)| Some((to, down?)));
+    let down = state.outputs().find_map(|(to, down)| Some((to, down?)));
     let down = down.map(|(to, why)| format!("rule {rule:?}: output {to}: {why}"));
-    let deaf = { state.inputs() }.find(|(_, input)| !input.joined);
+    let deaf = state.inputs().find(|(_, input)| !input.joined);
     let deaf = deaf.map(|(at, input)| {
         let why = input.reason.as_deref().unwrap_or("is not joined");
         format!("rule {rule:?}: input {at}: {why}")
@@ -288,7 +288,10 @@ fn by_share(
 
 fn add(sum: &mut FleetCounters, counted: &RuleCounters) {
     let outputs = counted.outputs.values();
-    let all = { outputs.clone().map(|output| &output.dropped) }.chain([&counted.dropped]);
+    let all = outputs
+        .clone()
+        .map(|output| &output.dropped)
+        .chain([&counted.dropped]);
     for dropped in all {
         for (reason, count) in dropped.occurred() {
             match reason {

@@ -64,13 +64,12 @@ impl Joined {
     pub(crate) fn settle(&mut self, wanted: &BTreeSet<Membership>) {
         self.lingering
             .retain(|membership, _| !wanted.contains(membership));
-        let errors = match self.lingering.is_empty() {
-            true => self.set.reconcile(wanted),
-            false => {
-                let held = self.lingering.keys().filter(|held| self.set.holds(held));
-                self.set
-                    .reconcile(&wanted.iter().chain(held).copied().collect())
-            }
+        let errors = if self.lingering.is_empty() {
+            self.set.reconcile(wanted)
+        } else {
+            let held = self.lingering.keys().filter(|held| self.set.holds(held));
+            self.set
+                .reconcile(&wanted.iter().chain(held).copied().collect())
         };
         self.failed = errors.into_iter().filter_map(failure).collect();
     }
@@ -83,7 +82,10 @@ impl Joined {
     /// Says whether it is time to compare what is held with what is there.
     pub(crate) fn is_look_due(&self) -> bool {
         let rest = if self.is_doubtful { REST } else { LONG_REST };
-        !self.set.is_empty() && { self.looked }.is_none_or(|(at, took)| at.elapsed() >= took * rest)
+        !self.set.is_empty()
+            && self
+                .looked
+                .is_none_or(|(at, took)| at.elapsed() >= took * rest)
     }
 
     /// Gives up what is held and not there, if it is time to look, so that the next [`Joined::settle`]
@@ -171,7 +173,9 @@ impl Joined {
         let has_others = std::mem::replace(&mut self.generation, generation) != generation;
         let is_over =
             |held: &Membership, until: &mut Instant| *until <= now || has_others && !may(held);
-        let over: Vec<Membership> = { self.lingering.extract_if(.., is_over) }
+        let over: Vec<Membership> = self
+            .lingering
+            .extract_if(.., is_over)
             .map(|(held, _)| held)
             .collect();
         for membership in over.into_iter().rev() {

@@ -191,7 +191,8 @@ pub(crate) fn read(path: &Path, last: usize) -> io::Result<Vec<ChangeRecord>> {
 
 /// Has changes that were to be confirmed say what later lines say of them.
 fn settle(records: &mut [ChangeRecord]) {
-    let ends: Vec<(u64, Outcome)> = { records.iter() }
+    let ends: Vec<(u64, Outcome)> = records
+        .iter()
         .filter_map(|record| Some((record.of?, record.outcome?)))
         .collect();
     for record in records.iter_mut().filter(|record| record.of.is_none()) {

@@ -223,15 +223,14 @@ fn head(path: &Path) -> Option<ChangeRecord> {
 
 /// The text of a file, which may be packed.
 pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
-    let bytes = match bytes.starts_with(&[0x1f, 0x8b]) {
-        false => bytes,
-        true => {
-            let mut text = Vec::new();
-            MultiGzDecoder::new(&bytes[..])
-                .take(TEXT_MAX)
-                .read_to_end(&mut text)?;
-            text
-        }
+    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut text = Vec::new();
+        MultiGzDecoder::new(&bytes[..])
+            .take(TEXT_MAX)
+            .read_to_end(&mut text)?;
+        text
+    } else {
+        bytes
     };
     String::from_utf8(bytes).map_err(|error| {
         let read = &error.as_bytes()[..error.utf8_error().valid_up_to()];

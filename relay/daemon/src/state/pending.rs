@@ -62,9 +62,10 @@ impl Pending {
 
     /// How long it may still wait: not at all in another boot.
     pub(crate) fn left(&self) -> Duration {
-        match self.boot == boot() {
-            true => Duration::from_nanos(self.deadline_ns.saturating_sub(boottime_ns())),
-            false => Duration::ZERO,
+        if self.boot == boot() {
+            Duration::from_nanos(self.deadline_ns.saturating_sub(boottime_ns()))
+        } else {
+            Duration::ZERO
         }
     }
 

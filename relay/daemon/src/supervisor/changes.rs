@@ -222,9 +222,10 @@ impl Supervisor {
             let (_, route) = set.iter().find(|(set, _)| set == key)?;
             let link = step.host().interfaces.get(&key.ingress);
             let link = link.map_or_else(|| key.ingress.to_string(), |link| link.name.clone());
-            let part = match theirs == key {
-                true => String::new(),
-                false => format!(" in part, as {theirs},"),
+            let part = if theirs == key {
+                String::new()
+            } else {
+                format!(" in part, as {theirs},")
             };
             Some(format!(
                 "rule {:?}: {key} on {link} is taken by instance {other:?}{part} as well as by \

@@ -167,9 +167,12 @@ impl Supervisor {
         }
         // The files still say what was undone.
         pending.undone = pending.by.via == Via::Reload;
-        let kept = block_in_place(|| match pending.undone {
-            true => pending.store(&self.state),
-            false => Pending::remove(&self.state),
+        let kept = block_in_place(|| {
+            if pending.undone {
+                pending.store(&self.state)
+            } else {
+                Pending::remove(&self.state)
+            }
         });
         if let Err(error) = kept {
             tracing::error!(%error, "the next start undoes the change again");

@@ -58,13 +58,14 @@ impl Kernel {
         Entry {
             answered: !placeholder && self.is_answered(word),
             index,
-            word: match placeholder && !self.is_sound(word) {
-                true => Word::default(),
-                false => word,
+            word: if placeholder && !self.is_sound(word) {
+                Word::default()
+            } else {
+                word
             },
             placeholder,
             gate: gates::found(&self.gates, route.gate),
-            inspection: { &self.control.memory.inspections }.found(index, route.health),
+            inspection: self.control.memory.inspections.found(index, route.health),
         }
     }
 

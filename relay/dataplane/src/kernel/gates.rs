@@ -11,8 +11,9 @@ pub(super) fn wanted(gates: &Gates, share: Option<&str>) -> Option<u16> {
 
 /// A gate that a route was found with; nothing passes by one that is nobody's.
 pub(super) fn found(gates: &Gates, gate: u16) -> u16 {
-    match gate == gates::NONE || gates.is_owned(Path::Kernel, gate) {
-        true => gate,
-        false => gates::SHUT,
+    if gate == gates::NONE || gates.is_owned(Path::Kernel, gate) {
+        gate
+    } else {
+        gates::SHUT
     }
 }

@@ -76,7 +76,11 @@ impl Hook {
         let Some(xdp) = &mut self.xdp else {
             return Ok(());
         };
-        let ports = { self.wanted.outputs.iter() }.filter(|(_, verdict)| verdict.is_ok());
+        let ports = self
+            .wanted
+            .outputs
+            .iter()
+            .filter(|(_, verdict)| verdict.is_ok());
         xdp.open_ports(&ports.map(|(index, _)| index.0).collect())?;
         for ifindex in xdp.attached().collect::<Vec<_>>() {
             let wanted = self.wanted.inputs.get(&Ifindex(ifindex));
@@ -176,7 +180,9 @@ impl Kernel {
     /// Devices that routes to come hand packets over to at XDP, and that nothing leaves by yet.
     pub(super) fn new_ends(&self, wanted: &[Wanted<'_>]) -> BTreeSet<u32> {
         let hooks = &self.hook.wanted;
-        let routes = { wanted.iter() }.filter(|route| hooks.may_take(route.key.ifindex()));
+        let routes = wanted
+            .iter()
+            .filter(|route| hooks.may_take(route.key.ifindex()));
         let outputs =
             routes.flat_map(|route| route.outputs.iter().map(|(_, output)| output.ifindex));
         let mut ends: BTreeSet<u32> = outputs

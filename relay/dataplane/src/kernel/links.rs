@@ -109,9 +109,12 @@ impl Links {
             self.compared = Instant::now();
         }
         for (ifindex, link) in &mut self.attached {
-            let stands = link.as_ref().is_some_and(|link| match is_thorough {
-                true => link.is_at(*ifindex),
-                false => link.ifindex() == *ifindex,
+            let stands = link.as_ref().is_some_and(|link| {
+                if is_thorough {
+                    link.is_at(*ifindex)
+                } else {
+                    link.ifindex() == *ifindex
+                }
             });
             if !stands {
                 *link = attach(*ifindex, self.hook, pins, program)?;

@@ -379,7 +379,9 @@ impl Userspace {
         let params = MergeParams::of(&merge.how);
         let rule = (Name::Rule(&counted.route.rule).hash(), counted.rule.0);
         let merges = &mut self.pool.control.merges;
-        let merge = { merges.begin(rule, params) }.ok_or_else(|| no_room(&counted.route))?;
+        let merge = merges
+            .begin(rule, params)
+            .ok_or_else(|| no_room(&counted.route))?;
         let mut place = (!params.format.has_lines()).then_some(0);
         if place.is_none() {
             let lines: Vec<u32> = counted.lines.iter().map(|line| line.0).collect();
@@ -414,7 +416,10 @@ impl Userspace {
             self.join(&mut counted)?;
             // One that finds none passes nothing; whoever checked the room knows better.
             let gate = |share: &String| self.gates.acquire(Path::Userspace, share);
-            counted.gate = { route.share.as_ref() }.map(|share| gate(share).unwrap_or(gates::SHUT));
+            counted.gate = route
+                .share
+                .as_ref()
+                .map(|share| gate(share).unwrap_or(gates::SHUT));
             counted.is_seen_whole = counted.leg.is_none() || self.pool.is_single();
             if let Some(failover) = counted.failover() {
                 let control = &mut self.pool.control;
@@ -446,7 +451,7 @@ impl Userspace {
 }
 
 fn no_room(route: &Route) -> Error {
-    let packets = { route.merge.as_ref() }.map_or(0, |lines| lines.how.packets);
+    let packets = route.merge.as_ref().map_or(0, |lines| lines.how.packets);
     Error::MergeRoom {
         rule: route.rule.clone(),
         packets,

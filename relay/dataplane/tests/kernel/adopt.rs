@@ -402,9 +402,10 @@ fn a_gate_stays_as_it_is_while_no_process_runs_and_for_the_next_one() {
     };
     let relayed = |is_open: bool| {
         sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
-        match is_open {
-            true => drop(sink.expect(10, PATIENCE).unwrap()),
-            false => sink.expect_nothing(SILENCE).unwrap(),
+        if is_open {
+            drop(sink.expect(10, PATIENCE).unwrap())
+        } else {
+            sink.expect_nothing(SILENCE).unwrap()
         }
     };
     let mut dataplane = bed.open(Capacity::default());

@@ -70,9 +70,10 @@ struct Scene {
 
 impl Scene {
     fn host(&self, interface: Ifindex, number: u8) -> IpAddr {
-        address(&match self.ipv6 {
-            true => format!("fd00:{interface}::{number}"),
-            false => format!("10.0.{interface}.{number}"),
+        address(&if self.ipv6 {
+            format!("fd00:{interface}::{number}")
+        } else {
+            format!("10.0.{interface}.{number}")
         })
     }
 

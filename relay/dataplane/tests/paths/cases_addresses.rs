@@ -181,9 +181,10 @@ fn senders() -> Vec<Case> {
             source: socket(source, 4000),
             ..to_own(OWN, PORT)
         };
-        let mut case = match is_taken {
-            true => relayed(name, &packet),
-            false => passed(name, packet),
+        let mut case = if is_taken {
+            relayed(name, &packet)
+        } else {
+            passed(name, packet)
         };
         case.routes[0].0.source = Some(Prefix::new(address("10.9.9.0"), 24));
         case

@@ -32,9 +32,10 @@ pub(crate) fn cases() -> Vec<Case> {
     };
     let mixed = |name, source: &str, group: &str, last: u8, wanted: bool| {
         let packet = packet(group, source);
-        let on_demand = match wanted {
-            true => sent(A, copy(&packet, A, &format!("239.9.9.{last}"))),
-            false => not_wanted(),
+        let on_demand = if wanted {
+            sent(A, copy(&packet, A, &format!("239.9.9.{last}")))
+        } else {
+            not_wanted()
         };
         let always = sent(B, copy(&packet, B, &format!("239.8.8.{last}")));
         divided(Case::relayed(

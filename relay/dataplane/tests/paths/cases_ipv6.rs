@@ -30,9 +30,10 @@ fn link_local() -> Vec<Case> {
             source: socket("fe80::1", 4000),
             ..input()
         };
-        let mut case = match is_own {
-            true => Case::dropped(name, packet.clone(), DropReason::OwnSource, 100),
-            false => Case::relayed(name, packet.clone(), [plain(&packet)]),
+        let mut case = if is_own {
+            Case::dropped(name, packet.clone(), DropReason::OwnSource, 100)
+        } else {
+            Case::relayed(name, packet.clone(), [plain(&packet)])
         };
         case.own_addresses = own_addresses(([(Some(scope), address("fe80::1"))].into(), None));
         on_group(case)

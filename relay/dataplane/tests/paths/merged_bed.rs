@@ -46,9 +46,10 @@ pub(crate) fn at(line: usize) -> String {
 }
 
 fn group(line: usize, ipv6: bool) -> String {
-    match ipv6 {
-        true => format!("ff3e::{}", line + 1),
-        false => format!("239.1.1.{}", line + 1),
+    if ipv6 {
+        format!("ff3e::{}", line + 1)
+    } else {
+        format!("239.1.1.{}", line + 1)
     }
 }
 

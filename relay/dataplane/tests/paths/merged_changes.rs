@@ -131,9 +131,10 @@ fn what_is_in_flight_is_not_missed(
     let is_by_payload = merged.routes.values().any(by_payload);
     let mut window = window();
     loop {
-        let (table, pause) = match is_by_payload {
-            true => (within(merged.clone(), window), window),
-            false => (merged.clone(), TICK),
+        let (table, pause) = if is_by_payload {
+            (within(merged.clone(), window), window)
+        } else {
+            (merged.clone(), TICK)
         };
         let begun = Instant::now();
         let seen = ten_behind(relay, name, &table, (pause, payload));
@@ -152,7 +153,8 @@ fn what_is_in_flight_is_not_missed(
 }
 
 fn by_payload(route: &Route) -> bool {
-    { &route.merge }
+    route
+        .merge
         .as_ref()
         .is_some_and(|merge| merge.how.by == By::Payload)
 }

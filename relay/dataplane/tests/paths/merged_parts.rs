@@ -103,9 +103,10 @@ fn datagrams_in_fragments_far_apart(relay: &mut Relay<'_>) {
 }
 
 fn cut(craft: &Craft, id: u32, ipv6: bool) -> Vec<Packet> {
-    match ipv6 {
-        true => cut_ipv6(craft, id, 1496),
-        false => cut_ipv4(craft, id as u16, 1468),
+    if ipv6 {
+        cut_ipv6(craft, id, 1496)
+    } else {
+        cut_ipv4(craft, id as u16, 1468)
     }
 }
 

@@ -50,8 +50,9 @@ fn assert_outcome(case: &Case, outcome: Outcome) {
 /// A test run's packet has a socket (`bpf_prog_test_run_skb`), so all outputs get clones, rewritten in
 /// its place one after the other; it ends here unless the stack shall have it.
 const fn action(case: &Case) -> Action {
-    match case.expected.passed_up {
-        true => Action::Pass,
-        false => Action::Consume,
+    if case.expected.passed_up {
+        Action::Pass
+    } else {
+        Action::Consume
     }
 }

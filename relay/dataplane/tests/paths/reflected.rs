@@ -64,9 +64,10 @@ fn packet(table: &Table, line: usize, payload: &[u8]) -> Packet {
 /// The same packet as another host sends it, or the same from another port.
 fn from_another(table: &Table, line: usize, payload: &[u8], port: u16) -> Packet {
     let packet = craft(table, line, payload);
-    let source = match packet.source.is_ipv6() {
-        true => socket("fd00::6", port),
-        false => socket("10.0.0.6", port),
+    let source = if packet.source.is_ipv6() {
+        socket("fd00::6", port)
+    } else {
+        socket("10.0.0.6", port)
     };
     Craft { source, ..packet }.into()
 }
@@ -117,9 +118,10 @@ fn datagrams_in_fragments(relay: &mut Relay<'_>, ipv6: bool) {
     let table = table(name, By::Once, ipv6);
     let pieces = |line: usize, id: u32| {
         let craft = craft(&table, line, &[5; 4_000]);
-        match ipv6 {
-            true => cut_ipv6(&craft, id, 1_496),
-            false => cut_ipv4(&craft, id as u16, 1_468),
+        if ipv6 {
+            cut_ipv6(&craft, id, 1_496)
+        } else {
+            cut_ipv4(&craft, id as u16, 1_468)
         }
     };
     let all = |pieces: Vec<Packet>, reason| pieces.into_iter().map(move |piece| (piece, reason));

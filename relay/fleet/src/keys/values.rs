@@ -262,7 +262,9 @@ impl Value for RelayEntry {
             text("unfit", reason)?;
         }
         at_most("heard", self.heard.len(), UNFIT_MAX)?;
-        { self.heard.keys() }.try_for_each(|share| name("heard", share))?;
+        self.heard
+            .keys()
+            .try_for_each(|share| name("heard", share))?;
         Ok(())
     }
 }

@@ -137,7 +137,8 @@ impl Member {
 
     /// Whether the data plane gave a sign of life just now.
     pub(super) fn is_alive(&self) -> bool {
-        { self.alive }.is_some_and(|alive| self.now <= alive + ALIVE_WITHIN)
+        self.alive
+            .is_some_and(|alive| self.now <= alive + ALIVE_WITHIN)
     }
 
     fn send_beat(&mut self, patience: u64) {

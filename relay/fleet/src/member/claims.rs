@@ -73,15 +73,22 @@ impl Member {
                 .holder
                 .as_deref()
                 .is_some_and(|holder| Some(holder) != me);
-            others && { self.replica.shares.get(*share) }.is_some_and(|known| known.modified == 0)
+            others
+                && self
+                    .replica
+                    .shares
+                    .get(*share)
+                    .is_some_and(|known| known.modified == 0)
         };
-        let deleted = { self.plan.shares.iter() }.filter(is_deleted);
+        let deleted = self.plan.shares.iter().filter(is_deleted);
         let deleted: BTreeSet<String> = deleted.map(|(share, _)| share.clone()).collect();
         let may_claim = |share: &String| {
             vacant.contains_key(share) || spoilt.contains(share) || deleted.contains(share)
         };
         self.claims.busy.retain(|share, _| may_claim(share));
-        { &mut self.claims.held_before }.retain(|share| vacant.contains_key(share));
+        self.claims
+            .held_before
+            .retain(|share| vacant.contains_key(share));
         self.claims.vacant = vacant;
         self.claims.deleted = deleted;
     }
@@ -120,7 +127,7 @@ impl Member {
         let due = self.claims.vacant.iter().filter_map(due);
         let busy = &self.claims.busy;
         let is_free = |share: &String| busy.get(share).is_none_or(|at| self.now >= *at);
-        let deleted = { self.claims.deleted.iter() }.filter(|share| {
+        let deleted = self.claims.deleted.iter().filter(|share| {
             let known = self.replica.shares.get(*share);
             let is_held = known.is_some_and(|known| self.holder(&known.value).is_some());
             is_held && known.is_some_and(|known| known.modified == 0) && self.is_read(share)

@@ -159,11 +159,13 @@ impl Member {
         };
         // Where nothing stands, the last that did was of the session that is known.
         let known = self.replica.relay(relay).map_or(0, |entry| entry.session);
-        let known = { beat.as_ref() }.map_or(known, |kv| kv.created);
+        let known = beat.as_ref().map_or(known, |kv| kv.created);
         let at = beat.map_or((revision, revision), |kv| (kv.created, kv.modified));
         let (session, modified) = at;
         let before = told.take();
-        let was_garbled = { before.as_ref() }.is_some_and(|w| w.content == Content::Garbage);
+        let was_garbled = before
+            .as_ref()
+            .is_some_and(|w| w.content == Content::Garbage);
         let before = before.filter(|before| before.content != Content::Nothing);
         let same = before.as_ref().filter(|w| w.modified == modified);
         let is_new = before.is_some() && same.is_none();
@@ -242,7 +244,10 @@ impl Member {
 
     /// Relays that may have listed others than those that are known.
     fn unknown(&self) -> impl Iterator<Item = &str> {
-        let unknown = { self.fencing.known() }.filter(|(relay, told)| !self.is_known(relay, told));
+        let unknown = self
+            .fencing
+            .known()
+            .filter(|(relay, told)| !self.is_known(relay, told));
         let unknown = unknown.map(|(relay, _)| relay);
         unknown.filter(|relay| *relay == self.config.relay || self.lives(relay))
     }
@@ -267,10 +272,12 @@ impl Member {
             return;
         }
         let wanted = self.beats_to_watch();
-        let watched = { self.fencing.watched.keys() }.map(String::as_str);
+        let watched = self.fencing.watched.keys().map(String::as_str);
         let unwanted = watched.filter(|relay| !wanted.contains(relay));
         let unwanted: Vec<String> = unwanted.map(str::to_owned).collect();
-        let new = { wanted.iter() }.filter(|relay| !self.fencing.watched.contains_key(**relay));
+        let new = wanted
+            .iter()
+            .filter(|relay| !self.fencing.watched.contains_key(**relay));
         let new: Vec<String> = new.map(|relay| (*relay).to_owned()).collect();
         for relay in unwanted {
             self.fencing.watched.remove(&relay);
@@ -290,7 +297,9 @@ impl Member {
         let me = self.config.relay.as_str();
         let lists_me = |w: &Watched| w.beat.monitors.iter().any(|m| m.relay == me);
         let listing = self.fencing.known().filter(|(_, w)| lists_me(w));
-        let listing = { listing.map(|(relay, _)| relay) }.filter(|relay| self.lives(relay));
+        let listing = listing
+            .map(|(relay, _)| relay)
+            .filter(|relay| self.lives(relay));
         let monitored = self.plan.monitored.iter().map(String::as_str);
         monitored.chain(listing).chain(self.other_beats()).collect()
     }
@@ -298,15 +307,18 @@ impl Member {
     /// Those of others than whom this relay monitors, and maybe of some that it does.
     fn other_beats(&self) -> impl Iterator<Item = &str> {
         let me = self.config.relay.as_str();
-        let late = { self.fencing.known() }.filter(|(_, watched)| self.is_late(watched));
+        let late = self
+            .fencing
+            .known()
+            .filter(|(_, watched)| self.is_late(watched));
         let monitors = late.flat_map(|(_, watched)| &watched.beat.monitors);
         let others = monitors.map(|monitor| monitor.relay.as_str());
-        let maybe_listed = { self.unknown().take(1) }.flat_map(|_| self.replica.live());
+        let maybe_listed = self.unknown().take(1).flat_map(|_| self.replica.live());
         let others = others.chain(self.replica.unread_relays());
         let others = others.chain(maybe_listed.map(|(name, _)| name));
         let others = others.filter(move |relay| *relay != me);
         let own = (!self.session.has_begun()).then_some(me);
-        let audit = { self.fencing.audit.iter() }.map(|(relay, _)| relay.as_str());
+        let audit = self.fencing.audit.iter().map(|(relay, _)| relay.as_str());
         // Who is not listened to any more would be next again.
         let told = self.targets().chain(&self.fencing.silent);
         let told = told.map(String::as_str);
@@ -323,7 +335,9 @@ impl Member {
 
     /// The longest hold of this relay and of those whose sessions may go on, in ns.
     pub(super) fn longest_hold_ns(&self) -> u64 {
-        let live = { self.fencing.known() }
+        let live = self
+            .fencing
+            .known()
             .filter(|(relay, told)| told.content != Content::Nothing || self.lives(relay));
         let holds = live.map(|(_, told)| told.beat.hold_ms * 1_000_000);
         holds.fold(self.config.hold_ns, u64::max)
@@ -335,8 +349,12 @@ impl Member {
 
     /// Whether a relay got a share after its last beat.
     pub(super) fn is_given_unseen(&self, relay: &str, watched: &Watched) -> bool {
-        let given = { self.replica.shares.values() }.filter(|known| known.value.relay == relay);
-        { given }.any(|known| known.modified > watched.modified)
+        let mut given = self
+            .replica
+            .shares
+            .values()
+            .filter(|known| known.value.relay == relay);
+        given.any(|known| known.modified > watched.modified)
     }
 
     /// Whether this relay takes no part yet, or none any more.

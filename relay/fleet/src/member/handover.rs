@@ -93,7 +93,7 @@ impl Member {
         let mut deleted = Vec::new();
         let me = self.config.relay.as_str();
         let mine = |planned: &Planned| planned.holder.as_deref() == Some(me);
-        for (share, planned) in { self.plan.shares.iter() }.filter(|(_, planned)| mine(planned)) {
+        for (share, planned) in self.plan.shares.iter().filter(|(_, planned)| mine(planned)) {
             let Some(modified) = self.holds(share) else {
                 continue;
             };

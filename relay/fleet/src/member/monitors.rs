@@ -146,7 +146,10 @@ impl Member {
             self.tell_rival();
         }
         let hold = self.config.hold_ns;
-        let late = { self.beat.acked() }.is_some_and(|acked| self.now >= acked + hold / 3);
+        let late = self
+            .beat
+            .acked()
+            .is_some_and(|acked| self.now >= acked + hold / 3);
         let wanted =
             self.config.policy == OnIsolation::Peers && self.session.phase == PhaseName::Joined;
         let due = if late {
@@ -164,7 +167,7 @@ impl Member {
         monitors.sort_unstable();
         monitors.dedup();
         let is_asked = |relay: &String| monitors.iter().any(|monitor| monitor.relay == *relay);
-        { &mut self.monitors.unanswered }.retain(|relay, _| is_asked(relay));
+        self.monitors.unanswered.retain(|relay, _| is_asked(relay));
         for monitor in monitors {
             self.ask(monitor);
         }
@@ -181,7 +184,10 @@ impl Member {
         let nonce = self.monitors.nonce;
         let now = self.now;
         let hold = self.config.hold_ns;
-        let answers = { self.monitors.promised.get(&monitor) }
+        let answers = self
+            .monitors
+            .promised
+            .get(&monitor)
             .is_some_and(|promise| now < promise.asked + hold / 2);
         let hold_ms = if answers { hold / 1_000_000 } else { FIRST_MS };
         let question = Question {
@@ -294,9 +300,10 @@ impl Member {
         let lists_me = watched.lists(&self.config.relay, self.session.number);
         let has_etcd = self.beat.answered_since(self.now);
         // What it does not know of nobody forwards.
-        let patience = match self.is_given_unseen(&question.from, watched) {
-            true => SILENT_MAX.min(2 * self.config.hold_ns),
-            false => SILENT_MAX,
+        let patience = if self.is_given_unseen(&question.from, watched) {
+            SILENT_MAX.min(2 * self.config.hold_ns)
+        } else {
+            SILENT_MAX
         };
         let silent = has_etcd.is_some_and(|since| self.now > since.max(watched.seen) + patience);
         let heeded = self.monitors.heeded.get(&question.from);

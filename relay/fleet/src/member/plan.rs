@@ -92,10 +92,7 @@ impl Relays<'_> {
     /// What they hold and may take of all `shares`, if what `holder` has is to be taken by others.
     fn loads(&self, holder: Option<usize>, shares: usize) -> Loads {
         let weights = self.weights.iter().enumerate();
-        let others = weights.map(|(place, weight)| match Some(place) == holder {
-            true => 0,
-            false => *weight,
-        });
+        let others = weights.map(|(place, weight)| if Some(place) == holder { 0 } else { *weight });
         let mut loads = Loads::new(others, shares);
         for (place, held) in self.held.iter().enumerate() {
             loads.hold(place, *held);
@@ -111,7 +108,10 @@ impl Member {
         self.plan_shares();
         let me = self.config.relay.as_str();
         let is_mine = |name: &Option<Arc<str>>| name.as_deref() == Some(me);
-        let install = { self.plan.shares.iter() }
+        let install = self
+            .plan
+            .shares
+            .iter()
             .filter(|(_, planned)| is_mine(&planned.standby) || is_mine(&planned.holder));
         self.plan.install = install.map(|(share, _)| share.clone()).collect();
         self.note_vacant();
@@ -247,7 +247,10 @@ impl Member {
         planned.hears_more = first.and_then(heard) > holder_heard && holder_heard.is_some();
         planned.standby = first.map(|place| Arc::clone(&self.plan.relays[place].0));
         planned.sole = *sole;
-        planned.is_heard = { relays.entries.iter().flatten() }
+        planned.is_heard = relays
+            .entries
+            .iter()
+            .flatten()
             .any(|entry| entry.heard.get(share).is_some_and(|heard| *heard > 0));
         planned.lacking = lacking;
     }
@@ -258,7 +261,9 @@ impl Member {
         let live = names
             .zip(entries)
             .filter_map(|(name, entry)| Some((name, (*entry)?)));
-        let heard = { live.clone() }.filter_map(|(name, e)| Some((*e.heard.get(share)?, &**name)));
+        let heard = live
+            .clone()
+            .filter_map(|(name, e)| Some((*e.heard.get(share)?, &**name)));
         let Some(most) = heard.max() else {
             return BTreeMap::new();
         };
@@ -285,7 +290,7 @@ impl Member {
             relays.entries.push(entry);
             relays.weights.push(if takes { *weight } else { 0 });
         }
-        let held = { shares.values() }.filter(|share| share.holder.is_some());
+        let held = shares.values().filter(|share| share.holder.is_some());
         for place in held.filter_map(|share| share.holder_place) {
             relays.held[place] += 1;
         }

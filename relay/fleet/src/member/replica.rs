@@ -137,7 +137,10 @@ impl Replica {
             }
         }
         if !self.unclear.is_empty() {
-            let gone = { self.relays.iter() }.filter(|(_, k)| k.modified == 0 && !k.value.fenced);
+            let gone = self
+                .relays
+                .iter()
+                .filter(|(_, k)| k.modified == 0 && !k.value.fenced);
             let others = gone.filter(|(name, known)| !is_own(name, known.value.session));
             let others = others.map(|(name, _)| name.clone());
             self.missing.extend(others);
@@ -189,8 +192,9 @@ impl Replica {
         match self.keys.parse(key)? {
             Key::Relay(name) => {
                 let entry: RelayEntry = Value::read(key, value)?;
-                let is_alike =
-                    { self.relay(&name) }.is_some_and(|before| before.plans_alike(&entry));
+                let is_alike = self
+                    .relay(&name)
+                    .is_some_and(|before| before.plans_alike(&entry));
                 self.unsure |= self.is_missing(&name);
                 learn(&mut self.relays, name, entry, at);
                 return Ok(!is_alike);
@@ -295,7 +299,10 @@ impl Replica {
         let gone: Vec<Key> = all.into_iter().filter(|key| !there.contains(key)).collect();
         for key in &gone {
             if let Key::Share(name) = key
-                && { self.shares.get(name) }.is_some_and(|known| known.modified != 0)
+                && self
+                    .shares
+                    .get(name)
+                    .is_some_and(|known| known.modified != 0)
             {
                 self.unlisted.insert(name.clone(), waited);
             }
@@ -474,8 +481,11 @@ impl Member {
 
     /// Shares of this relay whose keys make no sense.
     pub(super) fn spoilt_shares(&self) -> impl Iterator<Item = String> + '_ {
-        let keys =
-            { self.replica.refused.keys() }.filter_map(|key| self.config.keys.parse(key).ok());
+        let keys = self
+            .replica
+            .refused
+            .keys()
+            .filter_map(|key| self.config.keys.parse(key).ok());
         let shares = keys.filter_map(|key| match key {
             Key::Share(share) => Some(share),
             _ => None,

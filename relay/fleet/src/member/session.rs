@@ -106,7 +106,9 @@ impl Member {
 
     /// Whether another process has this relay's name, as far as was seen of late.
     pub(super) fn has_rival(&self, now: u64) -> bool {
-        { self.session.rival }.is_some_and(|seen| now < seen + RIVAL_FOR)
+        self.session
+            .rival
+            .is_some_and(|seen| now < seen + RIVAL_FOR)
     }
 
     /// Does what the phase asks for.
@@ -148,7 +150,7 @@ impl Member {
                 self.send(txn, Purpose::Join, hold);
             }
             Some((process, at)) if process == Some(self.config.process) => {
-                let session = { self.fencing.watched(&relay) }.map_or(0, |w| w.session);
+                let session = self.fencing.watched(&relay).map_or(0, |w| w.session);
                 let entry = self.fenced_entry(&relay, session);
                 let entry = entry.map(|entry| (self.key(Key::Relay(relay)), entry.write()));
                 let txn = Txn {
@@ -230,7 +232,11 @@ impl Member {
 
     /// etcd is not the one that it was: what rests on it is shut, and others get the time to see it.
     pub(super) fn restored(&mut self) {
-        let held = { self.replica.shares.keys() }.filter(|share| self.holds(share).is_some());
+        let held = self
+            .replica
+            .shares
+            .keys()
+            .filter(|share| self.holds(share).is_some());
         let held: Vec<String> = held.cloned().collect();
         self.claims.held_before(held);
         self.end_session();
@@ -270,7 +276,12 @@ impl Member {
             ..Txn::default()
         };
         // Where nobody could take something, others are to know that it is free.
-        if { self.replica.shares.keys() }.any(|share| self.holds(share).is_some()) {
+        if self
+            .replica
+            .shares
+            .keys()
+            .any(|share| self.holds(share).is_some())
+        {
             let left = RelayEntry {
                 fenced: true,
                 ..RelayEntry::unknown(self.session.number, self.calendar())

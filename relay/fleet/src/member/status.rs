@@ -87,9 +87,9 @@ impl Member {
         let share = |(name, planned): (&String, &Planned)| {
             (name.clone(), self.share_status(name, planned, now))
         };
-        let relays = { self.replica.relays() }.filter(|(_, entry)| !entry.has_left());
+        let relays = self.replica.relays().filter(|(_, entry)| !entry.has_left());
         // A process before this one may have left gates open that nothing is known of yet.
-        let gates = { self.plan.shares.keys() }.map(|share| self.gates.until(share));
+        let gates = self.plan.shares.keys().map(|share| self.gates.until(share));
         let inherited = gates.max().unwrap_or(0);
         Status {
             fleet: self.config.fleet.clone(),
@@ -146,7 +146,12 @@ impl Member {
     /// How many shares each relay holds that holds any.
     fn held(&self) -> BTreeMap<&str, usize> {
         let mut held = BTreeMap::new();
-        for holder in { self.plan.shares.values() }.filter_map(|share| share.holder.as_deref()) {
+        for holder in self
+            .plan
+            .shares
+            .values()
+            .filter_map(|share| share.holder.as_deref())
+        {
             *held.entry(holder).or_default() += 1;
         }
         held
@@ -155,9 +160,10 @@ impl Member {
     fn relay_status(&self, name: &str, entry: &RelayEntry, holds: usize, now: u64) -> RelayStatus {
         let seen = self.fencing.watched(name).map(|watched| watched.seen);
         let is_other = self.is_of_another_process(name, now);
-        let unfit = match is_other {
-            true => entry.unfit.clone(),
-            false => self.unfit_for(name, entry),
+        let unfit = if is_other {
+            entry.unfit.clone()
+        } else {
+            self.unfit_for(name, entry)
         };
         let state = match entry {
             RelayEntry { fenced: true, .. } => FleetRelayState::Fenced,
@@ -255,8 +261,10 @@ impl Member {
         let own = self.rules.failed.get(name);
         let own = own.or_else(|| self.rules.fitness.down.get(name));
         let own = own.or_else(|| self.rules.fitness.silent.get(name));
-        let lacks =
-            { planned.holder.as_ref() }.and_then(|holder| planned.lacking.get_key_value(holder));
+        let lacks = planned
+            .holder
+            .as_ref()
+            .and_then(|holder| planned.lacking.get_key_value(holder));
         let holder = planned.holder.as_deref();
         let held = self
             .replica
@@ -267,8 +275,9 @@ impl Member {
             .replica
             .moved_to(name)
             .filter(|wish| wish.modified > held);
-        let wish =
-            { wish.map(|wish| wish.value.relay.as_str()) }.filter(|wish| Some(*wish) != holder);
+        let wish = wish
+            .map(|wish| wish.value.relay.as_str())
+            .filter(|wish| Some(*wish) != holder);
         match state {
             _ if self.session.phase == PhaseName::Starting => {
                 Some("who holds it is not known before etcd answers".to_owned())

@@ -56,7 +56,9 @@ fn moves_only_the_shares_of_a_relay_that_goes() {
     let all = relays(5);
     for share in shares() {
         let before = names(&share, &all);
-        let without: Vec<_> = { all.iter().copied() }
+        let without: Vec<_> = all
+            .iter()
+            .copied()
             .filter(|r| r.name != "relay-2")
             .collect();
         let after = names(&share, &without);

@@ -110,7 +110,10 @@ impl Operator {
         let is_gone = |share: &str| !old.contains_key(share) && !new.contains_key(share);
         for kind in ["shares/", "moves/"] {
             let range = KeyRange::prefix(format!("{}{kind}", self.keys.prefix()));
-            let Ok(found) = { self.client.list(range, RangeOptions::default(), PATIENCE) }.await
+            let Ok(found) = self
+                .client
+                .list(range, RangeOptions::default(), PATIENCE)
+                .await
             else {
                 return;
             };

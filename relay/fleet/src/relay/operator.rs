@@ -265,7 +265,8 @@ impl Operator {
         let found = read.keys.first();
         // One whose entry makes no sense, or was deleted, is known by what it holds.
         let session = self.status.member.relays[relay].session;
-        let mut value = { found.and_then(|found| RelayEntry::read(&entry, &found.value).ok()) }
+        let mut value = found
+            .and_then(|found| RelayEntry::read(&entry, &found.value).ok())
             .unwrap_or_else(|| RelayEntry::unknown(session, 0));
         value.fenced = true;
         value.since = realtime_ms();
@@ -279,11 +280,12 @@ impl Operator {
             ))
             .then(Op::delete(KeyRange::key(beat)))
             .then(Op::put(entry, value.write()));
-        match self.client.txn(txn, PATIENCE).await?.succeeded {
-            true => Ok(()),
-            false => Err(Error::conflict(format!(
+        if self.client.txn(txn, PATIENCE).await?.succeeded {
+            Ok(())
+        } else {
+            Err(Error::conflict(format!(
                 "relay {relay:?} has just told something of itself, so it is alive; drain it"
-            ))),
+            )))
         }
     }
 
@@ -294,7 +296,9 @@ impl Operator {
         let range = KeyRange::key(key.as_str());
         let read = self.client.range(range, RangeOptions::default(), PATIENCE);
         let found = read.await?.keys.pop();
-        let beat = { found.as_ref() }.and_then(|found| Beat::read(&key, &found.value).ok());
+        let beat = found
+            .as_ref()
+            .and_then(|found| Beat::read(&key, &found.value).ok());
         // What makes no sense may come from a relay that is newer than this one, and one whose key somebody
         // has deleted may not know it yet.
         let hold = beat.map_or(HOLD_MAX_MS, |beat| beat.hold_ms);

@@ -31,7 +31,8 @@ pub(super) fn told(
     settings: &FleetSettings,
     endpoints: &[Endpoint],
 ) -> Result<Option<Taken>, Error> {
-    let numbers: Vec<SocketAddr> = { endpoints.iter() }
+    let numbers: Vec<SocketAddr> = endpoints
+        .iter()
         .filter_map(|at| Some((at.host().parse::<IpAddr>().ok()?, at.port()).into()))
         .collect();
     let found = numbers.iter().filter_map(|at| towards(*at).ok());

@@ -220,9 +220,9 @@ mod tests {
     #[test]
     fn what_is_wrong_comes_first() {
         let status = status(&told(), Duration::from_secs(2));
-        let relays: Vec<&str> = { status.relays.iter() }.map(|r| r.name.as_str()).collect();
+        let relays: Vec<&str> = status.relays.iter().map(|r| r.name.as_str()).collect();
         assert_eq!(relays, ["relay-b", "relay-a"]);
-        let shares: Vec<&str> = { status.shares.iter() }.map(|s| s.name.as_str()).collect();
+        let shares: Vec<&str> = status.shares.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(shares, ["news", "cam"]);
         assert_eq!(
             status.problems,

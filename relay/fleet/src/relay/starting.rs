@@ -155,8 +155,11 @@ fn adopt(config: &Config, retained: &Retained, host: &dyn Host) -> Option<Adopte
     let goes_on = settings.on_isolation == Some(OnIsolation::Hold);
     let latest = boottime_ns() + settings.hold().as_nanos() as u64;
     let may_stay = |until: u64| session.is_some() && (goes_on || until <= latest);
-    let (gates, shut): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        { config.gates.clone().into_iter() }.partition(|(_, until)| may_stay(*until));
+    let (gates, shut): (BTreeMap<_, _>, BTreeMap<_, _>) = config
+        .gates
+        .clone()
+        .into_iter()
+        .partition(|(_, until)| may_stay(*until));
     shut.keys().for_each(|share| host.set_gate(share, 0));
     session.map(|session| Adopted { session, gates })
 }

@@ -33,7 +33,9 @@ impl Tally {
     /// Why no beat was acknowledged.
     pub(super) fn why_unheard(&self) -> String {
         let unheard = "no beat was acknowledged for a hold";
-        { self.away.as_ref() }.map_or(unheard.to_owned(), |why| format!("{unheard}: {why}"))
+        self.away
+            .as_ref()
+            .map_or(unheard.to_owned(), |why| format!("{unheard}: {why}"))
     }
 
     pub(super) fn reason(&self) -> Option<&str> {

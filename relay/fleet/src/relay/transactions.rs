@@ -38,9 +38,10 @@ fn translate(txn: Txn) -> etcd::Txn {
 }
 
 fn translate_compare(compare: member::Compare) -> Compare {
-    let is = match compare.equal {
-        true => Is::Equal,
-        false => Is::NotEqual,
+    let is = if compare.equal {
+        Is::Equal
+    } else {
+        Is::NotEqual
     };
     let revision = signed(compare.revision);
     match compare.target {

@@ -215,7 +215,7 @@ impl Follower {
     /// goes on.
     async fn receive(&mut self, watch: &mut Watch, watched: &mut Watched) -> Option<Error> {
         let mut reads = FuturesUnordered::new();
-        let unread = { watched.beats.iter() }.filter(|(_, target)| target.is_none());
+        let unread = watched.beats.iter().filter(|(_, target)| target.is_none());
         reads.extend(unread.map(|(relay, _)| self.read_beat(relay.clone(), Duration::ZERO)));
         loop {
             tokio::select! {

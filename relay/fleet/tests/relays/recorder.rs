@@ -27,7 +27,8 @@ impl Recorder {
     pub(crate) fn gates(&self) -> BTreeMap<String, u64> {
         let gates = self.gates.lock().unwrap();
         let last = |sets: &Vec<Set>| sets.last().map_or(0, |(_, until)| *until);
-        { gates.iter() }
+        gates
+            .iter()
             .map(|(share, sets)| (share.clone(), last(sets)))
             .collect()
     }
@@ -48,7 +49,7 @@ impl Recorder {
         opened
             .into_iter()
             .all(|(share, _)| spans(&gates[share]).len() == 1)
-            && { gates.values() }.all(|sets| {
+            && gates.values().all(|sets| {
                 sets.last()
                     .is_none_or(|set| set.1 > boottime_ns() || set.1 == 0)
             })

@@ -73,7 +73,7 @@ async fn gates_that_stay_open_without_etcd_are_told_of() {
     let told = || {
         let member = a.relay().status().member.clone();
         let shares = member.shares.values();
-        let open = { shares }.filter(|share| share.state == FleetShareState::Open);
+        let open = shares.filter(|share| share.state == FleetShareState::Open);
         (open.count(), member.deadline_ms > 0)
     };
     eventually("they are told of", || told() == (2, true)).await;

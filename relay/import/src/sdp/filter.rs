@@ -23,9 +23,10 @@ pub(super) struct Filter<'t> {
 pub(super) fn filters<'t>(block: &Block<'t>, left: &mut Vec<Left<'t>>) -> Vec<Filter<'t>> {
     let mut filters = Vec::new();
     for (line, value) in block.attributes("source-filter") {
-        let read = match filters.len() < FILTERS_MAX {
-            true => read(value),
-            false => Err(Why::TooManySources),
+        let read = if filters.len() < FILTERS_MAX {
+            read(value)
+        } else {
+            Err(Why::TooManySources)
         };
         let (place, text) = (line.place.clone(), line.text);
         match read {
@@ -64,9 +65,10 @@ fn read(value: &str) -> Result<(Option<IpAddr>, Vec<IpAddr>), Why> {
         }
         sources.push(address(word)?);
     }
-    match sources.is_empty() {
-        true => Err(FORM),
-        false => Ok((group, sources)),
+    if sources.is_empty() {
+        Err(FORM)
+    } else {
+        Ok((group, sources))
     }
 }
 

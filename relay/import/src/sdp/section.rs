@@ -53,9 +53,10 @@ impl<'t> Section<'t> {
         let (place, text) = line.map_or((Position::default(), ""), |m| (m.place.clone(), m.text));
         let media = Media::of(line.map_or("", |line| line.value));
         let legs = media.as_ref().map_err(Why::clone);
-        let legs = match is_inactive(block).unwrap_or(common.is_inactive) {
-            true => legs.and(Err(Why::Inactive)),
-            false => legs.and_then(|media| legs_of(media, block, common, &mut left)),
+        let legs = if is_inactive(block).unwrap_or(common.is_inactive) {
+            legs.and(Err(Why::Inactive))
+        } else {
+            legs.and_then(|media| legs_of(media, block, common, &mut left))
         };
         let legs = legs.unwrap_or_else(|why| {
             left.push((place.clone(), text, why));
@@ -120,13 +121,11 @@ fn legs_of<'t>(
     let own = groups(block, left);
     let own_filters = filters(block, left);
     let is_said = left.len() > before;
-    let groups = match own.is_empty() {
-        true => &common.groups,
-        false => &own,
-    };
-    let filters = match own_filters.is_empty() {
-        true => &common.filters,
-        false => &own_filters,
+    let groups = if own.is_empty() { &common.groups } else { &own };
+    let filters = if own_filters.is_empty() {
+        &common.filters
+    } else {
+        &own_filters
     };
     let all: Vec<(IpAddr, Groups)> = groups.iter().flat_map(Groups::each).collect();
     if !all.is_empty() {

@@ -174,11 +174,15 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
             let first = text.lines().next().unwrap_or_default();
             usage(first.trim_start_matches("error: ").to_owned())
         });
-        let parsed = parsed.and_then(|line| match line.rule.terms.are_given() {
-            true => Err(usage(
-                "--save, --message, --confirm, --yes: give them beside -, for all lines".to_owned(),
-            )),
-            false => Ok(line),
+        let parsed = parsed.and_then(|line| {
+            if line.rule.terms.are_given() {
+                Err(usage(
+                    "--save, --message, --confirm, --yes: give them beside -, for all lines"
+                        .to_owned(),
+                ))
+            } else {
+                Ok(line)
+            }
         });
         match parsed.and_then(|line| checked(line.rule)) {
             Ok(document) => documents.push(document),
@@ -201,9 +205,10 @@ fn checked(args: Args) -> Result<RuleDocument, Failure> {
         let message = format!("{}: no OUTPUT given; mcr add INPUT OUTPUT...", args.input);
         return Err(usage(message));
     }
-    let document = match args.reflect.is_empty() {
-        true => document(args),
-        false => reflecting(args)?,
+    let document = if args.reflect.is_empty() {
+        document(args)
+    } else {
+        reflecting(args)?
     };
     check(&document)?;
     Ok(document)
@@ -280,8 +285,9 @@ pub(super) fn check(document: &RuleDocument) -> Result<(), Failure> {
         return Ok(());
     };
     problems.0.retain(|problem| !problem.what.is_loop());
-    match problems.0.is_empty() {
-        true => Ok(()),
-        false => Err(usage(problems)),
+    if problems.0.is_empty() {
+        Ok(())
+    } else {
+        Err(usage(problems))
     }
 }

@@ -96,9 +96,10 @@ pub(crate) fn ask_of(args: &Args, global: &Global, hosts: &[String]) -> Result<(
         Some(format!("{names} ({host})"))
     });
     let unsaved: Vec<String> = unsaved.collect();
-    match unsaved.is_empty() {
-        true => Ok(()),
-        false => ask(&unsaved.join(", ")),
+    if unsaved.is_empty() {
+        Ok(())
+    } else {
+        ask(&unsaved.join(", "))
     }
 }
 

@@ -175,7 +175,7 @@ fn measure(args: &RunArgs, json: bool) -> Result<(), Failure> {
 fn announce(options: &Options) {
     let estimate = Estimate::of(&engine::cases(options), options);
     for (number, trials, seconds) in estimate.scenarios() {
-        let name = { SCENARIOS.iter() }.find(|scenario| scenario.number == *number);
+        let name = SCENARIOS.iter().find(|scenario| scenario.number == *number);
         let name = name.map_or("", |scenario| scenario.name);
         eprintln!(
             "{number:2} {name:15} {trials:5} trials {:>7}",

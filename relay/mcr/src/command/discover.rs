@@ -78,9 +78,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     // Before it is seen to listen: who interrupts it then wants the report.
     let ended = Arc::new(AtomicBool::new(false));
     super::traffic_run::stop_on_signals(&ended)?;
-    let at_xdp = |interfaces: &[Interface]| match sockets.are_lent() {
-        true => at_xdp_as_told(global, interfaces).unwrap_or_default(),
-        false => discover::at_xdp(interfaces),
+    let at_xdp = |interfaces: &[Interface]| {
+        if sockets.are_lent() {
+            at_xdp_as_told(global, interfaces).unwrap_or_default()
+        } else {
+            discover::at_xdp(interfaces)
+        }
     };
     let mut listener = Listener::open(interfaces, &sockets, at_xdp)?;
     let _memberships = join(&args.join, &listener.interfaces)?;
@@ -89,9 +92,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let is_live = !global.json && io::stdout().is_terminal();
     // What waits in the sockets is told even to who interrupts it at once.
     loop {
-        let next = match is_live || sockets.are_lent() {
-            true => until.min(Instant::now() + REDRAW),
-            false => until,
+        let next = if is_live || sockets.are_lent() {
+            until.min(Instant::now() + REDRAW)
+        } else {
+            until
         };
         listener.listen(next, &ended)?;
         if is_live {
@@ -121,9 +125,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 fn show(report: &Discovery, clear: &str, global: &Global) -> io::Result<()> {
-    match global.json {
-        true => render::json(report),
-        false => render::text(&format!("{clear}{}", report::text(report))),
+    if global.json {
+        render::json(report)
+    } else {
+        render::text(&format!("{clear}{}", report::text(report)))
     }
 }
 

@@ -93,19 +93,21 @@ fn rules(args: &Args, global: &Global) -> Result<Rules, Failure> {
     let may_not_ask = failure.is(Status::Privilege);
     let socket = global.socket();
     let socket = socket.display();
-    let unasked = match may_not_ask {
-        true => format!("the daemon at {socket} may not be asked"),
-        false => format!("no daemon answers at {socket}"),
+    let unasked = if may_not_ask {
+        format!("the daemon at {socket} may not be asked")
+    } else {
+        format!("no daemon answers at {socket}")
     };
     let file = Path::new(CONFIGURATION);
-    let (rules, origin) = match file.exists() {
-        true => (of_file(file)?, format!("{CONFIGURATION}: {unasked}")),
-        false => (
+    let (rules, origin) = if file.exists() {
+        (of_file(file)?, format!("{CONFIGURATION}: {unasked}"))
+    } else {
+        (
             Rules::default(),
             format!(
                 "no rules: {unasked} and there is no {CONFIGURATION}; name a file with --config"
             ),
-        ),
+        )
     };
     Ok(Rules {
         origin,

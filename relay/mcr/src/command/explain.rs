@@ -197,9 +197,10 @@ fn text(count: usize, explained: &Explanation) -> String {
         line("  copy", text);
     }
     if explained.rule.is_some() {
-        let host = match explained.passed_up {
-            true => "gets it, too",
-            false => "does not get it",
+        let host = if explained.passed_up {
+            "gets it, too"
+        } else {
+            "does not get it"
         };
         line("host", host.to_owned());
     }

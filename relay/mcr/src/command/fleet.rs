@@ -205,9 +205,10 @@ fn name(RelayArgs { relay }: &RelayArgs) -> FleetRelayName {
 fn status(watch: Watch, control: &Control, global: &Global) -> Result<(), Failure> {
     watch.print(|| {
         let status = control.fleet()?;
-        match global.json {
-            true => Ok(render::json_text(&status)?),
-            false => Ok(render::fleet::screen(&status)),
+        if global.json {
+            Ok(render::json_text(&status)?)
+        } else {
+            Ok(render::fleet::screen(&status))
         }
     })
 }

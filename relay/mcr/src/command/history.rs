@@ -72,9 +72,10 @@ fn together(asked: Option<Duration>, steps: usize, step_seconds: u32) -> Result<
         return Ok(if steps > LINES { minute } else { 1 });
     };
     let together = asked.as_nanos() / step.as_nanos().max(1);
-    match together > 0 && step * together as u32 == asked {
-        true => Ok(together as usize),
-        false => Err(usage(format!("--step: a multiple of {step_seconds}s"))),
+    if together > 0 && step * together as u32 == asked {
+        Ok(together as usize)
+    } else {
+        Err(usage(format!("--step: a multiple of {step_seconds}s")))
     }
 }
 

@@ -73,9 +73,10 @@ const FORMATS: rows::Choice<Format> = &[
 ];
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let name = match is_standard_input(&args.file) {
-        true => "standard input".to_owned(),
-        false => args.file.display().to_string(),
+    let name = if is_standard_input(&args.file) {
+        "standard input".to_owned()
+    } else {
+        args.file.display().to_string()
     };
     let wrong = |what: String| Failure::new(Status::Configuration, format!("{name}: {what}"));
     let bytes = bytes(&args.file).map_err(|error| Failure::unreadable(Path::new(&name), &error))?;
@@ -100,13 +101,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 fn print(imported: &Imported, global: &Global) -> Result<ExitCode, Failure> {
     let Imported { rules, remarks } = imported;
-    match global.json {
-        true => render::json(&RuleList {
+    if global.json {
+        render::json(&RuleList {
             generation: None,
             rules: rules.to_documents(),
             settings: None,
-        })?,
-        false => render::text(&config::export(rules, &Settings::default()))?,
+        })?
+    } else {
+        render::text(&config::export(rules, &Settings::default()))?
     }
     let lost = remarks.iter().filter(|remark| remark.is_loss).count();
     if lost == 0 {
@@ -133,9 +135,10 @@ fn is_standard_input(file: &Path) -> bool {
 /// What is in the file; of one that is too large one byte more than is read.
 fn bytes(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let source: Box<dyn Read> = match is_standard_input(file) {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(file)?),
+    let source: Box<dyn Read> = if is_standard_input(file) {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(file)?)
     };
     source.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -128,7 +128,11 @@ fn remark(args: &Args, total: &Tally) {
     };
     of_them(total.unchecked, unchecked);
     let short = args.count.filter(|&count| total.packets < count);
-    if let Some(expect) = { args.expect.filter(|&expect| expect != total.packets) }.or(short) {
+    if let Some(expect) = args
+        .expect
+        .filter(|&expect| expect != total.packets)
+        .or(short)
+    {
         eprintln!(
             "mcr receive: expected {}, received {}",
             packets(expect),

@@ -60,9 +60,10 @@ fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure>
     let stats = stats.ok_or_else(|| Failure::new(Status::Rule, removed()))?;
     let flows = control.flows(&args.name)?;
     let is_on_demand = stats.outputs.iter().any(|output| output.wanted.is_some());
-    let listeners = match is_on_demand {
-        true => control.listeners(&args.name)?,
-        false => Vec::new(),
+    let listeners = if is_on_demand {
+        control.listeners(&args.name)?
+    } else {
+        Vec::new()
     };
     if json {
         let all = json!({ "rule": rule, "stats": stats, "flows": flows, "egress": egress,
@@ -191,9 +192,10 @@ impl Lines {
 
     /// Adds what is known of an output that the rule writes as `to`.
     fn add_output(&mut self, to: &str, output: &OutputStats, listening: Listening<'_>) {
-        let state = match output.is_idle() && output.state == State::Up {
-            true => "idle",
-            false => output.state.as_str(),
+        let state = if output.is_idle() && output.state == State::Up {
+            "idle"
+        } else {
+            output.state.as_str()
         };
         let remark = because(output.remark().as_deref());
         self.add("output", format!("{to}  {state}{remark}"));
@@ -225,9 +227,10 @@ impl Lines {
 
     /// Adds who asks on the interface of an output on demand, and which hosts listen.
     fn add_listeners(&mut self, output: &OutputStats, Listening { links, hosts }: Listening<'_>) {
-        let protocol = match output.to.contains('[') {
-            true => "mld",
-            false => "igmp",
+        let protocol = if output.to.contains('[') {
+            "mld"
+        } else {
+            "igmp"
         };
         let is_its = |link: &&DemandStats| {
             Some(&link.interface) == output.interface.as_ref() && link.protocol == protocol

@@ -161,9 +161,10 @@ fn read(config: &str, last: Option<&Reload>) -> String {
         None if is_missing => format!("none; {config} is not there"),
         None => config.to_owned(),
         Some(Reload { at_ms, succeeded }) => {
-            let outcome = match succeeded {
-                true => "read again",
-                false => "cannot be used, tried",
+            let outcome = if *succeeded {
+                "read again"
+            } else {
+                "cannot be used, tried"
             };
             format!("{config}, {outcome} {}", render::moment(*at_ms))
         }

@@ -70,9 +70,12 @@ fn end_leftovers(global: &Global) -> Result<(), Failure> {
         ..Options::default()
     };
     let ended = daemon::cleanup::end(&options)?;
-    let text = || match ended.is_empty() {
-        true => "nothing is left of an earlier daemon".to_owned(),
-        false => ended.join("\n"),
+    let text = || {
+        if ended.is_empty() {
+            "nothing is left of an earlier daemon".to_owned()
+        } else {
+            ended.join("\n")
+        }
     };
     Ok(render::reply(
         global.json,

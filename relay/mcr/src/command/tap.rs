@@ -289,9 +289,10 @@ impl Capture<'_> {
         }
         for missing in &points.missing {
             if !self.missing.contains(missing) {
-                let later = match self.args.lent {
-                    true => "",
-                    false => "; captured when that changes",
+                let later = if self.args.lent {
+                    ""
+                } else {
+                    "; captured when that changes"
                 };
                 eprintln!("mcr tap: {missing}{later}");
             }

@@ -102,9 +102,12 @@ const CLIENTS: &[Column<ApiClientStatus>] = &[
     ("NAME", |client| Cell::new(&client.name)),
     ("ROLE", |client| Cell::new(&client.role)),
     ("BY", |client| Cell::new(&client.by)),
-    ("FROM", |client| match client.from.is_empty() {
-        true => Cell::new("anywhere"),
-        false => Cell::new(client.from.join(", ")),
+    ("FROM", |client| {
+        if client.from.is_empty() {
+            Cell::new("anywhere")
+        } else {
+            Cell::new(client.from.join(", "))
+        }
     }),
     ("EXPIRES", |client| Cell::new(at(client.expires))),
     ("LAST USED", |client| {

@@ -20,9 +20,10 @@ use crate::render;
 
 /// Whole from 100 on, with a decimal below: 0.5 packets a second is a rate, too.
 pub(super) fn rate_text(pps: f64) -> String {
-    match pps < 100.0 {
-        true => format!("{pps:.1}"),
-        false => render::count(pps.round() as u64),
+    if pps < 100.0 {
+        format!("{pps:.1}")
+    } else {
+        render::count(pps.round() as u64)
     }
 }
 

@@ -24,9 +24,10 @@ pub(crate) struct Watch {
 /// Reads an interval.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let interval = super::traffic_run::seconds(text)?;
-    match interval < LEAST {
-        true => Err(format!("at least {} s", LEAST.as_secs_f64())),
-        false => Ok(interval),
+    if interval < LEAST {
+        Err(format!("at least {} s", LEAST.as_secs_f64()))
+    } else {
+        Ok(interval)
     }
 }
 

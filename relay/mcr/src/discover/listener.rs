@@ -124,9 +124,10 @@ impl Listener {
     /// Takes some packets of a socket; `false`: there was none.
     fn take(&mut self, number: usize) -> Result<bool, Failure> {
         let socket = &self.sockets[number];
-        let link = match socket.is_ethernet() {
-            true => Link::Ethernet,
-            false => Link::None,
+        let link = if socket.is_ethernet() {
+            Link::Ethernet
+        } else {
+            Link::None
         };
         for turn in 0..TURN {
             let interface = &self.interfaces[number];

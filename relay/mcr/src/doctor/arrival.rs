@@ -62,7 +62,10 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Arrival
             taken: !key.sent && discover::taker(&rules.set, interface, key).is_some(),
         })
     });
-    let pgm = { listener.streams.pgm.iter() }
+    let pgm = listener
+        .streams
+        .pgm
+        .iter()
         .map(|(number, group)| (listener.interfaces[*number].clone(), *group))
         .collect();
     Ok(Some(Arrivals {
@@ -152,9 +155,10 @@ fn elsewhere(heard: &Arrivals, (rule, input): (&Rule, &Endpoint)) -> Option<(Str
         free.min_by_key(|s| (s.key.sent, s.differences(input).len(), Reverse(s.packets)))?;
     let (group, name) = (nearest.key.group, &nearest.interface.name);
     let differences = nearest.differences(input);
-    let on = match discover::is_on(input, &nearest.interface) {
-        true => format!(" on {name}"),
-        false => String::new(),
+    let on = if discover::is_on(input, &nearest.interface) {
+        format!(" on {name}")
+    } else {
+        String::new()
     };
     if differences.is_empty() {
         let evidence = format!("{group} arrives{on} as it says, and does not reach the rule");

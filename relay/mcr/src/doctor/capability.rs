@@ -33,9 +33,10 @@ fn paths(snapshot: &Snapshot) -> Option<Finding> {
         (Err(reason), Ok(())) => (
             Severity::Harms,
             format!("only the userspace path is left, which is slower: {reason}"),
-            match bpf::probe::probe().is_ok() {
-                true => KERNEL,
-                false => "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
+            if bpf::probe::probe().is_ok() {
+                KERNEL
+            } else {
+                "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
             },
         ),
         (Ok(()), Err(reason)) => (

@@ -18,9 +18,10 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 /// Outputs of which it is known that nobody has joined what they send: on demand that may be as it should.
 fn unheard(rule: &RuleStats) -> impl Iterator<Item = Finding> {
     rule.outputs.iter().filter_map(|output| {
-        let severity = match output.is_idle() {
-            true => Severity::Note,
-            false => Severity::Harms,
+        let severity = if output.is_idle() {
+            Severity::Note
+        } else {
+            Severity::Harms
         };
         let (what, remedy) = output.unheard.as_deref()?.split_once("; ")?;
         let evidence = format!("output {}: {what}", output.to);

@@ -206,16 +206,17 @@ fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> Probe {
         (false, true) => (ALL_NODES, "MLD queries"),
         (false, false) => (MLDV2_ROUTERS, "MLD reports"),
     };
-    let (icmp_type, follows) = match comes_in {
-        true => (
+    let (icmp_type, follows) = if comes_in {
+        (
             "mld-listener-query",
             "this host then never answers, and a snooping switch ends the stream some minutes after the \
              join",
-        ),
-        false => (
+        )
+    } else {
+        (
             "mld2-listener-report",
             "no switch or router learns that this host wants the stream",
-        ),
+        )
     };
     Probe {
         packet: ProbePacket {

@@ -18,7 +18,9 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let findings = links.iter().filter_map(|link| {
         let features = features(&link.name).ok()?;
         let found = list(snapshot, link, &features);
-        let stops = { found.iter() }.any(|finding| finding.severity == Severity::Stops);
+        let stops = found
+            .iter()
+            .any(|finding| finding.severity == Severity::Stops);
         match lost(snapshot, link, &features) {
             Some(lost) if !stops => Some(lost),
             _ => found.or_else(|| forwarding(snapshot, link, &features)),

@@ -23,7 +23,10 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 
 /// A querier of IGMPv1 or v2 has the kernel speak as it does (RFC 3376, 7.2.1): reports name no source.
 fn in_use(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
-    let version = { snapshot.igmp_versions.iter() }.find(|(name, _)| *name == link.name);
+    let version = snapshot
+        .igmp_versions
+        .iter()
+        .find(|(name, _)| *name == link.name);
     let (_, version) = version.filter(|(_, version)| matches!(version.as_str(), "V1" | "V2"))?;
     let inputs = snapshot.group_inputs();
     let with_sources = inputs.iter().find(|(_, endpoint, input)| {

@@ -54,9 +54,10 @@ fn troubles(snapshot: &Snapshot, rule: &RuleView) -> Vec<Finding> {
             None => (Severity::Stops, String::new()),
         };
         let evidence = format!("output {}: {}{goes_on}", output.to, down.text);
-        let remedy = match evidence.contains("looked up") {
-            true => NAMES,
-            false => LINKS,
+        let remedy = if evidence.contains("looked up") {
+            NAMES
+        } else {
+            LINKS
         };
         Some(Finding::new(severity, subject(), evidence).remedy(remedy))
     });

@@ -45,9 +45,10 @@ fn contested(snapshot: &Snapshot, one: &Neighbour, other: &Neighbour) -> Option<
     // What is taken whole is told first.
     shared.sort_by_key(|(key, theirs)| (key != theirs, *key));
     let ((key, theirs), more) = shared.split_first()?;
-    let part = match key == theirs {
-        true => String::new(),
-        false => format!(", the other as {theirs}"),
+    let part = if key == theirs {
+        String::new()
+    } else {
+        format!(", the other as {theirs}")
     };
     let more = match more.len() {
         0 => String::new(),

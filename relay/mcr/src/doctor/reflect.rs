@@ -23,9 +23,10 @@ fn keeps_sources(rule: &Rule) -> bool {
 
 /// Answers to whoever asked, where this host does not carry them.
 fn unrouted(rule: &Rule, snapshot: &Snapshot) -> Option<Finding> {
-    let key = match rule.inputs.first()?.is_ipv4() {
-        true => "net/ipv4/ip_forward",
-        false => "net/ipv6/conf/all/forwarding",
+    let key = if rule.inputs.first()?.is_ipv4() {
+        "net/ipv4/ip_forward"
+    } else {
+        "net/ipv6/conf/all/forwarding"
     };
     if !keeps_sources(rule) || snapshot.number(key)? != 0 {
         return None;

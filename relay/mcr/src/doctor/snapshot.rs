@@ -77,9 +77,12 @@ impl Rules {
     /// What the daemon can do here, which may be more than who asks may.
     fn support(&self) -> Option<Support> {
         let status = self.status.as_ref()?;
-        let of = |path: &PathStatus| match path.available {
-            true => Ok(()),
-            false => Err(path.reason.clone().unwrap_or_default()),
+        let of = |path: &PathStatus| {
+            if path.available {
+                Ok(())
+            } else {
+                Err(path.reason.clone().unwrap_or_default())
+            }
         };
         Some(Support {
             kernel: of(&status.kernel),
@@ -155,7 +158,12 @@ impl Snapshot {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.or_fail("cannot read the network", Unavailable)?;
         let mut queries: Vec<NextHopQuery> = next_hop_queries(&rules.set).into_iter().collect();
-        queries.extend({ rules.settings.tunnels() }.map(|(_, tunnel)| tunnel_query(tunnel)));
+        queries.extend(
+            rules
+                .settings
+                .tunnels()
+                .map(|(_, tunnel)| tunnel_query(tunnel)),
+        );
         let read = runtime.block_on(network::read(queries)).map_err(|error| {
             let cause = error.source().map(ToString::to_string);
             cause.unwrap_or_default()

@@ -106,7 +106,10 @@ impl Queue {
             let written = state.written;
             let moved = |state: &mut State| state.written == written;
             let changed = &self.0.changed;
-            if { changed.wait_while_for(&mut state, moved, patience) }.timed_out() {
+            if changed
+                .wait_while_for(&mut state, moved, patience)
+                .timed_out()
+            {
                 return;
             }
         }
@@ -159,7 +162,7 @@ impl Queue {
         }
         let left = self.0.repeats.lock().left(Instant::now());
         let idle = Duration::from_secs(86_400);
-        { &self.0.changed }.wait_for(&mut state, left.unwrap_or(idle));
+        self.0.changed.wait_for(&mut state, left.unwrap_or(idle));
         None
     }
 }

@@ -68,12 +68,13 @@ fn how(merge: &Merge) -> String {
         "by {by}; up to {} apart, {} remembered{}: up to {}",
         duration::text(merge.window),
         number::things(merge.packets.into(), "packet"),
-        match MergeFormat::of(merge).has_keys() {
-            true => format!(
+        if MergeFormat::of(merge).has_keys() {
+            format!(
                 " of each of {}",
                 number::things(merge.streams.into(), "stream")
-            ),
-            false => String::new(),
+            )
+        } else {
+            String::new()
         },
         super::bytes(Words::memory(merge)),
     )

@@ -250,9 +250,10 @@ fn add_rule<'a>(rows: &mut Vec<Row<'a>>, rule: &'a RuleStats, earlier: Earlier<'
 /// The reasons that occurred, or a dash.
 fn dropped(drops: &BTreeMap<String, u64>) -> String {
     let texts = number::drops(drops);
-    match texts.is_empty() {
-        true => "-".to_owned(),
-        false => texts.join("\n"),
+    if texts.is_empty() {
+        "-".to_owned()
+    } else {
+        texts.join("\n")
     }
 }
 

@@ -228,9 +228,10 @@ fn prefix(word: &str) -> Result<Prefix, String> {
         return Ok(host);
     };
     let length: u8 = length.parse().map_err(|_| wrong())?;
-    match length <= host.length {
-        true => Ok(Prefix::new(address, length)),
-        false => Err(wrong()),
+    if length <= host.length {
+        Ok(Prefix::new(address, length))
+    } else {
+        Err(wrong())
     }
 }
 
@@ -239,9 +240,10 @@ fn ports(word: &str) -> Result<Ports, String> {
     let port = |text: &str| text.parse::<u16>().map_err(|_| wrong());
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     let (first, last) = (port(first)?, port(last)?);
-    match first <= last {
-        true => Ok(Ports { first, last }),
-        false => Err(wrong()),
+    if first <= last {
+        Ok(Ports { first, last })
+    } else {
+        Err(wrong())
     }
 }
 

@@ -121,7 +121,7 @@ fn query_stats(
                 updates
                     .send(Update::Stats(Box::new(query.clone()), stats, status))
                     .ok()?;
-                let come = { names.iter() }.filter(|name| !before.contains(*name));
+                let come = names.iter().filter(|name| !before.contains(*name));
                 let come: Vec<String> = come.cloned().collect();
                 before = names.into_iter().collect();
                 query_past(&control, interval, &come, updates)

@@ -41,7 +41,9 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
             .states
             .get(word)
             .map_or(0, |count| *count as usize),
-        None => { stats.rules.iter() }
+        None => stats
+            .rules
+            .iter()
             .filter(|rule| rule.word() == word)
             .count(),
     };

@@ -84,7 +84,8 @@ impl History {
         }
         if self.past.len() > stats.rules.len() + PASTS_KEPT {
             let told = self.samples.back().map(|sample| &sample.rules);
-            { &mut self.past }.retain(|name, _| told.is_some_and(|told| told.contains_key(name)));
+            self.past
+                .retain(|name, _| told.is_some_and(|told| told.contains_key(name)));
         }
         self.last = Some(stats);
     }
@@ -175,11 +176,13 @@ impl History {
         // The youngest sample that is old enough, a little early allowed; else the oldest since it is
         // told.
         let old_enough = |sample: &&Sample| now.at - sample.at >= seconds * 0.9;
-        let mut told = { self.samples.iter().rev() }.take_while(|sample| of(sample).is_some());
+        let told = self
+            .samples
+            .iter()
+            .rev()
+            .take_while(|sample| of(sample).is_some());
         let mut oldest = now;
-        let before = { &mut told }
-            .inspect(|sample| oldest = sample)
-            .find(old_enough);
+        let before = told.inspect(|sample| oldest = sample).find(old_enough);
         let before = before.unwrap_or(oldest);
         between(before, now, of(before), of(now))
     }

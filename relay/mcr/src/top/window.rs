@@ -149,9 +149,9 @@ mod tests {
         let (matching, limit) = (told.rules.len(), query.limit.unwrap() as usize);
         let named = |name: &String| told.rules.iter().position(|rule| rule.name == *name);
         let offset = match query.around.as_ref().and_then(named) {
-            Some(middle) => {
-                { middle.saturating_sub(limit / 2) }.min(matching.saturating_sub(limit))
-            }
+            Some(middle) => middle
+                .saturating_sub(limit / 2)
+                .min(matching.saturating_sub(limit)),
             None => query.offset as usize,
         };
         told.rules = told.rules.into_iter().skip(offset).take(limit).collect();

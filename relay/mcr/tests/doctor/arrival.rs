@@ -44,9 +44,10 @@ fn diagnosis(path: &str, rules: &[(&str, &str)], sending: &[&str]) -> Option<Dia
     let streams: Vec<Process> = sending
         .iter()
         .map(|destination| {
-            let from = match destination.contains("veth3") {
-                true => &chain.sink,
-                false => &chain.sender,
+            let from = if destination.contains("veth3") {
+                &chain.sink
+            } else {
+                &chain.sender
             };
             let mut command = from.command(env!("CARGO_BIN_EXE_mcr"));
             command.args(["send", "--rate", "100", "--duration", "60", destination]);
@@ -289,9 +290,10 @@ impl Drop for Repeated {
 /// A frame as of UDP, whose IP header says PGM.
 fn pgm(destination: &str) -> Vec<u8> {
     let destination: SocketAddr = destination.parse().unwrap();
-    let (source, protocol) = match destination.is_ipv4() {
-        true => ("10.0.0.1:4000", 14 + 9),
-        false => ("[fd00::1]:4000", 14 + 6),
+    let (source, protocol) = if destination.is_ipv4() {
+        ("10.0.0.1:4000", 14 + 9)
+    } else {
+        ("[fd00::1]:4000", 14 + 6)
     };
     let mut frame = Craft::new(source.parse().unwrap(), destination, vec![7; 100]).frame();
     frame[protocol] = 113;

@@ -27,7 +27,9 @@ fn a_healthy_bed_has_nothing_that_stops_or_harms() {
         }",
     );
     let diagnosis = bed.doctor(&[]);
-    let bad: Vec<_> = { diagnosis.findings.iter() }
+    let bad: Vec<_> = diagnosis
+        .findings
+        .iter()
         .filter(|finding| finding["severity"] != "note")
         .collect();
     assert!(bad.is_empty(), "{bad:#?}");

@@ -110,7 +110,9 @@ fn every_command_works_from_elsewhere_or_says_why_not() {
     let mut listed = BTreeSet::new();
     commands("", &mut listed);
     assert!(listed.len() > 50, "{listed:?}");
-    let known: Vec<&str> = { ASKING.iter().map(|(line, _)| *line) }
+    let known: Vec<&str> = ASKING
+        .iter()
+        .map(|(line, _)| *line)
         .chain(ASKING_NONE)
         .chain(OWN)
         .chain(["top"])

@@ -366,7 +366,10 @@ fn tokens_are_made_here_and_known_there() {
     assert!(bed.status()["api"]["expiring"].is_null());
     // Of what ends within 14 days is told, and of nothing else.
     let create = "token create --name soon --role view --expires 13d";
-    let made = { bed.daemon.mcr(&create.split(' ').collect::<Vec<_>>()) }.unwrap();
+    let made = bed
+        .daemon
+        .mcr(&create.split(' ').collect::<Vec<_>>())
+        .unwrap();
     let (_, soon) = made.split_once("\n\n").unwrap();
     fs::write(&path, format!("{text}\n{client}\n{soon}")).unwrap();
     bed.daemon.mcr(&["reload"]).unwrap();

@@ -66,7 +66,10 @@ fn test(scrape: u64, series: &[Series], expected: &[Expected]) -> String {
         is_quiet,
     } in expected
     {
-        let all = { fires.iter().map(|at| (at, 1)) }.chain(is_quiet.iter().map(|at| (at, 0)));
+        let all = fires
+            .iter()
+            .map(|at| (at, 1))
+            .chain(is_quiet.iter().map(|at| (at, 0)));
         for (minutes, count) in all {
             let _ = writeln!(
                 text,

@@ -154,9 +154,10 @@ fn a_day_of(bed: &Bed) -> String {
     let mut command = Command::new("promtool");
     command.args(["test", "rules"]).arg(&file);
     let tested = process::run(command, Duration::from_secs(120)).unwrap();
-    match tested.status.success() {
-        true => String::new(),
-        false => tested.stdout + &tested.stderr,
+    if tested.status.success() {
+        String::new()
+    } else {
+        tested.stdout + &tested.stderr
     }
 }
 

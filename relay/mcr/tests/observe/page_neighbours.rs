@@ -122,7 +122,8 @@ fn thousands_are_set_apart_wherever_they_are_counted() {
     };
     bed.daemon.apply(&config(1234, 77)).unwrap();
     let names: Vec<String> = (0..1234).map(|n| format!("r{n:04}")).collect();
-    let disable: Vec<&str> = { ["disable"].into_iter() }
+    let disable: Vec<&str> = ["disable"]
+        .into_iter()
         .chain(names.iter().map(String::as_str))
         .collect();
     bed.daemon.mcr(&disable).unwrap();

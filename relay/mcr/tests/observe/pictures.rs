@@ -110,7 +110,7 @@ pub(crate) fn write(directory: &Path, name: &str, picture: &str) {
     let mut command = Command::new("base64");
     command.arg("-d").stdin(Stdio::piped()).stdout(file);
     let mut decoder = command.spawn().unwrap();
-    let input = decoder.stdin.take().unwrap();
-    { input }.write_all(picture.as_bytes()).unwrap();
+    let mut input = decoder.stdin.take().unwrap();
+    input.write_all(picture.as_bytes()).unwrap();
     assert!(decoder.wait().unwrap().success());
 }

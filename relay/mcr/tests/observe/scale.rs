@@ -97,7 +97,10 @@ fn look_at(numbers: &[usize], sizes: &[(u32, u32)], has_pictures: bool) {
             let expected = troubled(*rules);
             wait::until_within(PATIENCE, "those in trouble come first", || {
                 let names = browser.run(IN_SIGHT);
-                let names: Vec<&str> = { names.as_array().into_iter().flatten() }
+                let names: Vec<&str> = names
+                    .as_array()
+                    .into_iter()
+                    .flatten()
                     .filter_map(|name| name.as_str())
                     .collect();
                 let is_troubled =

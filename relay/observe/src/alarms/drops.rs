@@ -169,9 +169,10 @@ impl Losses {
         let dropped = dropped.occurred().filter(|(reason, _)| is_news(*reason));
         let dropped = dropped.map(|(_, packets)| packets);
         let passed = came.saturating_sub(dropped.sum());
-        match passed.abs_diff(self.rule.sent) > grew / 100 {
-            true => passed,
-            false => self.rule.sent,
+        if passed.abs_diff(self.rule.sent) > grew / 100 {
+            passed
+        } else {
+            self.rule.sent
         }
     }
 
@@ -257,7 +258,10 @@ impl Ledger {
 
     /// Whether all that comes is dropped.
     fn judge(&mut self, now_ns: u64, has_sent: bool, has_dropped: bool) -> Vec<(DropReason, Turn)> {
-        let most = { self.some.standing() }.max_by_key(|(_, standing)| standing.sum);
+        let most = self
+            .some
+            .standing()
+            .max_by_key(|(_, standing)| standing.sum);
         let most = most.map(|(reason, _)| reason).filter(|_| !has_sent);
         match most {
             None => self.starved_since_ns = None,
@@ -306,8 +310,9 @@ impl DropChange {
         let Some((kind, what)) = self.row.told(&self.read, &self.turn) else {
             return Vec::new();
         };
-        let output =
-            { self.output }.and_then(|index| rule.rule.outputs.get(Output::number(index) as usize));
+        let output = self
+            .output
+            .and_then(|index| rule.rule.outputs.get(Output::number(index) as usize));
         let at = output.map_or_else(String::new, |output| format!(": output {}", output.to));
         let of_rule = match kind {
             OUTPUT_DEGRADED => Some((RULE_DEGRADED, what.clone())),

@@ -137,8 +137,10 @@ impl Legs {
             let (row, standing) = leg.alarms.standing().next()?;
             ROWS[row].stands.map(|words| words(&leg.read, standing))
         };
-        let troubles =
-            { self.legs.iter() }.filter_map(|(at, leg)| Some((at.clone(), trouble(leg)?)));
+        let troubles = self
+            .legs
+            .iter()
+            .filter_map(|(at, leg)| Some((at.clone(), trouble(leg)?)));
         troubles.collect()
     }
 

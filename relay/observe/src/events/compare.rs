@@ -222,7 +222,9 @@ fn of_names(old: &Host, new: &Host) -> Vec<Event> {
     let changed = changed.filter(|(name, now)| old.names.get(*name) != Some(*now));
     let told = changed.map(|(name, now)| {
         let addresses = [now.address(true), now.address(false)];
-        let addresses: Vec<String> = { addresses.iter().flatten() }
+        let addresses: Vec<String> = addresses
+            .iter()
+            .flatten()
             .map(ToString::to_string)
             .collect();
         let addresses = addresses.join(" and ");

@@ -124,12 +124,11 @@ impl EventLog {
             Begin::After(number) => {
                 let known = |kept: &KeptEvent| kept.numbered.number <= number;
                 // A number that none has yet is of the daemon before, whose clock was ahead.
-                match number < kept.next {
-                    true => {
-                        let left_out = kept.events.partition_point(known);
-                        (kept.missed_after(number), left_out)
-                    }
-                    false => (0, 0),
+                if number < kept.next {
+                    let left_out = kept.events.partition_point(known);
+                    (kept.missed_after(number), left_out)
+                } else {
+                    (0, 0)
                 }
             }
         };

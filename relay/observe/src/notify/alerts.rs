@@ -228,7 +228,10 @@ fn faults(state: &RuleState) -> Vec<(&'static str, String, String)> {
         State::Down => RULE_DOWN,
     };
     let name = state.name();
-    let reason = { state.reason.as_ref() }.map_or_else(String::new, |why| format!(": {why}"));
+    let reason = state
+        .reason
+        .as_ref()
+        .map_or_else(String::new, |why| format!(": {why}"));
     let words = format!("rule {name:?} is {}{reason}", state.state.as_str());
     let mut faults = vec![(kind, String::new(), words)];
     for (at, input) in state.inputs() {

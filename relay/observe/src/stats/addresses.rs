@@ -64,14 +64,17 @@ impl Addresses {
         if now_ns.saturating_sub(*asked_ns) >= INTERVAL_NS {
             *asked_ns = now_ns;
             *links = links_of(view);
-            *socket = { socket.take() }
+            *socket = socket
+                .take()
                 .or_else(Duplicates::open)
                 .filter(|_| !links.is_empty());
             if let Some(socket) = socket {
                 socket.ask(&view.host, links);
             }
         }
-        let heard = { socket.iter() }.flat_map(|socket| socket.known(&view.host, links));
+        let heard = socket
+            .iter()
+            .flat_map(|socket| socket.known(&view.host, links));
         let heard: BTreeMap<_, _> = heard.map(|one| (one.address, one)).collect();
         let levels = heard
             .iter()

@@ -12,7 +12,10 @@ use super::dropped;
 /// What an output sent and dropped to all addresses that its name has or had.
 pub(super) fn together(counted: &RuleCounters, number: u64) -> OutputCounters {
     let mut sum = OutputCounters::default();
-    let of_it = { counted.outputs.iter() }.filter(|(index, _)| Output::number(**index) == number);
+    let of_it = counted
+        .outputs
+        .iter()
+        .filter(|(index, _)| Output::number(**index) == number);
     for (_, counted) in of_it {
         sum.sent.add(counted.sent);
         sum.dropped.add(&counted.dropped);

@@ -187,7 +187,7 @@ impl Egress {
 
     /// Why copies to a group reach nobody behind the bridge that they leave by.
     pub(super) fn unheard(&self, link: Ifindex, group: IpAddr) -> Option<&'static str> {
-        let readings = { self.0.lock() }.unheard.get(&(link, group)).copied();
+        let readings = self.0.lock().unheard.get(&(link, group)).copied();
         let is_sure = readings.is_some_and(|readings| readings > UNHEARD);
         is_sure.then_some(NO_PORT)
     }

@@ -156,9 +156,10 @@ impl Ring {
         let first = (span.from_ns / STEP_NS).clamp(last.saturating_sub(STEPS.into()), last);
         let mut given = Amount::default();
         for step in first..=last {
-            let until = match step == last {
-                true => amount,
-                false => amount.share((step + 1) * STEP_NS - span.from_ns, whole),
+            let until = if step == last {
+                amount
+            } else {
+                amount.share((step + 1) * STEP_NS - span.from_ns, whole)
             };
             self.add_to(
                 step,
@@ -194,9 +195,12 @@ impl Ring {
     }
 
     pub(super) fn steps(&self, ended: Range<u64>) -> Steps {
-        let came = |step: u64| match self.has(step) {
-            true => self.came[place(step)],
-            false => Came::default(),
+        let came = |step: u64| {
+            if self.has(step) {
+                self.came[place(step)]
+            } else {
+                Came::default()
+            }
         };
         let dropped = |step: u64| match &self.dropped {
             Some(dropped) if self.has(step) => dropped[place(step)],

@@ -54,9 +54,10 @@ pub enum Format {
 impl Format {
     /// The format that a client's `Accept` header asks for.
     pub fn accepted(accept: &str) -> Self {
-        match accept.contains("application/openmetrics-text") {
-            true => Self::OpenMetrics,
-            false => Self::Prometheus,
+        if accept.contains("application/openmetrics-text") {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
         }
     }
 
@@ -223,7 +224,9 @@ fn infos(page: &mut Page, rules: &[RuleStats]) {
         page.family("mcr_rule_info", "Labels of the rule; always 1.");
     }
     for rule in labelled {
-        let keys: Vec<String> = { rule.labels.keys() }
+        let keys: Vec<String> = rule
+            .labels
+            .keys()
             .map(|key| format!("label_{key}"))
             .collect();
         let own = keys
@@ -304,9 +307,10 @@ fn labelled<'a, T>(
     let mut labelled = Vec::with_capacity(ends.len());
     for (number, end) in (1..).zip(ends) {
         let text = text(end);
-        let label = match known.insert(text) {
-            true => Cow::Borrowed(text.as_str()),
-            false => Cow::Owned(format!("{text} #{number}")),
+        let label = if known.insert(text) {
+            Cow::Borrowed(text.as_str())
+        } else {
+            Cow::Owned(format!("{text} #{number}"))
         };
         labelled.push(([name_of(rule), (kind, label)], end));
     }

@@ -193,9 +193,10 @@ impl Sampler {
     pub fn pause(&self, now_ns: u64) -> Duration {
         let streams = self.streams.lock();
         let is_near = |due_ns: u64| due_ns < now_ns + IDLE_INTERVAL.as_nanos() as u64;
-        match streams.is_any_awake() || streams.next_due_ns().is_some_and(is_near) {
-            true => INTERVAL,
-            false => IDLE_INTERVAL,
+        if streams.is_any_awake() || streams.next_due_ns().is_some_and(is_near) {
+            INTERVAL
+        } else {
+            IDLE_INTERVAL
         }
     }
 
@@ -290,7 +291,7 @@ impl Sampler {
     pub fn last_packet(&self, rule: &str) -> (u64, u64) {
         let streams = self.streams.lock();
         let read_ns = streams.read_ns.map_or(0, |(_, read_ns)| read_ns);
-        let counted = { streams.of(rule) }.and_then(|(_, stream)| stream?.counted());
+        let counted = streams.of(rule).and_then(|(_, stream)| stream?.counted());
         (read_ns, counted.map_or(0, |counted| counted.last_ns))
     }
 

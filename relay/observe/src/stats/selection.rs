@@ -47,7 +47,7 @@ impl Selected {
         matching.sort_unstable();
         let first = first(query, &matching, middle);
         let limit = query.limit.map_or(usize::MAX, to_usize);
-        let told = { matching.iter().skip(first).take(limit) }.map(|(_, _, place)| *place);
+        let told = (matching.iter().skip(first).take(limit)).map(|(_, _, place)| *place);
         let mut places: Vec<usize> = told.collect();
         selection.part.offset = first as u64;
         selection.part.count = places.len() as u64;

@@ -143,8 +143,9 @@ impl Stream {
         let judged = self.judge(now_ns, &watched);
         // A stream that is well from its beginning is not reported.
         let trouble = u64::from(judged.0 != State::Up);
-        let turns =
-            { &mut watched.alarms }.sample(now_ns, [(judged.0, (trouble, Alarm::above(0)))]);
+        let turns = watched
+            .alarms
+            .sample(now_ns, [(judged.0, (trouble, Alarm::above(0)))]);
         self.watched = Some(watched);
         (!turns.is_empty()).then_some(judged)
     }
@@ -204,7 +205,10 @@ impl Stream {
                 None => Rest::Yes,
             };
         };
-        let is_down = { watched.alarms.standing() }.any(|(state, _)| state == State::Down);
+        let is_down = watched
+            .alarms
+            .standing()
+            .any(|(state, _)| state == State::Down);
         let longest_ns = self.pauses.longest_ns(watched.health.silence);
         let due = |longest_ns| Rest::Until(self.since_ns().saturating_add(longest_ns));
         longest_ns.filter(|_| !is_down).map_or(Rest::Yes, due)

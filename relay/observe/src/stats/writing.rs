@@ -48,13 +48,15 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
         stats.serialize_field("rules", &InTurn(&self.rules))?;
         stats.serialize_field("workers", workers)?;
         stats.serialize_field("egress", egress)?;
-        match xdp.is_empty() {
-            true => stats.skip_field("xdp")?,
-            false => stats.serialize_field("xdp", xdp)?,
+        if xdp.is_empty() {
+            stats.skip_field("xdp")?
+        } else {
+            stats.serialize_field("xdp", xdp)?
         }
-        match demand.is_empty() {
-            true => stats.skip_field("demand")?,
-            false => stats.serialize_field("demand", demand)?,
+        if demand.is_empty() {
+            stats.skip_field("demand")?
+        } else {
+            stats.serialize_field("demand", demand)?
         }
         match selection {
             Some(selection) => stats.serialize_field("selection", selection)?,

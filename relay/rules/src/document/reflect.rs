@@ -73,9 +73,10 @@ impl RuleDocument {
         };
         let numbers = self.isolated.iter().map(number);
         let numbers: BTreeSet<usize> = numbers.collect::<Result<_, _>>()?;
-        match numbers.len() == self.interfaces.len() && !numbers.is_empty() {
-            true => Err(ReflectProblem::AllIsolated),
-            false => Ok(numbers.into_iter().collect()),
+        if numbers.len() == self.interfaces.len() && !numbers.is_empty() {
+            Err(ReflectProblem::AllIsolated)
+        } else {
+            Ok(numbers.into_iter().collect())
         }
     }
 
@@ -176,9 +177,10 @@ impl Written<'_> {
             ReflectProblem::Group(text.to_owned(), error.problem)
         })?;
         let is_one = (group.is_multicast() || group.is_broadcast()) && group.is_single();
-        match is_one && group.interface.is_none() && group.sources.is_empty() {
-            true => Ok(group),
-            false => Err(ReflectProblem::NotOneGroup(text.to_owned())),
+        if is_one && group.interface.is_none() && group.sources.is_empty() {
+            Ok(group)
+        } else {
+            Err(ReflectProblem::NotOneGroup(text.to_owned()))
         }
     }
 

@@ -46,7 +46,8 @@ pub(crate) fn check_in_a_rule(key: &str, text: &str, problem: &str) {
         // TOML has no way to.
         return;
     }
-    let pairs: Option<Vec<String>> = { text.split(',') }
+    let pairs: Option<Vec<String>> = text
+        .split(',')
         .map(|part| part.split_once('='))
         .map(|pair| pair.map(|(key, value)| format!("{key} = {value:?}")))
         .collect();

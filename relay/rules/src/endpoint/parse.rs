@@ -123,7 +123,10 @@ fn split_bracketed<'a>(
 fn misplaced(after: &str) -> Option<(&str, &str)> {
     match after.strip_prefix(':') {
         Some(behind) => behind.split_once('%'),
-        None => { after.strip_prefix('%')?.rsplit_once(':') }.map(|(name, ports)| (ports, name)),
+        None => after
+            .strip_prefix('%')?
+            .rsplit_once(':')
+            .map(|(name, ports)| (ports, name)),
     }
 }
 

@@ -206,7 +206,9 @@ fn target(text: &str) -> Result<(Endpoint, Option<HostName>, bool), EndpointProb
     };
     let end = text.find(['%', ':']).unwrap_or(text.len());
     let is_service = matches!(problem, EndpointProblem::PortMissing(_))
-        && { text[..end].split('.').take(2) }
+        && text[..end]
+            .split('.')
+            .take(2)
             .filter(|label| label.starts_with('_'))
             .count()
             == 2
@@ -265,21 +267,34 @@ impl From<&OutputSpec> for OutputOptions {
             burst: limit.and_then(limit::burst_text),
             demand: output.demand.map_or(Follows::No, |_| Follows::Igmp),
             querier: output.demand.is_some_and(|demand| demand.querier),
-            linger: { output.demand }
+            linger: output
+                .demand
                 .filter(|demand| demand.linger_s > 0)
                 .map(|demand| Duration::from_secs(demand.linger_s.into())),
-            allow: { output.listeners.as_ref() }
+            allow: output
+                .listeners
+                .as_ref()
                 .map_or_else(Hosts::default, |l| Hosts(l.allow.clone())),
-            deny: { output.listeners.as_ref() }
+            deny: output
+                .listeners
+                .as_ref()
                 .map_or_else(Hosts::default, |l| Hosts(l.deny.clone())),
-            groups_each: { output.listeners.as_ref() }.and_then(|listeners| listeners.groups_each),
-            groups_all: { output.listeners.as_ref() }.and_then(|listeners| listeners.groups_all),
+            groups_each: output
+                .listeners
+                .as_ref()
+                .and_then(|listeners| listeners.groups_each),
+            groups_all: output
+                .listeners
+                .as_ref()
+                .and_then(|listeners| listeners.groups_all),
             listeners: None,
             all: output.all.is_some(),
-            max: { output.all }
+            max: output
+                .all
                 .map(|all| all.max)
                 .filter(|max| *max != MAX_ADDRESSES),
-            refresh: { output.all }
+            refresh: output
+                .all
                 .filter(|all| all.refresh_s != REFRESH_S)
                 .map(|all| Duration::from_secs(all.refresh_s.into())),
         }
@@ -290,7 +305,7 @@ impl fmt::Display for OutputSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.target())?;
         let texts = OutputOptions::from(self).texts();
-        { texts.iter() }.try_for_each(|(key, text)| match *key {
+        texts.iter().try_for_each(|(key, text)| match *key {
             "all" => f.write_str(",all"),
             key => write!(f, ",{key}={text}"),
         })

@@ -10,9 +10,10 @@ impl Rule {
         let reflect = self.reflect.as_ref()?;
         let keeps = |output: &OutputSpec| output.source == SourceChoice::Keep;
         Some(Merge {
-            by: match self.outputs.iter().all(keeps) {
-                true => By::OnceFromEach,
-                false => By::Once,
+            by: if self.outputs.iter().all(keeps) {
+                By::OnceFromEach
+            } else {
+                By::Once
             },
             window: reflect.window,
             ..Merge::default()

@@ -336,9 +336,10 @@ fn is_mapped(address: IpAddr) -> bool {
 /// address of this host as many ports. The ports of a group go to no range of groups: a fragment that
 /// came before its port would have none.
 fn fits_groups(input: &Endpoint, groups: Prefix) -> bool {
-    match input.is_multicast() {
-        true => input.destination.length == groups.length,
-        false => count(groups) == Some(input.ports.count()),
+    if input.is_multicast() {
+        input.destination.length == groups.length
+    } else {
+        count(groups) == Some(input.ports.count())
     }
 }
 

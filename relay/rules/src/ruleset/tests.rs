@@ -269,9 +269,12 @@ fn ports_become_groups_and_groups_become_ports() {
 #[test]
 fn an_address_of_this_host_belongs_to_one_rule() {
     let of = |a: &str, b: &str| {
-        let output = |input: &str| match input.contains('[') {
-            true => "[ff3e::9%eth1]:6001",
-            false => "239.10.1.1%eth1:6001",
+        let output = |input: &str| {
+            if input.contains('[') {
+                "[ff3e::9%eth1]:6001"
+            } else {
+                "239.10.1.1%eth1:6001"
+            }
         };
         let rules = vec![rule("a", a, output(a)), rule("b", b, output(b))];
         RuleSet::new(rules, Policy::default()).map_err(|problems| problems.to_string())

@@ -155,7 +155,7 @@ pub fn parse<'a, T: Options>(
     let mut value = T::default();
     let mut seen: Vec<&str> = Vec::new();
     for (key, text) in pairs {
-        let row = { group.rows.iter() }.find(|row| row.key == key);
+        let row = group.rows.iter().find(|row| row.key == key);
         let row = row.ok_or_else(|| OptionProblem::unknown(group, key))?;
         if seen.contains(&key) {
             return Err(OptionProblem::twice(group, key).into());

@@ -16,9 +16,10 @@ pub fn schema(rows: &[Row], description: &[&str]) -> Schema {
         .additional_properties(Some(AdditionalProperties::FreeForm(false)));
     let object = rows.iter().fold(object, |object, row| {
         let object = object.property(row.key, row.schema());
-        match row.is_required {
-            true => object.required(row.key),
-            false => object,
+        if row.is_required {
+            object.required(row.key)
+        } else {
+            object
         }
     });
     Schema::Object(object.build())

@@ -135,9 +135,10 @@ impl<T: Setting> Setting for Option<T> {
     const FORM: Form = T::FORM;
 
     fn parse(text: &str, form: &Form) -> Result<Self, Refusal> {
-        match form.or().contains(&text) {
-            true => Ok(None),
-            false => T::parse(text, form).map(Some),
+        if form.or().contains(&text) {
+            Ok(None)
+        } else {
+            T::parse(text, form).map(Some)
         }
     }
 

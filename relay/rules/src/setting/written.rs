@@ -84,7 +84,10 @@ impl<T: Options> From<&T> for Written<T> {
 impl<T: Options> fmt::Display for Written<T> {
     /// As the command line writes them; `on` where none is given.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts = { self.texts().into_iter() }.map(|(key, value)| format!("{key}={value}"));
+        let texts = self
+            .texts()
+            .into_iter()
+            .map(|(key, value)| format!("{key}={value}"));
         match texts.collect::<Vec<String>>().as_slice() {
             [] => f.write_str("on"),
             texts => f.write_str(&texts.join(",")),
@@ -152,12 +155,11 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
                         given.extend(nested.map(|(key, value)| (self::row::<T>(key), value)));
                         continue;
                     }
-                    let value = match is_field(row) {
-                        true => {
-                            let field: Option<FieldDocument> = map.next_value()?;
-                            field.map(|field| Scalar::Text(field.to_string()))
-                        }
-                        false => map.next_value()?,
+                    let value = if is_field(row) {
+                        let field: Option<FieldDocument> = map.next_value()?;
+                        field.map(|field| Scalar::Text(field.to_string()))
+                    } else {
+                        map.next_value()?
                     };
                     if given.iter().any(|(known, _)| *known == row) {
                         return Err(A::Error::duplicate_field(row.key));
@@ -200,7 +202,7 @@ enum Part {
 /// The options that it says; `Err`: that it has a key that belongs elsewhere.
 fn nested(nested: Nested, own: &Row, inner: Inner) -> Result<Vec<(&'static str, Scalar)>, String> {
     let table = match nested {
-        Nested::One(value) => return Ok({ value.into_iter() }.map(|one| (own.key, one)).collect()),
+        Nested::One(value) => return Ok(value.into_iter().map(|one| (own.key, one)).collect()),
         Nested::Table(table) => table,
     };
     let mut given = Vec::new();
@@ -241,9 +243,10 @@ fn nested_schema<T: Options>(own: &Row, inner: Inner) -> Schema {
             table = table.required(*name);
         }
     }
-    match stands_alone {
-        true => Schema::AnyOf(AnyOfBuilder::new().item(own.schema()).item(table).build()),
-        false => Schema::Object(table.build()),
+    if stands_alone {
+        Schema::AnyOf(AnyOfBuilder::new().item(own.schema()).item(table).build())
+    } else {
+        Schema::Object(table.build())
     }
 }
 

@@ -37,13 +37,10 @@ proptest! {
             let (old, old_expected) = (map.clone(), expected.clone());
             for key in from..from + count {
                 let value = Arc::new(value);
-                match inserts {
-                    true => prop_assert_eq!(
+                if inserts { prop_assert_eq!(
                         map.insert(key, Arc::clone(&value)),
                         expected.insert(key, value)
-                    ),
-                    false => prop_assert_eq!(map.remove(&key), expected.remove(&key)),
-                }
+                    ) } else { prop_assert_eq!(map.remove(&key), expected.remove(&key)) }
             }
             check(&map, &expected);
             check(&old, &old_expected);

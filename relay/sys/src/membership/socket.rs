@@ -113,9 +113,10 @@ impl Socket {
             group,
             source,
         } = membership;
-        let joined = match self.all {
-            true => self.set_all(interface, libc::PACKET_ADD_MEMBERSHIP),
-            false => option::join(self.socket.as_fd(), interface, group, source),
+        let joined = if self.all {
+            self.set_all(interface, libc::PACKET_ADD_MEMBERSHIP)
+        } else {
+            option::join(self.socket.as_fd(), interface, group, source)
         };
         match joined {
             Ok(()) => {}

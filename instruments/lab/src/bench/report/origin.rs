@@ -31,7 +31,8 @@ impl<'a> Conditions<'a> {
     pub(super) fn of(runs: &'a [Results]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for run in runs {
-            let same = { all.iter_mut() }
+            let same = all
+                .iter_mut()
                 .find(|conditions| conditions.machine().differences(&run.machine).is_empty());
             match same {
                 Some(conditions) => conditions.runs.push(run),

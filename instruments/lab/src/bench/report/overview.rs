@@ -122,7 +122,9 @@ fn figures(cases: Cases<'_>) -> (String, Letters) {
     if rows.is_empty() {
         return (String::new(), letters);
     }
-    let head: Vec<String> = { ["medians"].iter().chain(&RELAYS) }
+    let head: Vec<String> = ["medians"]
+        .iter()
+        .chain(&RELAYS)
         .map(|&title| title.to_owned())
         .collect();
     (format!("{}\n", markdown(&head, &rows)), letters)

@@ -26,8 +26,9 @@ pub(super) fn heading(scenario: &Scenario) -> String {
 pub(super) fn figures(scenario: u8, cases: &[&CaseResult]) -> String {
     let figures = main_figures(scenario);
     // What was published is one figure of these two: it stands beside the first.
-    let beside =
-        { figures.iter() }.find(|figure| matches!(figure, Figure::Loss | Figure::Delivered));
+    let beside = figures
+        .iter()
+        .find(|figure| matches!(figure, Figure::Loss | Figure::Delivered));
     let tables = figures
         .iter()
         .map(|figure| matrix(cases, *figure, Some(figure) == beside));
@@ -85,7 +86,8 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
         all.find(|case| case.parameters_text() == row && case.relay == relay)
     };
     let spread = |row: &str, relay: &str| figure_of(find(row, relay)?, figure);
-    let peers: Vec<&String> = { relays.iter() }
+    let peers: Vec<&String> = relays
+        .iter()
         .filter(|relay| figure.has_ratio() && !relay.starts_with("mcr"))
         .collect();
 
@@ -218,7 +220,10 @@ fn busy(case: &CaseResult) -> String {
     if case.trials.is_empty() {
         return "-".into();
     }
-    let cores = { case.trials.iter() }.map(|trial| trial.cost.busy_seconds.len());
+    let cores = case
+        .trials
+        .iter()
+        .map(|trial| trial.cost.busy_seconds.len());
     let cores = (0..cores.max().unwrap_or(0)).map(|core| {
         let busy = |trial: &Trial| trial.cost.busy_seconds.get(core).copied().unwrap_or(0.0);
         let spread = case.spread(busy);

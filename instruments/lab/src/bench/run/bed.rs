@@ -155,7 +155,8 @@ impl Bed {
         ends.extend(sinks.map(|(sink, link)| ((sink, link.as_str()), true)));
         match self.kind {
             // What is between is a bridge: each end has a wire of its own.
-            BedKind::DualBridge { .. } | BedKind::ForeignSource => { ends.into_iter() }
+            BedKind::DualBridge { .. } | BedKind::ForeignSource => ends
+                .into_iter()
                 .map(|(end, behind_relay)| Wire {
                     ends: vec![end],
                     behind_relay,
@@ -305,7 +306,8 @@ fn dual_bridge(kind: BedKind, bed: DualBridge) -> Result<Bed> {
         source: SOURCE,
         relays: vec![bed.relay],
         egresses: vec!["veth2".into()],
-        sinks: { bed.sinks }
+        sinks: bed
+            .sinks
             .into_iter()
             .map(|sink| (sink, "veth3".into()))
             .collect(),

@@ -263,7 +263,8 @@ pub(super) fn capacity(options: &Options) -> Vec<Case> {
         case.load.size = size;
         case.promised_if(size == SIZE && bed == ONE_CORE, TRIALS, TRIALS)
     };
-    let mut cases: Vec<_> = { sizes.iter() }
+    let mut cases: Vec<_> = sizes
+        .iter()
         .map(|size| sized(*size, ONE_CORE, "off"))
         .collect();
     if options.quick {
@@ -346,7 +347,8 @@ pub(super) fn driver(options: &Options) -> Vec<Case> {
     };
     let promised = [(SIZE, 1), (SIZE, 64), (64, 1), (256, 1), (SIZE, 1000)];
     let promised = &promised[..if options.quick { 1 } else { promised.len() }];
-    let mut cases: Vec<_> = { promised.iter() }
+    let mut cases: Vec<_> = promised
+        .iter()
         .map(|(size, streams)| point(*size, *streams, 1, false).promised(TRIALS, TRIALS))
         .collect();
     if options.quick {

@@ -53,7 +53,9 @@ pub trait Watch {
 /// Lists the cases that a run has, in the order they run: those that a promise stands on first, so
 /// that a run which has to end early has them.
 pub fn cases(options: &Options) -> Vec<Case> {
-    let chosen = { SCENARIOS.iter() }.filter(|it| options.scenarios.contains(&it.number));
+    let chosen = SCENARIOS
+        .iter()
+        .filter(|it| options.scenarios.contains(&it.number));
     let mut cases: Vec<Case> = chosen
         .flat_map(|scenario| scenario.cases(options))
         .collect();
@@ -113,7 +115,10 @@ impl Run<'_> {
         let first = self.results.cases.len();
         let empty = case.relays.iter().map(|relay| empty(case, relay));
         self.results.cases.extend(empty);
-        let rounds = { case.relays.iter() }.map(|relay| case.trials(relay, self.options));
+        let rounds = case
+            .relays
+            .iter()
+            .map(|relay| case.trials(relay, self.options));
         for round in 0..rounds.max().unwrap_or(0) {
             for (at, relay) in case.relays.iter().enumerate() {
                 if round >= case.trials(relay, self.options) {

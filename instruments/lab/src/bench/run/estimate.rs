@@ -37,7 +37,10 @@ impl Estimate {
                 relay.cannot(bed, plan).is_none()
             });
             let trials = able.map(|relay| case.trials(relay, options) as usize);
-            let all = { case.relays.iter() }.map(|relay| case.trials(relay, options) as usize);
+            let all = case
+                .relays
+                .iter()
+                .map(|relay| case.trials(relay, options) as usize);
             let mut seconds = trials.sum::<usize>() as f64 * seconds_of_trial(case);
             if !case.fresh && last != Some(case.shape) {
                 seconds += STAGES;

@@ -63,11 +63,11 @@ impl Relay {
                 program: PathBuf::from(program),
             });
         }
-        let known = Self::ALL
+        let mut known = Self::ALL
             .into_iter()
             .chain([Self::Floor, Self::Xdp, Self::Redirect]);
         let names: Vec<String> = known.clone().map(|relay| relay.to_string()).collect();
-        match { known }.find(|relay| relay.to_string() == text) {
+        match known.find(|relay| relay.to_string() == text) {
             Some(relay) => Ok(relay),
             None => bail!("no relay {text} (have: {}, NAME=SCRIPT)", names.join(", ")),
         }

@@ -212,7 +212,7 @@ mod tests {
             promises: true,
             ..Options::default()
         };
-        let with_cases = { SCENARIOS.iter() }.filter(|it| !it.cases(&options).is_empty());
+        let with_cases = SCENARIOS.iter().filter(|it| !it.cases(&options).is_empty());
         let numbers: Vec<u8> = with_cases.map(|scenario| scenario.number).collect();
         assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 11]);
     }

@@ -118,7 +118,7 @@ impl SinkCounters {
             let all = reply["nftables"].as_array().context("nft -j: no list")?;
             for counter in all.iter().filter_map(|entry| entry.get("counter")) {
                 let number = |name: &str| counter[name].as_u64().context("nft -j: no number");
-                let known = { COUNTERS.iter() }.find(|(name, ..)| counter["name"] == *name);
+                let known = COUNTERS.iter().find(|(name, ..)| counter["name"] == *name);
                 let (.., headers) = known.context("nft -j: a strange counter")?;
                 // A super-packet is one packet with one pair of headers and many payloads.
                 total.bytes += number("bytes")?.saturating_sub(number("packets")? * headers);

@@ -61,9 +61,10 @@ pub(super) fn protect(chain: &Chain) -> Result<()> {
                 )?;
             }
         }
-        script += match is_first {
-            true => "route add 10.99.0.0/24 via 10.0.1.2\nroute add fd99::/64 via fd00:1::2\n",
-            false => "address add 10.99.0.9/32 dev lo\naddress add fd99::9/128 dev lo\n",
+        script += if is_first {
+            "route add 10.99.0.0/24 via 10.0.1.2\nroute add fd99::/64 via fd00:1::2\n"
+        } else {
+            "address add 10.99.0.9/32 dev lo\naddress add fd99::9/128 dev lo\n"
         };
         namespace.ip_batch(&script)?;
     }
@@ -96,9 +97,12 @@ pub(super) fn send_protected(
     let received = sink.expect(BURST, PATIENCE);
     let rule = daemon.settled(&name, BURST)?;
     received.map_err(|why| why.context(said(Some(&rule))))?;
-    let protocol = |frame: &[u8]| match is_ipv4 {
-        true => frame.get(23).copied(),
-        false => frame.get(20).copied(),
+    let protocol = |frame: &[u8]| {
+        if is_ipv4 {
+            frame.get(23).copied()
+        } else {
+            frame.get(20).copied()
+        }
     };
     let association = if is_ipv4 { 9004 } else { 9006 };
     let (mut esp, mut clear) = (0, 0);

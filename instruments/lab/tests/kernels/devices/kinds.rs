@@ -118,14 +118,17 @@ pub(super) const KINDS: &[Kind] = &[
     },
     Kind {
         output: (Down("external"), Down("external")),
-        ..plain("vxlan that is told each remote", |p| match p.is_relay {
-            true => format!("type vxlan external dstport {}", 4789 + p.id),
-            false => format!(
-                "type vxlan id {} {} dstport {}",
-                p.id,
-                p.ends(),
-                4789 + p.id
-            ),
+        ..plain("vxlan that is told each remote", |p| {
+            if p.is_relay {
+                format!("type vxlan external dstport {}", 4789 + p.id)
+            } else {
+                format!(
+                    "type vxlan id {} {} dstport {}",
+                    p.id,
+                    p.ends(),
+                    4789 + p.id
+                )
+            }
         })
     },
     plain("geneve", |p| {
@@ -156,9 +159,12 @@ pub(super) const KINDS: &[Kind] = &[
         ..plain("sit", |p| format!("type sit {} ttl 8", p.ends()))
     },
     plain("ip6tnl", |p| format!("type ip6tnl {} mode any", p.ends6())),
-    plain(BOND, |p| match p.is_relay {
-        true => "type bond mode active-backup miimon 50".to_owned(),
-        false => "type bridge mcast_snooping 0".to_owned(),
+    plain(BOND, |p| {
+        if p.is_relay {
+            "type bond mode active-backup miimon 50".to_owned()
+        } else {
+            "type bridge mcast_snooping 0".to_owned()
+        }
     }),
     plain("macvlan", |p| {
         format!("link {} type macvlan mode bridge", p.lower)
@@ -173,9 +179,10 @@ impl Place<'_> {
 
     /// The same, without a remote for the relay's end.
     fn relay_without_remote(&self) -> String {
-        match self.is_relay {
-            true => format!("local {}", self.local),
-            false => self.ends(),
+        if self.is_relay {
+            format!("local {}", self.local)
+        } else {
+            self.ends()
         }
     }
 
@@ -196,9 +203,10 @@ impl Place<'_> {
 
     /// A wire of its own, made from its first end.
     fn wire(&self) -> String {
-        match self.is_first {
-            true => format!("type veth peer name {} netns {}", self.dev, self.other),
-            false => String::new(),
+        if self.is_first {
+            format!("type veth peer name {} netns {}", self.dev, self.other)
+        } else {
+            String::new()
         }
     }
 }

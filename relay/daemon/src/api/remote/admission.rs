@@ -189,7 +189,8 @@ impl Gate {
         if begins && is_homeless && !shows_token {
             return refused(Code::Forbidden, FOREIGN);
         }
-        { peer.client(&self.remote.settings(), headers) }.map_err(Denied::Unknown)
+        peer.client(&self.remote.settings(), headers)
+            .map_err(Denied::Unknown)
     }
 }
 

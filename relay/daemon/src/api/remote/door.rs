@@ -63,10 +63,7 @@ impl Door {
         if self.serving.borrow().is_none() {
             return self.unused.clone();
         }
-        if { &self.listener }
-            .as_ref()
-            .is_none_or(|(at, _)| *at != listen)
-        {
+        if self.listener.as_ref().is_none_or(|(at, _)| *at != listen) {
             self.listener = None;
             match listening::listen(listen) {
                 Ok(listener) => self.listener = Some((listen, listener)),
@@ -109,9 +106,10 @@ impl Door {
                 self.unused = None;
             }
             Err(error) => {
-                let stays = match self.serving.borrow().is_some() {
-                    true => "; what was read before stays in use",
-                    false => "",
+                let stays = if self.serving.borrow().is_some() {
+                    "; what was read before stays in use"
+                } else {
+                    ""
                 };
                 self.unused = Some(format!("{error}{stays}"));
             }

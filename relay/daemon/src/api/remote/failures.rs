@@ -41,9 +41,10 @@ impl Failures {
             }
         }
         let (times, last) = known.entry(whose).or_insert((0, now));
-        *times = match last.elapsed() < FORGOTTEN {
-            true => *times + 1,
-            false => 1,
+        *times = if last.elapsed() < FORGOTTEN {
+            *times + 1
+        } else {
+            1
         };
         *last = now;
         let doublings = u32::try_from(*times - 1).unwrap_or(u32::MAX).min(16);

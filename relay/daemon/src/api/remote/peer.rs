@@ -73,7 +73,7 @@ impl Peer {
                     let name = client.certificate.as_ref();
                     name.is_some_and(|name| identity.names.contains(name))
                 };
-                { settings.client.iter().find(is_it) }.ok_or_else(|| {
+                settings.client.iter().find(is_it).ok_or_else(|| {
                     let names = identity.names.join(", ");
                     format!("no [[api.client]] has a name of the certificate ({names})")
                 })?
@@ -102,7 +102,9 @@ impl Peer {
     /// Whether it shows what the client has to, beyond what it showed once.
     pub(super) fn still_shows(&self, client: &ApiClient) -> bool {
         let names = self.identity.as_ref().map(|identity| &identity.names);
-        { client.certificate.as_ref() }
+        client
+            .certificate
+            .as_ref()
             .is_none_or(|name| names.is_some_and(|names| names.contains(name)))
     }
 
@@ -112,9 +114,11 @@ impl Peer {
         let lasts = |client: &ApiClient| {
             settings.client.contains(client) && client.expires().is_none_or(|ends| ends > now)
         };
-        self.served_as.lock().iter().all(lasts) && { &self.identity }
-            .as_ref()
-            .is_none_or(|identity| identity.expires > now)
+        self.served_as.lock().iter().all(lasts)
+            && self
+                .identity
+                .as_ref()
+                .is_none_or(|identity| identity.expires > now)
     }
 
     /// Whether its certificate still is good, as CAs and lists are by now.

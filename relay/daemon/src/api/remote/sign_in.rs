@@ -61,7 +61,9 @@ pub(in crate::api) async fn sign_in(
     let client = settings.client.iter().find(|client| client.name == name);
     let begun = connection.visitor().zip(client).and_then(|(peer, client)| {
         remote.sessions.end(&headers);
-        { &remote.sessions }.begin(client.clone(), peer.address, Instant::now())
+        remote
+            .sessions
+            .begin(client.clone(), peer.address, Instant::now())
     });
     let cookie = begun.ok_or_else(|| {
         ApiError::new(Code::Unavailable, "no session can be begun now; try again")

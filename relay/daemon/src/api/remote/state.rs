@@ -62,7 +62,9 @@ impl Remote {
     /// The session that a request is of, if its client still shows what it has to.
     pub(super) fn session(&self, peer: &Peer, headers: &HeaderMap, uses: bool) -> Option<Session> {
         let at = (Instant::now(), uses);
-        let session = { &self.sessions }.of((headers, peer.address), &self.settings(), at);
+        let session = self
+            .sessions
+            .of((headers, peer.address), &self.settings(), at);
         let session = session.filter(|session| {
             let ends = session.client.expires();
             ends.is_none_or(|ends| ends > now()) && peer.still_shows(&session.client)
@@ -122,9 +124,10 @@ impl Remote {
         let had_begun = std::mem::replace(&mut known.has_begun, is_wanted);
         let before = std::mem::replace(&mut known.trouble, trouble.clone());
         drop(known);
-        let is_news = match is_wanted {
-            true => !had_begun || before != trouble,
-            false => before.is_some(),
+        let is_news = if is_wanted {
+            !had_begun || before != trouble
+        } else {
+            before.is_some()
         };
         if !is_news {
             return;
@@ -150,7 +153,10 @@ impl Remote {
             .iter()
             .filter_map(|client| Some((format!("client {}", client.name), client.expires()?)));
         let now = now();
-        let soon = { own.into_iter().chain(clients) }.filter(|(_, ends)| *ends < now + SOON);
+        let soon = own
+            .into_iter()
+            .chain(clients)
+            .filter(|(_, ends)| *ends < now + SOON);
         let soon: BTreeMap<String, u64> = soon.collect();
         let mut known = self.known();
         known.expires = certificate;
@@ -171,9 +177,10 @@ impl Remote {
             .filter(|(what, ends)| before.get(*what) != Some(ends))
         {
             let when = moment_text(*ends);
-            let message = match *ends > now {
-                true => format!("{what} ends at {when}; renew it"),
-                false => format!("{what} has ended at {when}; renew it, or take it out"),
+            let message = if *ends > now {
+                format!("{what} ends at {when}; renew it")
+            } else {
+                format!("{what} has ended at {when}; renew it, or take it out")
             };
             tell(kind::EXPIRES_SOON, what, message);
         }

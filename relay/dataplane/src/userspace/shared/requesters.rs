@@ -45,9 +45,12 @@ impl SharedState {
     pub(crate) fn note_requester(&self, end: AnswerEnd, asker: &Requester, now_ns: u64) {
         let key = key(end);
         let free = |entry: &&[AtomicU64]| sequence(entry) & 1 == 0;
-        let rank = |entry: &&[AtomicU64]| match words::<3>(entry, 1) == key {
-            true => 0,
-            false => word(entry, 4) + 1,
+        let rank = |entry: &&[AtomicU64]| {
+            if words::<3>(entry, 1) == key {
+                0
+            } else {
+                word(entry, 4) + 1
+            }
         };
         let Some(entry) = self.set(&key).filter(free).min_by_key(rank) else {
             return;

@@ -117,9 +117,10 @@ impl Inheritance {
             Label::State => self.state = Some(open(fd)?),
             Label::Merges => {
                 let file = File::from(fd);
-                match file.metadata()?.len() == (FORMER_WINDOWS * size_of::<u64>()) as u64 {
-                    true => self.former_merges = Some(file),
-                    false => self.merges = Some(open(file.into())?),
+                if file.metadata()?.len() == (FORMER_WINDOWS * size_of::<u64>()) as u64 {
+                    self.former_merges = Some(file)
+                } else {
+                    self.merges = Some(open(file.into())?)
                 }
             }
             Label::Gates => self.gates = Some(open(fd)?),

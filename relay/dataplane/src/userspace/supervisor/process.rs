@@ -386,7 +386,10 @@ fn run_state(pid: u32) -> Option<(bool, Duration)> {
     };
     let process = Path::new("/proc").join(pid.to_string());
     let text = read(process.clone())?;
-    let mut ticks = { text.split(' ').skip(11) }.map_while(|word| word.parse::<u64>().ok());
+    let mut ticks = text
+        .split(' ')
+        .skip(11)
+        .map_while(|word| word.parse::<u64>().ok());
     let ticks = ticks.next()? + ticks.next()?;
     let mut threads = process.join("task").read_dir().ok()?.flatten();
     let runs = threads.any(|thread| read(thread.path()).is_some_and(|text| text.starts_with('R')));

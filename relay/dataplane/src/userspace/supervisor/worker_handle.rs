@@ -237,7 +237,8 @@ impl WorkerHandle {
 
     /// Says whether there is nothing to look after soon: it runs, and no packet waits for it.
     pub(super) fn is_idle(&self) -> bool {
-        { self.running() }.is_some_and(|process| !process.has_ended() && !process.has_waiting())
+        self.running()
+            .is_some_and(|process| !process.has_ended() && !process.has_waiting())
     }
 
     /// The process, if it has confirmed its start.

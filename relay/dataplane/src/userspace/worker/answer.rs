@@ -63,7 +63,7 @@ pub(super) fn note_question(route: &CompiledRoute, packet: &Matched<'_>, context
     let tap = context.source.tap;
     let mac = match datagram.ip_offset {
         0 => Some([0; 6]),
-        _ => { packet.bytes.get(6..12) }.and_then(|mac| mac.try_into().ok()),
+        _ => packet.bytes.get(6..12).and_then(|mac| mac.try_into().ok()),
     };
     let Some(mac) = mac.filter(|mac| is_question(datagram, *mac)) else {
         return;

@@ -371,7 +371,7 @@ impl CompiledRoute {
         };
         let limiter = Limiter::Slot(Kind::Rule, self.counts.rule.0);
         let cost = cost();
-        match { context.state }.admit(limiter, limit, context.now_ns, cost) {
+        match context.state.admit(limiter, limit, context.now_ns, cost) {
             0 => (Verdict::Dropped(DropReason::RateLimited), None),
             passed => (verdict, (passed < cost.packets).then_some(passed)),
         }

@@ -82,7 +82,10 @@ impl<'a> Judge<'a> {
         let pieces = memory.pieces(interface, fragment.key, sys::clock::monotonic_ns());
         let pieces = Some((pieces, place));
         let packet = (payload, from);
-        verdict({ self.merges }.judge_piece(self.leg, packet, self.came_ns, pieces))
+        verdict(
+            self.merges
+                .judge_piece(self.leg, packet, self.came_ns, pieces),
+        )
     }
 
     /// Judges the segments of a super-packet and gives `each` run of those that share a verdict, in

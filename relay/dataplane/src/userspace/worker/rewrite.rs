@@ -287,14 +287,16 @@ impl Sending {
         let mut change = self.change;
         let (groups, ports) = range.from;
         let offset = datagram.destination_port.wrapping_sub(ports.first);
-        change.destination = match groups.is_host() && !range.destination.is_host() {
-            true => range.destination.nth(offset),
-            false => range.destination.carry(datagram.destination),
+        change.destination = if groups.is_host() && !range.destination.is_host() {
+            range.destination.nth(offset)
+        } else {
+            range.destination.carry(datagram.destination)
         };
         if !range.ports.is_single() {
-            let offset = match ports.is_single() {
-                true => groups.number_of(datagram.destination),
-                false => offset,
+            let offset = if ports.is_single() {
+                groups.number_of(datagram.destination)
+            } else {
+                offset
             };
             change.destination_port = range.ports.first.wrapping_add(offset);
         }

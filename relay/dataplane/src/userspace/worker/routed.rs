@@ -89,7 +89,11 @@ impl RoutedSockets {
             return true;
         }
         if self.entries.len() >= MOST {
-            let unused = { self.entries.iter().enumerate() }.filter(|(_, one)| one.used != round);
+            let unused = self
+                .entries
+                .iter()
+                .enumerate()
+                .filter(|(_, one)| one.used != round);
             match unused.min_by_key(|(_, one)| one.used) {
                 Some((oldest, _)) => drop(self.entries.swap_remove(oldest)),
                 None if !grows => return false,
@@ -112,7 +116,10 @@ impl RoutedSockets {
         };
         let round = self.round;
         let is_asked = |entry: &Entry| entry.used == round && matches!(entry.state, State::Asked);
-        let wanted = { self.entries.iter_mut() }.filter(|one| matches!(one.state, State::Wanted));
+        let wanted = self
+            .entries
+            .iter_mut()
+            .filter(|one| matches!(one.state, State::Wanted));
         let wanted: Vec<SocketKind> = wanted
             .map(|entry| {
                 entry.state = State::Asked;
@@ -176,17 +183,14 @@ pub(super) fn told<'p>(
     if datagram.part != Part::Whole {
         return Err(DropReason::EgressError);
     }
-    let (source, destination, ttl, traffic_class) = match datagram.source.is_ipv4() {
-        true => {
-            let ip = ipv4::Header::parse(ip).map_err(|_| DropReason::EgressError)?;
-            let ends = (ip.source().into(), ip.destination().into());
-            (ends.0, ends.1, ip.ttl(), ip.traffic_class())
-        }
-        false => {
-            let ip = ipv6::Header::parse(ip).map_err(|_| DropReason::EgressError)?;
-            let ends = (ip.source().into(), ip.destination().into());
-            (ends.0, ends.1, ip.hop_limit(), ip.traffic_class())
-        }
+    let (source, destination, ttl, traffic_class) = if datagram.source.is_ipv4() {
+        let ip = ipv4::Header::parse(ip).map_err(|_| DropReason::EgressError)?;
+        let ends = (ip.source().into(), ip.destination().into());
+        (ends.0, ends.1, ip.ttl(), ip.traffic_class())
+    } else {
+        let ip = ipv6::Header::parse(ip).map_err(|_| DropReason::EgressError)?;
+        let ends = (ip.source().into(), ip.destination().into());
+        (ends.0, ends.1, ip.hop_limit(), ip.traffic_class())
     };
     let udp = udp
         .first_chunk::<{ udp::HEADER }>()

@@ -130,7 +130,8 @@ impl Sender {
             context
                 .counters
                 .rule_answered(route.counts.rule, packets.into());
-            { &mut self.ledger }.dropped(output.slot, DropReason::EgressError, packets);
+            self.ledger
+                .dropped(output.slot, DropReason::EgressError, packets);
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ impl ActiveTable {
             self.routes[index as usize] = Some(route);
             watches.begin(index, key, counted);
         }
-        self.answered = { self.routes.iter().flatten() }.any(|route| route.answered);
+        self.answered = self.routes.iter().flatten().any(|route| route.answered);
         let left = self.routes.iter().flatten();
         watches.end_others(left.filter_map(|route| route.subject));
         if let Some(own) = change.own {

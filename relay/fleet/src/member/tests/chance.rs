@@ -238,9 +238,10 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
             stays &= sim.harms.len() == before + 1;
             stays &= sim.settings.policy == OnIsolation::Peers && !sim.is_another_etcd();
             let quiet = sim.random.chance(500);
-            let pause = match quiet {
-                true => sim.random.range(4, 8) * sim.hold(),
-                false => sim.random.range(20, 900) * MS,
+            let pause = if quiet {
+                sim.random.range(4, 8) * sim.hold()
+            } else {
+                sim.random.range(20, 900) * MS
             };
             next = sim.now + pause;
         }

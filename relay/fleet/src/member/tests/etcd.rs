@@ -59,7 +59,7 @@ impl Etcd {
     /// All at one revision.
     pub(super) fn operator_delete_prefix(&mut self, prefix: &str) {
         self.revision += 1;
-        let keys = { self.keys.keys() }.filter(|key| key.starts_with(prefix));
+        let keys = self.keys.keys().filter(|key| key.starts_with(prefix));
         let keys: Vec<String> = keys.cloned().collect();
         keys.iter().for_each(|key| self.delete(key));
     }

@@ -118,8 +118,10 @@ fn a_peer_that_promises_no_more_is_not_called_unreachable() {
         sim.hosts[cut].etcd_cut_until = sim.now + 60_000 * MS;
         sim.run_until(sim.now + 40_000 * MS);
         let status = told(&sim, cut);
-        let named =
-            { status.relays.iter() }.filter(|(_, relay)| relay.told.unanswered_ms.is_some());
+        let named = status
+            .relays
+            .iter()
+            .filter(|(_, relay)| relay.told.unanswered_ms.is_some());
         assert_eq!(named.map(|(name, _)| name).collect::<Vec<_>>(), [""; 0]);
         assert_ne!(holders(&sim).unwrap()[0], cut, "it is relieved");
     }

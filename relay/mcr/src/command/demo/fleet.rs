@@ -16,9 +16,12 @@ pub(super) fn run(args: &Args, json: bool, stop: &AtomicBool) -> Result<ExitCode
         rate_pps: args.rate,
         part: Duration::from_secs(args.duration.into()) / 2,
     };
-    let report = demo::run(&options, stop, |step| match json {
-        true => Ok(()),
-        false => Ok(render::text(step)?),
+    let report = demo::run(&options, stop, |step| {
+        if json {
+            Ok(())
+        } else {
+            Ok(render::text(step)?)
+        }
     });
     let report = report.map_err(|error| failure(&error, stop))?;
     render::reply(json, &report, || summary(&report))?;

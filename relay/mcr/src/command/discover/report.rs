@@ -109,9 +109,10 @@ const COLUMNS: &[Column<DiscoveredStream>] = &[
 ];
 
 fn table(report: &Discovery) -> String {
-    let columns = match report.rules_known {
-        true => COLUMNS,
-        false => &COLUMNS[..COLUMNS.len() - 1],
+    let columns = if report.rules_known {
+        COLUMNS
+    } else {
+        &COLUMNS[..COLUMNS.len() - 1]
     };
     let mut table = render::table(columns, &report.streams);
     render::widen(&mut table);
@@ -150,9 +151,10 @@ fn told(
 /// The command that relays a stream, but for where to.
 fn add(interface: &Interface, key: &Key, input: &str, rule: Option<&str>) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@%:._-,".contains(c);
-    let input = match input.chars().all(is_plain) {
-        true => input.to_owned(),
-        false => format!("'{}'", printable(input)),
+    let input = if input.chars().all(is_plain) {
+        input.to_owned()
+    } else {
+        format!("'{}'", printable(input))
     };
     let mut add = format!("mcr add {input} OUTPUT");
     match key.vlan {
@@ -179,8 +181,9 @@ fn add(interface: &Interface, key: &Key, input: &str, rule: Option<&str>) -> Str
 
 /// Below ten with a decimal: some streams send a packet a second.
 fn rate(packets_per_second: f64) -> String {
-    match packets_per_second < 9.95 {
-        true => format!("{packets_per_second:.1}"),
-        false => render::count(packets_per_second.round() as u64),
+    if packets_per_second < 9.95 {
+        format!("{packets_per_second:.1}")
+    } else {
+        render::count(packets_per_second.round() as u64)
     }
 }

@@ -143,9 +143,10 @@ enum SendRate {
 pub(super) fn options(args: &Args) -> Result<Options, Failure> {
     let destinations = destinations(&args.destinations, args.streams)?;
     let framing = args.framing;
-    let destination = match args.line.is_empty() {
-        true => Options::to(destinations),
-        false => Options::on(args.line.clone()),
+    let destination = if args.line.is_empty() {
+        Options::to(destinations)
+    } else {
+        Options::on(args.line.clone())
     };
     let usual = Sizes::Fixed(framing.usual_size());
     let sizes = args.size.clone().unwrap_or(usual);

@@ -16,7 +16,11 @@ pub(super) fn families(page: &mut Page, fleet: &FleetStatus) {
         name,
         "Seconds for which another relay has not answered this one's questions; 0 if it does.",
     );
-    for relay in { fleet.relays.iter() }.filter(|relay| relay.name != fleet.relay) {
+    for relay in fleet
+        .relays
+        .iter()
+        .filter(|relay| relay.name != fleet.relay)
+    {
         let seconds = relay.unanswered_ms.unwrap_or(0) as f64 / 1e3;
         page.sample(name, &[("relay", &relay.name)], seconds);
     }

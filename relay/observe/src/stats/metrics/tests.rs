@@ -293,7 +293,8 @@ fn addresses_of_names_have_a_thousand_series_in_all_rules_together() {
     let series = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(series("mcr_output_address_sent_packets_total{"), 1_000);
     // A name that stands for nobody has none, which is a number too.
-    let lines: Vec<&str> = { text.lines() }
+    let lines: Vec<&str> = text
+        .lines()
         .filter(|line| line.starts_with("mcr_output_addresses{"))
         .collect();
     assert!(lines.len() == 3 && lines[1].ends_with(" 0"), "{lines:?}");

@@ -24,7 +24,7 @@ pub(super) fn start(bed: &Bed, relay: &Relay, shape: Shape) -> Result<Option<Pro
     for stream in plan.numbers() {
         if relay.keeps_groups() {
             let at = plan.input(stream);
-            let links = { &bed.sinks }.iter().map(|(_, link)| link);
+            let links = bed.sinks.iter().map(|(_, link)| link);
             for link in links {
                 command.arg(at.on(link));
             }

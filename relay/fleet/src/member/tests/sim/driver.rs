@@ -42,7 +42,7 @@ impl Sim {
                 change;
             *key >= from && *key < to
         };
-        let changes = { changes.iter() }.take_while(|(at, _)| *at <= revision);
+        let changes = changes.iter().take_while(|(at, _)| *at <= revision);
         let changes = changes.map(|(_, change)| change);
         let changes: Vec<Change> = changes.filter(watched).cloned().collect();
         self.hosts[host].watch_at = revision;

@@ -51,7 +51,7 @@ impl Sim {
         while stuck.len() < before {
             before = stuck.len();
             let names: BTreeSet<&str> = stuck.keys().copied().collect();
-            stuck.retain(|_, beat| { beat.monitors.iter() }.any(|m| names.contains(&*m.relay)));
+            stuck.retain(|_, beat| beat.monitors.iter().any(|m| names.contains(&*m.relay)));
         }
         let entry = self.etcd.keys.get(&format!("/mcr/plant/shares/{share}"));
         let entry = entry.and_then(|kv| ShareEntry::read(&kv.key, &kv.value).ok());
@@ -126,9 +126,10 @@ impl Sim {
     /// Starts it again with another name until then: its own new one, or the next host's.
     pub(in crate::member) fn rename(&mut self, host: usize, until: u64, is_taken: bool) {
         let other = (host + 1) % self.hosts.len();
-        let name = match is_taken {
-            true => self.hosts[other].name.clone(),
-            false => format!("relay-{host}b"),
+        let name = if is_taken {
+            self.hosts[other].name.clone()
+        } else {
+            format!("relay-{host}b")
         };
         // Its files stay where it is the same host.
         self.kill(host, is_taken, 100 * MS);
@@ -170,7 +171,7 @@ impl Sim {
             let share = ShareEntry::read(&kv.key, &kv.value);
             kv.key.ends_with(&format!("s/{name}")) || share.is_ok_and(|entry| entry.relay == name)
         };
-        let keys = { self.etcd.keys.values() }.filter(|kv| is_its(kv));
+        let keys = self.etcd.keys.values().filter(|kv| is_its(kv));
         let keys: Vec<String> = keys.map(|kv| kv.key.clone()).collect();
         for key in keys {
             self.etcd.operator_put(&key, b"garbage".to_vec());

@@ -136,9 +136,10 @@ impl Bench {
         let is_clean = trial.missing() <= 0 && trial.kept_up();
         Ok(Groups {
             groups: load.streams,
-            limits: match is_clean {
-                true => Vec::new(),
-                false => limits(&trial, None),
+            limits: if is_clean {
+                Vec::new()
+            } else {
+                limits(&trial, None)
             },
             trial,
         })

@@ -146,9 +146,10 @@ pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
     if !trial.kept_up() {
         let (offered, asked) = (trial.offered_pps(), trial.asked_pps);
         let full = line_pps.is_some_and(|line| offered > 0.95 * line);
-        let why = match full {
-            true => "its link is full",
-            false => "its processor or its device does not take more",
+        let why = if full {
+            "its link is full"
+        } else {
+            "its processor or its device does not take more"
         };
         limits.push(format!(
             "generator: {} of {} packets/s: {why}, and latency has its own delay in it",
@@ -190,7 +191,9 @@ fn facts(interface: &Interface) -> String {
         interface.mtu.map(|mtu| format!("MTU {mtu}")),
         ring("receive", interface.receive_ring),
         ring("transmit", interface.transmit_ring),
-        { interface.receive_queues }.map(|queues| things(queues.into(), "receive queue")),
+        interface
+            .receive_queues
+            .map(|queues| things(queues.into(), "receive queue")),
         (!interface.offloads.is_empty()).then(|| interface.offloads.join(" ")),
         (!rps.is_empty()).then(|| format!("RPS {}", rps.join(" "))),
     ];
