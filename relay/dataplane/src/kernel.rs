@@ -275,6 +275,24 @@ impl Kernel {
         Ok(self.program.test_run(input)?)
     }
 
+    /// Says what XDP may be used for from now on.
+    pub(crate) fn set_hooks(&mut self, wanted: Hooks) -> Result<(), Error> {
+        if self.hook.want(wanted) {
+            self.settle_hook()?;
+        }
+        Ok(())
+    }
+
+    /// What an earlier process left goes on as it is until the maps hold the rules.
+    fn settle_hook(&mut self) -> Result<(), Error> {
+        let interfaces = self.links.interfaces();
+        self.hook.load(&self.program, &self.pins, interfaces)?;
+        if self.take_over == TakeOver::Done {
+            self.hook.settle(&self.pins)?;
+        }
+        Ok(())
+    }
+
     /// What XDP is used for, and why not.
     pub(crate) fn hooks(&self) -> Hooks {
         self.hook.standing()

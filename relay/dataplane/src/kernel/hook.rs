@@ -12,7 +12,7 @@ use rules::net::Ifindex;
 
 use crate::error::Error;
 use crate::kernel::plan::Wanted;
-use crate::kernel::{Kernel, TakeOver};
+use crate::kernel::routes::Routes;
 
 /// What is told of an interface whose rules forward already.
 const LATER: &str = "attaching XDP may stop the card for a moment, and rules forward from here already: at \
@@ -72,7 +72,7 @@ impl Hook {
     }
 
     /// Does what is wanted with what is there.
-    fn settle(&mut self, pins: &Pins) -> Result<(), Error> {
+    pub(super) fn settle(&mut self, pins: &Pins) -> Result<(), Error> {
         let Some(xdp) = &mut self.xdp else {
             return Ok(());
         };
@@ -148,63 +148,31 @@ impl Hook {
     }
 }
 
-impl Kernel {
-    /// Says what XDP may be used for from now on.
-    pub(crate) fn set_hooks(&mut self, wanted: Hooks) -> Result<(), Error> {
+impl Hook {
+    /// Notes what XDP may be used for from now on; `false` if that changes nothing.
+    pub(super) fn want(&mut self, wanted: Hooks) -> bool {
         // What is there is looked at each time: the kernel takes devices out that leave their namespace.
-        if wanted == self.hook.wanted && self.hook.xdp.is_none() {
+        let changes = wanted != self.wanted || self.xdp.is_some();
+        self.wanted = wanted;
+        changes
+    }
+
+    /// Loads the program once it is wanted, or an earlier process left one, for these interfaces and those
+    /// that are wanted.
+    pub(super) fn load(
+        &mut self,
+        program: &Program,
+        pins: &Pins,
+        interfaces: impl Iterator<Item = u32>,
+    ) -> Result<(), Error> {
+        let is_wanted = self.wanted.inputs.values().any(Result::is_ok);
+        let is_left = !pins.xdp_links()?.is_empty();
+        if self.xdp.is_some() || self.missing.is_some() || !is_wanted && !is_left {
             return Ok(());
         }
-        self.hook.wanted = wanted;
-        self.settle_hook()
-    }
-
-    /// What an earlier process left goes on as it is until the maps hold the rules.
-    pub(super) fn settle_hook(&mut self) -> Result<(), Error> {
-        let hook = &mut self.hook;
-        let is_wanted = hook.wanted.inputs.values().any(Result::is_ok);
-        let is_left = !self.pins.xdp_links()?.is_empty();
-        if hook.xdp.is_none() && hook.missing.is_none() && (is_wanted || is_left) {
-            let asked = hook.wanted.inputs.keys().map(|index| index.0);
-            let there: Vec<u32> = self.links.interfaces().chain(asked).collect();
-            hook.load(&self.program, &self.pins, &there);
-        }
-        match self.take_over {
-            TakeOver::Done => hook.settle(&self.pins),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Kernel {
-    /// Devices that routes to come hand packets over to at XDP, and that nothing leaves by yet.
-    pub(super) fn new_ends(&self, wanted: &[Wanted<'_>]) -> BTreeSet<u32> {
-        let hooks = &self.hook.wanted;
-        let routes = wanted
-            .iter()
-            .filter(|route| hooks.may_take(route.key.ifindex()));
-        let outputs =
-            routes.flat_map(|route| route.outputs.iter().map(|(_, output)| output.ifindex));
-        let mut ends: BTreeSet<u32> = outputs
-            .filter(|ifindex| hooks.ends.contains(&Ifindex(*ifindex)))
-            .collect();
-        if ends.is_empty() {
-            return ends;
-        }
-        let entries = self.routes.entries.values();
-        for entry in entries.filter(|entry| !entry.placeholder) {
-            let Word { first, count, .. } = entry.word;
-            for slot in first..first + u32::from(count) {
-                ends.remove(&self.routes.outputs.read(slot).ifindex);
-            }
-        }
-        ends
-    }
-}
-
-impl Hook {
-    fn load(&mut self, program: &Program, pins: &Pins, there: &[u32]) {
-        match Xdp::load(program, pins, there) {
+        let asked = self.wanted.inputs.keys().map(|index| index.0);
+        let there: Vec<u32> = interfaces.chain(asked).collect();
+        match Xdp::load(program, pins, &there) {
             Ok(xdp) => self.xdp = Some(xdp),
             Err(error) => {
                 tracing::info!(%error, "XDP cannot be used");
@@ -215,5 +183,28 @@ impl Hook {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Devices that routes to come hand packets over to at XDP, and that nothing leaves by yet.
+    pub(super) fn new_ends(&self, wanted: &[Wanted<'_>], routes: &Routes) -> BTreeSet<u32> {
+        let new = wanted
+            .iter()
+            .filter(|route| self.wanted.may_take(route.key.ifindex()));
+        let outputs = new.flat_map(|route| route.outputs.iter().map(|(_, output)| output.ifindex));
+        let mut ends: BTreeSet<u32> = outputs
+            .filter(|ifindex| self.wanted.ends.contains(&Ifindex(*ifindex)))
+            .collect();
+        if ends.is_empty() {
+            return ends;
+        }
+        let entries = routes.entries.values();
+        for entry in entries.filter(|entry| !entry.placeholder) {
+            let Word { first, count, .. } = entry.word;
+            for slot in first..first + u32::from(count) {
+                ends.remove(&routes.outputs.read(slot).ifindex);
+            }
+        }
+        ends
     }
 }

@@ -43,7 +43,7 @@ impl Kernel {
         let ingress: BTreeSet<u32> = wanted.iter().map(|wanted| wanted.key.ifindex()).collect();
         let new = ingress.iter().copied();
         let new = new.filter(|ifindex| !self.links.has(*ifindex));
-        let ends = self.new_ends(&wanted);
+        let ends = self.hook.new_ends(&wanted, &self.routes);
         self.hook.attach(new.chain(ends), &self.pins);
         let ingress = ingress.into_iter();
         self.links.attach(ingress, &self.pins, &self.program)?;
