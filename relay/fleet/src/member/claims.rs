@@ -78,7 +78,7 @@ impl Member {
                     .replica
                     .shares
                     .get(*share)
-                    .is_some_and(|known| known.modified == 0)
+                    .is_some_and(|known| !known.stands())
         };
         let deleted = self.plan.shares.iter().filter(is_deleted);
         let deleted: BTreeSet<String> = deleted.map(|(share, _)| share.clone()).collect();
@@ -130,7 +130,7 @@ impl Member {
         let deleted = self.claims.deleted.iter().filter(|share| {
             let known = self.replica.shares.get(*share);
             let is_held = known.is_some_and(|known| self.holder(&known.value).is_some());
-            is_held && known.is_some_and(|known| known.modified == 0) && self.is_read(share)
+            is_held && known.is_some_and(|known| !known.stands()) && self.is_read(share)
         });
         let spoilt = self.spoilt_shares().chain(deleted.cloned());
         let spoilt = spoilt.filter(is_free);

@@ -1,4 +1,6 @@
-//! Watching the beats of others, and ending the session of one that is silent.
+//! What is known of others' beats, and the end of a session that is silent.
+
+mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +8,7 @@ use config::OnIsolation;
 
 use crate::keys::{Beat, BeatMonitor, HOLD_MAX_MS, Key, RelayEntry, SessionNumber, Value};
 use crate::member::{
-    Command, FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Txn, faulty, modified,
+    FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Txn, faulty, modified,
 };
 
 /// What a beat key holds.
@@ -35,6 +37,11 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    /// Which process wrote the key that is there, and at which revision.
+    pub(super) fn written(&self) -> Option<(u64, u64)> {
+        (self.content != Content::Nothing).then_some((self.beat.process, self.modified))
+    }
+
     /// Whether the beat lists `relay` with `session`.
     pub(super) fn lists(&self, relay: &str, session: SessionNumber) -> bool {
         self.beat
@@ -64,12 +71,9 @@ pub(super) struct Fencing {
 }
 
 impl Fencing {
-    /// What the watch of `relay`'s beat key tells: who wrote it and its revision. `None` if it has
-    /// told nothing yet.
-    pub(super) fn seen(&self, relay: &str) -> Option<Option<(Option<u64>, u64)>> {
-        let told = self.watched.get(relay)?.as_ref()?;
-        let is_there = told.content != Content::Nothing;
-        Some(is_there.then_some((Some(told.beat.process), told.modified)))
+    /// What the watch of `relay`'s beat key tells; `None` if it has told nothing yet.
+    pub(super) fn told(&self, relay: &str) -> Option<&Watched> {
+        self.watched.get(relay)?.as_ref()
     }
 
     /// The beats of a relay that can be promised something.
@@ -98,8 +102,8 @@ impl Fencing {
     }
 
     pub(super) fn watched(&self, relay: &str) -> Option<&Watched> {
-        let told = self.watched.get(relay)?.as_ref();
-        told.filter(|watched| watched.content != Content::Nothing)
+        self.told(relay)
+            .filter(|watched| watched.content != Content::Nothing)
     }
 
     /// Relays of whose beat keys something is known.
@@ -259,72 +263,6 @@ impl Member {
         watched.content == Content::Beat || lists_me() && self.plan.monitored.contains(relay)
     }
 
-    /// Watches the beats of those that this relay may have to fence, or gives something to.
-    pub(super) fn watch_beats(&mut self) {
-        if !self.is_outside() {
-            self.choose_audit();
-        }
-        // What is mostly so, and cheap to see.
-        let is_monitored = |relay: &str| self.plan.monitored.contains(relay);
-        let watched = self.fencing.watched.keys();
-        let is_settled = watched.eq(&self.plan.monitored) && self.other_beats().all(is_monitored);
-        if is_settled && !self.is_outside() {
-            return;
-        }
-        let wanted = self.beats_to_watch();
-        let watched = self.fencing.watched.keys().map(String::as_str);
-        let unwanted = watched.filter(|relay| !wanted.contains(relay));
-        let unwanted: Vec<String> = unwanted.map(str::to_owned).collect();
-        let new = wanted
-            .iter()
-            .filter(|relay| !self.fencing.watched.contains_key(**relay));
-        let new: Vec<String> = new.map(|relay| (*relay).to_owned()).collect();
-        for relay in unwanted {
-            self.fencing.watched.remove(&relay);
-            self.out.push(Command::UnwatchBeat { relay });
-        }
-        for relay in new {
-            self.fencing.watched.insert(relay.clone(), None);
-            self.out.push(Command::WatchBeat { relay });
-        }
-    }
-
-    /// Whose beats are to be watched, by name.
-    fn beats_to_watch(&self) -> BTreeSet<&str> {
-        if self.is_outside() {
-            return BTreeSet::new();
-        }
-        let me = self.config.relay.as_str();
-        let lists_me = |w: &Watched| w.beat.monitors.iter().any(|m| m.relay == me);
-        let listing = self.fencing.known().filter(|(_, w)| lists_me(w));
-        let listing = listing
-            .map(|(relay, _)| relay)
-            .filter(|relay| self.lives(relay));
-        let monitored = self.plan.monitored.iter().map(String::as_str);
-        monitored.chain(listing).chain(self.other_beats()).collect()
-    }
-
-    /// Those of others than whom this relay monitors, and maybe of some that it does.
-    fn other_beats(&self) -> impl Iterator<Item = &str> {
-        let me = self.config.relay.as_str();
-        let late = self
-            .fencing
-            .known()
-            .filter(|(_, watched)| self.is_late(watched));
-        let monitors = late.flat_map(|(_, watched)| &watched.beat.monitors);
-        let others = monitors.map(|monitor| monitor.relay.as_str());
-        let maybe_listed = self.unknown().take(1).flat_map(|_| self.replica.live());
-        let others = others.chain(self.replica.unread_relays());
-        let others = others.chain(maybe_listed.map(|(name, _)| name));
-        let others = others.filter(move |relay| *relay != me);
-        let own = (!self.session.has_begun()).then_some(me);
-        let audit = self.fencing.audit.iter().map(|(relay, _)| relay.as_str());
-        // Who is not listened to any more would be next again.
-        let told = self.targets().chain(&self.fencing.silent);
-        let told = told.map(String::as_str);
-        others.chain(own).chain(audit).chain(told)
-    }
-
     /// Whether a relay has a session that nobody has ended, by its entry: another one, or another process
     /// of this name.
     pub(super) fn lives(&self, relay: &str) -> bool {
@@ -355,38 +293,6 @@ impl Member {
             .values()
             .filter(|known| known.value.relay == relay);
         given.any(|known| known.modified > watched.modified)
-    }
-
-    /// Whether this relay takes no part yet, or none any more.
-    fn is_outside(&self) -> bool {
-        matches!(self.session.phase, PhaseName::Starting | PhaseName::Left)
-    }
-
-    /// Looks at one relay after another, lest all monitors of one be dead with it.
-    fn choose_audit(&mut self) {
-        let due = self
-            .fencing
-            .audit
-            .as_ref()
-            .is_none_or(|(_, until)| self.now >= *until);
-        if !due {
-            return;
-        }
-        let last = self.fencing.audit.take();
-        let last = last
-            .as_ref()
-            .map_or(self.config.relay.as_str(), |(relay, _)| relay);
-        let others = || {
-            self.replica
-                .live()
-                .map(|(n, _)| n)
-                .filter(|n| *n != self.config.relay)
-        };
-        let next = others()
-            .find(|name| *name > last)
-            .or_else(|| others().next());
-        let until = self.now + 3 * self.config.hold_ns;
-        self.fencing.audit = next.map(|name| (name.to_owned(), until));
     }
 
     /// Ends the sessions of those that are silent.

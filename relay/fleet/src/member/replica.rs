@@ -1,5 +1,7 @@
 //! What etcd holds, as far as this relay has read it. A key never returns to an older state.
 
+mod known;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keys::{
@@ -8,16 +10,8 @@ use crate::keys::{
 };
 use crate::member::{Change, FleetEvent, KeyValue, Member, Outcome, Purpose};
 
-/// A value with the revision of its last change.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-pub(super) struct Known<T> {
-    /// The value; the last one, if its key was deleted.
-    pub(super) value: T,
-    /// Revision of the last change; 0 if the key was deleted.
-    pub(super) modified: u64,
-    /// Up to which revision that is known.
-    heard: u64,
-}
+pub(super) use known::Known;
+use known::{learn, unlearn};
 
 /// The watched keys.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
@@ -97,7 +91,7 @@ impl Replica {
     /// The entry of a relay, if it has one.
     pub(super) fn relay(&self, name: &str) -> Option<&RelayEntry> {
         let known = self.relays.get(name)?;
-        (known.modified != 0 || self.is_missing(name)).then_some(&known.value)
+        (known.stands() || self.is_missing(name)).then_some(&known.value)
     }
 
     /// Whether a relay counts as living though it has no entry.
@@ -125,7 +119,7 @@ impl Replica {
                 };
                 self.relays.insert(relay.clone(), known);
             }
-            let Some(known) = self.relays.get_mut(relay).filter(|k| k.modified == 0) else {
+            let Some(known) = self.relays.get_mut(relay).filter(|k| !k.stands()) else {
                 continue;
             };
             if *session > known.value.session {
@@ -140,7 +134,7 @@ impl Replica {
             let gone = self
                 .relays
                 .iter()
-                .filter(|(_, k)| k.modified == 0 && !k.value.fenced);
+                .filter(|(_, k)| !k.stands() && !k.value.fenced);
             let others = gone.filter(|(name, known)| !is_own(name, known.value.session));
             let others = others.map(|(name, _)| name.clone());
             self.missing.extend(others);
@@ -156,7 +150,7 @@ impl Replica {
     pub(super) fn relays(&self) -> impl Iterator<Item = (&str, &RelayEntry)> + Clone {
         self.relays
             .iter()
-            .filter(|(name, known)| known.modified != 0 || self.is_missing(name))
+            .filter(|(name, known)| known.stands() || self.is_missing(name))
             .map(|(name, known)| (name.as_str(), &known.value))
     }
 
@@ -166,13 +160,11 @@ impl Replica {
     }
 
     pub(super) fn is_drained(&self, relay: &str) -> bool {
-        self.drained
-            .get(relay)
-            .is_some_and(|known| known.modified != 0)
+        self.drained.get(relay).is_some_and(Known::stands)
     }
 
     pub(super) fn moved_to(&self, share: &str) -> Option<&Known<Move>> {
-        self.moves.get(share).filter(|known| known.modified != 0)
+        self.moves.get(share).filter(|known| known.stands())
     }
 
     /// Whether a session is over, as far as is known.
@@ -299,39 +291,13 @@ impl Replica {
         let gone: Vec<Key> = all.into_iter().filter(|key| !there.contains(key)).collect();
         for key in &gone {
             if let Key::Share(name) = key
-                && self
-                    .shares
-                    .get(name)
-                    .is_some_and(|known| known.modified != 0)
+                && self.shares.get(name).is_some_and(Known::stands)
             {
                 self.unlisted.insert(name.clone(), waited);
             }
         }
         gone.into_iter()
             .fold(false, |rules, key| self.delete(&key, revision) | rules)
-    }
-}
-
-fn learn<T>(map: &mut BTreeMap<String, Known<T>>, name: String, value: T, at: u64) {
-    let older = map.get(&name).is_some_and(|known| known.heard > at);
-    if !older {
-        map.insert(
-            name,
-            Known {
-                value,
-                modified: at,
-                heard: at,
-            },
-        );
-    }
-}
-
-fn unlearn<T>(map: &mut BTreeMap<String, Known<T>>, name: &str, revision: u64) {
-    if let Some(known) = map.get_mut(name)
-        && known.heard < revision
-    {
-        known.modified = 0;
-        known.heard = revision;
     }
 }
 

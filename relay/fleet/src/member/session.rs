@@ -130,12 +130,12 @@ impl Member {
     /// which nothing rests on: all gates are shut. What its session held, as in an older backup, is free.
     fn join_or_discard(&mut self) {
         let relay = self.config.relay.clone();
-        let Some(seen) = self.fencing.seen(&relay) else {
+        let Some(told) = self.fencing.told(&relay) else {
             return;
         };
         let key = self.beat_key(&relay);
         let hold = self.config.hold_ns;
-        match seen {
+        match told.written() {
             // Somebody has deleted the key of one that may forward: it is fenced first.
             None if self.lives(&relay) => {}
             None => {
@@ -149,7 +149,7 @@ impl Member {
                 self.session.busy = true;
                 self.send(txn, Purpose::Join, hold);
             }
-            Some((process, at)) if process == Some(self.config.process) => {
+            Some((process, at)) if process == self.config.process => {
                 let session = self.fencing.watched(&relay).map_or(0, |w| w.session);
                 let entry = self.fenced_entry(&relay, session);
                 let entry = entry.map(|entry| (self.key(Key::Relay(relay)), entry.write()));
