@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use api::client::{Bytes, Client, Error, Events, Pieces, StreamItem};
@@ -141,15 +142,15 @@ impl Control {
         self.wait(pieces.next())
     }
 
-    /// Waits for the next piece for so long; `None` when none came.
+    /// Waits for the next piece for so long; none at the end.
     pub(crate) fn next_piece_within(
         &self,
         pieces: &mut Pieces,
         limit: Duration,
-    ) -> Result<Option<Option<Bytes>>, Failure> {
+    ) -> Result<Poll<Option<Bytes>>, Failure> {
         let next = async { timeout(limit, pieces.next()).await };
-        let next = self.runtime.block_on(next).ok().transpose();
-        next.map_err(Failure::from)
+        let next = self.runtime.block_on(next);
+        next.map_or(Ok(Poll::Pending), |piece| Ok(Poll::Ready(piece?)))
     }
 
     /// Whether the daemon is on another host.

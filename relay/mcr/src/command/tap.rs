@@ -9,6 +9,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use api::query::{StatsQuery, TapQuery};
@@ -146,10 +147,10 @@ fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<(), F
         // Whoever interrupts it wants a whole file, so blocks are written whole.
         match control.next_piece_within(&mut pieces, TURN) {
             _ if ended.load(Ordering::Relaxed) => break Ok(()),
-            Ok(None) => {}
-            Ok(Some(None)) => break Ok(()),
+            Ok(Poll::Pending) => {}
+            Ok(Poll::Ready(None)) => break Ok(()),
             Err(failure) => break Err(failure),
-            Ok(Some(Some(piece))) => {
+            Ok(Poll::Ready(Some(piece))) => {
                 blocks.extend_from_slice(&piece);
                 let whole: Vec<u8> = blocks.drain(..whole_blocks(&blocks)).collect();
                 let written = out.write_all(&whole).and_then(|()| out.flush());
