@@ -291,6 +291,25 @@ MERGE_CALL int merge_lags(struct merge *m, const struct merge_packet *p, const s
 	return !((base ^ top) >> MERGE_NUMBER_BITS) && merge_ahead(top + l->ahead, base, MERGE_NUMBER_BITS) >= 0;
 }
 
+/* Whether a leg does not go on from where it was last: it has missed the newest stream, and nothing is in flight of
+ * the one before.
+ */
+MERGE_CALL int merge_has_left(struct merge *m, const struct merge_packet *p, const struct merge_look *l)
+{
+	__u32 generation;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p) || MERGE_MISSING(l))
+		return 0;
+	generation = l->own >> MERGE_NUMBER_BITS;
+	if (generation == l->newest_generation)
+		return 0;
+	for (__u32 i = 0; i < MERGE_STREAMS; i++)
+		if (merge_generation(MERGE_LOAD(m->stream[i].id)) == generation &&
+		    !merge_is_over(MERGE_LOAD(m->stream[i].seen_ns), p->now_ns, m->window_ns))
+			return 0;
+	return 1;
+}
+
 /* Where a packet belongs, or what becomes of it. */
 MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 {
@@ -353,7 +372,7 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	/* It goes on from where it was itself: too far behind, or never with the others. What is behind
 	 * has passed before; after a while it passes all the same.
 	 */
-	if ((merge_goes_on(p, l.own, -reach, reach) &&
+	if ((merge_goes_on(p, l.own, -reach, reach) && !merge_has_left(m, p, &l) &&
 	     (!silent || (l.ahead < 0 && !merge_is_over(l.seen, now, MERGE_PATIENCE * window)))) ||
 	    (!is_member && (!silent || l.ahead < 0))) {
 		MERGE_STORE(line->part[l.newest & (MERGE_STREAMS - 1)].mark,

@@ -147,6 +147,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "if (l->newest == MERGE_NONE || merge_is_later(generation, l->newest_generation))",
     ),
     mutant("&& legs < 2 &&", "&&"),
+    mutant("&& !merge_has_left(m, p, &l) &&", "&&"),
+    mutant("if (generation == l->newest_generation)", "if (0)"),
+    mutant("== generation &&\n", "== generation && 0 &&\n"),
     mutant("merge_note_stray(rule, m, p);", ";"),
     mutant(
         "MERGE_CAS(m->newest, newest, newest | MERGE_HELD);\n\treturn",

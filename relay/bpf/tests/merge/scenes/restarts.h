@@ -239,6 +239,68 @@ static void a_packet_from_where_it_once_was(void)
 		put(l, copy(l, 7, 20001, 0, 1090));
 }
 
+/* A line that has missed all of a jump was long ago near where the next one leads. */
+static void miss_a_jump(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	came(0, 7, 540, 1000);
+	for (int i = 0; i < 3; i++)
+		came(0, 7, 20000 + i, 1080);
+}
+
+static void jump_near_to_where_a_line_was(__u64 number)
+{
+	miss_a_jump();
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, number + i, i, 1090));
+}
+
+static void a_jump_ahead_of_where_a_line_was(void)
+{
+	jump_near_to_where_a_line_was(550);
+}
+
+static void a_jump_behind_where_a_line_was(void)
+{
+	jump_near_to_where_a_line_was(470);
+}
+
+/* It brings that alone, when all are silent. */
+static void a_jump_alone_behind_where_a_line_was(void)
+{
+	miss_a_jump();
+	for (int i = 0; i < 2; i++)
+		put(i, copy(1, 7, 470, 0, 1140));
+}
+
+/* A line goes on further behind than is remembered: what it brings has passed, also when the other has jumped, or
+ * is silent.
+ */
+static void goes_on_too_far_behind(int jumped, __u64 at)
+{
+	begin(2, 2);
+	came(1, 7, 500, 1000);
+	for (int i = 0; i < 20; i++)
+		came(0, 7, 500 + 8 * i, 1000);
+	for (int i = 0; i < jumped; i++)
+		came(0, 7, 20000 + i, 1001);
+	for (int i = 0; i < 2; i++)
+		put(i, copy(1, 7, 508 + 8 * i, INDEXES, at));
+}
+
+static void too_far_behind_a_jump(void)
+{
+	goes_on_too_far_behind(3, 1002);
+}
+
+static void too_far_behind_what_is_over(void)
+{
+	goes_on_too_far_behind(0, 1060);
+}
+
 /* After a pause a stranger's packet comes first: what goes on is no stranger for that. */
 static void a_stranger_comes_first_after_a_pause(void)
 {
