@@ -366,7 +366,7 @@ impl Member {
             Purpose::Leave => self.leave_answered(outcome),
             Purpose::Fence { relay } => self.fence_answered(&relay, outcome),
             Purpose::Claim { shares } => self.claim_answered(shares, outcome),
-            Purpose::HandOver { shares } => self.hand_over_answered(shares, outcome),
+            Purpose::HandOver { shares } => self.hand_over_answered(id, shares, outcome),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::member::claims::BATCH_MAX;
 use crate::member::gates::Gates;
 use crate::member::plan::Planned;
 use crate::member::replica::Replica;
-use crate::member::{Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified};
+use crate::member::{Member, Outcome, PhaseName, Purpose, Txn, TxnId, created, faulty, modified};
 
 /// Shares on their way to others.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
@@ -27,7 +27,8 @@ pub(super) struct HandOver {
 struct Handing {
     /// Revision of the key that is to change.
     modified: u64,
-    in_flight: bool,
+    /// The transaction that changes it, until its answer: none but that says what became of it.
+    in_flight: Option<TxnId>,
     /// A transaction had no answer, and may be committed yet.
     unsettled: bool,
     retry: u64,
@@ -42,7 +43,7 @@ impl HandOver {
     /// Whether another may hold a share by now.
     pub(super) fn may_be_given(&self, share: &str) -> bool {
         let handing = self.handing.get(share);
-        handing.is_some_and(|handing| handing.in_flight || handing.unsettled)
+        handing.is_some_and(|handing| handing.in_flight.is_some() || handing.unsettled)
     }
 
     /// Shares that are on their way, or may be.
@@ -57,7 +58,7 @@ impl HandOver {
     fn settle_later(&mut self, share: &str, modified: u64) {
         let handing = Handing {
             modified,
-            in_flight: false,
+            in_flight: None,
             unsettled: true,
             retry: 0,
         };
@@ -139,7 +140,7 @@ impl Member {
         }
         self.choose_handed();
         let now = self.now;
-        let due = |handing: &Handing| !handing.in_flight && now >= handing.retry;
+        let due = |handing: &Handing| handing.in_flight.is_none() && now >= handing.retry;
         let mut by_target: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
         for (share, _) in self
             .handover
@@ -184,7 +185,7 @@ impl Member {
         for (share, modified) in chosen {
             let handing = Handing {
                 modified,
-                in_flight: false,
+                in_flight: None,
                 unsettled: false,
                 retry: 0,
             };
@@ -259,25 +260,31 @@ impl Member {
             why,
         };
         for share in shares {
-            let Some(handing) = self.handover.handing.get_mut(share) else {
+            let Some(handing) = self.handover.handing.get(share) else {
                 continue;
             };
-            handing.in_flight = true;
             let at = handing.modified;
             let key = self.key(Key::Share(share.clone()));
             txn.compares.push(modified(key.clone(), at));
             txn.puts.push((key.clone(), entry.write()));
             txn.reads.push(key);
         }
-        let shares = shares
+        let given = shares
             .iter()
             .map(|share| (share.clone(), entry.clone()))
             .collect();
-        self.send(txn, Purpose::HandOver { shares }, self.config.hold_ns);
+        let purpose = Purpose::HandOver { shares: given };
+        let id = self.send(txn, purpose, self.config.hold_ns);
+        for share in shares {
+            if let Some(handing) = self.handover.handing.get_mut(share) {
+                handing.in_flight = Some(id);
+            }
+        }
     }
 
     pub(super) fn hand_over_answered(
         &mut self,
+        id: TxnId,
         shares: Vec<(String, ShareEntry)>,
         outcome: Outcome,
     ) {
@@ -294,10 +301,11 @@ impl Member {
         };
         let retry = self.now + self.config.hold_ns / 6;
         for (share, _) in shares {
-            let Some(handing) = self.handover.handing.get_mut(&share) else {
+            let handing = self.handover.handing.get_mut(&share);
+            let Some(handing) = handing.filter(|handing| handing.in_flight == Some(id)) else {
                 continue;
             };
-            handing.in_flight = false;
+            handing.in_flight = None;
             handing.unsettled |= !refused;
             handing.retry = retry;
             if !handing.unsettled {

@@ -313,3 +313,29 @@ fn a_share_that_changed_hands_unread_before_its_key_was_deleted_doubles_nothing(
         holders(&sim).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
     }
 }
+
+/// What becomes of a transaction that gives it away says nothing of the one that follows: another write came
+/// between.
+#[test]
+fn a_share_whose_key_is_written_while_it_is_given_away_is_open_once() {
+    let key = "/mcr/plant/shares/cam0";
+    for seed in 0..40 {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let holds = format!("\"relay-{holder}\"");
+        sim.drain(holder, true);
+        sim.run_until(sim.now + 300 * MS);
+        for pause in [3, 5, 7, 11].repeat(50) {
+            let value = sim.etcd.keys[key].value.clone();
+            if !String::from_utf8_lossy(&value).contains(&holds) {
+                break;
+            }
+            sim.etcd.operator_put(key, value);
+            sim.run_until(sim.now + pause * MS);
+        }
+        sim.run_until(sim.now + 2 * HOLD);
+        assert_eq!(sim.violation, None, "seed {seed}");
+        let after = holders(&sim).unwrap()[0];
+        assert_ne!(after, holder, "seed {seed}");
+    }
+}

@@ -2,6 +2,8 @@
 //! relays hear of it.
 
 use super::*;
+use crate::keys::Beat;
+use crate::member::KeyValue;
 
 /// How often a daemon reads its counters, and after how long without a packet it tells of silence.
 const READ: u64 = 500 * MS;
@@ -148,6 +150,9 @@ impl Sim {
     }
 
     pub(in crate::member) fn replace_etcd(&mut self, other: Etcd) {
+        let makes_no_sense =
+            |kv: &KeyValue| kv.key.contains("/beats/") && Beat::read(&kv.key, &kv.value).is_err();
+        self.is_missing_keys |= other.keys.values().any(makes_no_sense);
         self.etcd = other;
         self.etcd_changed = self.now;
         self.etcd_down_until = self.now + self.random.range(1, 3000) * MS;
