@@ -170,9 +170,9 @@ impl Sim {
         let garbage = [half, b"garbage".to_vec(), b"{}".to_vec()];
         let which = self.random.range(0, 3) as usize;
         self.etcd.operator_put(key, garbage[which].clone());
-        // Where nobody has joined this etcd yet, nobody knows what stood there.
-        self.is_missing_keys |=
-            self.etcd_changed > 0 && self.now < self.etcd_down_until + 2 * self.hold();
+        // Where nobody has joined this etcd yet, nobody knows what stood there, nor does who starts later.
+        let is_new = self.etcd_changed > 0 && self.now < self.etcd_down_until + 2 * self.hold();
+        self.is_missing_keys |= is_new || self.hosts.iter().any(|it| it.member.is_none());
     }
 
     /// Deletes a relay's key of a kind (`beats`, `relays`), and says nothing of it.
