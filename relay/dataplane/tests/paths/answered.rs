@@ -12,7 +12,7 @@ use rules::merge::{By, Merge};
 use rules::net::{Ifindex, Ports, Prefix};
 use sys::socket_lookup::SocketLookup;
 
-use crate::bed::bind;
+use crate::bed::Bound;
 use crate::case::{
     A, B, Expected, GROUP, INGRESS, Outlet, Packet, address, egress_mac, output, route, sent, with,
 };
@@ -264,7 +264,7 @@ impl Scene {
 
     fn sockets_of_the_host_come_first(&self, relay: &mut Relay<'_>) {
         self.asks(relay, A, 4_004);
-        let socket = bind(4_004);
+        let socket = Bound::new(4_004);
         self.passes_up(relay, "a socket waits for it", &self.answer(4_004));
         drop(socket);
         self.is_answered(relay, "none does any more", &self.answer(4_004), A);

@@ -196,12 +196,7 @@ impl Bed {
     }
 }
 
-/// Binds a UDP socket of both families to `port` in the calling thread's namespace.
-pub(crate) fn bind(port: u16) -> UdpSocket {
-    UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).expect("the port is free")
-}
-
-/// A UDP socket bound to a port of the calling thread's namespace.
+/// A UDP socket of both families bound to a port of the calling thread's namespace.
 ///
 /// Dropping it waits until nothing holds the port: a child that another thread of this process has forked
 /// and that has not come to its program yet has the socket, too, and the port stays in use.
@@ -212,7 +207,8 @@ pub(crate) struct Bound {
 
 impl Bound {
     pub(crate) fn new(port: u16) -> Self {
-        let socket = Some(bind(port));
+        let bound = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port));
+        let socket = Some(bound.expect("the port is free"));
         Self { socket, port }
     }
 }
