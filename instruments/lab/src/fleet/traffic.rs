@@ -185,9 +185,8 @@ fn receive(
         if !sys::wait::readable(socket, REST)? {
             if ended.load(Ordering::SeqCst) {
                 return Ok(());
-            } else {
-                continue;
             }
+            continue;
         }
         let count = match batch.receive(socket) {
             Ok(count) => count,

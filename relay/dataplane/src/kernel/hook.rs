@@ -165,9 +165,11 @@ impl Hook {
         pins: &Pins,
         interfaces: impl Iterator<Item = u32>,
     ) -> Result<(), Error> {
+        if self.xdp.is_some() || self.missing.is_some() {
+            return Ok(());
+        }
         let is_wanted = self.wanted.inputs.values().any(Result::is_ok);
-        let is_left = !pins.xdp_links()?.is_empty();
-        if self.xdp.is_some() || self.missing.is_some() || !is_wanted && !is_left {
+        if !is_wanted && pins.xdp_links()?.is_empty() {
             return Ok(());
         }
         let asked = self.wanted.inputs.keys().map(|index| index.0);
