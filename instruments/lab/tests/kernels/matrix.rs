@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use lab::vm::{Done, Step, Wanted};
 
+/// For a step: the longest take a fifth of it on a machine with nothing else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1_200);
+
 /// How much runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -72,7 +75,7 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
     let mut add = |path: &str, name: &str, command: String| {
         steps.push(Step {
             name: format!("{path}:{name}"),
-            patience: Duration::from_secs(if name == "devices-long" { 1_200 } else { 400 }),
+            patience: PATIENCE,
             command,
         });
     };

@@ -2,10 +2,10 @@
 //! is set back and forth meanwhile.
 
 use std::path::Path;
-use std::time::Duration;
 
 use lab::vm::{Done, Kernels, Step};
 
+use super::matrix::PATIENCE;
 use super::open;
 
 #[test]
@@ -87,7 +87,7 @@ fn run(kernels: &Kernels, step: &str) -> Option<Done> {
     let programs = [(mcr, "/t/debug/mcr"), (script, "/t/power.sh")];
     let steps = [Step {
         name: step.to_owned(),
-        patience: Duration::from_secs(400),
+        patience: PATIENCE,
         command: format!("/t/power.sh {step}"),
     }];
     let done = kernels.run(release, &programs, &steps).unwrap().remove(0);

@@ -94,7 +94,7 @@ fn datagrams_in_fragments_far_apart(relay: &mut Relay<'_>) {
             .take_while(|_| begun.elapsed() < 3 * window())
         {
             come(relay, 0, number, None);
-            std::thread::sleep(window() / 100);
+            std::thread::sleep(window() / 20);
         }
         let last = numbers.next().unwrap_or(1_000) - 1;
         (1..last).for_each(|number| come(relay, 1, number, Some(Duplicate)));

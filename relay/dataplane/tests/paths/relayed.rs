@@ -39,6 +39,8 @@ pub(crate) struct Relay<'a> {
     path: Path,
     dataplane: Dataplane,
     table: Table,
+    /// What had been counted when packets were looked for last, until the table changes.
+    counted: Option<Counters>,
     /// Whether packets come as drivers hand them over, where they can.
     at_xdp: bool,
 }
@@ -90,6 +92,7 @@ impl<'a> Relay<'a> {
             path,
             dataplane,
             table: Table::default(),
+            counted: None,
             at_xdp: false,
         };
         let gates = relay.gates();
@@ -158,6 +161,7 @@ impl<'a> Relay<'a> {
             .apply(&diff)
             .unwrap_or_else(|error| panic!("{diff:#?}: {error}"));
         self.table = table;
+        self.counted = None;
     }
 
     /// What a packet would come to by this table, which is the one executed but for the bed's interfaces.
@@ -194,7 +198,7 @@ impl<'a> Relay<'a> {
         let stopped: Vec<_> = workers
             .filter_map(|worker| Stopped::new(worker.pid))
             .collect();
-        let before = self.counters();
+        let before = self.counted();
         for packet in packets {
             self.send(packet);
         }
@@ -210,7 +214,7 @@ impl<'a> Relay<'a> {
         packets: impl IntoIterator<Item = &'p Packet>,
         expected: &Sum,
     ) -> Sum {
-        let before = self.counters();
+        let before = self.counted();
         for packet in packets {
             self.send(packet);
         }
@@ -219,17 +223,23 @@ impl<'a> Relay<'a> {
 
     /// The same for a packet that comes by one of the egresses.
     pub(crate) fn forward_by(&mut self, symbol: Ifindex, packet: &Packet, expected: &Sum) -> Sum {
-        let before = self.counters();
+        let before = self.counted();
         self.bed.send_by(symbol, packet);
         self.observe(&before, expected)
     }
 
+    fn counted(&mut self) -> Counters {
+        self.counted.take().unwrap_or_else(|| self.counters())
+    }
+
     fn observe(&mut self, before: &Counters, expected: &Sum) -> Sum {
-        let deadline = Instant::now() + wait::scaled(self.patience());
+        let begun = Instant::now();
         let counters = loop {
             self.dataplane.tick().expect("nothing came loose");
-            let counters = growth(before, &self.counters());
-            if counters == expected.counters || Instant::now() >= deadline {
+            let after = self.counters();
+            let counters = growth(before, &after);
+            if counters == expected.counters || !wait::is_within(begun.elapsed(), self.patience()) {
+                self.counted = Some(after);
                 break counters;
             }
             std::thread::sleep(LOOK);
