@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,20 +19,34 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const STEPS: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(50);
 
 /// A time limit as it is on this machine: `MCR_TEST_SCALE` times as long, for one that is emulated.
-/// Where that is not set, by as much longer as a thread has to wait for its processor, measured once.
+/// Where that is not set, by as much longer as a thread has to wait for its processor: measured before
+/// the first, and whenever one is reached.
 pub fn scaled(limit: Duration) -> Duration {
-    static SCALE: OnceLock<u32> = OnceLock::new();
     limit
-        * *SCALE.get_or_init(|| {
-            let given = std::env::var("MCR_TEST_SCALE").ok();
-            given
-                .and_then(|text| text.parse().ok())
-                .unwrap_or_else(|| pace(Duration::from_millis(20)).clamp(1, MOST))
-        })
+        * match SCALE.load(Ordering::Relaxed) {
+            0 => measure(),
+            scale => scale,
+        }
 }
+
+/// Says whether what took so long kept to `limit`, [scaled].
+pub fn is_within(took: Duration, limit: Duration) -> bool {
+    took < scaled(limit) || took < limit * measure()
+}
+
+/// How many times as long limits are; nothing was measured yet where it is 0.
+static SCALE: AtomicU32 = AtomicU32::new(0);
 
 /// Limits grow to this many times at most: what has not come by then does not come.
 const MOST: u32 = 8;
+
+/// How many times as long limits are from now on: a machine that has got busier lengthens them.
+fn measure() -> u32 {
+    let given = std::env::var("MCR_TEST_SCALE").ok();
+    let given = given.and_then(|text| text.parse().ok());
+    let scale = given.unwrap_or_else(|| pace(Duration::from_millis(20)).clamp(1, MOST));
+    SCALE.fetch_max(scale, Ordering::Relaxed).max(scale)
+}
 
 /// How many times as long this machine takes for so much work of one thread as it would with nothing
 /// else to do, rounded up.
@@ -100,7 +114,6 @@ fn look_within<T, S>(
     patience: Duration,
     mut look: impl FnMut() -> Result<T, S>,
 ) -> Result<T, (Duration, S)> {
-    let patience = scaled(patience);
     let begin = Instant::now();
     loop {
         let seen = match look() {
@@ -108,7 +121,7 @@ fn look_within<T, S>(
             Err(seen) => seen,
         };
         let waited = begin.elapsed();
-        if waited >= patience {
+        if !is_within(waited, patience) {
             return Err((waited, seen));
         }
         thread::sleep((waited / 10).clamp(*STEPS.start(), *STEPS.end()));
@@ -124,6 +137,8 @@ fn in_vain(what: &str, waited: Duration, instead: &str) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[test]
@@ -144,18 +159,25 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_given_longer() {
-        let spinning = std::sync::atomic::AtomicBool::new(true);
-        let is_spinning = || spinning.load(std::sync::atomic::Ordering::Relaxed);
+    fn a_machine_that_gets_busy_is_given_longer() {
+        let spinning = AtomicBool::new(true);
+        let is_spinning = || spinning.load(Ordering::Relaxed);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let pace = thread::scope(|scope| {
-            for _ in 0..3 * cores {
+        // At its end the limit that had been measured before is too short.
+        let limit = Duration::from_millis(100);
+        let before = scaled(limit);
+        SCALE.store(1, Ordering::Relaxed);
+        let (pace, waited) = thread::scope(|scope| {
+            for _ in 0..6 * cores {
                 scope.spawn(|| while is_spinning() {});
             }
             let pace = pace(Duration::from_millis(100));
-            spinning.store(false, std::sync::atomic::Ordering::Relaxed);
-            pace
+            let waited = look_within(limit, || Err::<(), _>(())).map_err(|(waited, ())| waited);
+            spinning.store(false, Ordering::Relaxed);
+            (pace, waited)
         });
         assert!(pace > 1, "{pace}");
+        let waited = waited.unwrap_err();
+        assert!(waited >= 2 * limit, "{waited:?}, before {before:?}");
     }
 }

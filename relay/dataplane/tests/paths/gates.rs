@@ -229,14 +229,12 @@ fn streams_are_looked_at(relay: &mut Relay<'_>) {
         })
         .collect();
     send(relay, "watched", &table, &packets);
-    let deadline = std::time::Instant::now() + lab::wait::scaled(std::time::Duration::from_secs(2));
-    while relay.health("watched").rtp_packets != 3 {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{:?}",
-            relay.health("watched")
-        );
-    }
+    let three = || {
+        let found = relay.health("watched").rtp_packets;
+        if found == 3 { Ok(()) } else { Err(found) }
+    };
+    lab::wait::seen_within(lab::wait::PATIENCE, "three are inspected", three)
+        .expect("all that came was inspected");
     relay.end(&["watched"]);
 }
 

@@ -1,7 +1,7 @@
 //! What packets say about their stream: each path finds in the same packets what the reference
 //! finds. Times are those of the run, so only a jitter far above them is compared.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compile::table::Table;
 use dataplane::counters::HealthCounters;
@@ -140,14 +140,12 @@ fn swing(
     let seen = relay.forward(&packets, &expected);
     assert_eq!(seen.counters, expected.counters, "rule {rule}");
     // A worker tells what it found right after what it counted.
-    let deadline = Instant::now() + wait::scaled(Duration::from_secs(2));
-    loop {
-        let found = relay.health(rule);
-        if is_all(&found) || Instant::now() >= deadline {
-            return found;
-        }
-        std::thread::sleep(crate::relayed::LOOK);
-    }
+    let mut found = HealthCounters::default();
+    let _ = wait::until_within(Duration::from_secs(2), "all of it is told", || {
+        found = relay.health(rule);
+        is_all(&found)
+    });
+    found
 }
 
 /// Makes the payload of one packet of a stream from its number.

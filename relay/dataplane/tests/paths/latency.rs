@@ -1,7 +1,7 @@
 //! How long packets stay: each path looks at some of them, the first of a rule among them, and puts
 //! a packet that waited into its bucket.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compile::table::{DownReason, Table};
 use lab::wait;
@@ -34,11 +34,10 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         let seen = relay.forward(std::iter::repeat_n(&packet, packets), &expected);
         assert_eq!(seen.counters, expected.counters, "rule {rule}");
         // A worker tells what stayed right after what it counted.
-        let deadline = Instant::now() + wait::scaled(Duration::from_secs(2));
         let is_in_bounds = |seen: &Latency| (1..=packets as u64).contains(&seen.samples());
-        while !is_in_bounds(&relay.latency(rule)) && Instant::now() < deadline {
-            std::thread::sleep(crate::relayed::LOOK);
-        }
+        let _ = wait::until_within(Duration::from_secs(2), "samples", || {
+            is_in_bounds(&relay.latency(rule))
+        });
         let seen = relay.latency(rule);
         if rule == "stays" {
             assert!(is_in_bounds(&seen), "{seen:?}");
