@@ -4,7 +4,7 @@
 #[cfg(feature = "test-support")]
 mod in_tests;
 #[cfg(feature = "test-support")]
-pub use in_tests::{Datagram, number, payload};
+pub use in_tests::{Datagram, number, payload, wait_until_free};
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 

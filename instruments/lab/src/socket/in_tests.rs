@@ -1,6 +1,7 @@
 //! What tests alone send and receive: payloads that say which one they are and show damage.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -24,6 +25,21 @@ pub struct Datagram {
     pub from: SocketAddr,
     /// Its UDP payload.
     pub payload: Vec<u8>,
+}
+
+/// Waits until no UDP socket of the calling thread's namespace has a port: a child that another thread of
+/// this process has forked and that has not come to its program yet has what was dropped here, too.
+///
+/// # Errors
+/// When one has it for long.
+pub fn wait_until_free(port: u16) -> Result<()> {
+    let entry = format!(":{port:04X} ");
+    let is_free = |table| {
+        let sockets = fs::read_to_string(format!("/proc/thread-self/net/{table}"));
+        sockets.is_ok_and(|sockets| !sockets.contains(&entry))
+    };
+    let what = format!("nothing has port {port}");
+    wait::until(&what, || ["udp", "udp6"].into_iter().all(is_free))
 }
 
 /// Makes a payload of `size` bytes (at least 12) that says which one it is and shows damage.

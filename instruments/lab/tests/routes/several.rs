@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::reply::{RuleStats, State};
 use lab::daemon::{Daemon, Options};
 use lab::namespace::Namespace;
-use lab::socket::{Receiver, Sender};
+use lab::socket::{Receiver, Sender, wait_until_free};
 use lab::topology::Chain;
 use lab::wait;
 
@@ -48,7 +48,10 @@ impl Arrivals {
 
 fn by_socket(relay: &Namespace, from: u16, to: SocketAddr) {
     let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
-    let send = || Ok(UdpSocket::bind((any, from))?.send_to(b"socket", to)?);
+    let send = || {
+        UdpSocket::bind((any, from))?.send_to(b"socket", to)?;
+        wait_until_free(from)
+    };
     relay.run(send).unwrap();
 }
 

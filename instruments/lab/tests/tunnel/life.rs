@@ -5,7 +5,7 @@ use lab::daemon::{Daemon, Options};
 use lab::link;
 use lab::load::{Load, Plan};
 use lab::namespace::Namespace;
-use lab::socket::Receiver;
+use lab::socket::{Receiver, wait_until_free};
 use lab::wait;
 use nix::sys::signal::Signal;
 
@@ -261,6 +261,7 @@ fn another_instance_and_another_socket_are_told_by_name() {
         "nothing is left of it"
     );
     drop(taken);
+    bed.near.run(|| wait_until_free(5555)).unwrap();
     second.apply(&port).unwrap();
     assert!(bed.near.ip("link show wan2").is_ok());
     drop(second);

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use compile::table::{LocalDelivery, OutputState, Path, Route, RouteKey, Table};
+use lab::socket::wait_until_free;
 use lab::wait;
 use packet::craft::Craft;
 use packet::parse::{ChecksumState, Gso, Meta};
@@ -198,8 +199,7 @@ impl Bed {
 
 /// A UDP socket of both families bound to a port of the calling thread's namespace.
 ///
-/// Dropping it waits until nothing holds the port: a child that another thread of this process has forked
-/// and that has not come to its program yet has the socket, too, and the port stays in use.
+/// Dropping it waits until nothing has the port.
 pub(crate) struct Bound {
     socket: Option<UdpSocket>,
     port: u16,
@@ -216,12 +216,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         self.socket = None;
-        let entry = format!(":{:04X} ", self.port);
-        let is_free = || {
-            let sockets = fs::read_to_string("/proc/thread-self/net/udp6");
-            sockets.is_ok_and(|sockets| !sockets.contains(&entry))
-        };
-        if let Err(error) = wait::until("nothing to hold the port", is_free) {
+        if let Err(error) = wait_until_free(self.port) {
             eprintln!("{error:#}");
         }
     }

@@ -10,8 +10,9 @@ use sys::descriptor::{receive_with, send_with};
 use sys::routed_socket::{self, SocketKind};
 
 /// How long a worker waits for sockets while one after the other comes. One is opened within a fraction of
-/// a millisecond; meanwhile its other packets wait in its rings.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
+/// a millisecond, all that are kept within 50; where processors are scarce it takes several times as long.
+/// Meanwhile its other packets wait in its rings.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 /// How long it waits for one: where the host is busy, the thread that opens them may have to wait itself.
 /// Less than a worker may be silent.
 const ANSWER: Duration = Duration::from_millis(500);

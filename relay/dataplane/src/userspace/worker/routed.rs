@@ -237,7 +237,7 @@ mod tests {
             cut: false,
         });
         let slow = |_| {
-            thread::sleep(4 * PATIENCE);
+            thread::sleep(PATIENCE * 5 / 4);
             Ok(File::open("/dev/null")?.into())
         };
         let mut sockets = RoutedSockets::default();
