@@ -25,7 +25,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     }
     for payload in [rtp, extended] {
         let ipv6 = table("ipv6", By::Rtp, 2, true);
-        forward(relay, "ipv6", &ipv6, &two_lines(payload));
+        forward_within(relay, "ipv6", ipv6, &two_lines(payload));
         relay.end(&["ipv6"]);
     }
     one_of_three_is_silent(relay);
@@ -307,7 +307,8 @@ fn a_damaged_copy_shuts_no_good_one_out(relay: &mut Relay<'_>) {
 /// What is there goes on, and nothing else begins.
 fn fewer_streams_than_there_are(relay: &mut Relay<'_>) {
     let name = "fewer";
-    let mut table = within(table(name, By::Rtp, 2, false), Duration::from_secs(3));
+    let window = window().max(Duration::from_secs(3));
+    let mut table = within(table(name, By::Rtp, 2, false), window);
     let both = |number, ssrcs: std::ops::Range<u32>| {
         let each = move |ssrc| {
             let packet = of_source(number, ssrc);
