@@ -307,8 +307,7 @@ fn a_damaged_copy_shuts_no_good_one_out(relay: &mut Relay<'_>) {
 /// What is there goes on, and nothing else begins.
 fn fewer_streams_than_there_are(relay: &mut Relay<'_>) {
     let name = "fewer";
-    let window = window().max(Duration::from_secs(3));
-    let mut table = within(table(name, By::Rtp, 2, false), window);
+    let mut table = within(table(name, By::Rtp, 2, false), Duration::from_secs(3));
     let both = |number, ssrcs: std::ops::Range<u32>| {
         let each = move |ssrc| {
             let packet = of_source(number, ssrc);

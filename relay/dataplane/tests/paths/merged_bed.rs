@@ -15,10 +15,9 @@ use crate::case::{A, B, INGRESS, PORT, Packet, address, input, key, output, rout
 use crate::reference::Reference;
 use crate::relayed::{Relay, Sum};
 
-/// The merge's window: under emulation the packets of a test come far apart, on a busy machine up to half a
-/// second.
+/// The merge's window: under emulation the packets of a test come far apart.
 pub(crate) fn window() -> Duration {
-    wait::scaled(Duration::from_millis(400)).min(Duration::from_secs(8))
+    wait::scaled(Duration::from_millis(400)).min(Duration::from_secs(3))
 }
 
 /// The longest window: a machine that does not send a row within it says nothing about merging.

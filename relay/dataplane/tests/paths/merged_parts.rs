@@ -91,7 +91,7 @@ fn datagrams_in_fragments_far_apart(relay: &mut Relay<'_>) {
         let mut numbers = 1..1_000;
         for number in numbers
             .by_ref()
-            .take_while(|_| begun.elapsed() < 3 * window())
+            .take_while(|_| begun.elapsed() < 2 * window())
         {
             come(relay, 0, number, None);
             std::thread::sleep(window() / 20);
