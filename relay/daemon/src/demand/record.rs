@@ -12,6 +12,7 @@ use std::time::Duration;
 use compile::host::Host;
 use igmp::listeners::Routers;
 use igmp::timers::Timers;
+use parking_lot::Mutex;
 use rules::demand::{Groups, Listening, SourceFilter};
 use rules::net::Ifindex;
 use serde::{Deserialize, Serialize};
@@ -21,9 +22,13 @@ const VERSION: u32 = 1;
 /// A longer file is none that was written here.
 const LENGTH_MAX: u64 = 64 << 20;
 
-/// The file.
+/// The file; clones are of the same.
 #[derive(Clone, Debug)]
-pub(super) struct Record(PathBuf);
+pub(super) struct Record {
+    path: PathBuf,
+    /// Whether it is removed for good, locked by who writes: what is written late would stay.
+    removed: Arc<Mutex<bool>>,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
@@ -43,20 +48,23 @@ enum Sources {
 
 impl Record {
     pub(super) fn new(directory: &Path) -> Self {
-        Self(directory.join("listening.json"))
+        Self {
+            path: directory.join("listening.json"),
+            removed: Arc::default(),
+        }
     }
 
     /// What was written, if it is not too old to go by.
     pub(super) fn read(&self, host: &Host) -> Listening {
-        let is_short = fs::metadata(&self.0).is_ok_and(|file| file.len() <= LENGTH_MAX);
-        let bytes = match fs::read(&self.0) {
+        let is_short = fs::metadata(&self.path).is_ok_and(|file| file.len() <= LENGTH_MAX);
+        let bytes = match fs::read(&self.path) {
             Ok(bytes) if is_short => bytes,
             _ => return Listening::default(),
         };
         let written = match serde_json::from_slice::<Written>(&bytes) {
             Ok(written) if written.version == VERSION => written,
             _ => {
-                tracing::warn!(file = %self.0.display(), "what was listened to is damaged; not used");
+                tracing::warn!(file = %self.path.display(), "what was listened to is damaged; not used");
                 return Listening::default();
             }
         };
@@ -73,7 +81,7 @@ impl Record {
         Listening(links.collect())
     }
 
-    /// Writes it anew, whole or not at all.
+    /// Writes it anew, whole or not at all, unless it is removed.
     pub(super) fn write(&self, routers: &BTreeMap<Ifindex, Routers>) {
         let interfaces = routers.values().map(|routers| {
             let groups: [&Groups; 2] = [routers.ipv4.wanted(), routers.ipv6.wanted()];
@@ -91,21 +99,26 @@ impl Record {
     }
 
     fn store(&self, text: &[u8]) {
+        let removed = self.removed.lock();
+        if *removed {
+            return;
+        }
         let temporary = self.temporary();
-        let stored = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &self.0));
+        let stored = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &self.path));
         if let Err(error) = stored {
             tracing::warn!(%error, "what is listened to cannot be written down");
         }
     }
 
-    /// Removes it, and what a daemon that was killed had not written to its end.
+    /// Removes it for good, and what a daemon that was killed had not written to its end.
     pub(super) fn remove(&self) {
-        let _ = fs::remove_file(&self.0);
+        *self.removed.lock() = true;
+        let _ = fs::remove_file(&self.path);
         let _ = fs::remove_file(self.temporary());
     }
 
     fn temporary(&self) -> PathBuf {
-        self.0.with_extension("new")
+        self.path.with_extension("new")
     }
 }
 
@@ -137,6 +150,18 @@ mod tests {
     use compile::host::Interface;
 
     use super::*;
+
+    #[test]
+    fn what_is_written_after_the_end_stays_nowhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = Record::new(directory.path());
+        let late = record.clone();
+        record.write(&BTreeMap::new());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        record.remove();
+        late.write(&BTreeMap::new());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
 
     #[test]
     fn what_is_older_than_a_query_round_is_not_gone_by() {
