@@ -1,5 +1,5 @@
-//! What multicast arrives on this host, also what nobody joined: received by packet sockets of its own,
-//! for `mcr discover` and for the doctor. It takes no part in relaying and needs no daemon.
+//! Multicast that arrives on this host, including groups that nobody joined, received by its own packet
+//! sockets for `mcr discover` and the doctor. It takes no part in relaying and needs no daemon.
 
 mod interface;
 mod joined;
@@ -19,14 +19,13 @@ pub(crate) use joined::Joined;
 pub(crate) use listener::{Listener, ip};
 pub(crate) use stream::{Key, LIMIT, Stream};
 
-/// The rule that takes a stream, if one does: of several the most specific, as in the lookup of a
-/// packet. What is tagged belongs to its VLAN's own interface.
+/// The rule that takes a stream, if one does: of several the most specific, as in the lookup of a packet.
+/// Tagged packets belong to the interface of their VLAN.
 pub(crate) fn taker<'a>(rules: &'a RuleSet, interface: &Interface, key: &Key) -> Option<&'a str> {
-    let inputs = rules.iter().flat_map(|rule| {
-        let inputs = rule.inputs.iter();
-        inputs.map(move |input| (rule, input))
-    });
-    let fitting = inputs.filter(|(rule, input)| {
+    let inputs = rules
+        .iter()
+        .flat_map(|rule| rule.inputs.iter().map(move |input| (rule, input)));
+    let matching = inputs.filter(|(rule, input)| {
         (!key.sent || takes_looped(rule))
             && key.vlan.is_none()
             && input.destination.contains(key.group)
@@ -35,17 +34,17 @@ pub(crate) fn taker<'a>(rules: &'a RuleSet, interface: &Interface, key: &Key) ->
             && input.listens_to(key.source)
     });
     let specific = |(_, input): &(&Rule, &Endpoint)| (!input.sources.is_empty(), input.is_single());
-    let taker = fitting.max_by_key(specific);
+    let taker = matching.max_by_key(specific);
     taker.map(|(rule, _)| rule.name.as_str())
 }
 
-/// Says whether a rule relays what programs of this host send by its inputs' interfaces and have come in
-/// there, too (`takes_looped` in `lookup.h`).
+/// Whether a rule also relays what local programs send on its inputs' interfaces and the kernel loops back
+/// (`takes_looped` in `lookup.h`).
 pub(crate) fn takes_looped(rule: &Rule) -> bool {
     rule.local != LocalDelivery::No && rule.reflect.is_none()
 }
 
-/// Says whether what leaves by an interface is a copy that a rule sends.
+/// Whether a stream that leaves by an interface is a copy that a rule sends.
 pub(crate) fn is_copy(rules: &RuleSet, interface: &Interface, key: &Key) -> bool {
     let mut outputs = rules.iter().flat_map(|rule| &rule.outputs);
     key.sent
@@ -56,7 +55,7 @@ pub(crate) fn is_copy(rules: &RuleSet, interface: &Interface, key: &Key) -> bool
         })
 }
 
-/// What a sender on this host has to be told, so that the rule's input is reached.
+/// How to make a sender on this host reach the rule's input.
 pub(crate) fn by_loopback(group: IpAddr) -> String {
     let route = match group {
         IpAddr::V4(_) => format!("ip route add {group} dev lo"),
@@ -67,13 +66,13 @@ pub(crate) fn by_loopback(group: IpAddr) -> String {
     )
 }
 
-/// Says whether an input listens on an interface.
+/// Whether an input listens on an interface.
 pub(crate) fn is_on(input: &Endpoint, interface: &Interface) -> bool {
     let pattern = input.interface.as_deref().unwrap_or_default();
     wildcard::matches(pattern, &interface.name)
 }
 
-/// The input that takes a stream; source-specific where the group is (RFC 4607).
+/// The input that takes a stream, source-specific if the group is (RFC 4607).
 pub(crate) fn input(interface: &Interface, key: &Key) -> Endpoint {
     let specific = match key.group {
         IpAddr::V4(group) => group.octets()[0] == 232,

@@ -1,7 +1,7 @@
-//! What keeps multicast from flowing on this host: it is read once, then each check judges it.
+//! Finds what keeps multicast from flowing on this host: its state is read once, then each check judges it.
 //!
 //! [`snapshot`] does all the reading. The checks are functions of it, one file each. [`repair`] does
-//! all the changing. A check that finds nothing says nothing.
+//! all the changing. A check without findings reports nothing.
 
 mod arrival;
 mod capability;
@@ -37,14 +37,14 @@ pub(crate) use finding::{Finding, Severity};
 
 use snapshot::Snapshot;
 
-/// A check: its name, and what it covers, for people.
+/// A check: its name, and what it covers, for the user.
 struct Check {
     name: &'static str,
     covers: &'static str,
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-/// Their rows: the name, what it covers, and who examines that.
+/// The rows of [`CHECKS`]: name, coverage, and the function that runs the check.
 macro_rules! checks {
     ($($name:literal: $covers:literal => $run:path;)+) => {
         &[$(Check { name: $name, covers: $covers, run: $run }),+]
@@ -78,17 +78,17 @@ const CHECKS: &[Check] = checks! {
     "rpf": "reverse-path filters" => rpf::check;
 };
 
-/// What one check has to say.
+/// The findings of one check.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CheckResult {
     /// Name of the check.
     pub(crate) check: &'static str,
-    /// What it covers, for people.
+    /// What it covers, for the user.
     pub(crate) covers: &'static str,
-    /// Why there was nothing to look at.
+    /// Why the check had nothing to examine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) skipped: Option<String>,
-    /// The worst first.
+    /// Sorted, the worst first.
     pub(crate) findings: Vec<Finding>,
 }
 

@@ -1,4 +1,4 @@
-//! The interfaces that can be listened on.
+//! The interfaces that the listener can use.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::failure::{Failure, OrFail, Status};
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// Further names that it has.
+    /// Its alternative names.
     alternatives: Vec<String>,
     /// Up and with carrier.
     pub(crate) up: bool,
@@ -22,42 +22,42 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// The name of a VLAN's interface: the usual one where there is none.
+    /// The name of a VLAN's interface, or the customary one if there is none.
     pub(crate) fn vlan_name(&self, vlan: u16) -> String {
-        let known = self.vlans.get(&vlan).cloned();
-        known.unwrap_or_else(|| format!("{}.{vlan}", self.name))
+        let existing = self.vlans.get(&vlan).cloned();
+        existing.unwrap_or_else(|| format!("{}.{vlan}", self.name))
     }
 
-    fn is_meant_by(&self, pattern: &str) -> bool {
+    fn matches(&self, pattern: &str) -> bool {
         let is_alternative = || self.alternatives.iter().any(|name| name == pattern);
         wildcard::matches(pattern, &self.name) || is_alternative()
     }
 
-    /// Says whether a VLAN has an interface.
+    /// Whether a VLAN has an interface.
     pub(crate) fn has_vlan(&self, vlan: u16) -> bool {
         self.vlans.contains_key(&vlan)
     }
 }
 
-/// Lists the interfaces that `patterns` stand for; without any those that are up.
+/// Lists the interfaces that match `patterns`; without patterns those that are up.
 pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure> {
     let all = read()?;
     for pattern in patterns {
-        if !all.iter().any(|link| link.is_meant_by(pattern)) {
+        if !all.iter().any(|link| link.matches(pattern)) {
             let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
             let hint = near::hint(pattern, names.iter().copied());
             let message = format!("no interface {pattern} (have: {}{hint})", names.join(", "));
             return Err(Failure::new(Status::Unavailable, message));
         }
     }
-    let wanted = |link: &Interface| match patterns {
+    let is_selected = |link: &Interface| match patterns {
         [] => link.up,
-        patterns => patterns.iter().any(|pattern| link.is_meant_by(pattern)),
+        patterns => patterns.iter().any(|pattern| link.matches(pattern)),
     };
-    Ok(all.into_iter().filter(wanted).collect())
+    Ok(all.into_iter().filter(is_selected).collect())
 }
 
-/// Those of the interfaces whose packets the kernel path takes at XDP, where packet sockets see nothing.
+/// Those of the interfaces whose packets the kernel path takes at XDP, unseen by packet sockets.
 pub(crate) fn at_xdp(interfaces: &[Interface]) -> Vec<String> {
     let is_taken = |link: &host::Link| {
         let index = link.interface.index.0;
@@ -71,10 +71,10 @@ pub(crate) fn at_xdp(interfaces: &[Interface]) -> Vec<String> {
 
 fn links() -> Result<Vec<host::Link>, Failure> {
     const READING: &str = "cannot read the interfaces";
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.or_fail(READING, Status::Unavailable)?;
-    let links = runtime.block_on(async { host::read_links(&host::connect()?).await });
-    links.or_fail(READING, Status::Unavailable)
+    let built = Builder::new_current_thread().enable_all().build();
+    let runtime = built.or_fail(READING, Status::Unavailable)?;
+    let read = runtime.block_on(async { host::read_links(&host::connect()?).await });
+    read.or_fail(READING, Status::Unavailable)
 }
 
 fn read() -> Result<Vec<Interface>, Failure> {
@@ -96,7 +96,7 @@ fn read() -> Result<Vec<Interface>, Failure> {
     Ok(links.into_iter().map(interface).collect())
 }
 
-/// The parent and the number of a VLAN's interface.
+/// The parent interface and the VLAN number of a VLAN's interface.
 fn vlan_of(message: &LinkMessage) -> Option<(u32, u16)> {
     let (mut parent, mut vlan) = (None, None);
     for attribute in &message.attributes {

@@ -1,5 +1,5 @@
-//! What this host has joined, whoever did: as the kernel lists it for the network namespace of the
-//! calling thread.
+//! Groups that any program of this host has joined, as the kernel lists them for the network namespace of
+//! the calling thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,12 +12,12 @@ pub(crate) type Group = (u32, IpAddr);
 pub(crate) struct Joined {
     /// How many sockets are members of each group.
     members: BTreeMap<Group, u64>,
-    /// How many of them want which source.
+    /// How many of them want each source.
     sources: BTreeMap<Group, BTreeMap<IpAddr, u64>>,
 }
 
 impl Joined {
-    /// Reads them; what cannot be read is not joined.
+    /// Reads them; a list that cannot be read counts as empty.
     pub(crate) fn read() -> Self {
         let read = |table: &str| {
             let file = format!("/proc/thread-self/net/{table}");
@@ -36,9 +36,9 @@ impl Joined {
         self.members.keys().copied()
     }
 
-    /// Says whether packets of that source to that group are asked for on an interface. Where the first
-    /// group of an interface has no sources the kernel lists those of none (`igmp_mcf_get_first`), and
-    /// any source counts as asked for.
+    /// Whether packets of that source to that group are requested on an interface. If the first group of
+    /// an interface has no sources, the kernel lists none at all (`igmp_mcf_get_first`), and any source
+    /// counts as requested.
     pub(crate) fn hears(&self, interface: u32, group: IpAddr, source: IpAddr) -> bool {
         let Some(members) = self.members.get(&(interface, group)) else {
             return false;
@@ -46,11 +46,11 @@ impl Joined {
         let Some(sources) = self.sources.get(&(interface, group)) else {
             return true;
         };
-        // More members than source lists: one of them takes any source.
+        // If there are more members than source lists, one of them takes any source.
         sources.contains_key(&source) || *members > sources.values().sum::<u64>()
     }
 
-    /// A line for each interface, below it one for each group.
+    /// Parses a line for each interface, followed by one for each of its groups.
     fn add_igmp(&mut self, table: &str) {
         let mut interface = None;
         for line in table.lines().skip(1) {
@@ -58,9 +58,9 @@ impl Joined {
             match (line.starts_with(char::is_whitespace), words.as_slice()) {
                 (false, [index, ..]) => interface = index.parse().ok(),
                 (true, [group, users, ..]) => {
-                    // As it lies in memory, read as a number.
-                    let group = u32::from_str_radix(group, 16).ok();
-                    let group = group.map(|group| IpAddr::from(group.to_ne_bytes()));
+                    // The address in memory order, printed as a number.
+                    let bits = u32::from_str_radix(group, 16).ok();
+                    let group = bits.map(|bits| IpAddr::from(bits.to_ne_bytes()));
                     self.add(interface, group, users);
                 }
                 _ => {}
@@ -89,8 +89,8 @@ impl Joined {
                 continue;
             };
             let including: u64 = including.parse().unwrap_or_default();
-            let place = (index.parse().ok(), address(group), address(source));
-            if let (Some(index), Some(group), Some(source)) = place
+            let parsed = (index.parse().ok(), address(group), address(source));
+            if let (Some(index), Some(group), Some(source)) = parsed
                 && including > 0
             {
                 let sources = self.sources.entry((index, group)).or_default();
@@ -104,7 +104,7 @@ fn words(line: &str) -> Box<[&str]> {
     line.split_whitespace().collect()
 }
 
-/// Reads an address written as one hexadecimal number: of IPv4 with `0x`, of IPv6 without.
+/// Parses an address written as one hexadecimal number: IPv4 with `0x`, IPv6 without.
 fn address(text: &str) -> Option<IpAddr> {
     if let Some(digits) = text.strip_prefix("0x") {
         return u32::from_str_radix(digits, 16)
@@ -137,14 +137,14 @@ mod tests {
              3  veth1 0xe8010101 0x0a000005      1      0\n  \
              3  veth1 0xe8010101 0x0a000006      1      0\n",
         );
-        let hears = |interface, group: &str, source: &str| {
+        let wants = |interface, group: &str, source: &str| {
             joined.hears(interface, group.parse().unwrap(), source.parse().unwrap())
         };
-        assert!(hears(3, "239.1.1.1", "10.0.0.9"));
-        assert!(!hears(4, "239.1.1.1", "10.0.0.9"));
-        assert!(hears(3, "232.1.1.1", "10.0.0.5") && hears(3, "232.1.1.1", "10.0.0.6"));
-        assert!(!hears(3, "232.1.1.1", "10.0.0.9"));
-        assert!(hears(4, "ff0e::1", "fd00::1"));
-        assert!(!hears(4, "ff0e::2", "fd00::1"));
+        assert!(wants(3, "239.1.1.1", "10.0.0.9"));
+        assert!(!wants(4, "239.1.1.1", "10.0.0.9"));
+        assert!(wants(3, "232.1.1.1", "10.0.0.5") && wants(3, "232.1.1.1", "10.0.0.6"));
+        assert!(!wants(3, "232.1.1.1", "10.0.0.9"));
+        assert!(wants(4, "ff0e::1", "fd00::1"));
+        assert!(!wants(4, "ff0e::2", "fd00::1"));
     }
 }

@@ -1,4 +1,4 @@
-//! The sockets that listen, and what they received. What they are too slow for is lost to them alone,
+//! The sockets that listen, and what they received. Packets that arrive too fast are lost to them alone,
 //! and counted.
 
 use std::collections::BTreeSet;
@@ -21,22 +21,22 @@ use super::stream::Streams;
 use crate::capture::{self, Sockets};
 use crate::failure::Failure;
 
-/// Bytes of each packet: its headers, and of its payload what tells what it carries.
+/// Bytes captured of each packet: its headers, and enough payload to recognise its content.
 const SNAP_LENGTH: usize = 192 + Guess::BYTES;
-/// Bytes that wait in each socket.
+/// Buffer of each socket, in bytes.
 const BUFFER: usize = 8 << 20;
-/// Packets that one socket gives before it is another's turn.
+/// Packets received from one socket before the next has its turn.
 const TURN: usize = 64;
-/// How long to wait at most before looking whether a signal came.
+/// Longest wait before checking for a signal.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Hears what arrives on some interfaces.
+/// Receives what arrives on some interfaces.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) streams: Streams,
     sockets: Vec<Sniffer>,
-    /// What XDP takes there is not heard: no daemon leaves it to tc.
+    /// Interfaces whose packets XDP takes unseen, as no daemon leaves them to tc.
     pub(crate) at_xdp: Vec<String>,
     _signs: Vec<CaptureSign>,
     missed: Vec<u64>,
@@ -45,11 +45,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Begins to listen, once what XDP takes, of which `taken` says where it does, is left to tc.
+    /// Begins to listen once the daemon leaves packets to tc. `xdp_interfaces` returns those
+    /// where XDP still takes them.
     pub(crate) fn open(
         interfaces: Vec<Interface>,
         sockets: &Sockets,
-        taken: impl Fn(&[Interface]) -> Vec<String>,
+        xdp_interfaces: impl Fn(&[Interface]) -> Vec<String>,
     ) -> Result<Self, Failure> {
         let show = |interface: &Interface| {
             let sign = CaptureSign::show(interface.index);
@@ -58,7 +59,7 @@ impl Listener {
         let signs = interfaces.iter().map(show).collect::<Result<_, _>>()?;
         let mut at_xdp = Vec::new();
         capture::wait_for_tc(|| {
-            at_xdp = taken(&interfaces);
+            at_xdp = xdp_interfaces(&interfaces);
             Ok(at_xdp.is_empty())
         })?;
         let open = |interface: &Interface| {
@@ -82,21 +83,21 @@ impl Listener {
         })
     }
 
-    /// Listens until then, or until something sets `ended`.
+    /// Listens until the deadline, or until something sets `ended`.
     pub(crate) fn listen(&mut self, until: Instant, ended: &AtomicBool) -> Result<(), Failure> {
-        let mut over = None;
+        let mut ended_at = None;
         loop {
             let mut any = false;
             for number in 0..self.sockets.len() {
                 any |= self.take(number)?;
             }
             let now = Instant::now();
-            if over.is_none() && (now >= until || ended.load(Ordering::Relaxed)) {
-                over = Some(now);
+            if ended_at.is_none() && (now >= until || ended.load(Ordering::Relaxed)) {
+                ended_at = Some(now);
             }
-            // What waits by then still counts, as far as that comes to an end.
-            match over {
-                Some(over) if !any || now - over > WAIT => break,
+            // Packets that are queued by then still count, for a limited time.
+            match ended_at {
+                Some(ended_at) if !any || now - ended_at > WAIT => break,
                 None if !any => {
                     let sockets = self.sockets.iter().map(Sniffer::as_fd);
                     capture::wait(sockets, until.saturating_duration_since(now).min(WAIT));
@@ -105,7 +106,7 @@ impl Listener {
             }
         }
         for (missed, socket) in self.missed.iter_mut().zip(&self.sockets) {
-            *missed += socket.statistics().map_or(0, |counted| counted.drops);
+            *missed += socket.statistics().map_or(0, |statistics| statistics.drops);
         }
         Ok(())
     }
@@ -115,13 +116,13 @@ impl Listener {
         self.since.elapsed()
     }
 
-    /// The interfaces with the number of packets that came too fast to be heard.
+    /// The interfaces, each with the number of packets that arrived too fast.
     pub(crate) fn missed(&self) -> impl Iterator<Item = (&str, u64)> {
         let names = self.interfaces.iter().map(|link| link.name.as_str());
         names.zip(self.missed.iter().copied())
     }
 
-    /// Takes some packets of a socket; `false`: there was none.
+    /// Receives some packets of a socket; `false` if there was none.
     fn take(&mut self, number: usize) -> Result<bool, Failure> {
         let socket = &self.sockets[number];
         let link = if socket.is_ethernet() {
@@ -132,11 +133,10 @@ impl Listener {
         for turn in 0..TURN {
             let interface = &self.interfaces[number];
             let received = socket.receive(&mut self.buffer);
-            let received = received.map_err(|error| cannot_listen(interface, &error))?;
-            let Some(about) = received else {
+            let Some(about) = received.map_err(|error| cannot_listen(interface, &error))? else {
                 return Ok(turn > 0);
             };
-            // There it comes in, too.
+            // On the loopback interface it is received as well.
             if about.outgoing && interface.name == LOOPBACK {
                 continue;
             }
@@ -152,10 +152,10 @@ fn own_addresses() -> BTreeSet<IpAddr> {
     links.filter_map(|link| ip(&link.address?)).collect()
 }
 
-/// The address that a link has, where it is one of IP.
+/// The IP address of a socket address, if it has one.
 pub(crate) fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
-    let of_4 = address.as_sockaddr_in().map(|four| four.ip().into());
-    of_4.or_else(|| address.as_sockaddr_in6().map(|six| six.ip().into()))
+    let ipv4 = address.as_sockaddr_in().map(|ipv4| ipv4.ip().into());
+    ipv4.or_else(|| address.as_sockaddr_in6().map(|ipv6| ipv6.ip().into()))
 }
 
 fn cannot_listen(interface: &Interface, error: &io::Error) -> Failure {

@@ -1,4 +1,4 @@
-//! What was received, stream by stream, in bounded memory.
+//! Received packets, counted by stream in bounded memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,31 +11,31 @@ use rules::net::Prefix;
 use rules::ruleset::is_link_local;
 use sys::sniffer::Sniffed;
 
-/// Streams that are told apart; the packets of further ones are only counted.
+/// Streams that are counted individually; packets of further ones are only summed up.
 pub(crate) const LIMIT: usize = 4096;
 
 /// The IP protocol of PGM (RFC 3208).
 const PGM: u8 = 113;
 
-/// Which stream: all that tells one from another.
+/// What identifies a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// Position of the interface among those that are listened on.
+    /// Index of the interface in the listener's list.
     pub(crate) interface: usize,
     pub(crate) vlan: Option<u16>,
     pub(crate) group: IpAddr,
     pub(crate) port: u16,
     pub(crate) source: IpAddr,
-    /// A program of this host sends it: it leaves by the interface.
+    /// Whether a local program sends it: it leaves by the interface.
     pub(crate) sent: bool,
 }
 
-/// What came of a stream.
+/// What was received of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stream {
-    /// Datagrams; of one in fragments the first counts for all.
+    /// Datagrams; of a fragmented one only the first fragment counts.
     pub(crate) packets: u64,
-    /// UDP payload.
+    /// Bytes of UDP payload.
     pub(crate) bytes: u64,
     /// TTL or hop limit of the last packet.
     pub(crate) ttl: u8,
@@ -52,16 +52,16 @@ impl Stream {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     pub(crate) known: BTreeMap<Key, Stream>,
-    /// Packets of streams that there was no room for.
+    /// Packets of streams beyond [`LIMIT`].
     pub(crate) not_listed: u64,
-    /// Groups that PGM comes to, with the interface.
+    /// Groups that PGM packets arrived for, with the interface.
     pub(crate) pgm: BTreeSet<(usize, IpAddr)>,
-    /// The addresses of this host: what leaves from others is forwarded.
+    /// The addresses of this host: outgoing packets of other sources are forwarded.
     pub(crate) own: BTreeSet<IpAddr>,
 }
 
 impl Streams {
-    /// Takes in a packet; what is not multicast UDP is nobody's.
+    /// Counts a packet; ignores what is not multicast UDP.
     pub(crate) fn note(&mut self, interface: usize, link: Link, frame: &[u8], about: Sniffed) {
         let datagram = match parse(frame, link, Meta::default()) {
             Parsed::Udp(datagram) => datagram,
@@ -78,11 +78,11 @@ impl Streams {
             return;
         }
         let sent = about.outgoing;
-        // What the host says on its links, it says for itself.
-        let is_sender = self.own.contains(&datagram.source);
-        // What is tagged leaves by its VLAN's own interface first.
-        let is_known = about.vlan.is_some() || is_link_local(Prefix::host(datagram.destination));
-        if sent && (!is_sender || is_known) {
+        let is_own = self.own.contains(&datagram.source);
+        // Link-local packets are the host's own protocols. A tagged packet has already left by the
+        // interface of its VLAN.
+        let is_ignored = about.vlan.is_some() || is_link_local(Prefix::host(datagram.destination));
+        if sent && (!is_own || is_ignored) {
             return;
         }
         let key = Key {
@@ -102,12 +102,13 @@ impl Streams {
         stream.packets += packets(&datagram, about.segment);
         stream.bytes += bytes as u64;
         stream.ttl = datagram.ttl;
-        // Of a super-packet the first datagram stands for all.
+        // The first datagram of a super-packet stands for all.
         let length = about.segment.map_or(bytes, |size| bytes.min(size.into()));
-        let payload = frame.get(datagram.payload_offset()..datagram.end());
-        let payload = payload.unwrap_or_default();
-        let seen = payload.len().min(length).min(Guess::BYTES);
-        stream.guess.look(&payload[..seen], length);
+        let payload = frame
+            .get(datagram.payload_offset()..datagram.end())
+            .unwrap_or_default();
+        let captured = payload.len().min(length).min(Guess::BYTES);
+        stream.guess.look(&payload[..captured], length);
     }
 
     fn note_pgm(&mut self, interface: usize, link: Link, frame: &[u8]) {
@@ -118,7 +119,7 @@ impl Streams {
     }
 }
 
-/// The group of a packet of PGM, whose protocol is as UDP is.
+/// The group of a PGM packet, which is an IP protocol as UDP is.
 fn pgm_group(link: Link, frame: &[u8]) -> Option<IpAddr> {
     let at = match link {
         Link::Ethernet => ethernet::HEADER,
@@ -138,7 +139,7 @@ fn pgm_group(link: Link, frame: &[u8]) -> Option<IpAddr> {
     (protocol == PGM && group.is_multicast()).then_some(group)
 }
 
-/// As the header claims: of the payload itself little was captured.
+/// The length according to the header, as only the beginning of the payload was captured.
 fn payload_bytes(datagram: &Datagram) -> usize {
     usize::from(datagram.udp_length).saturating_sub(udp::HEADER)
 }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_told_apart_by_source_group_port_and_vlan() {
+    fn streams_differ_by_source_group_port_and_vlan() {
         let mut streams = Streams::default();
         let mut note = |frame: &[u8], vlan: Option<u16>, segment: Option<u16>| {
             let about = Sniffed {
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_leaves_only_what_this_host_sends_is_a_stream() {
+    fn outgoing_packets_count_only_if_this_host_sends_them() {
         let mut streams = Streams {
             own: ["10.0.0.5".parse().unwrap()].into(),
             ..Streams::default()
@@ -218,16 +219,16 @@ mod tests {
         ] {
             streams.note(0, Link::Ethernet, &frame(source, group, 10), about);
         }
-        let known: Vec<_> = streams
+        let listed: Vec<_> = streams
             .known
             .keys()
             .map(|key| (key.source, key.sent))
             .collect();
-        assert_eq!(known, [("10.0.0.5".parse().unwrap(), true)]);
+        assert_eq!(listed, [("10.0.0.5".parse().unwrap(), true)]);
     }
 
     #[test]
-    fn streams_beyond_the_limit_are_counted_and_not_kept() {
+    fn streams_beyond_the_limit_are_counted_and_not_listed() {
         let mut streams = Streams::default();
         for port in 1..=LIMIT as u16 + 10 {
             let frame = frame("10.0.0.5:4000", &format!("239.1.1.1:{port}"), 10);

@@ -1,5 +1,5 @@
-//! Rules that receive nothing: what arrives instead, at another port, from another sender, on another
-//! interface, or nothing at all. It listens for some seconds, and only where a rule is silent.
+//! Rules that receive nothing, and what arrives instead: their group at another port, from another sender or
+//! on another interface, or nothing at all. Listens for some seconds, and only if a rule is silent.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -18,19 +18,19 @@ use crate::discover::{self, Interface, Key, Listener};
 use crate::failure::Failure;
 use crate::render::number;
 
-/// One of several inputs is silent when its last packet came longer ago than this, in seconds.
+/// One of several inputs is silent if its last packet arrived longer ago than this, in seconds.
 const SILENT: f64 = 10.0;
-/// As many silent inputs are reported one by one.
+/// Up to this many silent inputs are reported one by one.
 const EACH: usize = 8;
-/// As many streams that might be meant are named.
+/// Up to this many streams that may be the intended ones are named.
 const NAMED: usize = 3;
 
-/// What arrived while it was listened.
+/// What arrived while the doctor listened.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    listened: Duration,
+    duration: Duration,
     streams: Vec<ArrivedStream>,
-    /// Where PGM comes, and to which group.
+    /// Interfaces and groups of PGM packets that arrived.
     pgm: Vec<(Interface, IpAddr)>,
 }
 
@@ -39,13 +39,13 @@ struct ArrivedStream {
     interface: Interface,
     key: Key,
     packets: u64,
-    /// Whether a rule takes it.
-    taken: bool,
+    /// Whether a rule receives it.
+    has_rule: bool,
 }
 
-/// Listens where a rule that the daemon runs receives nothing; `None` if all of them do.
+/// Listens if a rule that the daemon runs receives nothing; `None` if every rule receives.
 pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Arrivals>, Failure> {
-    if duration.is_zero() || silent(rules).is_empty() {
+    if duration.is_zero() || silent_inputs(rules).is_empty() {
         return Ok(None);
     }
     // A sender on this host may send by lo.
@@ -59,7 +59,7 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Arrival
             interface: interface.clone(),
             key: *key,
             packets: stream.packets,
-            taken: !key.sent && discover::taker(&rules.set, interface, key).is_some(),
+            has_rule: !key.sent && discover::taker(&rules.set, interface, key).is_some(),
         })
     });
     let pgm = listener
@@ -70,71 +70,70 @@ pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Arrival
         .collect();
     Ok(Some(Arrivals {
         pgm,
-        listened: duration,
+        duration,
         streams: streams.collect(),
     }))
 }
 
 pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
-    let Some(heard) = &snapshot.rules.heard else {
+    let Some(arrivals) = &snapshot.rules.heard else {
         return Vec::new();
     };
     let mut findings = Vec::new();
-    let mut nothing = Vec::new();
-    for (stats, rule, input) in silent(&snapshot.rules) {
-        match pgm(heard, input).or_else(|| elsewhere(heard, (rule, input))) {
-            Some(evidence) => findings.push(of(rule, input, evidence)),
+    let mut unexplained = Vec::new();
+    for (stats, rule, input) in silent_inputs(&snapshot.rules) {
+        match pgm(arrivals, input).or_else(|| nearest(arrivals, (rule, input))) {
+            Some(explanation) => findings.push(explained(rule, input, explanation)),
             None if stats.may_be_silent == Some(true) => {}
-            None => nothing.push((rule, input)),
+            None => unexplained.push((rule, input)),
         }
     }
-    match nothing.len() {
+    match unexplained.len() {
         0..=EACH => findings.extend(
-            nothing
+            unexplained
                 .iter()
-                .map(|(rule, input)| absent(heard, rule, input)),
+                .map(|(rule, input)| absent(arrivals, rule, input)),
         ),
-        count => findings.push(many_absent(heard, count, nothing[0])),
+        count => findings.push(many_absent(arrivals, count, unexplained[0])),
     }
     findings
 }
 
-/// The joined inputs that no packet comes for; what keeps others from receiving is other checks' to
-/// say.
-fn silent(rules: &Rules) -> Vec<(&RuleStats, &Rule, &Endpoint)> {
+/// The joined inputs that receive no packets. Other checks report why further inputs do not receive.
+fn silent_inputs(rules: &Rules) -> Vec<(&RuleStats, &Rule, &Endpoint)> {
     let mut silent = Vec::new();
-    let stats = rules.stats.iter().flat_map(|stats| &stats.rules);
-    for (of, rule) in stats.filter_map(|stats| Some((stats, rules.set.get(&stats.name)?))) {
-        // Nothing is pulled that nobody listens to, and what reflects waits for questions.
-        let expects = !of.is_idle() && rule.reflect.is_none();
-        let inputs = of.inputs.iter().filter(|_| expects);
-        // The daemon knows what pauses a stream makes, and which its rule allows.
-        let is_known = of.inputs.len() == 1 && of.may_be_silent.is_none();
-        for (stats, input) in inputs.zip(&rule.inputs) {
-            let is_silent = match stats.last_packet_seconds {
-                Some(_) if is_known => of.silent_seconds.is_some(),
+    let all_stats = rules.stats.iter().flat_map(|stats| &stats.rules);
+    for (stats, rule) in all_stats.filter_map(|stats| Some((stats, rules.set.get(&stats.name)?))) {
+        // Without receivers a stream on demand is not pulled, and a reflecting rule waits for questions.
+        if stats.is_idle() || rule.reflect.is_some() {
+            continue;
+        }
+        // The daemon measures the pauses of a stream, and its rule says which are allowed.
+        let is_judged_by_daemon = stats.inputs.len() == 1 && stats.may_be_silent.is_none();
+        for (status, input) in stats.inputs.iter().zip(&rule.inputs) {
+            let is_silent = match status.last_packet_seconds {
+                Some(_) if is_judged_by_daemon => stats.silent_seconds.is_some(),
                 Some(seconds) => seconds > SILENT,
-                None => stats.received.packets == 0,
+                None => status.received.packets == 0,
             };
-            // Only groups are listened for.
-            let is_heard = input.is_multicast() && stats.joined && stats.reason.is_none();
-            if is_silent && is_heard {
-                silent.push((of, rule, input));
+            // The doctor listens for groups only.
+            let is_joined = input.is_multicast() && status.joined && status.reason.is_none();
+            if is_silent && is_joined {
+                silent.push((stats, rule, input));
             }
         }
     }
     silent
 }
 
-fn of(rule: &Rule, input: &Endpoint, (evidence, remedy): (String, String)) -> Finding {
+fn explained(rule: &Rule, input: &Endpoint, (evidence, remedy): (String, String)) -> Finding {
     let evidence = format!("input {input} receives nothing: {evidence}");
     Finding::of_rule(Severity::Stops, &rule.name, evidence).remedy(remedy)
 }
 
-/// What comes to the input's group is not UDP.
-fn pgm(heard: &Arrivals, input: &Endpoint) -> Option<(String, String)> {
-    let mut comes = heard.pgm.iter();
-    let (interface, group) = comes.find(|(interface, group)| {
+/// Evidence and remedy if PGM instead of UDP arrives for the input's group.
+fn pgm(arrivals: &Arrivals, input: &Endpoint) -> Option<(String, String)> {
+    let (interface, group) = arrivals.pgm.iter().find(|(interface, group)| {
         input.destination.contains(*group) && discover::is_on(input, interface)
     })?;
     let evidence = format!(
@@ -146,13 +145,13 @@ fn pgm(heard: &Arrivals, input: &Endpoint) -> Option<(String, String)> {
     Some((evidence, remedy.to_owned()))
 }
 
-/// Where the input's group arrives all the same, with what to do; `None` if it does nowhere.
-fn elsewhere(heard: &Arrivals, (rule, input): (&Rule, &Endpoint)) -> Option<(String, String)> {
-    let of_group = heard.streams.iter();
-    let of_group = of_group.filter(|stream| input.destination.contains(stream.key.group));
-    let free = of_group.filter(|stream| !stream.taken || stream.differences(input).is_empty());
+/// How the input's group arrives nevertheless, and the remedy; `None` if it does not arrive anywhere.
+fn nearest(arrivals: &Arrivals, (rule, input): (&Rule, &Endpoint)) -> Option<(String, String)> {
+    let streams = arrivals.streams.iter();
+    let of_group = streams.filter(|stream| input.destination.contains(stream.key.group));
+    let candidates = of_group.filter(|s| !s.has_rule || s.differences(input).is_empty());
     let nearest =
-        free.min_by_key(|s| (s.key.sent, s.differences(input).len(), Reverse(s.packets)))?;
+        candidates.min_by_key(|s| (s.key.sent, s.differences(input).len(), Reverse(s.packets)))?;
     let (group, name) = (nearest.key.group, &nearest.interface.name);
     let differences = nearest.differences(input);
     let on = if discover::is_on(input, &nearest.interface) {
@@ -166,43 +165,42 @@ fn elsewhere(heard: &Arrivals, (rule, input): (&Rule, &Endpoint)) -> Option<(Str
             "something takes it before MCR: see hook and firewall; mcr tap shows what arrives";
         return Some((evidence, remedy.to_owned()));
     }
-    let mended = discover::input(&nearest.interface, &nearest.key);
+    let corrected = discover::input(&nearest.interface, &nearest.key);
     if nearest.key.sent {
         let port = nearest.key.port;
         let evidence = format!(
             "a program of this host sends {group} at port {port} by {name}, {}",
-            why_not(rule, input, nearest)
+            why_not_received(rule, input, nearest)
         );
         let remedy = discover::by_loopback(group);
         return Some((
             evidence,
-            format!("write the input as {mended}, and {remedy}"),
+            format!("write the input as {corrected}, and {remedy}"),
         ));
     }
     Some((
         format!("{group} arrives{on} {}", differences.join(" and ")),
-        format!("write the input as {mended}, or have the sender send as the rule expects"),
+        format!("write the input as {corrected}, or have the sender send as the rule expects"),
     ))
 }
 
-/// Why what a program here sends does not come in by the input.
-fn why_not(rule: &Rule, input: &Endpoint, sent: &ArrivedStream) -> String {
+/// Why the input does not receive what a local program sends.
+fn why_not_received(rule: &Rule, input: &Endpoint, sent: &ArrivedStream) -> String {
     let (group, name) = (sent.key.group, &sent.interface.name);
-    let comes_in = discover::takes_looped(rule) && discover::is_on(input, &sent.interface);
-    match comes_in {
-        true if groups_too_many(input.destination).is_some() => format!(
+    if !discover::takes_looped(rule) || !discover::is_on(input, &sent.interface) {
+        "which this rule relays from lo alone".into()
+    } else if groups_too_many(input.destination).is_some() {
+        format!(
             "which comes in there where the group is joined: the rule joins none of so many, \
              `mcr join {group}%{name}` does"
-        ),
-        true => {
-            "and has switched IP_MULTICAST_LOOP off, without which it does not come in there".into()
-        }
-        false => "which this rule relays from lo alone".into(),
+        )
+    } else {
+        "and has switched IP_MULTICAST_LOOP off, without which it does not come in there".into()
     }
 }
 
 impl ArrivedStream {
-    /// What of it is not as the input says.
+    /// How it differs from what the input describes.
     fn differences(&self, input: &Endpoint) -> Vec<String> {
         let Key {
             vlan, port, source, ..
@@ -228,10 +226,10 @@ impl ArrivedStream {
         differences
     }
 
-    /// Whether it may be what the input means, sent to another group.
-    fn may_be(&self, input: &Endpoint) -> bool {
+    /// Whether it may be the stream that the input describes, sent to another group.
+    fn may_match(&self, input: &Endpoint) -> bool {
         let key = &self.key;
-        !self.taken
+        !self.has_rule
             && !key.sent
             && key.group.is_ipv4() == input.is_ipv4()
             && discover::is_on(input, &self.interface)
@@ -243,27 +241,26 @@ impl ArrivedStream {
 const ABSENT: &str = "does the sender send, with a TTL that outlives the routers between? does the \
                       switch see the join (check querier and firewall)?";
 
-fn absent(heard: &Arrivals, rule: &Rule, input: &Endpoint) -> Finding {
-    let seconds = heard.listened.as_secs_f64();
+fn absent(arrivals: &Arrivals, rule: &Rule, input: &Endpoint) -> Finding {
+    let seconds = arrivals.duration.as_secs_f64();
     let mut evidence = format!(
         "input {input} receives nothing: nothing for {} arrives on any interface within {seconds} s",
         input.destination
     );
-    let others = heard.streams.iter().filter(|stream| stream.may_be(input));
-    let others = others.take(NAMED).map(|stream| {
-        let key = &stream.key;
+    let candidates = arrivals.streams.iter().filter(|s| s.may_match(input));
+    let named = candidates.take(NAMED).map(|ArrivedStream { key, .. }| {
         format!("{} at port {} from {}", key.group, key.port, key.source)
     });
-    let others: Vec<String> = others.collect();
+    let others: Vec<String> = named.collect();
     if !others.is_empty() {
         evidence += &format!("; there arrives, and no rule takes, {}", others.join("; "));
     }
     Finding::of_rule(Severity::Harms, &rule.name, evidence).remedy(ABSENT)
 }
 
-/// A thousand rules whose senders are off are one thing to say.
-fn many_absent(heard: &Arrivals, count: usize, (rule, input): (&Rule, &Endpoint)) -> Finding {
-    let seconds = heard.listened.as_secs_f64();
+/// One finding for many inputs: a thousand rules may wait for senders that are off.
+fn many_absent(arrivals: &Arrivals, count: usize, (rule, input): (&Rule, &Endpoint)) -> Finding {
+    let seconds = arrivals.duration.as_secs_f64();
     let inputs = number::things(count as u64, "input");
     let evidence = format!(
         "{inputs} receive nothing, and nothing for their groups arrives on any interface \

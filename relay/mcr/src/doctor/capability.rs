@@ -1,4 +1,4 @@
-//! Which paths this host can run at all, and what keeps it from the others.
+//! Which paths this host can run, and what keeps it from running the others.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// What keeps MCR from a path, or from both.
+/// What keeps MCR from using one or both paths.
 fn paths(snapshot: &Snapshot) -> Option<Finding> {
     let (severity, evidence, remedy) = match (&snapshot.support.kernel, &snapshot.support.userspace)
     {
@@ -48,19 +48,19 @@ fn paths(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(severity, "host", evidence).remedy(remedy))
 }
 
-/// What this kernel has not, where MCR does without; the kernel path itself is told of above.
+/// Features that this kernel lacks and MCR does without. [`paths`] covers the kernel path itself.
 fn features(snapshot: &Snapshot) -> impl Iterator<Item = Finding> {
     let missing = snapshot.features.missing();
-    let missing = missing.filter(|feature| *feature != Feature::BpfLoop);
-    missing.map(|feature| {
+    let optional = missing.filter(|feature| *feature != Feature::BpfLoop);
+    optional.map(|feature| {
         let finding = Finding::new(Severity::Note, feature.as_str(), feature.lack());
         finding.remedy("nothing has to be done; a newer kernel has it")
     })
 }
 
-/// Without bpffs nothing survives a restart; the daemon mounts it, if it may.
+/// Without bpffs nothing survives a restart. The daemon mounts it if it may.
 fn bpffs(snapshot: &Snapshot) -> Option<Finding> {
-    let mounted = statfs(BPFFS).is_ok_and(|there| there.filesystem_type() == BPF_FS_MAGIC);
+    let mounted = statfs(BPFFS).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC);
     if mounted || snapshot.support.kernel.is_err() {
         return None;
     }
@@ -74,7 +74,7 @@ fn bpffs(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(Severity::Note, BPFFS, evidence).remedy(format!("mount -t bpf bpf {BPFFS}")))
 }
 
-/// Rules that no path serves here, while there are paths.
+/// Rules that no available path serves.
 fn unplaced(snapshot: &Snapshot) -> Vec<Finding> {
     if snapshot.support.kernel.is_err() && snapshot.support.userspace.is_err() {
         return Vec::new();

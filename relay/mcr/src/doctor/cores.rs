@@ -1,5 +1,5 @@
-//! Inputs whose packets one CPU receives while others are there. The kernel path relays where a packet
-//! was received, and what wakes a worker runs there too, so that CPU is the limit.
+//! Inputs whose packets a single CPU receives although there are others. The kernel path relays a packet on
+//! the CPU that received it, and a worker is woken there too, so that CPU is the limit.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,17 +15,17 @@ use super::repair::Repair;
 use super::snapshot::{Link, Snapshot};
 use crate::render::number;
 
-/// Packets in and out a second from which one CPU is reported: a quarter of what one passes on the
-/// kernel path (docs/measurements/cores.md).
+/// Packets in and out per second from which a single CPU is reported: a quarter of what one CPU relays on
+/// the kernel path (docs/measurements/cores.md).
 const BUSY: f64 = 300_000.0;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// What the daemon relays from an interface at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Load {
-    /// Packets in and copies out, a second.
+    /// Packets in and copies out per second.
     packets: f64,
-    /// Rules that bring some, at least; a range may be many.
+    /// At least this many: a rule with a range counts as two.
     streams: usize,
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings.collect()
 }
 
-/// A rule with inputs on several interfaces counts for the first alone: how much comes by which is not
-/// told.
+/// Attributes a rule with inputs on several interfaces to the first one: the share of each is not
+/// reported.
 fn loads(snapshot: &Snapshot) -> BTreeMap<u32, Load> {
     let mut firsts: BTreeMap<&str, (&Rule, &Link)> = BTreeMap::new();
     for (rule, _, link) in snapshot.inputs() {
@@ -62,29 +62,28 @@ fn loads(snapshot: &Snapshot) -> BTreeMap<u32, Load> {
     loads
 }
 
-/// The masks of CPUs that RPS spreads the interface's receive queues over, by file; none where sysfs
-/// shows another network namespace.
+/// The RPS CPU mask of each of the interface's receive queues, with its file; none if sysfs shows another
+/// network namespace.
 fn masks(root: &Path, link: &Interface) -> Vec<(PathBuf, String)> {
     let mac = link.mac.map(|mac| mac.0);
     let Some(directory) = sys::sysfs::interface(root, &link.name, link.index.0, mac) else {
         return Vec::new();
     };
-    let queues = fs::read_dir(directory.join("queues"));
-    let queues = queues.into_iter().flatten().filter_map(Result::ok);
-    let masks = queues.filter_map(|queue| {
-        let file = queue.path().join("rps_cpus");
+    let entries = fs::read_dir(directory.join("queues")).into_iter().flatten();
+    let masks = entries.filter_map(|queue| {
+        let file = queue.ok()?.path().join("rps_cpus");
         let mask = fs::read_to_string(&file).ok()?;
         Some((file, mask.trim().to_owned()))
     });
     masks.collect()
 }
 
-/// Tells of one queue without RPS that is busy with several streams. Threaded NAPI is no way out: one
+/// Reports a single queue without RPS that is busy with several streams. Threaded NAPI is no remedy: one
 /// queue is one thread.
 fn judge(link: &Interface, load: Load, masks: &[(PathBuf, String)], cpus: &str) -> Option<Finding> {
     let [(file, mask)] = masks else { return None };
     let is_spread = mask.chars().any(|digit| !matches!(digit, '0' | ','));
-    let (all, count) = mask_of(cpus)?;
+    let (all_cpus, count) = mask_of(cpus)?;
     if is_spread || count < 2 || load.packets < BUSY || load.streams < 2 {
         return None;
     }
@@ -96,17 +95,17 @@ fn judge(link: &Interface, load: Load, masks: &[(PathBuf, String)], cpus: &str) 
     );
     let file_text = file.display();
     let remedy = format!(
-        "echo {all} > {file_text} has the kernel spread streams over CPUs {cpus} (RPS), for all that \
+        "echo {all_cpus} > {file_text} has the kernel spread streams over CPUs {cpus} (RPS), for all that \
          the interface receives; a stream stays on one CPU and in order. Back: echo 0 > {file_text}"
     );
     let finding = Finding::new(Severity::Note, &link.name, evidence).remedy(remedy);
     Some(finding.repair(Repair::Setting {
         file: file.clone(),
-        value: all,
+        value: all_cpus,
     }))
 }
 
-/// A list of CPUs (`0-3,8`) as a mask for sysfs, in words of 32 bits, and how many there are.
+/// Converts a list of CPUs (`0-3,8`) to a mask for sysfs, in words of 32 bits, and counts them.
 fn mask_of(cpus: &str) -> Option<(String, usize)> {
     let mut words: Vec<u32> = Vec::new();
     for range in cpus.split(',') {
@@ -161,7 +160,7 @@ mod tests {
         root
     }
 
-    fn found(queues: &[&str], load: Load, cpus: &str) -> Option<Finding> {
+    fn judged(queues: &[&str], load: Load, cpus: &str) -> Option<Finding> {
         let root = sysfs(queues);
         judge(&link(), load, &masks(root.path(), &link()), cpus)
     }
@@ -184,18 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn where_it_does_not_pay_nothing_is_said() {
-        assert!(found(&["00000000,00000000"], LOAD, "0-39").is_some());
-        assert_eq!(found(&["0"], LOAD, "0"), None, "one CPU");
-        assert_eq!(found(&["0", "0"], LOAD, "0-1"), None, "several queues");
-        assert_eq!(found(&["2"], LOAD, "0-1"), None, "spread already");
+    fn no_finding_where_spreading_does_not_pay() {
+        assert!(judged(&["00000000,00000000"], LOAD, "0-39").is_some());
+        assert_eq!(judged(&["0"], LOAD, "0"), None, "one CPU");
+        assert_eq!(judged(&["0", "0"], LOAD, "0-1"), None, "several queues");
+        assert_eq!(judged(&["2"], LOAD, "0-1"), None, "spread already");
         let quiet = Load {
             packets: 250_000.0,
             ..LOAD
         };
-        assert_eq!(found(&["0"], quiet, "0-1"), None, "quiet");
+        assert_eq!(judged(&["0"], quiet, "0-1"), None, "quiet");
         let one = Load { streams: 1, ..LOAD };
-        assert_eq!(found(&["0"], one, "0-1"), None, "one stream");
+        assert_eq!(judged(&["0"], one, "0-1"), None, "one stream");
         let other = Interface {
             index: Ifindex(8),
             ..link()

@@ -1,4 +1,4 @@
-//! What the running daemon itself knows to be wrong: joins that failed, outputs that are down.
+//! What the running daemon itself reports as wrong: joins that failed, outputs that are down.
 
 use api::reply::{EgressStats, InputStats, OutputStats, RuleStats, State, Status};
 use nix::sys::statvfs::statvfs;
@@ -18,68 +18,68 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let rules = stats.rules.iter();
     for rule in rules.filter(|rule| rule.state != State::Disabled) {
         let mut views = snapshot.compiled.rules.values();
-        let seen = views.find(|view| view.name == rule.name);
-        // What is wrong with interfaces and routes is the interface check's to say.
-        let pending = |at: &str| {
-            let input = seen.and_then(|seen| seen.inputs.iter().find(|input| input.at == at));
+        let view = views.find(|view| view.name == rule.name);
+        // The interface check reports what is wrong with interfaces and routes.
+        let is_pending = |at: &str| {
+            let input = view.and_then(|view| view.inputs.iter().find(|input| input.at == at));
             input.is_some_and(|input| input.pending.is_some())
         };
-        let down = |to: &str| {
-            let output = seen.and_then(|seen| seen.outputs.iter().find(|output| output.to == to));
+        let is_down = |to: &str| {
+            let output = view.and_then(|view| view.outputs.iter().find(|output| output.to == to));
             output.is_some_and(|output| output.down.is_some())
         };
         let inputs = rule.inputs.iter();
-        let inputs = inputs.filter(|input| !input.joined && !pending(&input.at));
-        findings.extend(inputs.map(|input| not_joined(rule, input)));
+        let unjoined = inputs.filter(|input| !input.joined && !is_pending(&input.at));
+        findings.extend(unjoined.map(|input| not_joined(rule, input)));
         let outputs = rule.outputs.iter();
-        let outputs = outputs.filter(|output| output.state == State::Down && !down(&output.to));
-        findings.extend(outputs.map(|output| output_down(rule, output)));
+        let down = outputs.filter(|output| output.state == State::Down && !is_down(&output.to));
+        findings.extend(down.map(|output| output_down(rule, output)));
         findings.extend(losses(rule));
         findings.extend(stream(rule));
     }
-    let behind = stats.egress.iter().filter(|egress| egress.any());
-    findings.extend(behind.map(lost_behind));
+    let lossy = stats.egress.iter().filter(|egress| egress.any());
+    findings.extend(lossy.map(lost_behind));
     findings
 }
 
-/// What is wrong with the daemon itself, and what to do; who has its addresses too is a check's own.
+/// What is wrong with the daemon itself, and the remedy. The duplicate check reports address conflicts.
 fn trouble(status: &Status) -> Option<Finding> {
     let reason = status.state_reason.as_ref();
-    let reason = reason.filter(|reason| !status.address_conflicts.contains(reason))?;
-    let (what, remedy) = reason.rsplit_once("; ").unwrap_or((reason, ""));
-    let remedy = match remedy {
+    let own = reason.filter(|reason| !status.address_conflicts.contains(reason))?;
+    let (what, advice) = own.rsplit_once("; ").unwrap_or((own, ""));
+    let remedy = match advice {
         "" => "mcr events says since when",
-        remedy => remedy,
+        advice => advice,
     };
     Some(Finding::new(Severity::Harms, "daemon", what).remedy(remedy))
 }
 
-/// Directories without room for what a change of rules has to write down.
+/// State directories that have no room left for a change of rules.
 fn full(status: &Status) -> impl Iterator<Item = Finding> {
     let paths = ["/run/mcr", "/var/lib/mcr"].map(|path| format!("{path}/{}", status.instance));
-    let full = |path: &String| {
-        let there = statvfs(path.as_str());
-        there.is_ok_and(|there| there.blocks() > 0 && there.blocks_available() == 0)
+    let is_full = |path: &String| {
+        let stat = statvfs(path.as_str());
+        stat.is_ok_and(|stat| stat.blocks() > 0 && stat.blocks_available() == 0)
     };
-    paths.into_iter().filter(full).map(|path| {
+    paths.into_iter().filter(is_full).map(|path| {
         let evidence =
             "there is no room left: changes of rules are refused, or a crash undoes them";
         Finding::new(Severity::Harms, path, evidence.to_owned()).remedy("make room there")
     })
 }
 
-/// What the packets of a stream say that its rule watches, or the legs of one with several.
+/// What is wrong with the stream of a rule that monitors it, or with the legs of one that has several.
 fn stream(rule: &RuleStats) -> Option<Finding> {
-    let health = rule
+    let unwell = rule
         .health
         .as_ref()
         .filter(|health| health.state != State::Up);
-    let health = health.and_then(|health| health.reason.as_ref());
+    let reason = unwell.and_then(|health| health.reason.as_ref());
     let legs = rule.inputs.iter().filter_map(|input| {
         let trouble = input.trouble.as_ref()?;
         Some(format!("input {} {trouble}", input.at))
     });
-    let troubles: Vec<String> = health
+    let troubles: Vec<String> = reason
         .map(|reason| format!("its stream: {reason}"))
         .into_iter()
         .chain(legs)
@@ -90,7 +90,7 @@ fn stream(rule: &RuleStats) -> Option<Finding> {
     })
 }
 
-/// Others than rules may have sent it, and long ago.
+/// Only a note: the packets may not be MCR's, and may have been lost long ago.
 fn lost_behind(egress: &EgressStats) -> Finding {
     let name = &egress.interface;
     let counted = number::all(EgressStats::COUNTERS, egress);
@@ -124,7 +124,7 @@ fn output_down(rule: &RuleStats, output: &OutputStats) -> Finding {
     Finding::of_rule(Severity::Stops, &rule.name, evidence).remedy(remedy)
 }
 
-/// Reasons of drops that something else than the rules is to blame for.
+/// Drop reasons whose cause is not the rules themselves.
 const FAULTS: [DropReason; 4] = [
     DropReason::Malformed,
     DropReason::OwnSource,

@@ -1,5 +1,5 @@
-//! Who listens to outputs: whether the relay can learn that on the interfaces of those on demand, and of
-//! which it knows that nobody does.
+//! Receivers of outputs: whether the relay can learn of them on the interfaces of outputs on demand, and
+//! which outputs have none.
 
 use api::reply::{DemandStats, RuleStats};
 
@@ -10,13 +10,13 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let links = snapshot.rules.stats.iter().flat_map(|stats| &stats.demand);
     let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
     links
-        .filter_map(of)
-        .chain(rules.flat_map(unheard))
+        .filter_map(interface)
+        .chain(rules.flat_map(without_receivers))
         .collect()
 }
 
-/// Outputs of which it is known that nobody has joined what they send: on demand that may be as it should.
-fn unheard(rule: &RuleStats) -> impl Iterator<Item = Finding> {
+/// Outputs whose group nobody has joined, as the relay knows. For one on demand that may be as intended.
+fn without_receivers(rule: &RuleStats) -> impl Iterator<Item = Finding> {
     rule.outputs.iter().filter_map(|output| {
         let severity = if output.is_idle() {
             Severity::Note
@@ -29,7 +29,7 @@ fn unheard(rule: &RuleStats) -> impl Iterator<Item = Finding> {
     })
 }
 
-fn of(link: &DemandStats) -> Option<Finding> {
+fn interface(link: &DemandStats) -> Option<Finding> {
     let protocol = link.protocol.to_uppercase();
     let finding = |severity, evidence: String, remedy: &str| {
         let subject = format!("interface {}", link.interface);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn tells_where_nobody_asks_and_where_no_answer_comes() {
-        let severity = |link: &DemandStats| of(link).map(|finding| finding.severity);
+        let severity = |link: &DemandStats| interface(link).map(|finding| finding.severity);
         assert_eq!(severity(&link(None, false, 3)), Some(Severity::Harms));
         assert_eq!(
             severity(&link(Some("10.0.1.9"), false, 0)),

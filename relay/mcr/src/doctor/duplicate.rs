@@ -1,11 +1,11 @@
-//! Addresses of this host that somebody else on the link has too.
+//! Addresses of this host that another host on the link has too.
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
 
 pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
-    let found = snapshot.duplicates.iter();
-    found
+    let duplicates = snapshot.duplicates.iter();
+    duplicates
         .map(|one| Finding::new(Severity::Harms, &one.interface, one.told()).remedy(one.remedy()))
         .collect()
 }

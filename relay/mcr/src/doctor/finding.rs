@@ -1,4 +1,4 @@
-//! What a check has to say: how bad, about what, why, and what to do.
+//! A finding of a check: its severity, subject, evidence and remedy.
 
 use rules::printable::printable;
 use serde::Serialize;
@@ -11,39 +11,39 @@ use super::repair::Repair;
 pub(crate) enum Severity {
     /// Traffic of a rule does not flow, or will stop.
     Stops,
-    /// Some packets, or somebody else, will suffer.
+    /// Some packets, or other users of the network, will suffer.
     Harms,
-    /// Often suspected, harmless to MCR; or merely good to know.
+    /// Often suspected but harmless to MCR, or merely good to know.
     Note,
 }
 
-/// One thing that a check has to say.
+/// One problem or note that a check reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// The check that found it.
+    /// Name of the check that reports it.
     pub(crate) check: &'static str,
     pub(crate) severity: Severity,
     /// What it is about: an interface, a rule, the host.
     pub(crate) subject: String,
-    /// What is so, and what follows from it.
+    /// What was observed, and its consequence.
     pub(crate) evidence: String,
     /// What to do.
     pub(crate) remedy: String,
     /// What `--fix` does about it, if that is safe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fix: Option<Repair>,
-    /// What `--fix` came to.
+    /// Whether `--fix` succeeded, if it was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fixed: Option<bool>,
 }
 
 impl Finding {
-    /// Whether traffic does not flow because of it, now that `--fix` had its turn.
+    /// Whether it stops traffic and `--fix` did not repair it.
     pub(crate) fn stops(&self) -> bool {
         self.severity == Severity::Stops && self.fixed != Some(true)
     }
 
-    /// Carries out its repair, if it has one, and notes what that came to.
+    /// Carries out its repair, if it has one, and records the outcome.
     pub(crate) fn mend(&mut self) {
         let Some(repair) = &self.fix else { return };
         match repair.run() {
@@ -63,7 +63,7 @@ impl Finding {
         Self {
             check: "",
             severity,
-            // Names of programs, filters and interfaces are others' to choose.
+            // Others choose the names of programs, filters and interfaces.
             subject: printable(&subject.into()).into_owned(),
             evidence: printable(&evidence.into()).into_owned(),
             remedy: String::new(),
@@ -72,7 +72,7 @@ impl Finding {
         }
     }
 
-    /// Something found of a rule.
+    /// A finding about a rule.
     pub(super) fn of_rule(severity: Severity, rule: &str, evidence: impl Into<String>) -> Self {
         Self::new(severity, format!("rule {rule:?}"), evidence)
     }

@@ -1,7 +1,7 @@
-//! Packet filters. Relayed packets pass none, except those at a device's egress on the userspace path,
-//! and the usual ones on the way to sockets of this host. IGMP and MLD pass all: a filter that drops
-//! queries ends every stream behind a snooping switch after some minutes, one that drops reports at
-//! once.
+//! Packet filters. Relayed packets bypass them, except those at a device's egress on the userspace path,
+//! and the usual ones on the way to sockets of this host. IGMP and MLD pass through all of them: a filter
+//! that drops queries ends every stream behind a snooping switch after some minutes, one that drops reports
+//! at once.
 
 mod chain;
 mod legacy;
@@ -23,13 +23,13 @@ const IGMPV3_ROUTERS: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 22));
 const ALL_NODES: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
 const MLDV2_ROUTERS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16));
 
-/// A packet that has to get through, and what its loss means.
+/// A packet that must get through, and the consequence of its loss.
 struct Probe {
     packet: ProbePacket,
     what: &'static str,
-    follows: &'static str,
-    /// Whether it does not come by the chains that it would be judged by.
-    is_unseen: bool,
+    consequence: &'static str,
+    /// Whether it bypasses the chains that would judge it.
+    is_bypassing: bool,
 }
 
 pub(crate) fn nftables(snapshot: &Snapshot) -> Vec<Finding> {
@@ -57,7 +57,7 @@ pub(crate) fn nftables(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// What a tool prints.
+/// Runs a tool and returns its standard output.
 fn printed(tool: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     let output = Command::new(tool)
         .args(arguments)
@@ -69,7 +69,7 @@ fn printed(tool: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// A forward chain that drops: often suspected, and harmless.
+/// A forward chain that drops: often suspected, but harmless.
 fn forward(chain: &Chain) -> Option<Finding> {
     if chain.hook != "forward" || !chain.drops_by_default {
         return None;
@@ -81,7 +81,7 @@ fn forward(chain: &Chain) -> Option<Finding> {
     Some(Finding::new(Severity::Note, "host", evidence).remedy("leave it as it is"))
 }
 
-/// Judges every packet that matters in every chain it comes by.
+/// Judges every relevant packet in every chain that it passes.
 fn verdicts(snapshot: &Snapshot, chains: &[Chain]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for probe in probes(snapshot) {
@@ -92,12 +92,12 @@ fn verdicts(snapshot: &Snapshot, chains: &[Chain]) -> Vec<Finding> {
                 Fate::Drops(by) => (Severity::Stops, "drops", by),
                 Fate::MayDrop(by) => (Severity::Harms, "may drop", by),
             };
-            let (hook, what, follows) = (&base.hook, probe.what, probe.follows);
-            if probe.is_unseen {
-                findings.push(unseen(base, &probe.packet));
+            let (hook, what, consequence) = (&base.hook, probe.what, probe.consequence);
+            if probe.is_bypassing {
+                findings.push(bypassed(base, &probe.packet));
                 continue;
             }
-            let evidence = format!("chain {base} (hook {hook}) {may} {what}: {by}; {follows}");
+            let evidence = format!("chain {base} (hook {hook}) {may} {what}: {by}; {consequence}");
             let finding = Finding::new(severity, &probe.packet.interface, evidence);
             findings.push(finding.remedy(remedy(base, &probe.packet)));
         }
@@ -105,9 +105,8 @@ fn verdicts(snapshot: &Snapshot, chains: &[Chain]) -> Vec<Finding> {
     findings
 }
 
-/// What a tc program redirects passes no packet filter at the egress (`nf_skip_egress`), whatever
-/// that would say.
-fn unseen(base: &Chain, packet: &ProbePacket) -> Finding {
+/// A packet that a tc program redirects bypasses the packet filter at the egress (`nf_skip_egress`).
+fn bypassed(base: &Chain, packet: &ProbePacket) -> Finding {
     let evidence = format!(
         "chain {base} (hook {}) would drop relayed copies, but those of the kernel path do not pass \
          it: they leave",
@@ -137,12 +136,12 @@ fn probes(snapshot: &Snapshot) -> Vec<Probe> {
     let mut probes = Vec::new();
     let inputs = snapshot.group_inputs();
     for link in snapshot.input_links() {
-        let here = inputs
+        let on_link = inputs
             .iter()
             .filter(|(_, _, input)| input.index == link.index);
-        let families: BTreeSet<bool> = here.map(|(_, endpoint, _)| endpoint.is_ipv4()).collect();
+        let families: BTreeSet<bool> = on_link.map(|(_, endpoint, _)| endpoint.is_ipv4()).collect();
         for is_ipv4 in families.into_iter().rev() {
-            probes.extend([true, false].map(|comes_in| control(link, is_ipv4, comes_in)));
+            probes.extend([true, false].map(|is_inbound| control(link, is_ipv4, is_inbound)));
         }
     }
     let outputs = snapshot.outputs();
@@ -160,23 +159,23 @@ fn copy(snapshot: &Snapshot, output: &Egress<'_>) -> Probe {
     Probe {
         packet: udp(output),
         what: "relayed copies",
-        follows: "receivers get nothing of them; they count as egress_full",
-        is_unseen: snapshot.is_on_kernel_path(&output.rule.name),
+        consequence: "receivers get nothing of them; they count as egress_full",
+        is_bypassing: snapshot.is_on_kernel_path(&output.rule.name),
     }
 }
 
-/// Copies to sockets of this host leave and come in by the loopback interface as those of any
-/// program here.
+/// Copies to sockets of this host leave and arrive on the loopback interface, as those of any local
+/// program do.
 fn delivered(output: &Egress<'_>) -> [Probe; 2] {
-    let probe = |comes_in, follows| Probe {
+    let probe = |is_inbound, consequence| Probe {
         packet: ProbePacket {
-            comes_in,
+            is_inbound,
             is_copy: false,
             ..udp(output)
         },
         what: "copies to sockets of this host",
-        follows,
-        is_unseen: false,
+        consequence,
+        is_bypassing: false,
     };
     [
         probe(false, "they count as egress_error"),
@@ -193,20 +192,20 @@ fn udp(output: &Egress<'_>) -> ProbePacket {
         port: Some(to.ports.first),
         icmp_type: None,
         interface: output.link.name.clone(),
-        comes_in: false,
+        is_inbound: false,
         is_copy: true,
     }
 }
 
-/// A query that comes in, or a report that leaves.
-fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> Probe {
-    let (destination, what) = match (is_ipv4, comes_in) {
+/// An inbound query, or an outbound report.
+fn control(link: &Link, is_ipv4: bool, is_inbound: bool) -> Probe {
+    let (destination, what) = match (is_ipv4, is_inbound) {
         (true, true) => (ALL_HOSTS, "IGMP queries"),
         (true, false) => (IGMPV3_ROUTERS, "IGMP reports"),
         (false, true) => (ALL_NODES, "MLD queries"),
         (false, false) => (MLDV2_ROUTERS, "MLD reports"),
     };
-    let (icmp_type, follows) = if comes_in {
+    let (icmp_type, consequence) = if is_inbound {
         (
             "mld-listener-query",
             "this host then never answers, and a snooping switch ends the stream some minutes after the \
@@ -226,11 +225,11 @@ fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> Probe {
             port: None,
             icmp_type: (!is_ipv4).then_some(icmp_type),
             interface: link.name.clone(),
-            comes_in,
+            is_inbound,
             is_copy: false,
         },
         what,
-        follows,
-        is_unseen: false,
+        consequence,
+        is_bypassing: false,
     }
 }

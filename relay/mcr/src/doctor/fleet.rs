@@ -1,18 +1,18 @@
-//! What endangers a relay of a fleet: an etcd that does not answer or is slow, and a clock that stands
-//! still with the virtual machine.
+//! What endangers a relay of a fleet: an etcd that does not answer or is slow, and a clock that stops
+//! with the virtual machine.
 
 use api::reply::FleetStatus;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
 
-/// Beats of a hold: one that takes longer than the time between two delays the next.
+/// Beats per hold. A beat that takes longer than the time between two delays the next one.
 const BEATS: f64 = 6.0;
 
-/// Half of what etcd takes by default before it refuses to write, in bytes.
+/// Half of etcd's default quota, from which on it refuses to write, in bytes.
 const DATABASE_LARGE: u64 = 1 << 30;
 
-/// A clock source that stands still while the virtual machine is stopped.
+/// A clock source that stops while the virtual machine is stopped.
 const STANDS_STILL: &str = "kvm-clock";
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
@@ -52,10 +52,10 @@ fn of_etcd(fleet: &FleetStatus) -> Option<Finding> {
     Some(finding(fleet, evidence).remedy(remedy))
 }
 
-/// What the relay itself finds wrong, apart from etcd.
+/// Problems that the relay itself reports, except those of etcd.
 fn of_problems(fleet: &FleetStatus) -> impl Iterator<Item = Finding> + '_ {
-    let problems = fleet.problems.iter();
-    let problems = problems.filter(|problem| !problem.starts_with("etcd: "));
+    let own = |problem: &&String| !problem.starts_with("etcd: ");
+    let problems = fleet.problems.iter().filter(own);
     problems.map(|problem| finding(fleet, problem))
 }
 
@@ -106,11 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn an_etcd_that_is_away_or_slow_is_found_and_a_good_one_is_not() {
-        let said = |fleet| of_etcd(&fleet).map(|finding| finding.evidence);
-        assert_eq!(said(fleet(true, 150.0)), None);
-        assert!(said(fleet(true, 250.0)).unwrap().contains("took 250 ms"));
-        assert!(said(fleet(false, 1.0)).unwrap().contains("cannot be used"));
+    fn an_etcd_that_is_away_or_slow_is_reported_and_a_good_one_is_not() {
+        let text = |fleet| of_etcd(&fleet).map(|finding| finding.evidence);
+        assert_eq!(text(fleet(true, 150.0)), None);
+        assert!(text(fleet(true, 250.0)).unwrap().contains("took 250 ms"));
+        assert!(text(fleet(false, 1.0)).unwrap().contains("cannot be used"));
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_is_told_of() {
+    fn a_clock_that_stands_still_is_reported() {
         assert!(of_clock("kvm-clock").is_some());
         assert!(of_clock("tsc").is_none());
     }

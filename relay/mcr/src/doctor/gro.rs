@@ -1,5 +1,5 @@
-//! Receive offloads: one that corrupts what is rewritten, one that helps or harms; and both where the
-//! userspace path cannot receive what they make.
+//! Receive offloads: one that the kernel path cannot rewrite, one that may help or harm, and both where the
+//! userspace path cannot receive the coalesced packets.
 
 use compile::table::Path;
 use dataplane::features::Feature::SuperPackets;
@@ -17,19 +17,19 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let links = snapshot.input_links();
     let findings = links.iter().filter_map(|link| {
         let features = features(&link.name).ok()?;
-        let found = list(snapshot, link, &features);
-        let stops = found
+        let list_finding = list(snapshot, link, &features);
+        let stops = list_finding
             .iter()
             .any(|finding| finding.severity == Severity::Stops);
         match lost(snapshot, link, &features) {
             Some(lost) if !stops => Some(lost),
-            _ => found.or_else(|| forwarding(snapshot, link, &features)),
+            _ => list_finding.or_else(|| forwarding(snapshot, link, &features)),
         }
     });
     findings.collect()
 }
 
-/// Whatever was merged is lost to the userspace path where packet sockets know no UDP GSO.
+/// The userspace path loses all coalesced packets if packet sockets do not support UDP GSO.
 fn lost(snapshot: &Snapshot, link: &Link, features: &[Feature]) -> Option<Finding> {
     if snapshot.features.found(SuperPackets) != Some(false) {
         return None;
@@ -45,8 +45,8 @@ fn lost(snapshot: &Snapshot, link: &Link, features: &[Feature]) -> Option<Findin
          sockets of this kernel know no UDP GSO, before Linux 6.2",
         on.join(" and "),
     );
-    let finding = Finding::new(Severity::Harms, name, evidence);
-    let finding = finding.remedy(format!("ethtool -K {name} {} off", on.join(" off ")));
+    let remedy = format!("ethtool -K {name} {} off", on.join(" off "));
+    let finding = Finding::new(Severity::Harms, name, evidence).remedy(remedy);
     Some(finding.repair(Repair::Features {
         interface: name.clone(),
         features: on,
@@ -63,9 +63,9 @@ fn list(snapshot: &Snapshot, link: &Link, features: &[Feature]) -> Option<Findin
     if !is_on(features, LIST) {
         return None;
     }
-    let mut placed = snapshot.compiled.rules.values();
-    let stopped = placed.any(|rule| rule.placement.path == Path::Kernel && !rule.placement.serves);
-    let (severity, so) = if stopped {
+    let mut rules = snapshot.compiled.rules.values();
+    let stopped = rules.any(|rule| rule.placement.path == Path::Kernel && !rule.placement.serves);
+    let (severity, consequence) = if stopped {
         (Severity::Stops, "rules that are to run on it are down")
     } else {
         (Severity::Harms, "rules take the userspace path")
@@ -73,17 +73,17 @@ fn list(snapshot: &Snapshot, link: &Link, features: &[Feature]) -> Option<Findin
     let name = &link.name;
     let evidence = format!(
         "{LIST} is on: it chains packets of which the kernel path could rewrite the first alone, \
-         so {so}"
+         so {consequence}"
     );
-    let finding = Finding::new(severity, name, evidence);
-    let finding = finding.remedy(format!("ethtool -K {name} {LIST} off"));
+    let remedy = format!("ethtool -K {name} {LIST} off");
+    let finding = Finding::new(severity, name, evidence).remedy(remedy);
     Some(finding.repair(Repair::Features {
         interface: name.clone(),
         features: vec![LIST],
     }))
 }
 
-/// Merged packets pay where outputs can segment them again, and cost where they cannot.
+/// Coalesced packets pay if outputs can segment them again, and cost if not.
 fn forwarding(snapshot: &Snapshot, link: &Link, input: &[Feature]) -> Option<Finding> {
     if !is_on(input, FORWARDING) {
         return None;

@@ -1,12 +1,12 @@
-//! Other programs where MCR takes its packets, on either path: XDP before it, tcx beside it, clsact
-//! behind it.
+//! Other programs at the hooks where MCR takes packets, on either path: XDP before it, tcx beside it, clsact
+//! after it.
 
 use std::collections::BTreeMap;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Link, Snapshot};
 
-/// Its first program has the host switch receive offloads off for everybody.
+/// Attaching the first XDP program makes the host switch receive offloads off for everybody.
 const VIRTIO: &str = "virtio_net";
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
@@ -21,17 +21,17 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// What keeps packets from XDP, where that is asked for.
+/// Why packets are not taken at XDP although that is requested.
 fn at_tc(snapshot: &Snapshot) -> Vec<Finding> {
-    let mut kept: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut rules_by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
     for (rule, input) in rules.flat_map(|rule| rule.inputs.iter().map(move |input| (rule, input))) {
         let reason = input.hook_reason.as_deref();
         if let Some(reason) = reason.filter(|_| input.xdp_asked == Some(true)) {
-            kept.entry(reason).or_default().push(&rule.name);
+            rules_by_reason.entry(reason).or_default().push(&rule.name);
         }
     }
-    let findings = kept.into_iter().map(|(reason, rules)| {
+    let findings = rules_by_reason.into_iter().map(|(reason, rules)| {
         let others = match rules.len() {
             1 => String::new(),
             count => format!(" and {} more", count - 1),
@@ -47,13 +47,13 @@ fn at_tc(snapshot: &Snapshot) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Where XDP might be tried: on a card whose driver runs it, and that loses nothing by its first program.
+/// Suggests XDP for a card whose driver runs it and that loses nothing by its first program.
 fn offer(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
     let name = &link.name;
     let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
     let inputs = rules.flat_map(|rule| &rule.inputs);
-    let unasked = inputs.filter(|input| input.xdp_asked == Some(false));
-    let mut reasons = unasked.filter_map(|input| input.hook_reason.as_deref());
+    let not_requested = inputs.filter(|input| input.xdp_asked == Some(false));
+    let mut reasons = not_requested.filter_map(|input| input.hook_reason.as_deref());
     let device = sys::ethtool::device(name)
         .ok()
         .filter(|device| device.bus.is_some())?;
@@ -76,15 +76,15 @@ fn offer(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
 
 fn xdp(link: &Link) -> Option<Finding> {
     let (id, name) = (link.xdp?, &link.name);
-    let program = bpf::attached::program(id).ok();
-    if program
+    let attached = bpf::attached::program(id).ok();
+    if attached
         .as_ref()
         .is_some_and(bpf::attached::Attached::is_relay)
     {
         return None;
     }
-    let program = program.map(|program| program.name).unwrap_or_default();
-    let program = match program.as_str() {
+    let program_name = attached.map(|program| program.name).unwrap_or_default();
+    let program = match program_name.as_str() {
         "" => format!("XDP program {id}"),
         "xdp_dispatcher" => format!("libxdp's dispatcher ({id})"),
         "xsk_def_prog" => format!("AF_XDP's program ({id})"),
@@ -102,11 +102,11 @@ fn xdp(link: &Link) -> Option<Finding> {
 fn tcx(link: &Link) -> Vec<Finding> {
     let attached = bpf::attached::tcx_ingress(&link.name).unwrap_or_default();
     let relay = attached.iter().position(bpf::attached::Attached::is_relay);
-    let others = attached.iter().enumerate();
-    let others = others.filter(|(_, program)| !program.is_relay());
-    let findings = others.map(|(place, program)| {
+    let programs = attached.iter().enumerate();
+    let others = programs.filter(|(_, program)| !program.is_relay());
+    let findings = others.map(|(position, program)| {
         let (id, name) = (program.id, &program.name);
-        let evidence = if relay.is_some_and(|relay| relay < place) {
+        let evidence = if relay.is_some_and(|relay| relay < position) {
             format!("tcx program {name} ({id}) comes after MCR's and does not see what is relayed")
         } else {
             format!(

@@ -1,27 +1,27 @@
-//! A forced IGMP or MLD version cannot ask for a source: IGMPv1, v2 and MLDv1 reports name none.
+//! Forced IGMP and MLD versions that cannot join a source: IGMPv1, IGMPv2 and MLDv1 reports name none.
 
 use super::finding::{Finding, Severity};
 use super::repair::Repair;
 use super::snapshot::{Link, Snapshot};
 
-/// A protocol: its setting, the version that knows sources, its name.
+/// A protocol: its name, its setting, and the first version that supports sources.
 const IGMP: (&str, &str, u64) = ("IGMP", "net/ipv4/conf/{}/force_igmp_version", 3);
 const MLD: (&str, &str, u64) = ("MLD", "net/ipv6/conf/{}/force_mld_version", 2);
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let links = snapshot.input_links();
     let findings = links.iter().flat_map(|link| {
-        let forced = [(IGMP, true), (MLD, false)]
+        let forced: Vec<Finding> = [(IGMP, true), (MLD, false)]
             .into_iter()
-            .filter_map(|(protocol, is_ipv4)| forced(snapshot, link, protocol, is_ipv4));
-        let forced: Vec<Finding> = forced.collect();
-        let spoken = in_use(snapshot, link).filter(|_| forced.is_empty());
-        forced.into_iter().chain(spoken)
+            .filter_map(|(protocol, is_ipv4)| forced(snapshot, link, protocol, is_ipv4))
+            .collect();
+        let in_use = in_use(snapshot, link).filter(|_| forced.is_empty());
+        forced.into_iter().chain(in_use)
     });
     findings.collect()
 }
 
-/// A querier of IGMPv1 or v2 has the kernel speak as it does (RFC 3376, 7.2.1): reports name no source.
+/// A querier of IGMPv1 or v2 makes the kernel use its version (RFC 3376, 7.2.1): reports name no source.
 fn in_use(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
     let version = snapshot
         .igmp_versions
@@ -47,7 +47,7 @@ fn in_use(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
 fn forced(
     snapshot: &Snapshot,
     link: &Link,
-    (protocol, setting, knows_sources): (&str, &str, u64),
+    (protocol, setting, source_version): (&str, &str, u64),
     is_ipv4: bool,
 ) -> Option<Finding> {
     let inputs = snapshot.group_inputs();
@@ -55,11 +55,11 @@ fn forced(
         .iter()
         .filter(|(_, endpoint, input)| input.index == link.index && endpoint.is_ipv4() == is_ipv4);
     here.clone().next()?;
-    // The setting of "all" wins where it is set, IGMP_V2_SEEN in net/ipv4/igmp.c.
+    // The setting of "all" wins if it is set, IGMP_V2_SEEN in net/ipv4/igmp.c.
     let keys = ["all", &link.name].map(|name| setting.replace("{}", name));
     let key = keys.iter().find(|key| {
         let version = snapshot.number(key).unwrap_or(0);
-        version != 0 && version < knows_sources
+        version != 0 && version < source_version
     })?;
     let version = snapshot.number(key)?;
     let name = key.replace('/', ".");
@@ -75,8 +75,8 @@ fn forced(
          and routers ignore {protocol}v{version} reports for source-specific groups (RFC 4604)",
         rule.name
     );
-    let finding = Finding::new(Severity::Stops, &link.name, evidence);
-    let finding = finding.remedy(format!("sysctl -w {name}=0, and in /etc/sysctl.d"));
+    let remedy = format!("sysctl -w {name}=0, and in /etc/sysctl.d");
+    let finding = Finding::new(Severity::Stops, &link.name, evidence).remedy(remedy);
     Some(finding.repair(Repair::Setting {
         file: snapshot.setting_file(key),
         value: "0".to_owned(),

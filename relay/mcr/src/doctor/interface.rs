@@ -1,4 +1,4 @@
-//! Interfaces and routes that rules need: there, up, with carrier and an address.
+//! Interfaces and routes that rules need: present, up, with carrier and an address.
 
 use api::reply::State;
 use compile::RuleView;
@@ -14,9 +14,9 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         .flat_map(|rule| troubles(snapshot, rule))
         .collect();
     let set = &snapshot.rules.set;
-    let told = rules::mixed::mixed(set.iter(), set.iter());
-    let told = told.into_iter().chain(rules::payload::spoilt(set.iter()));
-    findings.extend(told.map(|text| {
+    let mut warnings = rules::mixed::mixed(set.iter(), set.iter());
+    warnings.extend(rules::payload::spoilt(set.iter()));
+    findings.extend(warnings.into_iter().map(|text| {
         let (subject, evidence) = text.split_once(": ").unwrap_or(("rules", &text));
         Finding::new(Severity::Harms, subject, evidence.to_owned())
     }));
@@ -46,10 +46,10 @@ fn troubles(snapshot: &Snapshot, rule: &RuleView) -> Vec<Finding> {
         let down = output.down.as_ref()?;
         let stats = snapshot.rules.stats_of(&rule.name);
         let mut sending = stats.iter().flat_map(|stats| &stats.outputs);
-        // A name that cannot be looked up: the daemon goes on with the address that it had.
-        let known = sending.find(|sent| sent.to == output.to && sent.state == State::Up);
-        let known = known.and_then(|sent| sent.address.as_ref());
-        let (severity, goes_on) = match known {
+        // If a name cannot be resolved, the daemon goes on with the previous address.
+        let running = sending.find(|sent| sent.to == output.to && sent.state == State::Up);
+        let previous_address = running.and_then(|sent| sent.address.as_ref());
+        let (severity, goes_on) = match previous_address {
             Some(address) => (Severity::Harms, format!("; {address} stays in use")),
             None => (Severity::Stops, String::new()),
         };
@@ -69,7 +69,7 @@ fn troubles(snapshot: &Snapshot, rule: &RuleView) -> Vec<Finding> {
     inputs.chain(outputs).chain(sinks).collect()
 }
 
-/// A dummy takes everything and counts it as sent; it is what captures may be meant for.
+/// A dummy interface discards everything and counts it as sent. Only a note: it may be meant for captures.
 fn sink(link: &Link) -> Option<String> {
     let text = || {
         format!(
@@ -80,7 +80,7 @@ fn sink(link: &Link) -> Option<String> {
     (link.kind == "dummy").then(text)
 }
 
-/// A port of a bridge or bond has no IP of its own: what it joins, nobody hears.
+/// A port of a bridge or bond has no IP of its own: its joins reach nobody.
 fn port(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
     let master = snapshot.link_of(link.master?)?;
     if !matches!(master.kind.as_str(), "bridge" | "bond" | "team") {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dummy_is_known_as_one_that_sends_nothing() {
+    fn a_dummy_interface_is_reported() {
         let of = |kind: &str| {
             sink(&Link {
                 name: "d0".to_owned(),

@@ -1,4 +1,4 @@
-//! Limits that are blamed for lost multicast, and the one that matters: the backlog behind veth.
+//! Limits that are often blamed for lost multicast, and the one that matters: the backlog behind veth.
 
 use host::backlog::Need;
 
@@ -15,12 +15,12 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 }
 
 fn memberships(snapshot: &Snapshot) -> Option<Finding> {
-    let joins = snapshot
+    let inputs = snapshot
         .compiled
         .rules
         .values()
         .flat_map(|rule| &rule.inputs);
-    let joins = joins.flat_map(|input| &input.joins);
+    let joins = inputs.flat_map(|input| &input.joins);
     let groups: u64 = joins
         .map(|join| 1_u64 << join.groups.host_bits().min(32))
         .sum();
@@ -35,15 +35,15 @@ fn memberships(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(Severity::Note, "host", evidence).remedy("leave them as they are"))
 }
 
-/// A copy that leaves through a virtual link waits in the receiving CPU's backlog. The daemon raises it
-/// where it may; here is told where it does not.
+/// A copy that leaves through a virtual link waits in the receiving CPU's backlog. The daemon raises the
+/// limit if it may; this reports a limit that it does not raise.
 fn backlog(snapshot: &Snapshot) -> Option<Finding> {
     let need = Need::of(&snapshot.compiled.table, &snapshot.host)?;
-    // Only the first network namespace shows it, to all of which it applies.
+    // It applies to all network namespaces, but only the first one shows it.
     let shown = snapshot.number("net/core/netdev_max_backlog");
     let limit = shown.unwrap_or(BACKLOG);
     let value = need.beyond(limit)?;
-    let (severity, is) = match shown {
+    let (severity, state) = match shown {
         Some(_) => (Severity::Harms, format!("= {limit}")),
         None => (
             Severity::Note,
@@ -51,17 +51,16 @@ fn backlog(snapshot: &Snapshot) -> Option<Finding> {
         ),
     };
     let evidence = format!(
-        "net.core.netdev_max_backlog {is}, and {} outputs of rule {:?} make up to {} copies of one \
+        "net.core.netdev_max_backlog {state}, and {} outputs of rule {:?} make up to {} copies of one \
          poll: behind {} the rest is lost, and what comes while the receiving CPU does something else",
         need.copies,
         need.rule,
         need.burst(),
         need.interface,
     );
-    let finding = Finding::new(severity, "host", evidence);
     let on_the_host = if shown.is_none() { ", on the host" } else { "" };
     let remedy = format!("sysctl -w net.core.netdev_max_backlog={value}{on_the_host}");
-    let finding = finding.remedy(remedy);
+    let finding = Finding::new(severity, "host", evidence).remedy(remedy);
     Some(match shown {
         Some(_) => finding.repair(Repair::Setting {
             file: snapshot.setting_file("net/core/netdev_max_backlog"),

@@ -1,5 +1,5 @@
-//! Local sockets that wait for a stream which is consumed, or for a copy that only leaves; and who
-//! else on this host takes what rules take.
+//! Local sockets that wait for a stream which is consumed or for a copy that only leaves the host, and others
+//! on this host that take what rules take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::snapshot::{Snapshot, UdpSocket};
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in &snapshot.rules.set {
-        findings.extend(deaf(snapshot, rule));
+        findings.extend(starved(snapshot, rule));
         findings.extend(waiting_for_copies(snapshot, rule));
     }
     for view in snapshot.compiled.rules.values() {
@@ -27,8 +27,8 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// A program has bound a port of this host that an input takes: it came later, or the rule would have
-/// been refused.
+/// Programs that have bound a port of this host that an input takes. They started after the rule, which would
+/// otherwise have been refused.
 fn bound(snapshot: &Snapshot, rule: &Rule, view: &RuleView) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (input, view) in rule.inputs.iter().zip(&view.inputs) {
@@ -42,7 +42,7 @@ fn bound(snapshot: &Snapshot, rule: &Rule, view: &RuleView) -> Vec<Finding> {
             }
         }
         for socket in sockets.into_values() {
-            let told = socket.told();
+            let owner = socket.told();
             let what = match rule.local {
                 LocalDelivery::No => "waits for the same packets: it hears nothing any more",
                 _ => "has its port too: both get each packet",
@@ -54,14 +54,14 @@ fn bound(snapshot: &Snapshot, rule: &Rule, view: &RuleView) -> Vec<Finding> {
                     "stop that program or choose another port; set local=yes if both are meant",
                 ),
             };
-            let evidence = format!("input {input}: {told}, {what}");
+            let evidence = format!("input {input}: {owner}, {what}");
             findings.push(Finding::of_rule(severity, &rule.name, evidence).remedy(remedy));
         }
     }
     findings
 }
 
-/// A bridge, a macvlan or the kernel's multicast routing wants the original.
+/// A bridge, a macvlan or the kernel's multicast routing also takes the original.
 fn shared(rule: &Rule, view: &RuleView) -> Vec<Finding> {
     let mut findings = Vec::new();
     for input in &view.inputs {
@@ -89,8 +89,8 @@ fn shared(rule: &Rule, view: &RuleView) -> Vec<Finding> {
     findings
 }
 
-/// With `local=no` nothing is passed up.
-fn deaf(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
+/// Sockets that receive nothing any more: `local=no` passes nothing up.
+fn starved(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
     if rule.local != LocalDelivery::No {
         return Vec::new();
     }
@@ -109,7 +109,7 @@ fn deaf(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
     findings
 }
 
-/// Copies go to the device; unlike those of a local sender they are not looped back.
+/// Sockets that wait for copies. Those go to the device and are not looped back, unlike a local sender's.
 fn waiting_for_copies(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
     let mut findings = Vec::new();
     for output in rule
@@ -138,12 +138,12 @@ fn listeners(
     groups: Prefix,
     ports: Ports,
 ) -> impl Iterator<Item = &UdpSocket> {
-    let hears = move |address: IpAddr| {
+    let receives = move |address: IpAddr| {
         let any = address.is_unspecified() && (address.is_ipv6() || groups.address.is_ipv4());
         any || groups.contains(address)
     };
     let sockets = snapshot.sockets.iter();
     sockets.filter(move |socket| {
-        (ports.first..=ports.last).contains(&socket.port) && hears(socket.address)
+        (ports.first..=ports.last).contains(&socket.port) && receives(socket.address)
     })
 }

@@ -1,4 +1,4 @@
-//! Outputs that cannot take what an input brings.
+//! Outputs whose MTU is smaller than that of an input.
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;

@@ -1,6 +1,6 @@
-//! Snooping bridges without a querier. A switch that snoops forgets members nobody asks for: the
-//! stream starts and stops some minutes later. Linux's own bridge floods instead (`br_multicast_
-//! querier_exists()` in net/bridge), which loads every port.
+//! Snooping bridges without a querier. A snooping switch forgets members that nobody asks for: the stream
+//! starts and stops some minutes later. Linux's own bridge floods instead (`br_multicast_querier_exists()`
+//! in net/bridge), which loads every port.
 
 use super::finding::{Finding, Severity};
 use super::repair::Repair;
@@ -19,10 +19,8 @@ fn bridge(link: &Link) -> Option<Finding> {
     let evidence = "it snoops IGMP, asks for no members itself and hears no other querier: this \
                     bridge floods every group to every port, and switches beyond it drop each \
                     stream some 4 minutes after its join";
-    let finding = Finding::new(Severity::Harms, format!("bridge {name}"), evidence);
-    let finding = finding.remedy(format!(
-        "one querier per network: ip link set {name} type bridge mcast_querier 1"
-    ));
+    let remedy = format!("one querier per network: ip link set {name} type bridge mcast_querier 1");
+    let finding = Finding::new(Severity::Harms, format!("bridge {name}"), evidence).remedy(remedy);
     Some(finding.repair(Repair::Querier {
         bridge: name.clone(),
         index: link.index,

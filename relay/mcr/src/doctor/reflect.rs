@@ -1,4 +1,4 @@
-//! Rules that reflect: answers that nobody routes, and whoever else reflects.
+//! Rules that reflect: answers that nobody routes, and other reflectors.
 
 use rules::rule::{Rule, SourceChoice};
 
@@ -10,25 +10,22 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let rules = snapshot.rules.set.iter();
     let reflecting = rules.filter(|rule| rule.enabled && rule.reflect.is_some());
     let findings = reflecting.flat_map(|rule| {
-        let found = [unrouted(rule, snapshot), others(rule, snapshot)];
-        found.into_iter().flatten()
+        let findings = [unrouted(rule, snapshot), other_reflectors(rule, snapshot)];
+        findings.into_iter().flatten()
     });
     findings.collect()
 }
 
-fn keeps_sources(rule: &Rule) -> bool {
-    let mut outputs = rule.outputs.iter();
-    outputs.all(|output| output.source == SourceChoice::Keep)
-}
-
-/// Answers to whoever asked, where this host does not carry them.
+/// Unicast answers to the original senders, if this host does not route them.
 fn unrouted(rule: &Rule, snapshot: &Snapshot) -> Option<Finding> {
     let key = if rule.inputs.first()?.is_ipv4() {
         "net/ipv4/ip_forward"
     } else {
         "net/ipv6/conf/all/forwarding"
     };
-    if !keeps_sources(rule) || snapshot.number(key)? != 0 {
+    let mut outputs = rule.outputs.iter();
+    let keeps_sources = outputs.all(|output| output.source == SourceChoice::Keep);
+    if !keeps_sources || snapshot.number(key)? != 0 {
         return None;
     }
     let key = key.replace('/', ".");
@@ -43,8 +40,8 @@ fn unrouted(rule: &Rule, snapshot: &Snapshot) -> Option<Finding> {
     Some(finding.remedy(remedy))
 }
 
-/// What came back, which says that the networks are joined by more than this host.
-fn others(rule: &Rule, snapshot: &Snapshot) -> Option<Finding> {
+/// Packets that came back, which shows that something else than this host also joins the networks.
+fn other_reflectors(rule: &Rule, snapshot: &Snapshot) -> Option<Finding> {
     let rules = &snapshot.rules.stats.as_ref()?.rules;
     let stats = rules.iter().find(|stats| stats.name == rule.name)?;
     let count = stats.dropped.get("duplicate").filter(|count| **count > 0)?;

@@ -1,5 +1,5 @@
-//! What `--fix` may change: settings that can be taken back and that no other service needs
-//! otherwise. Everything lasts until the next boot only.
+//! What `--fix` may change: settings that can be reverted and whose old value no other service needs.
+//! Every change lasts until the next boot only.
 
 use std::fmt;
 use std::fs;
@@ -19,7 +19,7 @@ pub(crate) enum Repair {
         interface: String,
         features: Vec<&'static str>,
     },
-    /// Has a bridge ask for members.
+    /// Makes a bridge the querier of its network.
     Querier { bridge: String, index: u32 },
 }
 
@@ -58,12 +58,12 @@ impl Repair {
                 }
                 Ok(())
             }
-            Self::Querier { bridge, index } => ask_for_members(bridge, *index),
+            Self::Querier { bridge, index } => enable_querier(bridge, *index),
         }
     }
 }
 
-fn ask_for_members(bridge: &str, index: u32) -> anyhow::Result<()> {
+fn enable_querier(bridge: &str, index: u32) -> anyhow::Result<()> {
     const REQUEST_AND_ACK: u16 = 1 | 4;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

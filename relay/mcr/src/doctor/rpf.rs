@@ -1,5 +1,5 @@
-//! Reverse-path filters: kernel multicast routing fails on them, MCR does not. The note is there
-//! because everybody asks.
+//! Reverse-path filters: they break kernel multicast routing, but not MCR. The note exists because everybody
+//! asks.
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
@@ -8,7 +8,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let all = snapshot.number("net/ipv4/conf/all/rp_filter").unwrap_or(0);
     let findings = snapshot.input_links().into_iter().filter_map(|link| {
         let key = format!("net/ipv4/conf/{}/rp_filter", link.name);
-        // The kernel takes the larger of the two, IN_DEV_RPFILTER.
+        // The kernel uses the larger of the two, IN_DEV_RPFILTER.
         let value = snapshot.number(&key)?.max(all);
         let mode = match value {
             0 => return None,

@@ -1,5 +1,5 @@
-//! Who may send to inputs that are addresses of this host: nobody has to join anything, so whoever
-//! reaches the host can.
+//! Inputs that are addresses of this host: they need no join, so anybody who can reach the host can send to
+//! them.
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
@@ -18,7 +18,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
             )));
         }
         findings.extend(addresses.filter_map(|input| {
-            let port = snapshot.handed_out_ports()?.find(|port| input.ports.contains(*port))?;
+            let port = snapshot.ephemeral_ports()?.find(|port| input.ports.contains(*port))?;
             let evidence = format!(
                 "input {input}: programs that ask for any port may be given {port}, whose answers would \
                  be relayed"

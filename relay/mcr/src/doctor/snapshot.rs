@@ -1,4 +1,4 @@
-//! Everything that the checks judge, read once: links, rules, sockets, settings, programs. It changes
+//! Everything that the checks judge, read once: links, rules, sockets, settings, programs. Reading changes
 //! nothing.
 
 mod link;
@@ -37,47 +37,47 @@ use crate::discover::Joined;
 use crate::failure::Status::Unavailable;
 use crate::failure::{Failure, OrFail};
 
-/// The rules to judge by, and where they came from.
+/// The rules to check, and where they were read from.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) set: RuleSet,
     pub(crate) choices: PathChoices,
-    /// A file, a daemon's socket, or why there are none.
+    /// A file, a daemon's socket, or why there are no rules.
     pub(crate) origin: String,
-    /// What the daemon says of itself, its tunnels and its host, if one answers.
+    /// The daemon's status with its tunnels and its host, if one answers.
     pub(crate) status: Option<Status>,
-    /// Those that the settings ask for.
+    /// The daemon's settings.
     pub(crate) settings: Settings,
-    /// What the daemon counts, if one answers.
+    /// The daemon's statistics, if one answers.
     pub(crate) stats: Option<Stats>,
-    /// How its fleet does, if it is in one.
+    /// The status of its fleet, if it is in one.
     pub(crate) fleet: Option<FleetStatus>,
-    /// What arrived, if it was listened because rules receive nothing.
+    /// What arrived, if the doctor listened because rules receive nothing.
     pub(crate) heard: Option<Arrivals>,
-    /// Why it was not, where there would be a reason to.
+    /// Why it did not listen although there may be a reason to.
     pub(crate) unheard: Option<String>,
-    /// Why no daemon was looked at, where none was.
+    /// Why no daemon was queried, if none was.
     pub(crate) unasked: Option<String>,
-    /// Whether that is for want of a privilege.
+    /// Whether the reason is a missing privilege.
     pub(crate) may_not_ask: bool,
 }
 
 impl Rules {
-    /// The daemon's tunnels, as they do.
+    /// The daemon's tunnels with their state.
     pub(crate) fn tunnels(&self) -> &[TunnelStatus] {
         self.status.as_ref().map_or(&[], |status| &status.tunnels)
     }
 
-    /// What the daemon counts of a rule.
+    /// The daemon's statistics of a rule.
     pub(crate) fn stats_of(&self, rule: &str) -> Option<&RuleStats> {
         let stats = self.stats.as_ref()?;
         stats.rules.iter().find(|stats| stats.name == rule)
     }
 
-    /// What the daemon can do here, which may be more than who asks may.
+    /// The paths that the daemon can run, which may need privileges that this process lacks.
     fn support(&self) -> Option<Support> {
         let status = self.status.as_ref()?;
-        let of = |path: &PathStatus| {
+        let availability = |path: &PathStatus| {
             if path.available {
                 Ok(())
             } else {
@@ -85,16 +85,16 @@ impl Rules {
             }
         };
         Some(Support {
-            kernel: of(&status.kernel),
-            userspace: of(&status.userspace),
+            kernel: availability(&status.kernel),
+            userspace: availability(&status.userspace),
         })
     }
 }
 
-/// Where the kernel says what its clocks go by.
+/// Names the kernel's current clock source.
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// The host as it was read.
+/// The state of the host when it was read.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) rules: Rules,
@@ -103,26 +103,26 @@ pub(crate) struct Snapshot {
     pub(crate) support: Support,
     pub(crate) features: Features,
     pub(crate) sockets: Vec<UdpSocket>,
-    /// Packet sockets that come behind MCR's hook.
+    /// Packet sockets that receive after MCR's hook.
     pub(crate) captures: Vec<LateCapture>,
-    /// The groups of each interface.
+    /// The joined groups, each with its interface.
     pub(crate) joined: Vec<(u32, IpAddr)>,
     /// How many users each group's address has on an interface.
     pub(crate) group_users: BTreeMap<(u32, Mac), u64>,
     /// The instances that have programs here.
     pub(crate) instances: Vec<Neighbour>,
-    /// Programs of the kernel path that nobody looks after and no pins hold, each with its interface.
-    pub(crate) strays: Vec<(u32, u32)>,
-    /// The clock source of the kernel; empty where it is not known.
+    /// Programs of the kernel path that have neither a daemon nor pins, each with its interface.
+    pub(crate) orphans: Vec<(u32, u32)>,
+    /// The clock source of the kernel; empty if unknown.
     pub(crate) clock_source: String,
     pub(crate) host: Host,
-    /// The version of IGMP that is spoken on each interface: `V1`, `V2`, `V3`.
+    /// The IGMP version in use on each interface: `V1`, `V2`, `V3`.
     pub(crate) igmp_versions: Vec<(String, String)>,
-    /// Own addresses, on links of rules, that others have too.
+    /// Own addresses, on links of rules, that other hosts have too.
     pub(crate) duplicates: Vec<Duplicate>,
 }
 
-/// Asks twice, for one question may be lost, and waits for answers, which come from the same link.
+/// Probes twice, as one probe may be lost, and waits for answers, which come from the same link.
 fn duplicates(host: &Host, links: &BTreeSet<Ifindex>) -> Vec<Duplicate> {
     let Some(duplicates) = Duplicates::open() else {
         return Vec::new();
@@ -134,12 +134,12 @@ fn duplicates(host: &Host, links: &BTreeSet<Ifindex>) -> Vec<Duplicate> {
     duplicates.known(host, links)
 }
 
-/// What a file of the kernel's says; nothing where it is not there.
+/// The contents of a kernel file; empty if it cannot be read.
 fn text(file: &str) -> String {
     fs::read_to_string(file).unwrap_or_default()
 }
 
-/// Out of `/proc/net/dev_mcast`.
+/// Parses `/proc/net/dev_mcast`.
 fn group_users(text: &str) -> BTreeMap<(u32, Mac), u64> {
     let user = |line: &str| {
         let [index, _, users, _, address] = line.split_whitespace().collect::<Vec<_>>()[..] else {
@@ -153,10 +153,11 @@ fn group_users(text: &str) -> BTreeMap<(u32, Mac), u64> {
 }
 
 impl Snapshot {
-    /// Reads the network namespace of the calling thread; `without` count as missing in the kernel.
+    /// Reads the network namespace of the calling thread. The features `without` count as missing in the
+    /// kernel.
     pub(crate) fn read(rules: Rules, without: &[Feature]) -> Result<Self, Failure> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.or_fail("cannot read the network", Unavailable)?;
+        let built = Builder::new_current_thread().enable_all().build();
+        let runtime = built.or_fail("cannot read the network", Unavailable)?;
         let mut queries: Vec<NextHopQuery> = next_hop_queries(&rules.set).into_iter().collect();
         queries.extend(
             rules
@@ -182,11 +183,11 @@ impl Snapshot {
         let compiled = compile(&rules.set, &host, &support, &rules.choices);
         let bpffs = path::Path::new(bpf::pin::BPFFS);
         let indexes: Vec<u32> = links.iter().map(|link| link.index).collect();
-        let (strays, _) = orphans::abandoned(orphans::strays(bpffs, &indexes));
-        let strays = strays.iter().map(|stray| (stray.program, stray.ifindex));
+        let (abandoned, _) = orphans::abandoned(orphans::strays(bpffs, &indexes));
+        let orphans = abandoned.iter().map(|one| (one.program, one.ifindex));
         let mut snapshot = Self {
             instances: neighbours(bpffs, ""),
-            strays: strays.collect(),
+            orphans: orphans.collect(),
             rules,
             links,
             compiled,
@@ -201,10 +202,11 @@ impl Snapshot {
             igmp_versions: sys::membership::igmp_versions(),
             duplicates: Vec::new(),
         };
-        let used = snapshot.inputs().into_iter().map(|(_, _, link)| link);
-        let used = used.chain(snapshot.outputs().into_iter().map(|output| output.link));
-        let used = used.map(|link| Ifindex(link.index)).collect();
-        snapshot.duplicates = duplicates(&snapshot.host, &used);
+        let input_links = snapshot.inputs().into_iter().map(|(_, _, link)| link);
+        let output_links = snapshot.outputs().into_iter().map(|output| output.link);
+        let used_links = input_links.chain(output_links);
+        let indexes = used_links.map(|link| Ifindex(link.index)).collect();
+        snapshot.duplicates = duplicates(&snapshot.host, &indexes);
         Ok(snapshot)
     }
 
@@ -222,18 +224,18 @@ impl Snapshot {
         for rule in &self.rules.set {
             for endpoint in &rule.inputs {
                 let pattern = endpoint.interface.as_deref().unwrap_or_default();
-                let meant = |link: &&Link| {
+                let is_named = |link: &&Link| {
                     let wild = endpoint.has_wildcard() && link.name != "lo";
                     link.is_named(pattern) || (wild && wildcard::matches(pattern, &link.name))
                 };
-                let links = self.links.iter().filter(meant);
+                let links = self.links.iter().filter(is_named);
                 inputs.extend(links.map(|link| (rule, endpoint, link)));
             }
         }
         inputs
     }
 
-    /// Every output whose interface is there, with it and, for unicast, the next hop.
+    /// Every output whose interface exists, with it and, for unicast, the next hop.
     pub(crate) fn outputs(&self) -> Vec<Egress<'_>> {
         let mut outputs = Vec::new();
         for rule in &self.rules.set {
@@ -272,7 +274,7 @@ impl Snapshot {
         })
     }
 
-    /// The same of groups alone, which have to be joined.
+    /// The inputs that are groups, which have to be joined.
     pub(crate) fn group_inputs(&self) -> Vec<(&Rule, &Endpoint, &Link)> {
         let mut inputs = self.inputs();
         inputs.retain(|(_, endpoint, _)| endpoint.is_multicast());
@@ -282,29 +284,29 @@ impl Snapshot {
     /// The links that inputs listen on, each once, by name.
     pub(crate) fn input_links(&self) -> Vec<&Link> {
         let inputs = self.inputs().into_iter();
-        let links = inputs.map(|(_, _, link)| (link.name.as_str(), link));
-        let links: BTreeMap<&str, &Link> = links.collect();
-        links.into_values().collect()
+        let named = inputs.map(|(_, _, link)| (link.name.as_str(), link));
+        let by_name: BTreeMap<&str, &Link> = named.collect();
+        by_name.into_values().collect()
     }
 
-    /// A rule on the userspace path that listens on a link, as the daemon has it or else as it would
+    /// A rule on the userspace path that listens on a link: as the daemon runs it, or else as it would
     /// place it.
     pub(crate) fn userspace_rule_on(&self, link: &Link) -> Option<&str> {
-        let is_there = |rule: &RuleView| match (&self.rules.stats, self.rules.stats_of(&rule.name))
-        {
-            (Some(_), running) => running.is_some_and(|running| running.path == "userspace"),
-            (None, _) => rule.placement.serves && rule.placement.path == Path::Userspace,
-        };
+        let is_userspace =
+            |rule: &RuleView| match (&self.rules.stats, self.rules.stats_of(&rule.name)) {
+                (Some(_), running) => running.is_some_and(|running| running.path == "userspace"),
+                (None, _) => rule.placement.serves && rule.placement.path == Path::Userspace,
+            };
         let listens = |rule: &RuleView| {
             let mut inputs = rule.inputs.iter();
             inputs.any(|input| input.interfaces.contains(&Ifindex(link.index)))
         };
         let mut rules = self.compiled.rules.values();
-        let rule = rules.find(|rule| listens(rule) && is_there(rule))?;
+        let rule = rules.find(|rule| listens(rule) && is_userspace(rule))?;
         Some(&rule.name)
     }
 
-    /// Whether a rule runs on the kernel path, as the daemon has it or else as it would place it.
+    /// Whether a rule runs on the kernel path: as the daemon runs it, or else as it would place it.
     pub(crate) fn is_on_kernel_path(&self, rule: &str) -> bool {
         if let Some(stats) = self.rules.stats_of(rule) {
             return stats.path == "kernel";
@@ -320,18 +322,18 @@ impl Snapshot {
         Some(text.trim().to_owned())
     }
 
-    /// The ports that programs are given which ask for any.
-    pub(crate) fn handed_out_ports(&self) -> Option<impl Iterator<Item = u16>> {
+    /// The ephemeral ports that the kernel gives to programs.
+    pub(crate) fn ephemeral_ports(&self) -> Option<impl Iterator<Item = u16>> {
         let range = self.setting("net/ipv4/ip_local_port_range")?;
         let (first, last) = range.split_once(|c: char| c.is_whitespace())?;
         let ports = first.parse().ok()?..=last.trim().parse().ok()?;
-        let reserved = self.setting("net/ipv4/ip_local_reserved_ports");
-        let reserved = reserved.unwrap_or_default();
-        let reserved = reserved.split(',').filter_map(|range| {
+        let setting = self.setting("net/ipv4/ip_local_reserved_ports");
+        let ranges = setting.iter().flat_map(|list| list.split(','));
+        let parsed = ranges.filter_map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
         });
-        let reserved: Vec<_> = reserved.collect();
+        let reserved: Vec<_> = parsed.collect();
         let is_free = move |port: &u16| !reserved.iter().any(|range| range.contains(port));
         Some(ports.filter(is_free))
     }
@@ -341,7 +343,7 @@ impl Snapshot {
         self.setting(key)?.parse().ok()
     }
 
-    /// Where a setting is, for a repair.
+    /// The file of a setting, for a repair.
     pub(crate) fn setting_file(&self, key: &str) -> PathBuf {
         path::Path::new("/proc/sys").join(key)
     }

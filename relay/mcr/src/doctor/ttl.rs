@@ -1,5 +1,5 @@
-//! TTLs that end at the next router: senders of multicast use TTL 1 unless told otherwise
-//! (IP_MULTICAST_TTL, RFC 1112 section 6.1), and MCR keeps what arrives.
+//! TTLs that expire at the next router: senders of multicast use TTL 1 by default (IP_MULTICAST_TTL,
+//! RFC 1112 section 6.1), and MCR keeps the TTL of the packet.
 
 use compile::table::Ttl;
 
@@ -34,7 +34,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// Packets that `ttl=dec` dropped already.
+/// Packets that `ttl=dec` has already dropped.
 fn expired(snapshot: &Snapshot) -> Vec<Finding> {
     let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
     let outputs = rules.flat_map(|rule| rule.outputs.iter().map(move |output| (rule, output)));

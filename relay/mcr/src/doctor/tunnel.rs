@@ -5,15 +5,15 @@ use api::reply::{State, TunnelStatus};
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
 
-/// What a tunnel's headers take of the MTU below it, over IPv4 and IPv6 (RFC 7348 section 5).
+/// Bytes of a tunnel's headers within the MTU below it, over IPv4 and IPv6 (RFC 7348 section 5).
 const HEADERS: [u32; 2] = [50, 70];
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let tunnels = snapshot.rules.tunnels().iter();
-    tunnels.flat_map(of_tunnel).collect()
+    tunnels.flat_map(findings_of).collect()
 }
 
-fn of_tunnel(tunnel: &TunnelStatus) -> Vec<Finding> {
+fn findings_of(tunnel: &TunnelStatus) -> Vec<Finding> {
     let TunnelStatus {
         interface,
         remote,
@@ -73,16 +73,16 @@ mod tests {
         }
     }
 
-    fn told(tunnel: &TunnelStatus) -> Vec<(Severity, String)> {
-        let findings = of_tunnel(tunnel).into_iter();
-        let findings =
-            findings.map(|told| (told.severity, format!("{}; {}", told.evidence, told.remedy)));
-        findings.collect()
+    fn texts(tunnel: &TunnelStatus) -> Vec<(Severity, String)> {
+        let findings = findings_of(tunnel).into_iter();
+        findings
+            .map(|one| (one.severity, format!("{}; {}", one.evidence, one.remedy)))
+            .collect()
     }
 
     #[test]
     fn who_may_send_into_a_tunnel_is_told_with_a_filter() {
-        let [(severity, text)] = &told(&tunnel(1450, State::Up))[..] else {
+        let [(severity, text)] = &texts(&tunnel(1450, State::Up))[..] else {
             panic!("one finding");
         };
         assert_eq!(*severity, Severity::Note);
@@ -91,15 +91,15 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_that_fragments_or_leads_nowhere_is_told() {
-        let findings = told(&tunnel(1500, State::Up));
+    fn a_tunnel_that_fragments_or_leads_nowhere_is_reported() {
+        let findings = texts(&tunnel(1500, State::Up));
         assert_eq!((findings.len(), findings[0].0), (2, Severity::Harms));
         assert!(
             findings[0]
                 .1
                 .contains("whose MTU is 1500: the largest leave in fragments")
         );
-        let findings = told(&tunnel(1450, State::Down));
+        let findings = texts(&tunnel(1450, State::Down));
         assert_eq!((findings.len(), findings[0].0), (1, Severity::Stops));
         assert!(findings[0].1.starts_with("no route to 10.9.9.9"));
     }

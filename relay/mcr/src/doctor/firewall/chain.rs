@@ -16,11 +16,10 @@ pub(crate) struct ProbePacket {
     pub(crate) port: Option<u16>,
     /// The ICMPv6 type's name.
     pub(crate) icmp_type: Option<&'static str>,
-    /// Interface it comes in or leaves by.
+    /// Interface that it arrives on or leaves by.
     pub(crate) interface: String,
-    /// Whether it comes in.
-    pub(crate) comes_in: bool,
-    /// Whether it is a copy of MCR's: those are handed to the device and pass its egress hook only.
+    pub(crate) is_inbound: bool,
+    /// Whether it is a copy that MCR sends: those go straight to the device and pass its egress hook only.
     pub(crate) is_copy: bool,
 }
 
@@ -55,7 +54,7 @@ pub(crate) enum Test {
         values: Vec<Value>,
         negated: bool,
     },
-    /// Nothing that can be judged here.
+    /// A test that cannot be judged from outside.
     Unknown,
 }
 
@@ -102,9 +101,9 @@ impl fmt::Display for Chain {
 }
 
 impl Chain {
-    /// Says whether packets of this family, device and direction come by.
+    /// Whether packets of this family, device and direction pass through it.
     pub(crate) fn sees(&self, packet: &ProbePacket) -> bool {
-        let hook = match (packet.is_copy, packet.comes_in) {
+        let hook = match (packet.is_copy, packet.is_inbound) {
             (true, _) => self.hook == "egress",
             (_, true) => matches!(self.hook.as_str(), "ingress" | "prerouting" | "input"),
             (_, false) => matches!(self.hook.as_str(), "output" | "postrouting" | "egress"),
@@ -124,7 +123,7 @@ impl Chain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Passes,
-    /// Dropped, by what.
+    /// Dropped, and by which rule or policy.
     Drops(String),
     /// Dropped unless an earlier rule that cannot be judged accepts it.
     MayDrop(String),
@@ -164,7 +163,7 @@ fn walk(
         let outcome = all(rule.tests.iter().map(|test| passes(test, packet)));
         match (outcome, &rule.target) {
             (Some(false), _) | (_, Target::Continue) => {}
-            // What may accept is remembered; what may drop is given the benefit of the doubt.
+            // A rule that may accept makes the verdict doubtful; one that may drop is assumed not to.
             (None, Target::Drop) => {}
             (None, _) => *doubtful = true,
             (Some(true), Target::Accept) => return End::Accepted,
@@ -188,20 +187,20 @@ fn walk(
     End::Returned
 }
 
-/// One that is false decides, whatever is not known of the others.
+/// False if one of them is false, even if others are unknown.
 fn all(outcomes: impl Iterator<Item = Option<bool>>) -> Option<bool> {
-    let mut known = Some(true);
+    let mut all = Some(true);
     for outcome in outcomes {
         match outcome {
             Some(false) => return Some(false),
-            None => known = None,
+            None => all = None,
             Some(true) => {}
         }
     }
-    known
+    all
 }
 
-/// True, false, or not to be known.
+/// Whether a packet passes a test; `None` if that is unknown.
 fn passes(test: &Test, packet: &ProbePacket) -> Option<bool> {
     let Test::Is {
         field,
@@ -211,12 +210,12 @@ fn passes(test: &Test, packet: &ProbePacket) -> Option<bool> {
     else {
         return None;
     };
-    let any = |is_it: &dyn Fn(&Value) -> bool| Some(values.iter().any(is_it));
+    let any = |matches: &dyn Fn(&Value) -> bool| Some(values.iter().any(matches));
     let word =
         |have: &str| any(&|value| matches!(value, Value::Word(word) if word_matches(word, have)));
-    let is_one = match field {
-        Field::InInterface if packet.comes_in => word(&packet.interface),
-        Field::OutInterface if !packet.comes_in => word(&packet.interface),
+    let is_match = match field {
+        Field::InInterface if packet.is_inbound => word(&packet.interface),
+        Field::OutInterface if !packet.is_inbound => word(&packet.interface),
         Field::InInterface | Field::OutInterface => Some(false),
         Field::Protocol => word(packet.protocol),
         Field::Family => word(if packet.is_ipv4 { "ipv4" } else { "ipv6" }),
@@ -236,7 +235,7 @@ fn passes(test: &Test, packet: &ProbePacket) -> Option<bool> {
         }
         Field::Source => None,
     };
-    is_one.map(|is_one| is_one != *negated)
+    is_match.map(|is_match| is_match != *negated)
 }
 
 /// Interface names may end in a wildcard: `*` for nft, `+` for iptables.

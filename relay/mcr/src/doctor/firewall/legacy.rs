@@ -69,7 +69,7 @@ fn filter_rule(line: &str, words: &str) -> FilterRule {
         }
         let value = words.next().unwrap_or_default();
         match word {
-            // The options of the match follow, and are judged there.
+            // The options of these matches follow and are judged themselves.
             "-m" if matches!(value, "comment" | "conntrack" | "state" | "udp" | "tcp") => {}
             "--comment" => skip_quoted(value, &mut words),
             "-j" => rule.target = target(value),
@@ -81,7 +81,7 @@ fn filter_rule(line: &str, words: &str) -> FilterRule {
     rule
 }
 
-/// A comment of several words stands in quotes.
+/// Skips the rest of a comment of several words, which is quoted.
 fn skip_quoted<'a>(first: &str, words: &mut impl Iterator<Item = &'a str>) {
     let ends = |word: &str| word.ends_with('"') && !word.ends_with("\\\"");
     if first.starts_with('"') && !(first.len() > 1 && ends(first)) {
@@ -101,7 +101,7 @@ fn target(word: &str) -> Target {
 
 fn test(option: &str, value: &str, negated: bool) -> Test {
     let word = |field| Some((field, vec![Value::Word(value.to_owned())]));
-    let known = match option {
+    let comparison = match option {
         "-i" => word(Field::InInterface),
         "-o" => word(Field::OutInterface),
         "-p" => {
@@ -116,13 +116,12 @@ fn test(option: &str, value: &str, negated: bool) -> Test {
         "-d" => net(value).map(|net| (Field::Destination, vec![net])),
         "--dport" => ports(value).map(|ports| (Field::DestinationPort, vec![ports])),
         "--ctstate" | "--state" => {
-            let states = value.split(',');
-            let states = states.map(|state| Value::Word(state.to_lowercase()));
+            let states = value.split(',').map(str::to_lowercase).map(Value::Word);
             Some((Field::State, states.collect()))
         }
         _ => None,
     };
-    match known {
+    match comparison {
         Some((field, values)) => Test::Is {
             field,
             values,

@@ -14,8 +14,8 @@ pub(super) fn chains() -> Result<Vec<Chain>> {
 }
 
 fn parse(ruleset: &Json) -> Result<Vec<Chain>> {
-    let items = ruleset["nftables"].as_array();
-    let items = items.context("nft --json: no list of objects")?;
+    let list = ruleset["nftables"].as_array();
+    let items = list.context("nft --json: no list of objects")?;
     let mut chains: Vec<Chain> = items
         .iter()
         .filter_map(|item| item.get("chain"))
@@ -67,7 +67,7 @@ fn filter_rule(json: &Json) -> FilterRule {
             "jump" => rule.target = Target::Jump(text(&body["target"])),
             "goto" => rule.target = Target::Goto(text(&body["target"])),
             "counter" | "log" | "mangle" | "notrack" | "comment" => {}
-            // Limits, verdict maps, extensions of iptables: who knows.
+            // Verdict maps and extensions of iptables: cannot be judged.
             "vmap" | "xt" => {
                 rule.tests.push(Test::Unknown);
                 rule.target = Target::Accept;
@@ -79,7 +79,7 @@ fn filter_rule(json: &Json) -> FilterRule {
 }
 
 fn test(json: &Json) -> Test {
-    let known = || {
+    let comparison = || {
         let field = field(&json["left"])?;
         let negated = match json["op"].as_str()? {
             "==" | "in" => false,
@@ -93,7 +93,7 @@ fn test(json: &Json) -> Test {
             negated,
         })
     };
-    known().unwrap_or(Test::Unknown)
+    comparison().unwrap_or(Test::Unknown)
 }
 
 fn field(left: &Json) -> Option<Field> {

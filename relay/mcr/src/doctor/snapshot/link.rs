@@ -1,4 +1,4 @@
-//! What the checks want to know of a link beyond what rules need.
+//! A link with what the checks need beyond what rules need.
 
 use host::bridge::Bridge;
 use rtnetlink::packet_route::link::LinkFlags;
@@ -17,7 +17,7 @@ pub(crate) struct Link {
     pub(crate) mtu: u32,
     /// The bridge, bond or VRF above it.
     pub(crate) master: Option<u32>,
-    /// The interface that it stands upon, where that is in this namespace.
+    /// The interface below it, if that is in this namespace.
     pub(crate) lower: Option<u32>,
     pub(crate) bridge: Option<Bridge>,
     /// An XDP program is attached; its number.

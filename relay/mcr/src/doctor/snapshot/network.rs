@@ -1,4 +1,4 @@
-//! The network as the daemon reads it, and what only the checks want to know: all through netlink.
+//! The network as the daemon reads it, and what only the checks need: all through netlink.
 
 use compile::host::{Destination, Host, NextHop, NextHopQuery};
 use host::{
@@ -9,8 +9,8 @@ use rules::net::Ifindex;
 
 use super::link::Link;
 
-/// Reads the links, and the host with the next hops of `queries`. Whether a neighbour answers is
-/// not asked: the daemon does that.
+/// Reads the links, and the host with the next hops of `queries`. Does not probe neighbours: the daemon
+/// does that.
 pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host), Error> {
     let handle = connect()?;
     let read = read_links(&handle).await?;
@@ -19,8 +19,9 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
     for link in &mut links {
         link.clsact = ingress.contains(&Ifindex(link.index));
     }
-    let interfaces = read.into_iter();
-    let interfaces = interfaces.map(|link| (link.interface.index, link.interface));
+    let interfaces = read
+        .into_iter()
+        .map(|link| (link.interface.index, link.interface));
     let mut host = Host {
         interfaces: interfaces.collect(),
         ..Host::default()
@@ -36,9 +37,9 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
             host.names.insert(name.clone(), look_up(name).await);
         }
         if let all @ Destination::All { .. } = &query.destination {
-            let known = look_up_all(all).await;
-            each.extend(query.each(&known.used));
-            host.all.insert(all.clone(), known);
+            let resolved = look_up_all(all).await;
+            each.extend(query.each(&resolved.used));
+            host.all.insert(all.clone(), resolved);
         } else {
             each.push(query);
         }
@@ -47,8 +48,8 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
         let Some(destination) = host.address(&query.destination) else {
             continue;
         };
-        let asked = (query.interface.as_deref(), query.packet);
-        let via = query_route((&handle, &policy), destination, asked, &host.interfaces).await;
+        let packet = (query.interface.as_deref(), query.packet);
+        let via = query_route((&handle, &policy), destination, packet, &host.interfaces).await;
         let next_hop = via.map_or_else(NextHop::NoRoute, |via| via.next_hop(None));
         host.next_hops.insert(query, next_hop);
     }
