@@ -1,5 +1,5 @@
-//! What captures are made with, and what they wait for: packet sockets see nothing of what XDP takes, so
-//! the daemon leaves it to tc where a capture shows its sign.
+//! The sockets of captures. Packet sockets do not see packets that XDP takes, so the daemon leaves those to
+//! tc where a capture announces itself.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use sys::packet_socket::PacketSocket;
 
 use crate::failure::{Failure, OrFail, Status};
 
-/// Where a capture has its sockets from.
+/// The source of a capture's sockets.
 #[derive(Debug)]
 pub(crate) enum Sockets {
     /// It opens them itself.
@@ -23,13 +23,13 @@ pub(crate) enum Sockets {
 }
 
 impl Sockets {
-    /// What this process captures with; the daemon says so where it is one that it started.
+    /// The sockets of this process: lent ones if the daemon started it.
     pub(crate) fn of_this_process(is_lent: bool) -> Result<Self, Failure> {
         if !is_lent {
             return Ok(Self::Own);
         }
         daemon::unblock_signals();
-        // Whoever looks from elsewhere must not keep packets waiting.
+        // A remote capture must not delay packets.
         sys::capability::stand_back();
         let lender = Lender::inherited().or_fail(CLOSING, Status::Unavailable)?;
         Ok(Self::Lent(lender))
@@ -39,7 +39,7 @@ impl Sockets {
         matches!(self, Self::Lent(_))
     }
 
-    /// A socket that may hold so many bytes, if it is not the daemon that decides that.
+    /// Opens a socket with a buffer of this many bytes; the daemon decides the size of lent ones.
     pub(crate) fn open(&self, bytes: usize) -> io::Result<PacketSocket> {
         match self {
             Self::Own => PacketSocket::capture(bytes),
@@ -47,7 +47,7 @@ impl Sockets {
         }
     }
 
-    /// Enters the sandbox, where the sockets are lent: no further one is had.
+    /// Enters the sandbox if the sockets are lent: no further ones can be opened.
     pub(crate) fn close_doors(&self) -> Result<(), Failure> {
         match self {
             Self::Own => Ok(()),
@@ -55,15 +55,15 @@ impl Sockets {
         }
     }
 
-    /// Says whether the daemon that lends them wants an end, or is gone.
+    /// Whether the daemon that lends them requests the end, or has ended.
     pub(crate) fn have_ended(&self) -> bool {
         matches!(self, Self::Lent(lender) if lender.has_ended())
     }
 }
 
-/// Says what was said of a capture elsewhere.
-pub(crate) fn pass_on(command: &str, said: &str) {
-    for line in said.lines() {
+/// Prints the messages of a remote capture.
+pub(crate) fn pass_on(command: &str, messages: &str) {
+    for line in messages.lines() {
         eprintln!("mcr {command}: {}", printable(line));
     }
 }
@@ -79,25 +79,24 @@ pub(crate) fn refused(what: &str, error: &io::Error) -> Failure {
     Failure::new(Status::Unavailable, format!("{what}: {error}"))
 }
 
-/// Waits until packets are there, for so long at most. A signal ends it.
+/// Waits until packets are available, at most for that time. A signal ends it.
 pub(crate) fn wait<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, at_most: Duration) {
-    let sockets = sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN));
-    let mut sockets: Vec<PollFd<'_>> = sockets.collect();
-    let at_most = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::ZERO);
-    let _ = poll(&mut sockets, at_most);
+    let fds = sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN));
+    let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::ZERO);
+    let _ = poll(&mut fds.collect::<Vec<PollFd<'_>>>(), timeout);
 }
 
-/// A daemon looks for signs every second; a busy one later.
+/// A daemon checks for captures every second; a busy one later.
 const PATIENCE: Duration = Duration::from_secs(3);
 const TURN: Duration = Duration::from_millis(50);
 
-/// Waits until that is so; `false`: it is not, in all the time that a daemon may take.
+/// Waits until packets are left to tc; `false` if they are not within the time that a daemon may take.
 pub(crate) fn wait_for_tc(
-    mut is_so: impl FnMut() -> Result<bool, Failure>,
+    mut is_at_tc: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<bool, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {
-        if is_so()? {
+        if is_at_tc()? {
             return Ok(true);
         }
         if Instant::now() >= until {

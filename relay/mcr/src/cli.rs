@@ -109,7 +109,7 @@ commands! {
     Worker(command::worker::Args) = |args, _| Ok(command::worker::run(&args)),
 }
 
-/// Runs a subcommand; one that says nothing of its outcome is done.
+/// Runs a subcommand; one that returns no exit status succeeds.
 fn outcome<A, T: Termination>(
     run: fn(A, &Global) -> Result<T, Failure>,
     args: A,
@@ -119,8 +119,8 @@ fn outcome<A, T: Termination>(
 }
 
 impl Cli {
-    /// Reads the command line, with the name of its subcommand for messages; ends the process
-    /// where it is wrong or asks for help.
+    /// Parses the command line, and returns it with the name of its subcommand for messages. Ends the
+    /// process if it is wrong or requests help.
     pub(crate) fn read() -> (Self, String) {
         let matches = definition().get_matches();
         let name = matches.subcommand_name().unwrap_or_default().to_owned();
@@ -138,12 +138,12 @@ impl Cli {
 /// Runs the subcommand that the command line names.
 pub(crate) fn run(cli: Cli, name: &str) -> Result<ExitCode, Failure> {
     let mut global = cli.global;
-    if let Some(asked) = &global.host {
-        let names = hosts::meant(asked, name)?;
+    if let Some(requested) = &global.host {
+        let names = hosts::resolve(requested, name)?;
         if name == "top" {
-            // It shows them side by side itself.
+            // It shows several hosts side by side itself.
             global.host = Some(names.join(","));
-        } else if names.len() > 1 || asked == "all" && !names.is_empty() {
+        } else if names.len() > 1 || requested == "all" && !names.is_empty() {
             if let Command::Apply(args) = &cli.command {
                 command::apply::ask_of(args, &global, &names)?;
             }
@@ -184,7 +184,7 @@ mod tests {
         .into()
     }
 
-    /// The words of a command: as a shell splits them, which single quotes keep together.
+    /// Splits a command into words as a shell does, honouring single quotes.
     fn words(command: &str) -> Vec<String> {
         let mut is_quoted = false;
         let ends = |letter: char| {
@@ -204,8 +204,8 @@ mod tests {
                 shown.is_some_and(|command| command.starts_with("mcr "))
             };
             for line in text.lines().filter(|line| written(line)) {
-                let command = line.trim_start_matches("$ ");
-                let command = command
+                let command = line
+                    .trim_start_matches("$ ")
                     .split(['>', '&', '|', '#'])
                     .next()
                     .unwrap_or_default();
@@ -241,49 +241,48 @@ mod tests {
 
     /// The flags of a manual page's options, as written there.
     fn flags(page: &str) -> BTreeSet<String> {
-        let page = page
+        let plain = page
             .replace("\\-", "-")
             .replace("\\fB", "")
             .replace("\\fR", "");
-        let heads = page.lines().filter(|line| line.starts_with('-'));
+        let heads = plain.lines().filter(|line| line.starts_with('-'));
         let words = heads.flat_map(|line| line.split([' ', ',', '[']));
         let is_flag = |word: &&str| word.starts_with('-') && word.ends_with(char::is_alphanumeric);
-        let flags = words.filter(is_flag);
-        flags.map(str::to_owned).collect()
+        words.filter(is_flag).map(str::to_owned).collect()
     }
 
     /// Every `--flag` that a text names.
     fn named(text: &str) -> BTreeSet<String> {
-        let text = text.replace("\\-", "-").replace("\\fR", " ");
+        let plain = text.replace("\\-", "-").replace("\\fR", " ");
         let is_end = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-';
-        let words = text.split(is_end);
-        let words = words.filter(|word| word.len() > 2 && word.starts_with("--"));
-        words
+        let words = plain.split(is_end);
+        let flags = words.filter(|word| word.len() > 2 && word.starts_with("--"));
+        flags
             .map(|word| word.trim_end_matches('-').to_owned())
             .collect()
     }
 
     #[test]
     fn manual_pages_and_commands_have_the_same_flags() {
-        fn visit(command: &clap::Command, left: &mut BTreeMap<String, String>, all: &mut Flags) {
+        fn visit(command: &clap::Command, pages: &mut BTreeMap<String, String>, all: &mut Flags) {
             let name = command.get_display_name().unwrap_or(command.get_name());
-            let page = left.remove(&format!("{name}.1"));
-            let page = page.unwrap_or_else(|| panic!("{name} has no page"));
+            let removed = pages.remove(&format!("{name}.1"));
+            let page = removed.unwrap_or_else(|| panic!("{name} has no page"));
             let shown = command.get_arguments().filter(|one| !one.is_hide_set());
-            let of = |one: &clap::Arg| {
+            let names = |one: &clap::Arg| {
                 let short = one.get_short().map(|short| format!("-{short}"));
                 short
                     .into_iter()
                     .chain(one.get_long().map(|long| format!("--{long}")))
             };
-            let expected: BTreeSet<String> = shown.flat_map(of).collect();
+            let expected: BTreeSet<String> = shown.flat_map(names).collect();
             assert_eq!(flags(&page), expected, "{name}");
             all.0.extend(expected);
             all.1.push((name.to_owned(), named(&page)));
             let below = command.get_subcommands();
             below
                 .filter(|command| !command.is_hide_set() && command.get_name() != "help")
-                .for_each(|command| visit(command, left, all));
+                .for_each(|command| visit(command, pages, all));
         }
         type Flags = (BTreeSet<String>, Vec<(String, BTreeSet<String>)>);
 
@@ -296,22 +295,22 @@ mod tests {
         ];
         let cli = Cli::try_parse_from(arguments).unwrap();
         cli.command.run(&cli.global).unwrap();
-        let pages = fs::read_dir(directory.path().join("man1")).unwrap();
-        let pages = pages.map(|page| {
+        let files = fs::read_dir(directory.path().join("man1")).unwrap();
+        let pages = files.map(|page| {
             let page = page.unwrap();
             let text = fs::read_to_string(page.path()).unwrap();
             assert!(!text.contains(".SH EXTRA\nExamples:"), "{page:?}");
             (page.file_name().into_string().unwrap(), text)
         });
-        let mut left = pages.collect();
+        let mut rest = pages.collect();
         let mut definition = definition();
         definition.build();
         let mut all = Flags::default();
-        visit(&definition, &mut left, &mut all);
-        assert!(left.is_empty(), "pages of no command: {:?}", left.keys());
-        let (known, named) = all;
+        visit(&definition, &mut rest, &mut all);
+        assert!(rest.is_empty(), "pages of no command: {:?}", rest.keys());
+        let (existing, named) = all;
         for (page, named) in named {
-            let strange: Vec<_> = named.difference(&known).collect();
+            let strange: Vec<_> = named.difference(&existing).collect();
             assert!(strange.is_empty(), "{page} names {strange:?}");
         }
     }
@@ -319,8 +318,8 @@ mod tests {
     #[test]
     fn every_help_has_examples() {
         fn check(command: &clap::Command) {
-            let help = command.get_after_help().map(ToString::to_string);
-            let help = help.unwrap_or_default();
+            let after_help = command.get_after_help().map(ToString::to_string);
+            let help = after_help.unwrap_or_default();
             let line = format!("\n  {}", command.get_bin_name().unwrap_or_default());
             let name = command.get_name();
             assert!(

@@ -1,5 +1,5 @@
-//! What the shell offers while a command line is being typed: names of rules that run, interfaces
-//! that are there. A daemon that does not answer at once is not waited for.
+//! Completions that the shell offers while a command line is typed, such as names of running rules and of
+//! interfaces. A daemon that does not answer soon is not waited for.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -22,16 +22,16 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 
-/// What a person waits for after pressing the key.
+/// How long a user is made to wait after pressing the key.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Which daemon the command line that is being completed means.
-static MEANT: OnceLock<Global> = OnceLock::new();
+/// The daemon that the command line being completed names.
+static DAEMON: OnceLock<Global> = OnceLock::new();
 
 /// The words typed so far.
 static TYPED: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Remembers the daemon that the words typed so far name by `--socket` and `--instance`.
+/// Remembers the daemon that the words typed so far name by `--socket`, `--instance` or `--host`.
 pub(crate) fn remember_daemon(words: &[OsString]) {
     let after = |option: &str| {
         let mut words = words.iter().filter_map(|word| word.to_str());
@@ -42,12 +42,12 @@ pub(crate) fn remember_daemon(words: &[OsString]) {
     let _ = TYPED.set(typed.map(str::to_owned).collect());
     let environment = std::env::var_os("MCR_SOCKET").map(PathBuf::from);
     let (socket, instance) = (after("--socket"), after("--instance"));
-    let host = std::env::var("MCR_HOST").ok();
-    let host = host.filter(|_| socket.is_none() && instance.is_none());
-    let _ = MEANT.set(Global {
+    let is_local = socket.is_some() || instance.is_some();
+    let default_host = std::env::var("MCR_HOST").ok().filter(|_| !is_local);
+    let _ = DAEMON.set(Global {
         socket: socket.map(PathBuf::from).or(environment),
         instance: instance.unwrap_or_else(|| "default".to_owned()),
-        host: after("--host").or(host),
+        host: after("--host").or(default_host),
         json: false,
     });
 }
@@ -57,7 +57,7 @@ pub(crate) fn rule() -> ArgValueCompleter {
     offering(rule_names)
 }
 
-/// Completes an input or an output of the rule that was named before.
+/// Completes an input or an output of the rule named earlier on the command line.
 pub(crate) fn part_of(parts: fn(RuleDocument) -> Vec<String>) -> ArgValueCompleter {
     ArgValueCompleter::new(move |current: &OsStr| {
         let is_named = |name: &String| TYPED.get().is_some_and(|typed| typed.contains(name));
@@ -88,15 +88,14 @@ pub(crate) fn label() -> ArgValueCompleter {
 /// Completes the interface of a group to join, behind the `%`.
 pub(crate) fn group() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let group = current.to_str().and_then(|text| text.split_once('%'));
-        let group = group.map_or("", |(group, _)| group);
-        let groups = interfaces().into_iter();
-        let groups = groups.map(|name| format!("{group}%{name}"));
-        starting_with(current, groups.filter(|_| !group.is_empty()))
+        let parts = current.to_str().and_then(|text| text.split_once('%'));
+        let group = parts.map_or("", |(group, _)| group);
+        let interfaces = interfaces().into_iter().filter(|_| !group.is_empty());
+        starting_with(current, interfaces.map(|name| format!("{group}%{name}")))
     })
 }
 
-/// Completes a group that is joined whatever the rules say.
+/// Completes a group that is joined independently of the rules.
 pub(crate) fn joined() -> ArgValueCompleter {
     offering(|| {
         let joins = query(|control| Ok(control.status()?.joins)).unwrap_or_default();
@@ -112,14 +111,14 @@ fn rules() -> Vec<RuleDocument> {
     query(|control| Ok(control.rules()?.rules)).unwrap_or_default()
 }
 
-/// Completes the name of a rule or a share of the fleet, and of a relay, which comes last.
+/// Completes the name of a rule, a share or, last, a relay of the fleet.
 pub(crate) fn fleet_rule() -> ArgValueCompleter {
     offering(|| {
         let shares = query(|control| Ok(control.fleet()?.shares)).unwrap_or_default();
-        let names = shares
+        let names: BTreeSet<String> = shares
             .into_iter()
-            .flat_map(|share| iter::once(share.name).chain(share.rules));
-        let names: BTreeSet<String> = names.collect();
+            .flat_map(|share| iter::once(share.name).chain(share.rules))
+            .collect();
         names.into_iter().chain(relays()).collect()
     })
 }
@@ -134,16 +133,16 @@ fn relays() -> Vec<String> {
     relays.into_iter().map(|relay| relay.name).collect()
 }
 
-/// Completes the generation of rules that are kept, the newest first.
+/// Completes a stored generation of the rules, the newest first.
 pub(crate) fn generation() -> ArgValueCompleter {
     offering(|| {
-        let kept = query(|control| control.generations()).unwrap_or_default();
-        let kept = kept.iter().rev();
-        kept.map(|made| made.generation.to_string()).collect()
+        let stored = query(|control| control.generations()).unwrap_or_default();
+        let newest_first = stored.iter().rev();
+        newest_first.map(|one| one.generation.to_string()).collect()
     })
 }
 
-/// Completes what tells copies of a packet.
+/// Completes what identifies copies of a packet.
 pub(crate) fn merge() -> ArgValueCompleter {
     offering(|| {
         let words = ByWord::ALL.iter().filter_map(|word| match word {
@@ -159,14 +158,14 @@ pub(crate) fn merge() -> ArgValueCompleter {
 pub(crate) fn setting() -> ArgValueCompleter {
     offering(|| {
         let own = settable().map(|row| (row.key.to_owned(), row));
-        let options = [
+        let groups = [
             ("failover", Failover::GROUP),
             ("merge", MergeKeys::GROUP),
             ("health", Health::GROUP),
         ];
-        let options = options.into_iter().flat_map(|(of, group)| {
+        let options = groups.into_iter().flat_map(|(name, group)| {
             let rows = group.rows.iter();
-            rows.map(move |row| (format!("{of}.{}", row.key), row))
+            rows.map(move |row| (format!("{name}.{}", row.key), row))
         });
         let settings = own.chain(options).flat_map(|(key, row)| {
             let words = match row.form {
@@ -211,23 +210,24 @@ fn starting_with(
     values: impl Iterator<Item = String>,
 ) -> Vec<CompletionCandidate> {
     let start = current.to_str().unwrap_or_default();
-    let fitting = values.filter(|value| value.starts_with(start));
-    fitting.map(CompletionCandidate::new).collect()
+    let matching = values.filter(|value| value.starts_with(start));
+    matching.map(CompletionCandidate::new).collect()
 }
 
-/// As the daemon sees them, which may live in another network namespace; else as this process does.
+/// The interfaces that the daemon sees, which may be in another network namespace; else those that this
+/// process sees.
 fn interfaces() -> Vec<String> {
     if let Some(list) = query(|control| control.interfaces()) {
         return list.into_iter().map(|interface| interface.name).collect();
     }
-    let own = nix::net::if_::if_nameindex();
-    let own = own.iter().flat_map(|list| list.iter());
+    let list = nix::net::if_::if_nameindex();
+    let own = list.iter().flat_map(|list| list.iter());
     own.map(|interface| interface.name().to_string_lossy().into_owned())
         .collect()
 }
 
 fn query<T: Send + 'static>(request: fn(&Control) -> Result<T, Failure>) -> Option<T> {
-    let global = MEANT.get()?.clone();
+    let global = DAEMON.get()?.clone();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         if let Ok(value) = Control::open(&global).and_then(|control| request(&control.quietly())) {

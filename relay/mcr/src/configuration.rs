@@ -1,4 +1,4 @@
-//! Configuration files as subcommands read them: like the daemon does, or from standard input.
+//! Configuration files as subcommands read them: as the daemon does, or from standard input.
 
 use std::fs;
 use std::io;
@@ -11,8 +11,8 @@ use rules::ruleset::Policy;
 
 use crate::failure::{Failure, Status};
 
-/// Reads a configuration file and the files that belong to it; `-` is standard input alone. Whether
-/// link-local inputs are permitted is the daemon's to say.
+/// Reads a configuration file and the files that belong to it; `-` is standard input alone. The daemon
+/// decides whether link-local inputs are permitted.
 pub(crate) fn read(file: &Path) -> Result<Config, Failure> {
     load(file, Policy::PERMISSIVE).map_err(failed)
 }
@@ -21,7 +21,7 @@ fn failed(error: DaemonError) -> Failure {
     Failure::with_code(error.exit_code(), error)
 }
 
-/// The same with a policy, where what is wrong is wanted one by one.
+/// The same with a policy, and with an error that lists each problem.
 pub(crate) fn load(file: &Path, policy: Policy) -> Result<Config, DaemonError> {
     if file != Path::new("-") {
         return daemon::config_files::read(Some(file), policy);

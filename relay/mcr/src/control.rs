@@ -1,4 +1,4 @@
-//! The running daemon as subcommands talk to it: sends requests, waits, turns refusals into exit
+//! The subcommands' connection to the running daemon: sends requests, waits, turns refusals into exit
 //! statuses.
 
 use std::future::Future;
@@ -20,10 +20,10 @@ use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::hosts;
 
-/// How often a change is tried while somebody else changes the rules, too.
+/// How often a change is tried while somebody else also changes the rules.
 const ATTEMPTS: u32 = 10;
 
-/// What a person waits for without a word.
+/// How long to wait for the daemon before telling the user.
 const NOTICE: Duration = Duration::from_secs(2);
 
 /// A conversation with the daemon that the global options name.
@@ -36,8 +36,8 @@ pub(crate) struct Control {
 impl Control {
     /// Prepares the conversation; the daemon is first reached by a request.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.or_fail("cannot start", Status::Unavailable)?;
+        let built = Builder::new_current_thread().enable_all().build();
+        let runtime = built.or_fail("cannot start", Status::Unavailable)?;
         Ok(Self {
             client: match &global.host {
                 Some(host) => hosts::client(host)?,
@@ -48,7 +48,7 @@ impl Control {
         })
     }
 
-    /// The same, that says nothing where the daemon takes long: somebody draws on the terminal.
+    /// The same, without messages when the daemon takes long, for a caller that draws on the terminal.
     pub(crate) fn quietly(self) -> Self {
         Self {
             is_quiet: true,
@@ -56,7 +56,7 @@ impl Control {
         }
     }
 
-    /// The same, that changes what it changes on these terms.
+    /// The same, with these terms for all changes.
     pub(crate) fn on(self, terms: ChangeTerms) -> Self {
         Self {
             client: self.client.on(terms),
@@ -64,7 +64,7 @@ impl Control {
         }
     }
 
-    /// The same, that has what is to be confirmed saved then.
+    /// The same, with changes saved when they are confirmed.
     pub(crate) fn saving(self, save: bool) -> Self {
         Self {
             client: self.client.saving(save),
@@ -72,8 +72,8 @@ impl Control {
         }
     }
 
-    /// Waits for the next event, as long as it takes or within a limit; `None` when none came by then.
-    /// A daemon that ends is an error.
+    /// Waits for the next event, if given within a limit; `None` if none arrived by then. It is an error
+    /// if the daemon ends.
     pub(crate) fn next_event(
         &self,
         events: &mut Events,
@@ -87,8 +87,8 @@ impl Control {
         }
     }
 
-    /// Changes the rules of these names, all or none. Where somebody else changed the rules in
-    /// between, `change` is asked again of what they are by then.
+    /// Changes the rules of these names, all or none. If somebody else changes the rules in between,
+    /// `change` is applied again to the new rules.
     pub(crate) fn edit(
         &self,
         names: &[String],
@@ -98,15 +98,16 @@ impl Control {
         loop {
             let transaction = edited(self.rules()?, names, &change)?;
             attempts += 1;
-            let asked = self.client.transaction(&transaction);
-            match self.block_on(self.noticed(asked)) {
+            let request = self.client.transaction(&transaction);
+            match self.block_on(self.awaited(request)) {
                 Err(Error::Refused(reply)) if reply.code == "conflict" && attempts < ATTEMPTS => {}
                 outcome => return outcome.map_err(Failure::from),
             }
         }
     }
 
-    /// Makes what `config` says the running rules and settings, or only says what that would change.
+    /// Replaces the running rules and settings by those of `config`, or only reports what that would
+    /// change.
     pub(crate) fn replace_by(&self, config: Config, dry_run: bool) -> Result<Change, Failure> {
         let rules = RuleList {
             generation: None,
@@ -116,13 +117,13 @@ impl Control {
         self.replace(&rules, dry_run)
     }
 
-    /// Begins to follow events, with so many of those of before; many that come together as one if
-    /// `brief`.
+    /// Begins to follow events, after this many recent ones; if `brief`, many simultaneous events are
+    /// combined into one.
     pub(crate) fn events(&self, recent: u32, brief: bool) -> Result<Events, Failure> {
         self.wait(self.client.events(recent, brief))
     }
 
-    /// Reads what all rules together, and these of them, received and dropped in so many seconds.
+    /// Reads what all rules together, and these of them, received and dropped in the last `seconds`.
     pub(crate) fn history(&self, rules: &[&str], seconds: u32) -> Result<History, Failure> {
         self.wait(self.client.history(rules, seconds))
     }
@@ -132,7 +133,7 @@ impl Control {
         self.wait(self.client.export())
     }
 
-    /// Asks for what comes piece by piece.
+    /// Requests a reply that arrives in pieces.
     pub(crate) fn pieces(&self, path: &str) -> Result<Pieces, Failure> {
         self.wait(self.client.pieces(path))
     }
@@ -142,15 +143,15 @@ impl Control {
         self.wait(pieces.next())
     }
 
-    /// Waits for the next piece for so long; none at the end.
+    /// Waits for the next piece within a limit; none at the end.
     pub(crate) fn next_piece_within(
         &self,
         pieces: &mut Pieces,
         limit: Duration,
     ) -> Result<Poll<Option<Bytes>>, Failure> {
         let next = async { timeout(limit, pieces.next()).await };
-        let next = self.runtime.block_on(next);
-        next.map_or(Ok(Poll::Pending), |piece| Ok(Poll::Ready(piece?)))
+        let piece = self.runtime.block_on(next);
+        piece.map_or(Ok(Poll::Pending), |piece| Ok(Poll::Ready(piece?)))
     }
 
     /// Whether the daemon is on another host.
@@ -164,11 +165,11 @@ impl Control {
     }
 
     fn wait<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
-        self.block_on(self.noticed(request)).map_err(Failure::from)
+        self.block_on(self.awaited(request)).map_err(Failure::from)
     }
 
-    /// Waits for the daemon, and says so where that takes long.
-    async fn noticed<T>(&self, request: impl Future<Output = T>) -> T {
+    /// Waits for the daemon, and tells the user if that takes long.
+    async fn awaited<T>(&self, request: impl Future<Output = T>) -> T {
         let mut request = pin!(request);
         match timeout(NOTICE, request.as_mut()).await {
             Ok(reply) => reply,
@@ -182,7 +183,7 @@ impl Control {
     }
 }
 
-/// Requests that are the client's, waited for.
+/// Declares a blocking method for each request of the client.
 macro_rules! waited_for {
     ($(
         $(#[$about:meta])+
@@ -198,14 +199,14 @@ macro_rules! waited_for {
 
 api::for_each_request!(waited_for);
 
-/// What it takes to have the rules of these names as `change` leaves them.
+/// The transaction that applies `change` to the rules of these names.
 fn edited(
     running: RuleList,
     names: &[String],
     change: impl Fn(&mut RuleDocument) -> Result<(), Failure>,
 ) -> Result<Transaction, Failure> {
-    let known = running.rules.iter().map(|rule| rule.name.as_str());
-    require(names, &known.collect::<Vec<_>>())?;
+    let existing = running.rules.iter().map(|rule| rule.name.as_str());
+    require(names, &existing.collect::<Vec<_>>())?;
     let mut transaction = Transaction {
         generation: running.generation,
         ..Transaction::default()
@@ -222,14 +223,14 @@ fn edited(
     Ok(transaction)
 }
 
-/// Refuses names that are not among those that are known, as the daemon does.
-pub(crate) fn require(names: &[String], known: &[&str]) -> Result<(), Failure> {
-    let missing = names.iter().filter(|name| !known.contains(&name.as_str()));
-    let missing: Vec<String> = missing.cloned().collect();
+/// Refuses names that do not exist, as the daemon does.
+pub(crate) fn require(names: &[String], existing: &[&str]) -> Result<(), Failure> {
+    let is_missing = |name: &&String| !existing.contains(&name.as_str());
+    let missing: Vec<String> = names.iter().filter(is_missing).cloned().collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let known = known.iter().map(ToString::to_string).collect();
+    let known = existing.iter().map(ToString::to_string).collect();
     let refused = ChangeError::NotFound { missing, known };
     Err(Failure::new(Status::Rule, refused))
 }
@@ -244,16 +245,18 @@ impl From<Error> for Failure {
                 } else {
                     Status::Unreachable
                 };
-                let remedy = match path.is_absolute() {
-                    false => ELSEWHERE,
-                    true if is_forbidden => FORBIDDEN,
-                    true => AWAY,
+                let remedy = if !path.is_absolute() {
+                    OTHER_HOST
+                } else if is_forbidden {
+                    FORBIDDEN
+                } else {
+                    NOT_RUNNING
                 };
                 Self::new(status, format!("{error}; {remedy}"))
             }
             Error::Denied { .. } => Self::new(Status::Privilege, error),
             Error::Broken { .. } => Self::new(Status::Unreachable, error),
-            // Who asks may see more of other processes than the daemon may.
+            // This process may see more of other processes than the daemon does.
             Error::Refused(reply) => {
                 Self::new(status(&reply.code), host::name_owners(&reply.message))
             }
@@ -262,9 +265,9 @@ impl From<Error> for Failure {
 }
 
 const FORBIDDEN: &str = "use sudo, or become a member of the group that owns the socket";
-const AWAY: &str =
+const NOT_RUNNING: &str =
     "start it with mcr run, or name its socket with --socket or its name with --instance";
-const ELSEWHERE: &str =
+const OTHER_HOST: &str =
     "see that it runs there, that [api] of its configuration listens, and hosts.toml";
 
 fn status(code: &str) -> Status {

@@ -1,4 +1,4 @@
-//! One command at several hosts at once, each by a process of its own, so that none holds up or ends
+//! Runs one command for several hosts at once, each in a process of its own, so that none delays or ends
 //! another.
 
 use std::env;
@@ -13,13 +13,13 @@ use crate::failure::{Failure, usage};
 use crate::global::Global;
 use crate::{render, terms};
 
-/// What goes on for as long as nobody ends it.
-const GOES_ON: [&str; 1] = ["events"];
+/// Commands that run until somebody ends them.
+const ENDLESS: [&str; 1] = ["events"];
 
 /// Runs the command line for each of the hosts, side by side; the exit status is the worst.
 ///
 /// # Errors
-/// What cannot be asked of several at once.
+/// The command cannot be run for several hosts at once.
 pub(crate) fn run_at_each(
     names: &[String],
     command: &str,
@@ -37,53 +37,53 @@ pub(crate) fn run_at_each(
     if command == "tap" {
         return Err(usage("is of one host at a time: name one by --host"));
     }
-    let goes_on = is_watched || GOES_ON.contains(&command);
+    let is_endless = is_watched || ENDLESS.contains(&command);
     let mut input = Vec::new();
     if arguments.iter().any(|word| word == "-") {
         io::stdin().lock().read_to_end(&mut input)?;
     }
-    let asked = thread::scope(|scope| {
-        let mut asked = Vec::new();
+    let outcomes = thread::scope(|scope| {
+        let mut running = Vec::new();
         for name in names {
-            let child = begin(name, &arguments, &input);
-            let follow = |child| scope.spawn(move || follow(name, child, is_json, goes_on));
-            asked.push(child.map(|child| (name.clone(), follow(child))));
+            let child = spawn(name, &arguments, &input);
+            let follow = |child| scope.spawn(move || follow(name, child, is_json, is_endless));
+            running.push(child.map(|child| (name.clone(), follow(child))));
         }
-        let told = asked.into_iter().map(|one| {
-            let (name, thread) = one?;
-            let told = thread
+        let outcomes = running.into_iter().map(|started| {
+            let (name, thread) = started?;
+            let outcome = thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            Ok((name, told?))
+            Ok((name, outcome?))
         });
-        told.collect::<io::Result<Vec<(String, HostOutcome)>>>()
+        outcomes.collect::<io::Result<Vec<(String, Outcome)>>>()
     })?;
-    let worst = asked.iter().map(|(_, told)| told.status).max();
-    let done = asked.iter().filter(|(_, told)| told.status == 0);
-    let done: Vec<String> = done.map(|(name, _)| name.clone()).collect();
-    if is_json && !goes_on {
-        let hosts = asked.into_iter().map(|(name, told)| (name, told.value()));
+    let worst = outcomes.iter().map(|(_, outcome)| outcome.status).max();
+    let successful = outcomes.iter().filter(|(_, outcome)| outcome.status == 0);
+    let done: Vec<String> = successful.map(|(name, _)| name.clone()).collect();
+    if is_json && !is_endless {
+        let hosts = outcomes.into_iter().map(|(name, one)| (name, one.value()));
         render::json(&json!({ "hosts": hosts.collect::<Map<_, _>>() }))?;
     }
-    let worst = ExitCode::from(worst.unwrap_or_default());
+    let exit_code = ExitCode::from(worst.unwrap_or_default());
     if is_confirmed && io::stderr().is_terminal() {
         let undone = terms::count_down_at(&done, global);
         let status = undone.map_err(|failure| failure.report(command)).err();
         return Ok(status
-            .filter(|_| worst == ExitCode::SUCCESS)
-            .unwrap_or(worst));
+            .filter(|_| exit_code == ExitCode::SUCCESS)
+            .unwrap_or(exit_code));
     }
-    Ok(worst)
+    Ok(exit_code)
 }
 
-/// What a host came to.
-struct HostOutcome {
+/// What the command printed for a host, and its exit status.
+struct Outcome {
     status: u8,
     values: Vec<Value>,
     errors: String,
 }
 
-impl HostOutcome {
+impl Outcome {
     fn value(mut self) -> Value {
         match self.values.len() {
             0 if self.status == 0 => Value::Null,
@@ -95,24 +95,24 @@ impl HostOutcome {
 }
 
 fn without_host(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut kept = Vec::new();
+    let mut arguments = Vec::new();
     let mut words = words;
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("--") => {
-                kept.push(word);
-                kept.extend(words);
+                arguments.push(word);
+                arguments.extend(words);
                 break;
             }
             Some("--host") => drop(words.next()),
             Some(text) if text.starts_with("--host=") => {}
-            _ => kept.push(word),
+            _ => arguments.push(word),
         }
     }
-    kept
+    arguments
 }
 
-fn begin(name: &str, arguments: &[OsString], input: &[u8]) -> io::Result<Child> {
+fn spawn(name: &str, arguments: &[OsString], input: &[u8]) -> io::Result<Child> {
     let mut child = Command::new(env::current_exe()?)
         .args(["--host", name])
         .args(arguments)
@@ -126,7 +126,7 @@ fn begin(name: &str, arguments: &[OsString], input: &[u8]) -> io::Result<Child> 
         .spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         let input = input.to_vec();
-        // Who does not read it says why by its status.
+        // A child that does not read its input reports why by its status.
         thread::spawn(move || drop(pipe.write_all(&input)));
     }
     Ok(child)
@@ -137,10 +137,10 @@ fn lines(pipe: Option<impl Read>) -> impl Iterator<Item = io::Result<String>> {
         .flat_map(|pipe| BufReader::new(pipe).lines())
 }
 
-/// Passes on what is said of a host, each line under its name.
-fn follow(name: &str, mut child: Child, is_json: bool, goes_on: bool) -> io::Result<HostOutcome> {
+/// Passes on the output for a host, each line under its name.
+fn follow(name: &str, mut child: Child, is_json: bool, is_endless: bool) -> io::Result<Outcome> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let errors = thread::scope(|scope| {
+    let output = thread::scope(|scope| {
         let errors = scope.spawn(|| {
             let mut errors = String::new();
             for line in lines(stderr) {
@@ -154,7 +154,7 @@ fn follow(name: &str, mut child: Child, is_json: bool, goes_on: bool) -> io::Res
         for line in lines(stdout) {
             let line = line?;
             match serde_json::from_str(&line) {
-                Ok(value) if is_json && goes_on => {
+                Ok(value) if is_json && is_endless => {
                     render::json(&json!({ "hosts": { name: value } }))?;
                 }
                 Ok(value) if is_json => values.push(value),
@@ -166,13 +166,13 @@ fn follow(name: &str, mut child: Child, is_json: bool, goes_on: bool) -> io::Res
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         io::Result::Ok((values, errors))
     });
-    if errors.is_err() {
+    if output.is_err() {
         // Nobody reads any more.
         let _ = child.kill();
     }
     let status = child.wait()?.code().unwrap_or(128);
-    let (values, errors) = errors?;
-    Ok(HostOutcome {
+    let (values, errors) = output?;
+    Ok(Outcome {
         status: u8::try_from(status).unwrap_or(u8::MAX),
         values,
         errors,
@@ -185,14 +185,14 @@ mod tests {
 
     #[test]
     fn the_hosts_are_taken_out_of_the_command_line_and_nothing_else() {
-        let kept = |line: &str| {
+        let stripped = |line: &str| {
             let words = line.split(' ').map(OsString::from);
-            let kept = without_host(words)
+            let arguments = without_host(words)
                 .into_iter()
                 .map(|word| word.into_string().unwrap());
-            kept.collect::<Vec<String>>().join(" ")
+            arguments.collect::<Vec<String>>().join(" ")
         };
-        assert_eq!(kept("stats --host a,b --json"), "stats --json");
-        assert_eq!(kept("--host=all list -- --host x"), "list -- --host x");
+        assert_eq!(stripped("stats --host a,b --json"), "stats --json");
+        assert_eq!(stripped("--host=all list -- --host x"), "list -- --host x");
     }
 }

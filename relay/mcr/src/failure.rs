@@ -1,4 +1,4 @@
-//! Why a subcommand failed, and the exit status that says so to scripts.
+//! Why a subcommand failed, and the exit status that reports it to scripts.
 
 use std::fmt;
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) enum Status {
     Configuration = 78,
 }
 
-/// A failed subcommand: its exit status, and what to tell the person.
+/// A failed subcommand: its exit status, and the message for the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: u8,
@@ -57,7 +57,7 @@ impl Failure {
         Self::new(status, config::unreadable(path, error))
     }
 
-    /// The same where the status of what the daemon refuses says that something differs.
+    /// The same for comparisons, where the status for a refusal means that something differs.
     pub(crate) fn of_comparison(self) -> Self {
         if self.is(Status::Refused) {
             Self::new(Status::Configuration, self)
@@ -66,7 +66,7 @@ impl Failure {
         }
     }
 
-    /// Says whether it has that exit status.
+    /// Whether it has that exit status.
     pub(crate) const fn is(&self, status: Status) -> bool {
         self.status == status as u8
     }
@@ -86,12 +86,12 @@ pub(crate) fn usage(message: impl fmt::Display) -> Failure {
     Failure::new(Status::Usage, message)
 }
 
-/// What is being done where a signal cannot be caught.
+/// The context of failures to install signal handlers.
 pub(crate) const SIGNALS: &str = "cannot handle signals";
 
-/// Has an error become a failure that says what was being done.
+/// Turns an error into a failure with its context.
 pub(crate) trait OrFail<T> {
-    /// Fails with that status where there is an error, which stands behind what was being done.
+    /// Maps an error to a failure with that status, whose message is `what` followed by the error.
     fn or_fail(self, what: impl fmt::Display, status: Status) -> Result<T, Failure>;
 }
 
@@ -101,7 +101,7 @@ impl<T, E: fmt::Display> OrFail<T> for Result<T, E> {
     }
 }
 
-/// The exit status of what was done: whether all is well, or something is lost or wrong.
+/// The exit status of a check: whether all is well, or something is lost or wrong.
 pub(crate) fn verdict(is_well: bool) -> ExitCode {
     if is_well {
         ExitCode::SUCCESS
@@ -117,10 +117,10 @@ impl fmt::Display for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Standard output is the only thing that subcommands write without a message of their own.
+    /// Only writing to standard output fails without a message of its own.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            // Nobody reads any more (`mcr list | head`): nothing to say, nothing wrong.
+            // Nobody reads any more (`mcr list | head`): no message, and not an error.
             return Self::with_code(0, "");
         }
         let message = format!("cannot write to standard output: {error}");

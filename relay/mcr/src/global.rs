@@ -38,7 +38,7 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Has a daemon of this host that somebody wrote stand before another host of the environment.
+    /// Gives a local daemon on the command line precedence over a host from the environment.
     pub(crate) fn settle(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let mut leaf = matches;
         while let Some((_, below)) = leaf.subcommand() {
@@ -55,7 +55,7 @@ impl Global {
         Ok(())
     }
 
-    /// The same of one host.
+    /// The same for one host.
     pub(crate) fn at(&self, host: &str) -> Self {
         Self {
             host: Some(host.to_owned()),
@@ -63,10 +63,10 @@ impl Global {
         }
     }
 
-    /// The control socket that these options come to.
+    /// The control socket that these options name.
     pub(crate) fn socket(&self) -> PathBuf {
         match &self.socket {
-            // A name without a slash is a file here, and no other host.
+            // A name without a slash is a file in this directory, not another host.
             Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
             None if self.instance == "default" => PathBuf::from("/run/mcr/mcr.sock"),
             None => PathBuf::from(format!("/run/mcr/{}.sock", self.instance)),
@@ -74,7 +74,7 @@ impl Global {
     }
 }
 
-/// An instance's name becomes part of file names.
+/// Checks an instance's name, which becomes part of file names.
 fn instance(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if text.is_empty() || text.len() > 32 || !text.chars().all(allowed) {

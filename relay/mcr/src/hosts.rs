@@ -1,4 +1,4 @@
-//! Daemons on other hosts, as `~/.config/mcr/hosts.toml` has them.
+//! Daemons on other hosts, as `~/.config/mcr/hosts.toml` lists them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,37 +12,38 @@ use rules::near;
 
 use crate::failure::{Failure, OrFail, Status, usage};
 
-/// What concerns the host that it runs on alone.
-const OWN: [&str; 7] = ["run", "stop", "doctor", "demo", "send", "receive", "bench"];
-/// What asks no daemon.
-const ASKS_NONE: [&str; 5] = ["check", "config", "completions", "man", "complete"];
-/// The hosts that `--host` means, where a command of this name may be run elsewhere.
+/// Commands that concern only the host they run on.
+const LOCAL: [&str; 7] = ["run", "stop", "doctor", "demo", "send", "receive", "bench"];
+/// Commands that query no daemon.
+const WITHOUT_DAEMON: [&str; 5] = ["check", "config", "completions", "man", "complete"];
+
+/// The hosts that `--host` names, if a command of this name can be run for other hosts.
 ///
 /// # Errors
-/// It may not, or there is no such host.
-pub(crate) fn meant(asked: &str, command: &str) -> Result<Vec<String>, Failure> {
-    if ASKS_NONE.contains(&command) {
+/// It cannot, or there is no such host.
+pub(crate) fn resolve(requested: &str, command: &str) -> Result<Vec<String>, Failure> {
+    if WITHOUT_DAEMON.contains(&command) {
         return Ok(Vec::new());
     }
-    if OWN.contains(&command) {
+    if LOCAL.contains(&command) {
         let message = format!(
-            "concerns the host that it runs on alone: log in to {asked} and run it there, or take \
+            "concerns the host that it runs on alone: log in to {requested} and run it there, or take \
              --host and MCR_HOST away"
         );
         return Err(usage(message));
     }
-    let (path, known) = read()?;
-    let names: Vec<String> = match asked {
-        "all" => known.keys().cloned().collect(),
+    let (path, hosts) = read()?;
+    let names: Vec<String> = match requested {
+        "all" => hosts.keys().cloned().collect(),
         names => names.split(',').map(str::to_owned).collect(),
     };
-    match names.iter().find(|name| !known.contains_key(*name)) {
+    match names.iter().find(|name| !hosts.contains_key(*name)) {
         None if names.is_empty() => Err(unusable(&path, "it names no host")),
         None => Ok(names),
         Some(unknown) => {
-            let known: Vec<&str> = known.keys().map(String::as_str).collect();
-            let hint = near::hint(unknown, known.iter().copied());
-            let what = format!("no host {unknown:?} (have: {}{hint})", known.join(", "));
+            let existing: Vec<&str> = hosts.keys().map(String::as_str).collect();
+            let hint = near::hint(unknown, existing.iter().copied());
+            let what = format!("no host {unknown:?} (have: {}{hint})", existing.join(", "));
             Err(usage(format!("{}: {what}", path.display())))
         }
     }
@@ -51,15 +52,16 @@ pub(crate) fn meant(asked: &str, command: &str) -> Result<Vec<String>, Failure> 
 /// A client of the host of this name.
 ///
 /// # Errors
-/// What of its entry is of no use.
+/// Its entry is missing or unusable.
 pub(crate) fn client(name: &str) -> Result<Client, Failure> {
-    let (path, mut known) = read()?;
-    let entry = known.remove(name);
-    let entry = entry.ok_or_else(|| unusable(&path, format!("no host {name:?}")))?;
-    let place = |file: &PathBuf| path.parent().unwrap_or(Path::new("/")).join(file);
+    let (path, mut hosts) = read()?;
+    let Some(entry) = hosts.remove(name) else {
+        return Err(unusable(&path, format!("no host {name:?}")));
+    };
+    let absolute = |file: &PathBuf| path.parent().unwrap_or(Path::new("/")).join(file);
     let [ca, certificate, key, token] =
         [&entry.ca, &entry.certificate, &entry.key, &entry.token_file]
-            .map(|file| file.as_ref().map(place));
+            .map(|file| file.as_ref().map(absolute));
     for secret in [&key, &token].into_iter().flatten() {
         require_secret(secret)?;
     }
@@ -92,19 +94,19 @@ pub(crate) fn client(name: &str) -> Result<Client, Failure> {
 
 fn read() -> Result<(PathBuf, BTreeMap<String, HostEntry>), Failure> {
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".config"));
-    let configured = env::var_os("XDG_CONFIG_HOME")
+    let path = env::var_os("XDG_CONFIG_HOME")
         .map(PathBuf::from)
-        .or_else(home);
-    let path = configured
+        .or_else(home)
         .unwrap_or_else(|| "/root/.config".into())
         .join("mcr/hosts.toml");
     let file = ConfigFile {
         name: path.display().to_string(),
         text: text(&path)?,
     };
-    let hosts = config::hosts(&file);
-    let hosts = hosts.map_err(|errors| Failure::new(Status::Configuration, errors))?;
-    Ok((path, hosts))
+    match config::hosts(&file) {
+        Ok(hosts) => Ok((path, hosts)),
+        Err(errors) => Err(Failure::new(Status::Configuration, errors)),
+    }
 }
 
 fn text(path: &Path) -> Result<String, Failure> {
@@ -117,8 +119,8 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
 
 /// Refuses a secret that others of this host can read.
 fn require_secret(path: &Path) -> Result<(), Failure> {
-    let there = fs::metadata(path).map_err(|error| Failure::unreadable(path, &error))?;
-    if there.permissions().mode() & 0o007 == 0 {
+    let metadata = fs::metadata(path).map_err(|error| Failure::unreadable(path, &error))?;
+    if metadata.permissions().mode() & 0o007 == 0 {
         return Ok(());
     }
     let why = "others can read it: chmod 600, and have another made if they may have";

@@ -1,4 +1,4 @@
-//! Where log lines go: the journal, or standard error, as text for people or JSON for machines.
+//! Writes log lines to the journal or standard error, as text for people or JSON for machines.
 
 mod journal;
 mod queue;
@@ -28,10 +28,10 @@ static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 /// Where lines go.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// How long the end waits for whoever reads the log.
+/// How long the process waits at its end for the reader of the log.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Writes what is left of the log when it is dropped.
+/// Writes the remaining log lines when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Log(());
 
@@ -41,7 +41,7 @@ impl Drop for Log {
     }
 }
 
-/// Starts logging; to be called once. Lines wait until [`LogControl::start`].
+/// Starts logging. It must be called once only. Lines wait until [`LogControl::start`].
 pub(crate) fn start(form: LogForm, verbose: bool) -> Log {
     let level = if verbose {
         LevelFilter::DEBUG
@@ -57,7 +57,7 @@ pub(crate) fn start(form: LogForm, verbose: bool) -> Log {
         .with(repeats::Repeats(move |line| queue.admits(line)))
         .init();
     let _ = LEVEL.set(handle);
-    // The one that is there waits for whoever reads standard error.
+    // The default hook would block on the reader of standard error.
     panic::set_hook(Box::new(|panic| {
         let thread = thread::current();
         tracing::error!(thread = thread.name(), "{panic}");
@@ -86,7 +86,7 @@ type Filtered = tracing_subscriber::layer::Layered<reload::Layer<LevelFilter, Re
 
 fn layer(form: LogForm, verbose: bool) -> (Box<dyn Layer<Filtered> + Send + Sync>, Queue) {
     let to_journal = match form {
-        LogForm::Auto => goes_to_journal(),
+        LogForm::Auto => is_connected_to_journal(),
         LogForm::Journal => true,
         LogForm::Text | LogForm::Json => false,
     };
@@ -110,27 +110,27 @@ fn layer(form: LogForm, verbose: bool) -> (Box<dyn Layer<Filtered> + Send + Sync
     (layer, queue)
 }
 
-/// Says whether standard error is the stream that the service manager connected to the journal
+/// Whether standard error is the stream that the service manager connected to the journal
 /// (systemd.exec(5), `$JOURNAL_STREAM`).
-fn goes_to_journal() -> bool {
+fn is_connected_to_journal() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let own = std::fs::metadata("/proc/self/fd/2");
     own.is_ok_and(|own| stream == format!("{}:{}", own.st_dev(), own.st_ino()))
 }
 
 fn current() -> LogLevel {
-    let level = LEVEL.get().and_then(reload::Handle::clone_current);
-    let level = level.unwrap_or(LevelFilter::INFO).to_string();
-    let found = LogLevel::ALL
+    let filter = LEVEL.get().and_then(reload::Handle::clone_current);
+    let name = filter.unwrap_or(LevelFilter::INFO).to_string();
+    LogLevel::ALL
         .into_iter()
-        .find(|known| known.as_str() == level);
-    found.unwrap_or(LogLevel::Error)
+        .find(|level| level.as_str() == name)
+        .unwrap_or(LogLevel::Error)
 }
 
 fn set(level: LogLevel) {
     let filter = level.as_str().parse().unwrap_or(LevelFilter::INFO);
     if let Some(handle) = LEVEL.get() {
-        // It fails only where the subscriber is gone, and with it the log.
+        // It fails only if the subscriber no longer exists, and the log with it.
         let _ = handle.reload(filter);
     }
 }

@@ -1,4 +1,4 @@
-//! What goes to standard output: tables that fit the terminal, JSON, colours where they are wanted.
+//! Output of subcommands: tables that fit the terminal, JSON, colours where they are wanted.
 
 pub(crate) mod fleet;
 pub(crate) mod merge;
@@ -31,10 +31,10 @@ pub(crate) enum Form {
     Name,
 }
 
-/// Writes `text` and ends the line if it does not; of nothing no line.
+/// Writes `text` and ends its last line; writes nothing for an empty text.
 ///
 /// # Errors
-/// A reader that went away (`mcr list | head`) is one too; as a failure it ends the process
+/// Also if the reader has closed the pipe (`mcr list | head`); as a failure that ends the process
 /// quietly.
 pub(crate) fn text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -49,7 +49,7 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     text(&json_text(value)?)
 }
 
-/// Writes what a command found: as JSON where that is asked for, otherwise as text.
+/// Writes the result of a command, as JSON or as text.
 pub(crate) fn reply(
     as_json: bool,
     value: &impl Serialize,
@@ -67,30 +67,30 @@ pub(crate) fn json_text(value: &impl Serialize) -> io::Result<String> {
     serde_json::to_string(value).map_err(io::Error::other)
 }
 
-/// A column of a table: its title, and what stands in it of one thing.
+/// A column of a table: its title, and the cell of one item.
 pub(crate) type Column<T> = (&'static str, fn(&T) -> Cell);
 
-/// Makes a table with a line for each of `things`.
+/// Makes a table with a line for each of `items`.
 pub(crate) fn table<'a, T: 'a>(
     columns: &[Column<T>],
-    things: impl IntoIterator<Item = &'a T>,
+    items: impl IntoIterator<Item = &'a T>,
 ) -> Table {
     let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
     let mut table = empty_table(&titles);
-    for thing in things {
-        table.add_row(columns.iter().map(|(_, cell)| cell(thing)));
+    for item in items {
+        table.add_row(columns.iter().map(|(_, cell)| cell(item)));
     }
     table
 }
 
-/// Makes a table without lines, like those of `ip` and `docker`, that fits the terminal.
+/// Makes a table without rulings, like those of `ip` and `docker`, that fits the terminal.
 pub(crate) fn empty_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_style(NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(header);
-    // A serial console and `ssh -tt` without a window say 0 columns: that is not known, no limit.
+    // A serial console and `ssh -tt` without a window report 0 columns: unknown, so without a limit.
     if table.width() == Some(0) {
         widen(&mut table);
     }
@@ -100,26 +100,26 @@ pub(crate) fn empty_table(header: &[&str]) -> Table {
     table
 }
 
-/// Has a table be as wide as it has to be.
+/// Makes a table as wide as its contents need.
 pub(crate) fn widen(table: &mut Table) {
     table.set_content_arrangement(ContentArrangement::Disabled);
 }
 
-/// Has these columns of a table stand at its right, as numbers do.
+/// Aligns these columns of a table to the right, as numbers are.
 pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
-    for column in columns {
-        if let Some(column) = table.column_mut(column) {
+    for index in columns {
+        if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
 }
 
-/// A table as text, without the blanks at the ends of its lines.
+/// A table as text, without trailing blanks.
 pub(crate) fn table_text(table: &Table) -> String {
     table.trim_fmt()
 }
 
-/// Makes a cell that is green for good news, yellow for half good, red for bad.
+/// Makes a cell that is green for a good state, yellow for half good, red for bad.
 pub(crate) fn state_cell(text: &str) -> Cell {
     let cell = Cell::new(text);
     if !colours(&io::stdout()) {
@@ -133,7 +133,7 @@ pub(crate) fn state_cell(text: &str) -> Cell {
     }
 }
 
-/// Makes a cell of what may not be there.
+/// Makes a cell of an optional text.
 pub(crate) fn or_dash(text: Option<&str>) -> Cell {
     Cell::new(text.unwrap_or("-"))
 }
@@ -143,12 +143,12 @@ pub(crate) fn colours(out: &impl IsTerminal) -> bool {
     out.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The end of a line that says why.
+/// The reason at the end of a line.
 pub(crate) fn because(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
-/// Says how many events a reader was too slow for.
+/// The text on events that a reader was too slow for.
 pub(crate) fn missed(events: u64) -> String {
     let were = if events == 1 { "was" } else { "were" };
     format!("{} {were} missed", number::things(events, "event"))
@@ -179,7 +179,7 @@ pub(crate) fn moment(at_ms: u64) -> String {
     }
 }
 
-/// The same without the part of a second: `10:04:50Z`.
+/// The same without milliseconds: `10:04:50Z`.
 pub(crate) fn second(at_ms: u64) -> String {
     moment(at_ms / 1000 * 1000).replace(".000Z", "Z")
 }

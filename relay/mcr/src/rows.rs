@@ -1,4 +1,4 @@
-//! Options of the command line that are made of rows: keys of a configuration's table, and words.
+//! Command-line options that are generated from rows: keys of a configuration table, and words.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
@@ -7,8 +7,8 @@ use rules::setting::{Form, Refusal, Row, Setting, Table, Word};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Every key of a table, as an option of its name: `worker_user` is `--worker-user`, and a list's
-/// `listen_names` is `--listen-name`, given once for each.
+/// Every key of a table as an option of the same name: `worker_user` is `--worker-user`, and a list's
+/// `listen_names` is `--listen-name`, given once for each item.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys<T>(pub(crate) T);
 
@@ -24,7 +24,7 @@ impl<T: Table + DeserializeOwned> clap::Args for Keys<T> {
 
 impl<T: Table + DeserializeOwned> clap::FromArgMatches for Keys<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = T::ROWS.iter().filter_map(|row| {
+        let entries = T::ROWS.iter().filter_map(|row| {
             let text = |text: &String| Value::from(text.as_str());
             let value = match row.form {
                 Form::Flag => matches.get_one::<bool>(row.key).map(|flag| (*flag).into()),
@@ -36,7 +36,7 @@ impl<T: Table + DeserializeOwned> clap::FromArgMatches for Keys<T> {
             };
             Some((row.key.to_owned(), value?))
         });
-        let given: Map<String, Value> = given.collect();
+        let given: Map<String, Value> = entries.collect();
         let table = serde_json::from_value(given.into());
         let wrong = |error: serde_json::Error| clap::Error::raw(ErrorKind::ValueValidation, error);
         table.map(Self).map_err(wrong)
@@ -48,7 +48,7 @@ impl<T: Table + DeserializeOwned> clap::FromArgMatches for Keys<T> {
     }
 }
 
-/// Reads one of the words of a type, which completions and help list.
+/// A parser of the words of a type, which completions and help list.
 pub(crate) fn word<T: Setting + Clone + Send + Sync + 'static>() -> impl TypedValueParser<Value = T>
 {
     let words = match T::FORM {
@@ -65,26 +65,25 @@ pub(crate) fn word<T: Setting + Clone + Send + Sync + 'static>() -> impl TypedVa
 /// Words, each with what it stands for and what it means.
 pub(crate) type Choice<T> = &'static [(&'static str, T, &'static str)];
 
-/// Reads one of those words, which completions and help list.
+/// A parser of those words, which completions and help list.
 pub(crate) fn choice<T: Copy + Send + Sync>(words: Choice<T>) -> impl TypedValueParser<Value = T> {
     let possible =
         |(word, _, help): &(&'static str, T, &'static str)| PossibleValue::new(*word).help(*help);
     PossibleValuesParser::new(words.iter().map(possible)).map(move |text| {
-        let mut words = words.iter();
-        let chosen = words.find(|(word, ..)| *word == text);
+        let chosen = words.iter().find(|(word, ..)| *word == text);
         chosen.expect("the parser lets nothing else through").1
     })
 }
 
 fn option(row: &'static Row) -> Arg {
     let name = row.key.replace('_', "-");
-    let help = row.help().replace('`', "");
+    let text = row.help().replace('`', "");
     let help = match row.unsaid() {
-        "" => help,
-        default => format!("{} [default: {default}]", help.trim_end_matches('.')),
+        "" => text,
+        default => format!("{} [default: {default}]", text.trim_end_matches('.')),
     };
     let option = Arg::new(row.key).help(help).value_name(row.form.name());
-    let checked = move |text: &str| {
+    let check = move |text: &str| {
         if row.form.accepts(text) {
             Ok(text.to_owned())
         } else {
@@ -101,11 +100,11 @@ fn option(row: &'static Row) -> Arg {
         Form::List(_) => option
             .long(name.trim_end_matches('s').to_owned())
             .action(ArgAction::Append)
-            .value_parser(ValueParser::new(checked)),
+            .value_parser(ValueParser::new(check)),
         Form::Words(words) => option
             .long(name)
             .value_parser(PossibleValuesParser::new(words.iter().map(possible))),
-        _ => option.long(name).value_parser(ValueParser::new(checked)),
+        _ => option.long(name).value_parser(ValueParser::new(check)),
     }
 }
 

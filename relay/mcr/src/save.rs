@@ -1,4 +1,4 @@
-//! `--save`: writes the rules that a subcommand changed into the configuration that the daemon reads.
+//! `--save` writes the rules that a subcommand changed into the configuration that the daemon reads.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(crate) struct Save {
 pub(crate) struct Configuration(config_save::Configuration);
 
 impl Save {
-    /// As it is asked for.
+    /// With saving requested.
     pub(crate) const fn asked() -> Self {
         Self { save: true }
     }
@@ -31,7 +31,7 @@ impl Save {
         self.save
     }
 
-    /// Reads the configuration, so that nothing is changed where it cannot be written back.
+    /// Reads the configuration, so that nothing is changed if it cannot be written back.
     pub(crate) fn begin(self, control: &Control) -> Result<Option<Configuration>, Failure> {
         if !self.save {
             return Ok(None);
@@ -67,7 +67,7 @@ fn status(error: &SaveError) -> Status {
 }
 
 impl Configuration {
-    /// Writes the rules of these names as they run now, or takes out those that are no more.
+    /// Writes the rules of these names as they run now, and deletes those that no longer exist.
     pub(crate) fn write(self, control: &Control, names: &[String]) -> Result<(), Failure> {
         let running = control.rules()?.rules;
         let changes: Vec<(String, Option<RuleDocument>)> = names
@@ -80,18 +80,18 @@ impl Configuration {
         self.replace_all(|files| rewrite(files, &changes))
     }
 
-    /// Writes what is joined whatever the rules say, as it is now, but not what ends by itself.
+    /// Writes the current static joins, except those with an end.
     pub(crate) fn write_joins(self, control: &Control) -> Result<(), Failure> {
         let running = control.rules()?.settings.unwrap_or_default();
-        let joins = running.join.into_iter().filter(|join| join.until.is_none());
-        let joins: Vec<StaticJoin> = joins.collect();
+        let static_joins = running.join.into_iter().filter(|join| join.until.is_none());
+        let joins: Vec<StaticJoin> = static_joins.collect();
         self.replace_all(|files| rewrite_joins(files, joins))
     }
 
     /// Writes all rules and settings as they run now, and nothing else.
     pub(crate) fn write_all(self, control: &Control) -> Result<(), Failure> {
         let mut running = control.rules()?;
-        // Those of a fleet are not this host's.
+        // Rules of a fleet do not belong to this host.
         running.rules.retain(|rule| rule.share.is_none());
         let mut settings = running.settings.unwrap_or_default();
         settings.join.retain(|join| join.until.is_none());

@@ -1,4 +1,4 @@
-//! `-l`: chooses rules by their labels. `--limit`: and shows some of them.
+//! `-l` selects rules by their labels, `--limit` shows some of them.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Says whether a rule with these labels is meant.
+    /// Whether a rule with these labels is selected.
     pub(crate) fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.labels.iter().all(|asked| asked.is_in(labels))
+        self.labels.iter().all(|required| required.is_in(labels))
     }
 
     /// The labels that rules must have.
@@ -27,7 +27,7 @@ impl Selection {
         &self.labels
     }
 
-    /// What is said where no rule is meant.
+    /// The message if no rule is selected.
     pub(crate) fn none(&self) -> &'static str {
         if self.labels.is_empty() {
             "no rules; add one with mcr add INPUT OUTPUT"
@@ -49,19 +49,19 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Says whether these are not all.
+    /// Whether only a part is requested.
     pub(crate) const fn is_some(&self) -> bool {
         self.limit.is_some() || self.offset > 0
     }
 
-    /// Says on standard error which these are, where they are not all.
-    pub(crate) fn tell(told: reply::Part) {
+    /// Prints to standard error which part this is, unless it is all.
+    pub(crate) fn tell(part: reply::Part) {
         let reply::Part {
             offset,
             count,
             matching,
             ..
-        } = told;
+        } = part;
         if count < matching {
             let (from, to) = (render::count(offset + 1), render::count(offset + count));
             let all = render::number::things(matching, "rule");
@@ -73,13 +73,13 @@ impl Part {
     }
 }
 
-/// What is said where the daemon tells all rules, whichever are asked for.
+/// The failure if the daemon sends all rules, whichever are requested.
 pub(crate) fn told_all() -> Failure {
     let message = "the daemon is of an older version and knows no --limit, --offset and --sort";
     Failure::new(Status::Refused, message)
 }
 
-/// Reads `KEY=VALUE`, to give a rule.
+/// Parses `KEY=VALUE`, a label for a rule.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     match text.parse().map_err(|error: NoLabel| error.to_string())? {
         Label {
@@ -95,23 +95,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_labels_that_are_asked_for_must_be_there() {
-        let labels = [("site", "y"), ("customer", "x")];
-        let labels = labels
+    fn a_rule_must_have_all_requested_labels() {
+        let labels = [("site", "y"), ("customer", "x")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into();
-        for (asked, takes) in [
+        for (requested, takes) in [
             (&[][..], true),
             (&["site=y"], true),
             (&["site=y", "customer"], true),
             (&["site=y", "customer=z"], false),
             (&["floor"], false),
         ] {
-            let labels_asked = asked.iter().map(|text| text.parse().unwrap());
+            let required = requested.iter().map(|text| text.parse().unwrap());
             let selection = Selection {
-                labels: labels_asked.collect(),
+                labels: required.collect(),
             };
-            assert_eq!(selection.takes(&labels), takes, "{asked:?}");
+            assert_eq!(selection.takes(&labels), takes, "{requested:?}");
         }
         assert!(label("site").is_err());
     }

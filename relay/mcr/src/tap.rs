@@ -1,5 +1,5 @@
-//! What `mcr tap` is made of: capture points and their sockets, the filter, the thread that follows the
-//! rule, and the file that is written.
+//! The parts of `mcr tap`: capture points and their sockets, the filter, the thread that follows the rule,
+//! and the file writer.
 
 mod capture_point;
 mod capture_socket;

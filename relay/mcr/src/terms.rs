@@ -1,4 +1,4 @@
-//! On what terms something is changed: why, and whether it is written down.
+//! The terms of a change: its message, its confirmation, and whether it is saved.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -13,13 +13,13 @@ use crate::failure::{self, Failure};
 use crate::global::Global;
 use crate::save::{Configuration, Save};
 
-/// How often it is looked whether somebody has confirmed.
-const LOOK: Duration = Duration::from_millis(250);
+/// The time between two queries whether somebody has confirmed.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How much longer than a change may wait a daemon may take to answer.
+/// How long after the end of the waiting time a daemon may still be unreachable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// So many of the last changes tell what became of one that has just ended to wait.
+/// Recent changes among which the outcome of one that was pending is searched.
 const LATEST: u32 = 100;
 
 /// What is said about a change.
@@ -45,11 +45,11 @@ pub(crate) struct Terms {
     options: ChangeOptions,
 }
 
-/// A conversation in which something is changed, and where that is written down.
+/// The connection for a change, and the configuration that the change is saved to.
 type Conversation = (Control, Option<Configuration>);
 
 impl ChangeOptions {
-    /// Opens a conversation in which it is said, about rules of that generation where one is given.
+    /// Opens a connection with these options, for rules of that generation if one is given.
     pub(crate) fn open(
         &self,
         global: &Global,
@@ -64,18 +64,18 @@ impl ChangeOptions {
         Control::open(global).map(|control| control.on(terms))
     }
 
-    /// Waits until somebody confirms the change that led to this generation, or nobody has; where nobody
-    /// looks on it says that it is to be confirmed, and leaves it to others.
+    /// Waits until the change that led to this generation is confirmed or undone. Without a terminal it only
+    /// prints that the change is to be confirmed.
     pub(crate) fn wait(&self, control: &Control, generation: u64) -> Result<(), Failure> {
         let Some(within) = self.confirm else {
             return Ok(());
         };
-        let waits = Waiting {
+        let waiting = Waiting {
             host: None,
             control,
             generation,
         };
-        let Some(pending) = waits.pending()? else {
+        let Some(pending) = waiting.pending()? else {
             eprintln!("MCR: nothing changed, so there is nothing to confirm");
             return Ok(());
         };
@@ -83,20 +83,20 @@ impl ChangeOptions {
             eprintln!("MCR: {}: mcr confirm", pending.countdown());
             return Ok(());
         }
-        count_down(&[waits], within)
+        count_down(&[waiting], within)
     }
 }
 
-/// A change that waits to be confirmed, at the daemon of a host.
+/// A change at the daemon of a host that waits to be confirmed.
 struct Waiting<'a> {
-    /// None of this one.
+    /// None for this host.
     host: Option<&'a str>,
     control: &'a Control,
     generation: u64,
 }
 
 impl Waiting<'_> {
-    /// What waits there, if it is this.
+    /// The daemon's pending change, if it is this one.
     fn pending(&self) -> Result<Option<PendingChange>, Failure> {
         let pending = self.control.status()?.pending;
         Ok(pending.filter(|pending| pending.generation == self.generation))
@@ -104,56 +104,56 @@ impl Waiting<'_> {
 
     /// Whether it was confirmed.
     fn is_confirmed(&self) -> Result<bool, Failure> {
-        let ended = self.control.changes(LATEST)?.into_iter().rev();
-        let mut outcomes = ended.filter(|change| change.of == Some(self.generation));
+        let newest_first = self.control.changes(LATEST)?.into_iter().rev();
+        let mut outcomes = newest_first.filter(|change| change.of == Some(self.generation));
         let outcome = outcomes.next().and_then(|change| change.outcome);
         Ok(outcome == Some(Outcome::Confirmed))
     }
 }
 
-/// Shows what waits at several hosts, until it is confirmed there or undone.
+/// Shows the pending changes of several hosts, until they are confirmed or undone.
 ///
 /// # Errors
-/// A host where it is undone.
+/// A change is undone.
 pub(crate) fn count_down_at(hosts: &[String], global: &Global) -> Result<(), Failure> {
-    let mut asked = Vec::new();
+    let mut pending_at = Vec::new();
     for host in hosts {
         let control = Control::open(&global.at(host))?.quietly();
         if let Some(pending) = control.status()?.pending {
-            asked.push((host, control, pending));
+            pending_at.push((host, control, pending));
         }
     }
-    let within = asked.iter().map(|(.., pending)| pending.seconds).max();
-    let waiting = asked.iter().map(|(host, control, pending)| Waiting {
+    let within = pending_at.iter().map(|(.., pending)| pending.seconds).max();
+    let changes = pending_at.iter().map(|(host, control, pending)| Waiting {
         host: Some(host),
         control,
         generation: pending.generation,
     });
-    let waiting: Vec<Waiting<'_>> = waiting.collect();
+    let waiting: Vec<Waiting<'_>> = changes.collect();
     count_down(&waiting, Duration::from_secs(within.unwrap_or_default()))
 }
 
-/// Shows how long changes wait yet, until somebody confirms them or nobody has.
+/// Shows the remaining time of changes, until they are confirmed or undone.
 fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> {
     let ends = Instant::now() + within + PATIENCE;
-    let mut left: Vec<&Waiting<'_>> = waiting.iter().collect();
+    let mut unsettled: Vec<&Waiting<'_>> = waiting.iter().collect();
     let hosts: Vec<&str> = waiting.iter().filter_map(|one| one.host).collect();
     let of_hosts = if hosts.is_empty() {
         String::new()
     } else {
         format!("--host {} ", hosts.join(","))
     };
-    while !left.is_empty() {
+    while !unsettled.is_empty() {
         let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         let mut failed = None;
-        left.retain(|one| match one.pending() {
-            Ok(Some(waits)) => {
-                let hosts = texts.entry(waits.countdown()).or_default();
+        unsettled.retain(|one| match one.pending() {
+            Ok(Some(pending)) => {
+                let hosts = texts.entry(pending.countdown()).or_default();
                 hosts.extend(one.host);
                 true
             }
             Ok(None) => false,
-            // One that is started again goes on with it.
+            // A restarted daemon goes on with its pending change.
             Err(failure) => {
                 failed = Some(failure).filter(|_| Instant::now() > ends);
                 true
@@ -162,16 +162,16 @@ fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> 
         if let Some(failure) = failed {
             return Err(failure);
         }
-        let texts = texts.iter().map(|(text, hosts)| match hosts.as_slice() {
+        let countdowns = texts.iter().map(|(text, hosts)| match hosts.as_slice() {
             [] => text.clone(),
             hosts => format!("{}: {text}", hosts.join(", ")),
         });
-        let texts: Vec<String> = texts.collect();
         if !texts.is_empty() {
-            eprint!("\r\x1b[KMCR: {}: mcr {of_hosts}confirm ", texts.join("; "));
+            let countdowns = countdowns.collect::<Vec<String>>().join("; ");
+            eprint!("\r\x1b[KMCR: {countdowns}: mcr {of_hosts}confirm ");
         }
-        if !left.is_empty() {
-            thread::sleep(LOOK);
+        if !unsettled.is_empty() {
+            thread::sleep(POLL_INTERVAL);
         }
     }
     if waiting.is_empty() {
@@ -195,51 +195,51 @@ fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> 
 }
 
 impl Terms {
-    /// Whether nothing is to be asked.
+    /// Whether to change things without asking.
     pub(crate) const fn yes(&self) -> bool {
         self.options.yes
     }
 
-    /// Opens a conversation on these terms. The configuration is read where it is to be written, so that
-    /// nothing is changed where it cannot be.
+    /// Opens a connection on these terms. A configuration that is to be saved to is read first, so that
+    /// nothing is changed if it cannot be written.
     pub(crate) fn open(&self, global: &Global) -> Result<Conversation, Failure> {
         self.open_at(global, None)
     }
 
-    /// The same, where rules of another generation stay as they are.
+    /// The same, but rules of another generation are not changed.
     pub(crate) fn open_at(
         &self,
         global: &Global,
         generation: Option<u64>,
     ) -> Result<Conversation, Failure> {
         let control = self.options.open(global, generation)?;
-        // Files of another host are its daemon's to write.
-        let elsewhere = self.save.is_asked() && control.is_elsewhere();
-        let saving = if elsewhere {
+        // The daemon of another host writes its files itself.
+        let is_remote_save = self.save.is_asked() && control.is_elsewhere();
+        let configuration = if is_remote_save {
             None
         } else {
             self.save.begin(&control)?
         };
-        // What may be undone yet is saved when it is confirmed.
+        // A change that can still be undone is saved when it is confirmed.
         let waits = self.options.confirm.is_some();
-        let control = control.saving(elsewhere || waits && saving.is_some());
-        Ok((control, saving.filter(|_| !waits)))
+        let control = control.saving(is_remote_save || waits && configuration.is_some());
+        Ok((control, configuration.filter(|_| !waits)))
     }
 
-    /// Ends a change: has it written down, and waits for its confirmation.
+    /// Finishes a change: saves it, and waits for its confirmation.
     pub(crate) fn finish(
         &self,
-        (control, saving): Conversation,
+        (control, configuration): Conversation,
         change: &Change,
         write: impl FnOnce(Configuration, &Control) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        if let Some(configuration) = saving {
+        if let Some(configuration) = configuration {
             write(configuration, &control)?;
         }
         self.options.wait(&control, change.generation)
     }
 
-    /// The same of rules of these names.
+    /// The same for rules of these names.
     pub(crate) fn finish_rules(
         &self,
         conversation: Conversation,
@@ -251,7 +251,7 @@ impl Terms {
         })
     }
 
-    /// Whether any are given.
+    /// Whether any of them are given.
     pub(crate) const fn are_given(&self) -> bool {
         self.save.is_asked()
             || self.options.message.is_some()
@@ -260,7 +260,7 @@ impl Terms {
     }
 }
 
-/// Asks whoever sits there; nothing is changed unless they say yes.
+/// Asks the user; fails unless the answer is yes.
 pub(crate) fn ask(question: &str) -> Result<(), Failure> {
     eprint!("{question} [y/N] ");
     io::stderr().flush()?;
@@ -275,7 +275,7 @@ pub(crate) fn ask(question: &str) -> Result<(), Failure> {
     }
 }
 
-/// It becomes a header of a request.
+/// Checks a message, which becomes a header of a request.
 pub(crate) fn message(text: &str) -> Result<String, String> {
     match text.len() {
         _ if text.chars().any(char::is_control) => Err("a message is one line".to_owned()),

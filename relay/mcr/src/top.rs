@@ -1,5 +1,5 @@
-//! The terminal interface of `mcr top`. History makes rates of successive statistics, the screen's
-//! state answers keys, drawing changes nothing: so each can be tested without a terminal.
+//! The terminal interface of `mcr top`. The history turns successive statistics into rates, the screen's
+//! state handles keys, and drawing changes nothing, so each can be tested without a terminal.
 
 mod columns;
 mod detail;

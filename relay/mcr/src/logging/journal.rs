@@ -1,4 +1,4 @@
-//! Log lines as entries of systemd's journal, each field by itself, in its native protocol
+//! Log lines as entries of systemd's journal with separate fields, in its native protocol
 //! (<https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>): `journalctl MCR_RULE=cam1` finds them.
 
 use std::fmt::{self, Write as _};
@@ -14,13 +14,13 @@ use super::queue::{Line, Queue};
 
 const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Makes entries.
+/// The layer that turns events into journal entries.
 pub(super) struct Journal(pub(super) Queue);
 
 /// Connects to the journal.
 ///
 /// # Errors
-/// The socket's: there is no journal.
+/// The socket cannot be connected: there is no journal.
 pub(super) fn connect() -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(SOCKET)?;
@@ -32,9 +32,9 @@ impl<S: Subscriber> Layer<S> for Journal {
         let mut entry = Entry::default();
         event.record(&mut entry);
         let bytes = entry.finish(*event.metadata().level());
-        // Whoever reads the unit's standard error still gets what the journal does not take.
-        let otherwise = Some(entry.message);
-        self.0.push(Line { bytes, otherwise });
+        // Readers of the unit's standard error still get what the journal does not accept.
+        let fallback = Some(entry.message);
+        self.0.push(Line { bytes, fallback });
     }
 }
 
@@ -55,7 +55,7 @@ impl Entry {
         }
     }
 
-    /// The datagram: what a person reads has the fields behind the message, as in text.
+    /// Builds the datagram. The message for people is followed by the fields, as in text form.
     fn finish(&mut self, level: Level) -> Vec<u8> {
         for (name, value) in &self.fields {
             let name = name.trim_start_matches("MCR_").to_lowercase();
@@ -90,7 +90,7 @@ impl Visit for Entry {
     }
 }
 
-/// A value of several lines goes with its length in front.
+/// Appends a field; a value of several lines is preceded by its length.
 fn append(text: &mut Vec<u8>, name: &str, value: &str) {
     text.extend(name.as_bytes());
     if value.contains('\n') {

@@ -1,6 +1,5 @@
-//! The way of log lines out of the daemon: a queue of bounded length that one thread empties. Logging
-//! never waits for the reader; lines that find no room are counted, and reported once there is room
-//! again.
+//! The bounded queue of log lines, which one thread empties. Logging never waits for the reader: lines that do
+//! not fit are counted, and reported once there is room again.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -14,27 +13,27 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::repeats::Counts;
 
-/// Bytes of the lines that wait.
-const ROOM: usize = 4 << 20;
+/// Bytes of queued lines at most.
+const CAPACITY: usize = 4 << 20;
 
 /// Where lines go.
 #[derive(Debug)]
 pub(super) enum Sink {
     /// Standard error.
     Text,
-    /// The journal's socket, an entry a datagram.
+    /// The journal's socket, with one datagram per entry.
     Journal(UnixDatagram),
 }
 
-/// A line on its way.
+/// A queued line.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) bytes: Vec<u8>,
-    /// What standard error gets if the journal does not take it.
-    pub(super) otherwise: Option<String>,
+    /// What standard error gets if the journal does not accept it.
+    pub(super) fallback: Option<String>,
 }
 
-/// Lines on their way.
+/// A handle of the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Queue(Arc<Shared>);
 
@@ -50,13 +49,13 @@ struct Shared {
 struct State {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// One has left the queue and is not written yet.
+    /// Whether a line has left the queue and is not written yet.
     is_writing: bool,
     is_started: bool,
     written: u64,
     lost: u64,
-    /// So many of those lost have been reported.
-    told: u64,
+    /// Lost lines that have been reported.
+    reported: u64,
 }
 
 impl Queue {
@@ -69,15 +68,15 @@ impl Queue {
         }))
     }
 
-    /// Whether a line is to be written, or is one of too many.
+    /// Whether a line may be written, and is not one of too many.
     pub(super) fn admits(&self, line: String) -> bool {
         self.0.repeats.lock().admit(Instant::now(), line)
     }
 
-    /// Takes a line if there is room.
+    /// Queues a line if there is room.
     pub(super) fn push(&self, line: Line) {
         let mut state = self.0.state.lock();
-        if state.bytes + line.bytes.len() > ROOM {
+        if state.bytes + line.bytes.len() > CAPACITY {
             state.lost += 1;
             return;
         }
@@ -98,16 +97,16 @@ impl Queue {
         }
     }
 
-    /// Waits until all is written, for as long as anything is within `patience`.
+    /// Waits until all lines are written, for as long as each is written within `patience`.
     pub(super) fn finish(&self, patience: Duration) {
         self.start();
         let mut state = self.0.state.lock();
         while !state.lines.is_empty() || state.is_writing {
             let written = state.written;
-            let moved = |state: &mut State| state.written == written;
+            let is_stuck = |state: &mut State| state.written == written;
             let changed = &self.0.changed;
             if changed
-                .wait_while_for(&mut state, moved, patience)
+                .wait_while_for(&mut state, is_stuck, patience)
                 .timed_out()
             {
                 return;
@@ -115,16 +114,16 @@ impl Queue {
         }
     }
 
-    /// How many lines nobody will read.
+    /// How many lines are lost.
     pub(super) fn lost(&self) -> u64 {
         self.0.state.lock().lost
     }
 
     fn run(&self) {
         loop {
-            let held = self.0.repeats.lock().over(Instant::now());
-            for (line, held) in held {
-                tracing::warn!("{held} more lines within a minute were: {line}");
+            let repeats = self.0.repeats.lock().drain(Instant::now());
+            for (line, count) in repeats {
+                tracing::warn!("{count} more lines within a minute were: {line}");
             }
             let Some(line) = self.next() else { continue };
             let is_written = self.0.sink.write(&line);
@@ -132,27 +131,27 @@ impl Queue {
             state.is_writing = false;
             state.written += 1;
             if !is_written {
-                // Whoever tells of it would be told the same.
+                // Not to be reported: the report could not be written either.
                 state.lost += 1;
-                state.told += 1;
+                state.reported += 1;
             }
-            let untold = state.lost - state.told;
-            let has_room = state.bytes < ROOM / 2;
+            let unreported = state.lost - state.reported;
+            let has_room = state.bytes < CAPACITY / 2;
             if has_room {
-                state.told = state.lost;
+                state.reported = state.lost;
             }
             self.0.changed.notify_all();
             drop(state);
-            if has_room && untold > 0 {
+            if has_room && unreported > 0 {
                 tracing::warn!(
-                    lost = untold,
+                    lost = unreported,
                     "lines of the log are lost: nobody read it for a while"
                 );
             }
         }
     }
 
-    /// The next line; none when it is time to say what was held back.
+    /// The next line; none when it is time to report suppressed lines.
     fn next(&self) -> Option<Line> {
         let mut state = self.0.state.lock();
         if let Some(line) = state.lines.pop_front() {
@@ -160,9 +159,9 @@ impl Queue {
             state.is_writing = true;
             return Some(line);
         }
-        let left = self.0.repeats.lock().left(Instant::now());
+        let rest = self.0.repeats.lock().remaining(Instant::now());
         let idle = Duration::from_secs(86_400);
-        self.0.changed.wait_for(&mut state, left.unwrap_or(idle));
+        self.0.changed.wait_for(&mut state, rest.unwrap_or(idle));
         None
     }
 }
@@ -172,7 +171,7 @@ impl Sink {
         match self {
             Self::Text => io::stderr().write_all(&line.bytes).is_ok(),
             Self::Journal(socket) => {
-                let text = line.otherwise.as_deref().unwrap_or_default();
+                let text = line.fallback.as_deref().unwrap_or_default();
                 socket.send(&line.bytes).is_ok() || writeln!(io::stderr(), "{text}").is_ok()
             }
         }
@@ -188,11 +187,11 @@ impl<'a> MakeWriter<'a> for Queue {
 }
 
 impl Write for Queue {
-    /// Takes a whole line: the formatter writes each at once.
+    /// Queues a whole line: the formatter writes each in one call.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.push(Line {
             bytes: bytes.to_vec(),
-            otherwise: None,
+            fallback: None,
         });
         Ok(bytes.len())
     }
@@ -209,7 +208,7 @@ mod tests {
     fn line(text: &str) -> Line {
         Line {
             bytes: text.into(),
-            otherwise: Some(text.to_owned()),
+            fallback: Some(text.to_owned()),
         }
     }
 
@@ -224,7 +223,7 @@ mod tests {
         }
         assert!(queue.lost() > 15_000, "{} lost", queue.lost());
         queue.finish(Duration::from_millis(1));
-        // Somebody reads again: what waited comes, and what is new.
+        // Somebody reads again: the queued lines arrive, and new ones.
         let taken = thread::spawn(move || {
             let mut buffer = [0; 2000];
             let mut taken = 0;

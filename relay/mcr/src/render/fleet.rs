@@ -1,4 +1,4 @@
-//! A fleet for people: what is wrong first, then relays, then shares.
+//! The status of a fleet as text: problems first, then relays, then shares.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -33,7 +33,7 @@ pub(crate) fn screen(status: &FleetStatus) -> String {
         status.generation
     );
     line("fleet", fleet);
-    line("this relay", this(status));
+    line("this relay", this_relay(status));
     line("etcd", etcd(&status.etcd));
     for problem in status.problems.iter().take(PROBLEMS_SHOWN) {
         line("problem", problem.clone());
@@ -52,15 +52,15 @@ pub(crate) fn screen(status: &FleetStatus) -> String {
     text
 }
 
-fn this(status: &FleetStatus) -> String {
-    let left = match status.remaining_ms {
+fn this_relay(status: &FleetStatus) -> String {
+    let remaining = match status.remaining_ms {
         None => String::new(),
         Some(0) => ", forwards nothing".to_owned(),
-        Some(left) => format!(", may forward for {:.2} s", left as f64 / 1e3),
+        Some(ms) => format!(", may forward for {:.2} s", ms as f64 / 1e3),
     };
     let (phase, hold_ms) = (&status.phase, status.hold_ms);
     let (relay, on_isolation) = (&status.relay, &status.on_isolation);
-    format!("{relay}: {phase}{left}; on_isolation {on_isolation}, hold {hold_ms} ms")
+    format!("{relay}: {phase}{remaining}; on_isolation {on_isolation}, hold {hold_ms} ms")
 }
 
 fn etcd(etcd: &FleetEtcd) -> String {
@@ -77,8 +77,7 @@ fn etcd(etcd: &FleetEtcd) -> String {
         etcd.db_bytes
             .map(|bytes| format!(", database {}", super::bytes(bytes))),
     ];
-    let parts: String = parts.into_iter().flatten().collect();
-    format!("answers{parts}")
+    format!("answers{}", parts.into_iter().flatten().collect::<String>())
 }
 
 const RELAYS: &[Column<FleetRelay>] = &[
@@ -123,21 +122,21 @@ fn state(share: &FleetShare) -> &'static str {
     }
 }
 
-/// The fleet's rules, each with who forwards it.
+/// The fleet's rules, each with the relay that forwards it.
 pub(crate) fn rules(rules: &[RuleDocument], status: &FleetStatus) -> String {
-    let shares = status.shares.iter();
-    let shares =
-        shares.flat_map(|share| share.rules.iter().map(move |rule| (rule.as_str(), share)));
-    let shares: BTreeMap<&str, &FleetShare> = shares.collect();
+    let mut shares: BTreeMap<&str, &FleetShare> = BTreeMap::new();
+    for share in &status.shares {
+        shares.extend(share.rules.iter().map(|rule| (rule.as_str(), share)));
+    }
     let header = ["RULE", "SHARE", "RELAY", "INPUTS", "OUTPUTS", "OPTIONS"];
     let mut table = super::empty_table(&header);
     for rule in rules {
         let share = shares.get(rule.name.as_str());
         let relay = share.and_then(|share| share.relay.as_deref());
-        let share = share.map(|share| share.name.as_str());
+        let share_name = share.map(|share| share.name.as_str());
         let first = [
             Cell::new(&rule.name),
-            or_dash(share.or(rule.share.as_deref())),
+            or_dash(share_name.or(rule.share.as_deref())),
             or_dash(relay),
         ];
         table.add_row(first.into_iter().chain(super::rule::cells(rule)));
@@ -145,7 +144,7 @@ pub(crate) fn rules(rules: &[RuleDocument], status: &FleetStatus) -> String {
     super::table_text(&table)
 }
 
-/// What applying rules changed, or would.
+/// What applying rules changed, or would change.
 pub(crate) fn change(change: &FleetChange) -> String {
     let marked = |mark: &str, names: &[String]| {
         let lines = names.iter().map(|name| format!("{mark} {name}\n"));
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_is_told_with_what_is_wrong_first() {
+    fn a_fleet_is_shown_with_its_problems_first() {
         let screen = screen(&status());
         let expected = [
             "fleet            plant: 2 relays, 2 rules of generation 4\n",
@@ -211,13 +210,13 @@ mod tests {
         for expected in expected {
             assert!(screen.contains(expected), "{screen}");
         }
-        let place = |text: &str| {
+        let at = |text: &str| {
             screen
                 .find(text)
                 .unwrap_or_else(|| panic!("{text}: {screen}"))
         };
-        assert!(place("relay-b  fenced") < place("relay-a  up"), "{screen}");
-        assert!(place("\nnews") < place("\ncam"), "{screen}");
+        assert!(at("relay-b  fenced") < at("relay-a  up"), "{screen}");
+        assert!(at("\nnews") < at("\ncam"), "{screen}");
     }
 
     #[test]

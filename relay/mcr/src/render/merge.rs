@@ -1,4 +1,4 @@
-//! The merged inputs of a rule: how copies are recognised, and what each leg brought.
+//! The merged inputs of a rule: how copies are recognised, and what each leg received.
 
 use api::reply::{InputStats, LineStats, MergeStats, RuleStats, Seconds};
 use bpf::merge_layout::{Merge as Words, MergeFormat};
@@ -9,7 +9,7 @@ use rules::merge::{By, Merge};
 
 use super::{Column, count, number, times};
 
-/// What each leg brought.
+/// What each leg received.
 const LEGS: &[Column<InputStats>] = &[
     ("LINE", |input| Cell::new(&input.at)),
     ("FIRST", |input| counted(input, |leg| leg.first)),
@@ -34,26 +34,26 @@ fn timed(input: &InputStats, of: fn(&LineStats) -> Seconds) -> Cell {
     Cell::new(times::time(seconds.as_f64()))
 }
 
-/// The lines on a rule's merge; none if its inputs are not merged.
+/// The lines about a rule's merge; none if its inputs are not merged.
 pub(crate) fn merge(rule: &RuleDocument, stats: &RuleStats) -> Vec<(&'static str, String)> {
     let merge = rule.merge.as_ref().map(|merge| merge.to_merge());
     let Some(Ok(Some(merge))) = merge else {
         return Vec::new();
     };
-    let mut lines = vec![("merge", how(&merge))];
-    if let Some(together) = &stats.merge {
-        lines.push(("", number::all(MergeStats::COUNTERS, together)));
+    let mut lines = vec![("merge", description(&merge))];
+    if let Some(total) = &stats.merge {
+        lines.push(("", number::all(MergeStats::COUNTERS, total)));
         let mut table = super::table(LEGS, &stats.inputs);
         super::widen(&mut table);
         super::align_right(&mut table, 1..LEGS.len() - 1);
-        let table = super::table_text(&table);
-        lines.extend(table.lines().map(|line| ("", line.to_owned())));
+        let text = super::table_text(&table);
+        lines.extend(text.lines().map(|line| ("", line.to_owned())));
     }
     lines
 }
 
-/// What tells copies, and how long they may lie apart.
-fn how(merge: &Merge) -> String {
+/// What identifies copies, and how far apart in time they may be.
+fn description(merge: &Merge) -> String {
     let by = match &merge.by {
         By::Rtp => "RTP's sequence number, of each SSRC".to_owned(),
         By::MoldUdp64 => "MoldUDP64's session and number".to_owned(),
@@ -110,9 +110,10 @@ mod tests {
     fn each_line_has_a_row() {
         let lines = merge(&rule("\"rtp\""), &stats());
         let words = |text: &str| -> Vec<String> {
-            let words = text.split("  ").map(str::trim);
-            let words = words.filter(|word| !word.is_empty());
-            words.map(str::to_owned).collect()
+            text.split("  ")
+                .map(|word| word.trim().to_owned())
+                .filter(|word| !word.is_empty())
+                .collect()
         };
         assert_eq!(lines.len(), 5, "{lines:?}");
         assert_eq!(
@@ -162,16 +163,16 @@ mod tests {
     }
 
     #[test]
-    fn how_copies_are_told_is_said_before_anything_was_counted() {
+    fn the_merge_is_described_before_anything_was_counted() {
         let uncounted = RuleStats {
             merge: None,
             ..stats()
         };
         let sequence = r#"{"by": "sequence", "offset": 8, "bytes": 4, "window": "5ms"}"#;
         let lines = merge(&rule(sequence), &uncounted);
-        let how =
+        let description =
             "by a number of 4 bytes at 8; up to 5ms apart, 2 048 packets remembered: up to 4.0 kB";
-        assert_eq!(lines, [("merge", how.to_owned())]);
+        assert_eq!(lines, [("merge", description.to_owned())]);
         assert_eq!(merge(&rule("\"none\""), &uncounted), []);
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers in words: the same ones for tables, `mcr show` and `mcr top`.
+//! Numbers with their words: the same ones for tables, `mcr show` and `mcr top`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ pub(crate) use rules::printable::things;
 
 use super::{bits_per_second, bytes, count, times};
 
-/// All numbers of `of` that are declared with a text, in one line.
+/// All counters of `of` that are declared with a text, in one line.
 pub(crate) fn all<T>(counters: &[Counter<T>], of: &T) -> String {
     let texts = counters.iter().filter_map(|counter| {
         let value = (counter.value)(of)?;
@@ -19,24 +19,24 @@ pub(crate) fn all<T>(counters: &[Counter<T>], of: &T) -> String {
     texts.collect::<Vec<String>>().join(", ")
 }
 
-/// All that is declared of a rule with a text, and of what its merged inputs brought together.
+/// All counters of a rule that are declared with a text, and those of its merge.
 pub(crate) fn of_rule(rule: &RuleStats) -> String {
-    let merge = rule.merge.as_ref();
-    let merge = merge.map(|merge| all(MergeStats::COUNTERS, merge));
+    let stats = rule.merge.as_ref();
+    let merge = stats.map(|stats| all(MergeStats::COUNTERS, stats));
     joined(all(RuleStats::COUNTERS, rule), merge)
 }
 
-/// The same of an input, and of what it brought as one of several that are merged.
+/// The same of an input, and those of it as a leg of a merge.
 pub(crate) fn of_input(input: &InputStats) -> String {
-    let line = input.line.as_ref();
-    let line = line.map(|line| all(LineStats::COUNTERS, line));
-    joined(all(InputStats::COUNTERS, input), line)
+    let stats = input.line.as_ref();
+    let leg = stats.map(|stats| all(LineStats::COUNTERS, stats));
+    joined(all(InputStats::COUNTERS, input), leg)
 }
 
 /// Two lists of numbers as one.
 pub(crate) fn joined(first: String, second: Option<String>) -> String {
-    let texts = [Some(first), second].into_iter().flatten();
-    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    let both = [Some(first), second].into_iter().flatten();
+    let texts: Vec<String> = both.filter(|text| !text.is_empty()).collect();
     texts.join(", ")
 }
 
@@ -49,7 +49,7 @@ fn number(unit: Unit, value: Value) -> String {
     }
 }
 
-/// A measured value with one decimal, a dash where there is none.
+/// A measured value with one decimal; a dash if there is none.
 pub(crate) fn tenths(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
 }
@@ -74,7 +74,7 @@ pub(crate) fn rates(short: (f64, f64), long: (f64, f64)) -> String {
     format!("1 s: {}   10 s: {}", one(short), one(long))
 }
 
-/// Each reason for which packets were dropped, and how many.
+/// Each reason for which packets were dropped, with their number.
 pub(crate) fn drops(drops: &BTreeMap<String, u64>) -> Vec<String> {
     let occurred = drops.iter().filter(|(_, packets)| **packets > 0);
     occurred
@@ -99,10 +99,10 @@ mod tests {
             sync_errors: 0,
             pids: 1,
         };
-        let said = all(TsStats::COUNTERS, &ts);
+        let text = all(TsStats::COUNTERS, &ts);
         assert!(
-            said.contains("1 continuity error, 2 transport errors, 0 sync errors, 1 PID"),
-            "{said}"
+            text.contains("1 continuity error, 2 transport errors, 0 sync errors, 1 PID"),
+            "{text}"
         );
     }
 }

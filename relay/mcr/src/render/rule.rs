@@ -3,7 +3,7 @@
 use comfy_table::Cell;
 use rules::document::RuleDocument;
 
-/// The inputs, in either form of writing them; of a rule that reflects those that it comes to.
+/// The inputs, in whichever form they are written; of a rule that reflects the resulting ones.
 pub(crate) fn inputs(rule: &RuleDocument) -> Vec<String> {
     match rule.to_rule(0) {
         Ok(reflecting) if rule.reflects() => texts(&reflecting.inputs),
@@ -31,7 +31,7 @@ pub(crate) fn cells(rule: &RuleDocument) -> [Cell; 3] {
 /// The rule's own options that are not the default, as `key=value`.
 pub(crate) fn options(rule: &RuleDocument) -> Vec<String> {
     let options = rule.options().into_iter();
-    let options = options.map(|(key, value)| format!("{key}={value}"));
+    let texts = options.map(|(key, value)| format!("{key}={value}"));
     let labels = rule.labels().map(|label| format!("label {label}"));
-    options.chain(labels).collect()
+    texts.chain(labels).collect()
 }

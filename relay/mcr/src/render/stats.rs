@@ -1,5 +1,5 @@
-//! The table of counters: a line for each rule, one for each of its inputs where it has several, one for
-//! each of its outputs.
+//! The table of counters: a line for each rule, for each of its inputs if it has several, and for each of its
+//! outputs.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use comfy_table::{Cell, CellAlignment, ColumnConstraint, Table};
 
 use crate::render::{self, number, times};
 
-/// Renders counters; with an earlier snapshot of them, rates too; `wide` with joins and the reason
-/// for the path, whatever the width.
+/// Renders counters; with an earlier snapshot also rates; if `wide` also joins and the reason for the path,
+/// whatever the width.
 pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
     let mut rows = Vec::new();
     for rule in &now.rules {
-        let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
+        let earlier = before.and_then(|stats| Some((same_rule(stats, rule)?, elapsed(stats, now))));
         add_rule(&mut rows, rule, earlier);
     }
     let is_shown = |column: &&Column| match column.shown {
@@ -27,8 +27,7 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
             wide && cells.any(|cell| !cell.content().is_empty())
         }
     };
-    let columns = COLUMNS.iter().filter(is_shown);
-    let columns: Vec<&Column> = columns.collect();
+    let columns: Vec<&Column> = COLUMNS.iter().filter(is_shown).collect();
     let header: Vec<&str> = columns.iter().map(|column| column.title).collect();
     let mut table = render::empty_table(&header);
     if wide {
@@ -37,7 +36,7 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
     let mut below = Below::default();
     for row in &rows {
         table.add_row(columns.iter().map(|column| (column.cell)(row)));
-        // Where it would take room from the others it stands below its row.
+        // In a narrow table it stands below its row, to leave room for the other columns.
         if !wide {
             below.add(&mut table, &row.note);
         }
@@ -53,7 +52,7 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
     below.put_into(&render::table_text(&table))
 }
 
-/// What one line says.
+/// The contents of one line.
 #[derive(Default)]
 struct Row<'a> {
     rule: &'a str,
@@ -61,7 +60,7 @@ struct Row<'a> {
     path: &'a str,
     endpoint: String,
     traffic: Traffic,
-    /// What it was so many seconds before.
+    /// What it was this many seconds before.
     earlier: Option<(Traffic, f64)>,
     dropped: String,
     note: String,
@@ -70,7 +69,7 @@ struct Row<'a> {
     why: &'a str,
 }
 
-/// When a column is there.
+/// When a column is shown.
 #[derive(Clone, Copy)]
 enum Shown {
     Always,
@@ -142,7 +141,7 @@ impl Row<'_> {
     }
 }
 
-/// Notes that stand below rows. In the table each is a row of one character that nobody writes.
+/// Notes that stand below rows. In the table each is a row of one private-use character.
 #[derive(Default)]
 struct Below(Vec<String>);
 
@@ -278,9 +277,9 @@ pub(crate) fn hook(input: &InputStats) -> Option<String> {
 
 /// Why a rule is not simply up.
 pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
-    let said = |what, seconds| format!("{what} for {}", times::duration(seconds));
+    let lasting = |what, seconds| format!("{what} for {}", times::duration(seconds));
     let silent = match rule.condition() {
-        Condition::Silent => rule.silent_seconds.map(|s| said("no packet", s)),
+        Condition::Silent => rule.silent_seconds.map(|s| lasting("no packet", s)),
         Condition::Waiting => Some("nothing has come yet".to_owned()),
         _ => None,
     };
@@ -289,16 +288,16 @@ pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
         (Some(silent), None) => Some(silent),
         (None, _) => rule.worst().1.map(str::to_owned),
     };
-    let seen_to = rule.acknowledged.as_ref().map(|known| {
-        let why = render::because(known.message.as_deref());
-        let since = super::moment(known.at_ms);
-        format!("acknowledged by {} at {since}{why}", known.by)
+    let acknowledgement = rule.acknowledged.as_ref().map(|acknowledged| {
+        let why = render::because(acknowledged.message.as_deref());
+        let since = super::moment(acknowledged.at_ms);
+        format!("acknowledged by {} at {since}{why}", acknowledged.by)
     });
-    let all: Vec<String> = why.into_iter().chain(seen_to).collect();
+    let all: Vec<String> = why.into_iter().chain(acknowledgement).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// What texts say of a rule beside what has a column, and of its input if that has no line.
+/// The counters of a rule that have no column, with those of its input if that has no line.
 fn rule_more(rule: &RuleStats, only: Option<&InputStats>) -> String {
     number::joined(number::of_rule(rule), only.map(number::of_input))
 }
@@ -307,7 +306,7 @@ const fn word(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-fn of<'a>(stats: &'a Stats, rule: &RuleStats) -> Option<&'a RuleStats> {
+fn same_rule<'a>(stats: &'a Stats, rule: &RuleStats) -> Option<&'a RuleStats> {
     stats.rules.iter().find(|other| other.name == rule.name)
 }
 
@@ -418,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_come_from_two_looks() {
+    fn rates_come_from_two_samples() {
         let table = table(&stats(12.0, 14_000), Some(&stats(10.0, 12_000)), false);
         let rule = table.lines().nth(1).unwrap();
         assert!(

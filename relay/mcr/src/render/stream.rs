@@ -5,7 +5,7 @@ use api::reply::{HealthStats, ResidenceStats, RtpStats, TsStats};
 use super::times::time;
 use super::{count, number};
 
-/// The lines on a stream's health.
+/// The lines about a stream's health.
 pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
     let reason = super::because(health.reason.as_deref());
     let mut lines = vec![("stream", format!("{}{reason}", health.state.as_str()))];
@@ -40,7 +40,7 @@ pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The lines on the time that packets spend in the relay.
+/// The lines about the time that packets spend in the relay.
 pub(crate) fn latency(residence: &[ResidenceStats]) -> Vec<(&'static str, String)> {
     let titles = std::iter::once("stay").chain(std::iter::repeat(""));
     let line = |(title, stats)| (title, quantiles(stats));

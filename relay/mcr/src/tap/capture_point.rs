@@ -1,5 +1,5 @@
-//! Where a rule's packets can be seen: an interface, a direction, a destination for every input and
-//! output.
+//! The points where a rule's packets can be captured: an interface, a direction and a destination for every
+//! input and output.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use sys::sniffer::Direction;
 use crate::control::Control;
 use crate::failure::{Failure, Status, usage};
 
-/// One place to capture at.
+/// One point to capture at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CapturePoint {
     /// What it is, for people: `rule cam1, output 1: 239.10.1.1%eth1:6001`.
@@ -25,7 +25,7 @@ pub(crate) struct CapturePoint {
     pub(crate) index: u32,
     pub(crate) direction: Direction,
     pub(crate) endpoint: Endpoint,
-    /// The source port that an output gives: it may be all that tells it from another one.
+    /// The source port that an output sets: it may be the only difference from another output.
     pub(crate) source_port: Option<u16>,
 }
 
@@ -33,18 +33,18 @@ pub(crate) struct CapturePoint {
 #[derive(Debug, Default)]
 pub(crate) struct CapturePoints {
     pub(crate) present: Vec<CapturePoint>,
-    /// Where nothing can be captured now, and why.
+    /// Points where nothing can be captured at present, each with the reason.
     pub(crate) missing: Vec<String>,
 }
 
-/// Queries the capture points of a rule; with `output` that output's alone, counted from 1.
+/// Queries the capture points of a rule, or only those of its output number `output`, counted from 1.
 pub(crate) fn query_points(
     control: &Control,
     document: &RuleDocument,
     output: Option<usize>,
 ) -> Result<CapturePoints, Failure> {
-    let rule = document.to_rule(0);
-    let rule = rule.map_err(|problems| Failure::new(Status::Refused, problems))?;
+    let parsed = document.to_rule(0);
+    let rule = parsed.map_err(|problems| Failure::new(Status::Refused, problems))?;
     if let Some(number) = output.filter(|number| !(1..=rule.outputs.len()).contains(number)) {
         let message = format!(
             "rule {:?}: no output {number} (have 1 to {})",
@@ -62,12 +62,11 @@ pub(crate) fn query_points(
         }
     }
     for (number, spec) in (1..).zip(&rule.outputs) {
-        if output.is_some_and(|wanted| wanted != number) {
+        if output.is_some_and(|selected| selected != number) {
             continue;
         }
-        let (to, what) = (&spec.to, format!("rule {}, output {number}", rule.name));
-        let what = format!("{what}: {to}");
-        let mut to = to.clone();
+        let what = format!("rule {}, output {number}: {}", rule.name, spec.to);
+        let mut to = spec.to.clone();
         if let SourceChoice::Address(source) = spec.source {
             to.sources = vec![source.into()];
         }
@@ -75,7 +74,7 @@ pub(crate) fn query_points(
         if to.interface.is_some() {
             points.add(&what, &to, Direction::Out, &all);
         } else {
-            // A unicast output goes where the route says: ask the kernel, as the daemon does.
+            // A unicast output follows the kernel's route, which the daemon queries in the same way.
             match route_to(control, &all, to.destination.address) {
                 Some(link) => {
                     points
@@ -143,17 +142,18 @@ impl CapturePoints {
     }
 }
 
-/// The destinations that an endpoint stands for on one interface.
+/// The destinations that an endpoint covers on one interface.
 fn destinations(endpoint: &Endpoint, link: &InterfaceStatus) -> Vec<Prefix> {
     if !endpoint.is_every_address() {
         return vec![endpoint.destination];
     }
     let own = link.addresses.iter().filter_map(|text| text.parse().ok());
-    let own = own.filter(|address: &IpAddr| address.is_ipv4() == endpoint.is_ipv4());
-    own.map(Prefix::host).collect()
+    own.filter(|address: &IpAddr| address.is_ipv4() == endpoint.is_ipv4())
+        .map(Prefix::host)
+        .collect()
 }
 
-/// The interface that the routing table sends to an address by.
+/// The interface of the route to an address.
 fn route_to<'a>(
     control: &Control,
     all: &'a [InterfaceStatus],
@@ -162,9 +162,9 @@ fn route_to<'a>(
     let via = control.block_on(async {
         let handle = host::connect().ok()?;
         let policy = host::RoutingPolicy::default();
-        let asked = (None, compile::host::PacketQuery::default());
+        let packet = (None, compile::host::PacketQuery::default());
         let none = BTreeMap::new();
-        let via = host::query_route((&handle, &policy), destination, asked, &none).await;
+        let via = host::query_route((&handle, &policy), destination, packet, &none).await;
         via.ok()
     })?;
     all.iter().find(|link| link.index == via.interface.0)

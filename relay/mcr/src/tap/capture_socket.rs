@@ -1,4 +1,4 @@
-//! A socket that captures at one point of a rule. What it is too slow for is lost to the capture alone.
+//! A socket that captures at one point of a rule. Packets that arrive too fast are lost to the capture alone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,13 +14,13 @@ use super::headers::Headers;
 use crate::capture::{self, Sockets};
 use crate::failure::{Failure, Status};
 
-/// Bytes that wait in each socket while the capture is written.
+/// Buffer of each socket while the capture is written, in bytes.
 const BUFFER: usize = 16 << 20;
 
 /// A socket, what it captured and what it lost.
 pub(crate) struct CaptureSocket {
     pub(crate) point: CapturePoint,
-    /// None when the rule does not have the point any more.
+    /// None once the rule no longer has the point.
     sniffer: Option<(Sniffer, CaptureSign)>,
     ethernet: bool,
     pub(crate) taken: u64,
@@ -44,19 +44,19 @@ impl CaptureSocket {
             return Err(Failure::new(Status::Unavailable, message));
         }
         let destination = point.endpoint.destination;
-        let sniffer = sockets.open(BUFFER).and_then(|socket| {
+        let opened = sockets.open(BUFFER).and_then(|socket| {
             Sniffer::open(
                 socket,
                 point.index,
                 point.direction,
                 (destination.address, destination.length),
-                // Headers are read, however short what is kept of them.
+                // Headers are needed for the filter, however little of a packet is written.
                 snap_length.max(Headers::LONGEST),
             )
         });
-        let sniffer = sniffer.map_err(|error| cannot_capture(&point, &error))?;
-        let sign = CaptureSign::show(point.index);
-        let sign = sign.map_err(|error| cannot_capture(&point, &error))?;
+        let sniffer = opened.map_err(|error| cannot_capture(&point, &error))?;
+        let shown = CaptureSign::show(point.index);
+        let sign = shown.map_err(|error| cannot_capture(&point, &error))?;
         Ok(Self {
             ethernet: sniffer.is_ethernet(),
             point,
@@ -66,12 +66,12 @@ impl CaptureSocket {
         })
     }
 
-    /// Says whether its packets begin with an Ethernet header.
+    /// Whether its packets begin with an Ethernet header.
     pub(crate) const fn is_ethernet(&self) -> bool {
         self.ethernet
     }
 
-    /// Where to wait for packets, while it captures.
+    /// The descriptor to wait on for packets, while it captures.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.sniffer.as_ref().map(|(sniffer, _)| sniffer.as_fd())
     }
@@ -85,14 +85,15 @@ impl CaptureSocket {
         received.map_err(|error| cannot_capture(&self.point, &error))
     }
 
-    /// Says whether a packet is of this point, and wanted: what the kernel's filter left open.
+    /// Whether a packet belongs to this point and passes the filter, as far as the kernel's filter has not
+    /// decided it.
     pub(crate) fn wants(&self, bytes: &[u8], length: usize, filter: Option<&Filter>) -> bool {
         let link = if self.ethernet { ethernet::HEADER } else { 0 };
         let Some(headers) = bytes.get(link..).and_then(Headers::read) else {
             return false;
         };
         let endpoint = &self.point.endpoint;
-        // A fragment without ports may be anybody's.
+        // A fragment without ports may belong to any stream.
         let is_own = headers.ports.is_none_or(|(source, port)| {
             let own_port = self.point.source_port;
             endpoint.ports.contains(port) && own_port.is_none_or(|own| own == source)
@@ -105,18 +106,18 @@ impl CaptureSocket {
         is_own && filter.is_none_or(|filter| filter.wants(&packet))
     }
 
-    /// Says whether it captures at that point.
+    /// Whether it captures at that point.
     pub(crate) fn is_at(&self, point: &CapturePoint) -> bool {
         self.sniffer.is_some() && self.point == *point
     }
 
-    /// Ends the capture; what it was too slow for is known then.
+    /// Ends the capture and adds up its losses.
     pub(crate) fn close(&mut self) {
         let Some((sniffer, _)) = self.sniffer.take() else {
             return;
         };
-        if let Ok(counted) = sniffer.statistics() {
-            self.dropped += counted.drops;
+        if let Ok(statistics) = sniffer.statistics() {
+            self.dropped += statistics.drops;
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Which of a rule's packets are wanted: the part of pcap-filter(7) that tells UDP datagrams apart.
-//! A word that it does not know is an error, never a filter that takes everything.
+//! The capture filter: the part of pcap-filter(7) that applies to UDP datagrams. An unknown word is an error,
+//! never a filter that accepts everything.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use rules::net::{Ports, Prefix};
 
 use super::headers::Headers;
 
-/// Parentheses within parentheses.
+/// Nesting of parentheses and "not" at most.
 const DEPTH_MAX: usize = 32;
-/// Words: each packet is held against all of them, one within the other.
+/// Words at most: each packet may be tested against all of them, recursively.
 const WORDS_MAX: usize = 1000;
 
-/// What there is, for who wrote something else.
-const KNOWN: &str = "have: [src|dst] host ADDRESS, [src|dst] net PREFIX, [src|dst] port N, \
+/// The supported filters, for error messages.
+const SYNTAX: &str = "have: [src|dst] host ADDRESS, [src|dst] net PREFIX, [src|dst] port N, \
                      [src|dst] portrange N-M, less BYTES, greater BYTES, inbound, outbound, \
                      ip, ip6, udp, and, or, not, ( )";
 
@@ -35,11 +35,11 @@ pub(crate) enum Filter {
     Ip,
     /// IPv6.
     Ip6,
-    /// What all packets of a rule are.
+    /// Always true: all packets of a rule are UDP.
     Udp,
 }
 
-/// Whether the source or the destination counts.
+/// Whether the source or the destination is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Source,
@@ -47,7 +47,7 @@ pub(crate) enum Side {
     Either,
 }
 
-/// What a filter looks at.
+/// What a filter tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
     pub(crate) headers: Headers,
@@ -56,30 +56,32 @@ pub(crate) struct Packet {
 }
 
 impl Filter {
-    /// Reads a filter.
+    /// Parses a filter.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// What is wrong with it, for the user.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let spaced = text.replace('(', " ( ").replace(')', " ) ");
-        let spaced = spaced.replace('!', " not ");
-        let spaced = spaced.replace("&&", " and ").replace("||", " or ");
+        let spaced = text
+            .replace('(', " ( ")
+            .replace(')', " ) ")
+            .replace('!', " not ")
+            .replace("&&", " and ")
+            .replace("||", " or ");
         let mut words = Words {
-            left: spaced.split_whitespace().collect(),
+            remaining: spaced.split_whitespace().rev().collect(),
             depth: 0,
         };
-        if words.left.len() > WORDS_MAX {
+        if words.remaining.len() > WORDS_MAX {
             return Err(format!("more than {WORDS_MAX} words"));
         }
-        words.left.reverse();
         let filter = words.joined()?;
-        match words.left.pop() {
+        match words.remaining.pop() {
             None => Ok(filter),
             Some(word) => Err(format!("{word:?}: expected \"and\" or \"or\"")),
         }
     }
 
-    /// Says whether it wants a packet.
+    /// Whether it accepts a packet.
     pub(crate) fn wants(&self, packet: &Packet) -> bool {
         match self {
             Self::And(a, b) => a.wants(packet) && b.wants(packet),
@@ -115,9 +117,9 @@ impl Side {
     }
 }
 
-/// The words that are left, the next one last.
+/// The remaining words, the next one last.
 struct Words<'a> {
-    left: Vec<&'a str>,
+    remaining: Vec<&'a str>,
     depth: usize,
 }
 
@@ -161,7 +163,7 @@ impl<'a> Words<'a> {
             "src" => self.of(Side::Source)?,
             "dst" => self.of(Side::Destination)?,
             word => {
-                self.left.push(word);
+                self.remaining.push(word);
                 self.of(Side::Either)?
             }
         };
@@ -171,7 +173,7 @@ impl<'a> Words<'a> {
 
     /// A protocol by itself, or in front of what it narrows: `udp port 5001`.
     fn narrowed(&mut self, protocol: Filter) -> Result<Filter, String> {
-        match self.left.last() {
+        match self.remaining.last() {
             None | Some(&("and" | "or" | ")")) => Ok(protocol),
             Some(_) => Ok(Filter::And(Box::new(protocol), Box::new(self.one()?))),
         }
@@ -192,7 +194,7 @@ impl<'a> Words<'a> {
             word if side != Side::Either && prefix(word).is_ok() => {
                 Ok(Filter::Host(side, prefix(word)?))
             }
-            word => Err(format!("{word:?}: no such filter ({KNOWN})")),
+            word => Err(format!("{word:?}: no such filter ({SYNTAX})")),
         }
     }
 
@@ -203,15 +205,15 @@ impl<'a> Words<'a> {
     }
 
     fn takes(&mut self, word: &str) -> bool {
-        let is_it = self.left.last() == Some(&word);
-        if is_it {
-            self.left.pop();
+        let is_next = self.remaining.last() == Some(&word);
+        if is_next {
+            self.remaining.pop();
         }
-        is_it
+        is_next
     }
 
     fn next(&mut self, expected: &str) -> Result<&'a str, String> {
-        let next = self.left.pop();
+        let next = self.remaining.pop();
         next.ok_or_else(|| format!("it ends where {expected} is expected"))
     }
 }
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_tell_packets_apart_as_tcpdump_does() {
+    fn filters_accept_the_packets_that_tcpdump_accepts() {
         for text in [
             "host 10.0.0.5",
             "src host 10.0.0.5",
@@ -306,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused_with_its_word() {
-        for (text, told) in [
+        for (text, message) in [
             ("tcp", "\"tcp\": no such filter (have: [src|dst] host"),
             (
                 "port 5001 port 5002",
@@ -323,7 +325,7 @@ mod tests {
             ("less much", "\"much\": not a number of bytes"),
         ] {
             let refused = Filter::parse(text).unwrap_err();
-            assert!(refused.starts_with(told), "{text}: {refused}");
+            assert!(refused.starts_with(message), "{text}: {refused}");
         }
         let deep = format!("{}port 1", "( ".repeat(1000));
         assert!(Filter::parse(&deep).unwrap_err().contains("more than 1000"));

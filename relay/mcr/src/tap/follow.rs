@@ -1,5 +1,5 @@
-//! Follows a rule while it is captured. A thread of its own asks the daemon; one that does not answer
-//! changes nothing and holds nothing up, because the kernel path goes on without it.
+//! Follows a rule while it is captured, by a separate thread that queries the daemon. A daemon that does not
+//! answer neither changes nor delays anything, because the kernel path goes on without it.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -12,30 +12,30 @@ use crate::failure::Status;
 /// The time between two requests.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a rule has become.
+/// The current state of a rule.
 pub(crate) enum RuleState {
     Present(CapturePoints),
     Removed,
 }
 
-/// The thread that asks, from the outside.
+/// A handle of the thread that queries.
 pub(crate) struct Follower(Receiver<RuleState>);
 
 impl Follower {
-    /// Begins to ask for a rule; of its outputs with `output` for that one alone.
+    /// Begins to query a rule; with `output` only that output of it.
     pub(crate) fn start(control: Control, name: String, output: Option<usize>) -> Self {
         let (sender, states) = sync_channel(1);
         thread::spawn(move || while query(&control, &name, output, &sender).is_some() {});
         Self(states)
     }
 
-    /// Takes the next state of the rule that the thread learnt, if there is one.
+    /// Takes the next state of the rule that the thread received, if there is one.
     pub(crate) fn next(&self) -> Option<RuleState> {
         self.0.try_recv().ok()
     }
 }
 
-/// Asks once; `None` when nobody wants to know any more.
+/// Queries once; `None` when nobody receives the states any more.
 fn query(
     control: &Control,
     name: &str,

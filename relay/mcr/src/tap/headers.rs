@@ -1,4 +1,4 @@
-//! What a captured UDP packet's headers say, as far as they were captured.
+//! The headers of a captured UDP packet, as far as they were captured.
 
 use std::net::IpAddr;
 
@@ -14,11 +14,11 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// Bytes of a packet within which they lie: a link header, the longest IPv4 header or that of
-    /// IPv6 and some extensions, ports.
+    /// Bytes of a packet that contain them: a link header, the longest IPv4 header or that of IPv6 with
+    /// some extensions, ports.
     pub(crate) const LONGEST: u32 = 128;
 
-    /// Reads them from where the IP header begins; none of what is not UDP.
+    /// Parses them from the beginning of the IP header; `None` if the packet is not UDP.
     pub(crate) fn read(ip: &[u8]) -> Option<Self> {
         let (source, destination, udp) = match ip.first()? >> 4 {
             6 => {

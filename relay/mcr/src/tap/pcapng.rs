@@ -15,7 +15,7 @@ const RAW_IP: u16 = 101;
 pub(crate) struct Pcapng<W> {
     out: W,
     block: Vec<u8>,
-    /// Bytes so far.
+    /// Bytes written so far.
     pub(crate) written: u64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Captured<'a> {
     pub(crate) interface: u32,
     pub(crate) at_ns: u64,
     pub(crate) bytes: &'a [u8],
-    /// Bytes it had before it was cut.
+    /// Bytes it had before it was truncated.
     pub(crate) length: usize,
     /// Whether it left rather than arrived.
     pub(crate) outbound: bool,
@@ -87,7 +87,7 @@ impl<W: Write> Pcapng<W> {
         self.write(PACKET)
     }
 
-    /// Says how many packets an interface showed and how many the tap lost.
+    /// Writes how many packets an interface received and how many the capture lost.
     pub(crate) fn statistics(
         &mut self,
         interface: u32,
@@ -104,7 +104,7 @@ impl<W: Write> Pcapng<W> {
         self.write(STATISTICS)
     }
 
-    /// Hands on what was written so far.
+    /// Flushes the output.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -141,7 +141,7 @@ impl<W: Write> Pcapng<W> {
     }
 }
 
-/// How many bytes of those that came so far are whole blocks.
+/// How many bytes at the beginning are whole blocks.
 pub(crate) fn whole_blocks(bytes: &[u8]) -> usize {
     let mut whole = 0;
     while let Some(&[.., a, b, c, d]) = bytes.get(whole..).and_then(|rest| rest.first_chunk::<8>())

@@ -1,10 +1,10 @@
-//! Which columns the table of rules has: names whole if possible, and no number ever cut. What does
-//! not fit is left out, what matters least first.
+//! The columns of the table of rules: whole names if possible, and never a truncated number. Columns that
+//! do not fit are omitted, the least important first.
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
-    /// Where there are several.
+    /// Shown if there are several.
     Host,
     Name,
     State,
@@ -19,7 +19,7 @@ pub(super) enum Column {
     Last,
 }
 
-/// All of them but the name, in their order.
+/// All columns except host and name, in display order.
 const COLUMNS: [Column; 7] = [
     Column::State,
     Column::Path,
@@ -30,8 +30,8 @@ const COLUMNS: [Column; 7] = [
     Column::Last,
 ];
 
-/// In which order they are left out. The state stays.
-const LEFT_OUT: [Column; 6] = [
+/// The order in which columns are omitted. The state always stays.
+const OMITTED: [Column; 6] = [
     Column::Long,
     Column::Path,
     Column::Last,
@@ -40,13 +40,13 @@ const LEFT_OUT: [Column; 6] = [
     Column::Short,
 ];
 
-/// Room that a name gets at the cost of columns.
+/// Shortest and longest width that a name gets at the cost of columns.
 const NAME: std::ops::RangeInclusive<usize> = 8..=30;
 /// Widest sparkline.
 pub(super) const LAST_MAX: u16 = 60;
 
 impl Column {
-    /// Its title, above what stands below.
+    /// Its title, aligned as its cells are.
     pub(super) fn title(self, width: u16) -> String {
         let width = usize::from(width);
         match self {
@@ -62,8 +62,8 @@ impl Column {
         }
     }
 
-    /// Its width, and the blank before it.
-    const fn room(self) -> usize {
+    /// Its width, with the blank before it.
+    const fn full_width(self) -> usize {
         1 + match self {
             Self::Name | Self::Host => 0,
             Self::State | Self::Last => 8,
@@ -74,57 +74,52 @@ impl Column {
     }
 }
 
-/// The columns in `width`, and their widths, where the longest name has so many letters.
+/// The columns that fit into `width`, with their widths. The longest name has `longest` letters.
 pub(super) fn layout(width: usize, longest: usize) -> Vec<(Column, u16)> {
     let wanted = longest.clamp(*NAME.start(), *NAME.end());
     let mut columns = COLUMNS.to_vec();
-    let left = |columns: &[Column]| {
-        let taken: usize = columns.iter().map(|column| column.room()).sum();
+    let remaining = |columns: &[Column]| {
+        let taken: usize = columns.iter().map(|column| column.full_width()).sum();
         width.saturating_sub(taken)
     };
-    for out in LEFT_OUT {
+    for omitted in OMITTED {
         // A rate is worth more than a whole name.
-        let wanted = if out == Column::Short {
+        let least = if omitted == Column::Short {
             *NAME.start()
         } else {
             wanted
         };
-        if left(&columns) >= wanted {
+        if remaining(&columns) >= least {
             break;
         }
-        columns.retain(|column| *column != out);
+        columns.retain(|column| *column != omitted);
     }
-    let left = left(&columns);
+    let name_width = remaining(&columns);
     // The sparkline takes half of what no name needs.
-    let spare = left.saturating_sub(longest.max(wanted)) / 2;
+    let spare = name_width.saturating_sub(longest.max(wanted)) / 2;
     let has_last = columns.contains(&Column::Last);
-    let grown = if has_last {
+    let growth = if has_last {
         spare.min(usize::from(LAST_MAX) - 8)
     } else {
         0
     };
-    let mut layout = vec![(Column::Name, (left - grown) as u16)];
+    let mut layout = vec![(Column::Name, (name_width - growth) as u16)];
     layout.extend(columns.into_iter().map(|column| {
-        let width = column.room() - 1;
-        let width = if column == Column::Last {
-            width + grown
-        } else {
-            width
-        };
-        (column, width as u16)
+        let extra = if column == Column::Last { growth } else { 0 };
+        (column, (column.full_width() - 1 + extra) as u16)
     }));
     layout
 }
 
-/// The same with a column of hosts before, of which the longest name has so many letters.
-pub(super) fn of_hosts(width: usize, host: usize, longest: usize) -> Vec<(Column, u16)> {
+/// The same after a column of hosts, whose longest name has `host` letters.
+pub(super) fn layout_with_hosts(width: usize, host: usize, longest: usize) -> Vec<(Column, u16)> {
     let host = host.clamp(4, 4.max(width / 4));
     let mut layout = layout(width.saturating_sub(host + 1), longest);
     layout.insert(0, (Column::Host, host as u16));
     layout
 }
 
-/// A name in so many letters: of one that is too long beginning and end, which tell it apart.
+/// A name in at most `width` letters: of a longer one the beginning and the end, which distinguish it.
 pub(super) fn shortened(name: &str, width: usize) -> String {
     let letters = name.chars().count();
     if letters <= width {
@@ -151,7 +146,7 @@ mod tests {
             for longest in [0, 4, 12, 19, 26, 63] {
                 for layout in [
                     layout(width, longest),
-                    of_hosts(width + 20, longest, longest),
+                    layout_with_hosts(width + 20, longest, longest),
                 ] {
                     let widths: usize = layout.iter().map(|(_, width)| usize::from(*width)).sum();
                     let width = match layout[0].0 {
@@ -173,8 +168,8 @@ mod tests {
                 .collect()
         };
         assert_eq!(columns(80, 12).len(), 8);
-        let kept = columns(80, 19);
-        assert!(!kept.contains(&Column::Long) && kept.contains(&Column::Last));
+        let shown = columns(80, 19);
+        assert!(!shown.contains(&Column::Long) && shown.contains(&Column::Last));
         assert_eq!(columns(30, 8), [Column::Name, Column::State, Column::Short]);
         assert_eq!(columns(20, 40), [Column::Name, Column::State]);
     }

@@ -1,4 +1,4 @@
-//! One rule in full: where it runs and why, inputs and joins, outputs with rates, drops by reason.
+//! One rule in full: its path and the reason for it, inputs and joins, outputs with rates, drops by reason.
 
 use api::reply::{OutputStats, RuleStats};
 use ratatui::Frame;
@@ -25,7 +25,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
 }
 
 fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
-    let plain = Style::new();
+    let (history, plain) = (&screen.history, Style::new());
     let mut lines = Vec::new();
     let mut add = |title: &str, text: &str, style| {
         lines.extend(wrapped(title, text, style, width));
@@ -47,8 +47,8 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
         }
         if rule.inputs.len() > 1 {
             add("", &number::volume(input.received), plain);
-            let came = |seconds| screen.history.came(&rule.name, index, seconds).pair();
-            add("", &number::rates(came(1.0), came(10.0)), plain);
+            let rate = |seconds| history.input_rate(&rule.name, index, seconds).pair();
+            add("", &number::rates(rate(1.0), rate(10.0)), plain);
         }
         if let Some(trouble) = &input.trouble {
             add("", trouble, bad());
@@ -61,9 +61,9 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     add("received", &number::volume(rule.received), plain);
     add("", &number::rule_rates(&rule.rates), plain);
     add_more(&mut add, &number::of_rule(rule));
-    let trail = usize::from(width.saturating_sub(12));
-    let trail = sparkline(&screen.history.trail(&rule.name, trail));
-    // A blank of it is a value, none to break a line at.
+    let length = usize::from(width.saturating_sub(12));
+    let trail = sparkline(&history.trail(&rule.name, length));
+    // Its blanks are values, no places to break the line.
     add("", &trail.replace(' ', "\u{a0}"), plain);
     let drops = number::drops(&rule.dropped);
     if !drops.is_empty() {
@@ -87,8 +87,8 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
             add("  to", address, plain);
         }
         add("  sent", &number::volume(output.sent), plain);
-        let sent = |seconds| screen.history.sent(&rule.name, index, seconds).pair();
-        add("", &number::rates(sent(1.0), sent(10.0)), plain);
+        let rate = |seconds| history.output_rate(&rule.name, index, seconds).pair();
+        add("", &number::rates(rate(1.0), rate(10.0)), plain);
         add_more(&mut add, &number::all(OutputStats::COUNTERS, output));
         let drops = number::drops(&output.dropped);
         if !drops.is_empty() {
@@ -98,7 +98,7 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// Adds a line that goes on with what the one before it says, if there is anything to go on with.
+/// Adds a line that continues the previous one, unless it is empty.
 fn add_more(add: &mut impl FnMut(&str, &str, Style), text: &str) {
     if !text.is_empty() {
         add("", text, Style::new());

@@ -1,4 +1,4 @@
-//! The picture: a header, the rules with their rates and sparklines, the newest events, keys.
+//! Draws the screen: a header, the rules with their rates and sparklines, the newest events, the keys.
 //! Everything fits 80 columns and 24 lines; colours never carry what is not also written.
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     draw_foot(frame, screen, foot);
 }
 
-/// The newest events that there is room for, each on a line.
+/// Draws the newest events that fit, one per line.
 fn draw_newest(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     let block = Block::new().borders(Borders::TOP).title(" events ");
     let visible = usize::from(area.height.saturating_sub(1));
@@ -59,14 +59,14 @@ fn draw_newest(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-/// All that are remembered, whole, the newest at the end.
+/// Draws all remembered events in full, the newest at the end.
 fn draw_events(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     let events = screen.events.iter().flat_map(|event| {
         let time = render::moment(event.at_ms);
         wrapped(&time, &event.message, of_event(event), area.width)
     });
     let lines: Vec<Line<'_>> = events.collect();
-    // Scrolled by nothing the end is shown.
+    // Without scrolling the end is shown.
     let first = |by, hidden| hidden - by;
     scroll::draw(frame, screen, (" events ", lines), area, first);
 }

@@ -1,4 +1,4 @@
-//! The two lines above everything: the daemon, its rules by state, its workers.
+//! The two lines at the top: the daemon, its rules by state, its workers.
 
 use api::reply::{Stats, WorkerStats};
 use ratatui::Frame;
@@ -12,15 +12,15 @@ use super::style::{bad, good, half_good, unless_zero};
 use super::update::HostState;
 use crate::render;
 
-/// Workers that have room in a line of 80 columns, each with what it lost.
+/// Workers that fit into a line of 80 columns, each with its losses.
 const WORKERS_SHOWN: usize = 3;
 
 /// Draws them.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
-    let lines = match (&screen.gone, screen.history.last()) {
+    let lines = match (&screen.unreachable, screen.history.last()) {
         (Some(reason), _) => {
-            let told = "the daemon does not answer; below is what it said last";
-            vec![Line::styled(told, bad()), Line::raw(reason.as_str())]
+            let text = "the daemon does not answer; below is what it said last";
+            vec![Line::styled(text, bad()), Line::raw(reason.as_str())]
         }
         (None, None) => vec![Line::raw("asking the daemon …")],
         (None, Some(stats)) => {
@@ -47,17 +47,16 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
             .filter(|rule| rule.word() == word)
             .count(),
     };
-    let told = stats.selection.as_ref();
-    let total = told.map_or(stats.rules.len() as u64, |selection| selection.part.total);
-    let said = |word| format!("{} {word}", render::count(count(word) as u64));
+    let selection = stats.selection.as_ref();
+    let total = selection.map_or(stats.rules.len() as u64, |selection| selection.part.total);
+    let counted = |word| format!("{} {word}", render::count(count(word) as u64));
     let if_any = |word| match count(word) {
         0 => String::new(),
-        _ => format!(", {}", said(word)),
+        _ => format!(", {}", counted(word)),
     };
-    let pending = screen.status.as_ref();
-    let pending = pending.filter(|_| screen.hosts.is_empty());
-    let pending = pending.and_then(|status| status.pending.as_ref());
-    let pending = pending.map(|pending| format!("{}  ", pending.countdown()));
+    let only_status = screen.status.as_ref().filter(|_| screen.hosts.is_empty());
+    let pending = only_status.and_then(|status| status.pending.as_ref());
+    let countdown = pending.map(|pending| format!("{}  ", pending.countdown()));
     let generation = screen.status.as_ref().map_or(0, |status| status.generation);
     let (who, age) = match screen.hosts.len() {
         0 => (
@@ -71,18 +70,18 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
     };
     Line::from(vec![
         Span::styled("mcr ", Style::new().add_modifier(Modifier::BOLD)),
-        Span::styled(pending.unwrap_or_default(), half_good()),
+        Span::styled(countdown.unwrap_or_default(), half_good()),
         Span::raw(format!(
             "{who}  {}: {}, ",
             render::number::things(total, "rule"),
-            said("up"),
+            counted("up"),
         )),
         Span::styled(
-            said("degraded"),
+            counted("degraded"),
             unless_zero(count("degraded"), half_good()),
         ),
         Span::raw(", "),
-        Span::styled(said("down"), unless_zero(count("down"), bad())),
+        Span::styled(counted("down"), unless_zero(count("down"), bad())),
         Span::styled(if_any("silent"), bad()),
         Span::styled(if_any("waiting"), half_good()),
         Span::raw(if_any("disabled")),
@@ -102,7 +101,7 @@ fn hosts(all: &[HostState]) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Each worker; of many only those that something is wrong with.
+/// Each worker; of many only those with a problem.
 fn workers(workers: &[WorkerStats]) -> Line<'static> {
     if workers.is_empty() {
         return Line::raw("workers: none needed");
@@ -111,14 +110,14 @@ fn workers(workers: &[WorkerStats]) -> Line<'static> {
     let is_well = |worker: &WorkerStats| {
         is_running(&worker) && worker.restarts == 0 && worker.buffer_exhausted == 0
     };
-    let few = workers.len() <= WORKERS_SHOWN;
+    let are_few = workers.len() <= WORKERS_SHOWN;
     let mut spans = vec![Span::raw("workers:")];
-    if !few {
+    if !are_few {
         let running = workers.iter().filter(is_running).count();
         let text = format!(" {running} of {} running", workers.len());
         spans.push(Span::styled(text, good()));
     }
-    for worker in workers.iter().filter(|worker| few || !is_well(worker)) {
+    for worker in workers.iter().filter(|worker| are_few || !is_well(worker)) {
         let style = if is_running(&worker) {
             good()
         } else {

@@ -1,18 +1,17 @@
-//! Rates of what the daemon does not rate itself: inputs, outputs, drops, and the past of what rules
-//! receive. A rate is what was counted between two samples of the statistics, over the daemon's own
-//! time between them, so a late answer changes nothing. The daemon supplies what was before the first
-//! sample.
+//! Rates that the daemon does not compute itself: of inputs, outputs and drops, and the past of what rules
+//! receive. A rate is the difference of two samples of the statistics over the daemon's own time between
+//! them, so a late answer changes nothing. The daemon supplies the past before the first sample.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use api::reply::{self, RuleStats, Stats, Traffic};
 use packet::verdict::DropReason;
 
-/// Samples that are remembered, each of the rules that were told.
-pub(super) const KEPT: usize = 121;
+/// Samples that are retained, each of the rules that the daemon sent.
+pub(super) const SAMPLES_MAX: usize = 121;
 
-/// Rules that the daemon does not send at the moment and whose past is kept.
-const PASTS_KEPT: usize = 4096;
+/// Rules that the daemon does not send at present and whose past is retained.
+const PASTS_MAX: usize = 4096;
 
 /// Packets and bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,23 +32,23 @@ impl Rate {
 pub(crate) struct History {
     samples: VecDeque<Sample>,
     last: Option<Stats>,
-    /// Of rules before the first sample.
+    /// What rules received before the first sample.
     past: BTreeMap<String, Past>,
-    /// Seconds between two samples as it was asked for.
+    /// The requested seconds between two samples.
     interval: f64,
 }
 
 /// What a rule received before the first sample.
 #[derive(Debug)]
 struct Past {
-    /// When the newest of the steps ended, as the daemon's uptime.
+    /// When the newest step ended, in seconds of the daemon's uptime.
     until: f64,
     step: f64,
     /// Packets per second since then, and in each step, the newest first.
     rates: Vec<f64>,
 }
 
-/// What one answer counted.
+/// The counters of one answer.
 #[derive(Debug)]
 struct Sample {
     at: f64,
@@ -60,13 +59,13 @@ struct Sample {
 struct Counted {
     received: Traffic,
     dropped: u64,
-    /// By input, where there are several.
-    came: Vec<Traffic>,
-    sent: Vec<Traffic>,
+    /// By input, if there are several.
+    inputs: Vec<Traffic>,
+    outputs: Vec<Traffic>,
 }
 
 impl History {
-    /// Takes in one answer. One of another daemon, or of the same after a restart, starts anew.
+    /// Adds one answer. An answer of another daemon, or of the same after a restart, starts anew.
     pub(crate) fn add(&mut self, stats: Stats) {
         let at = stats.uptime_seconds;
         if self.samples.back().is_some_and(|last| at < last.at) {
@@ -74,38 +73,38 @@ impl History {
             self.past.clear();
         }
         let rules = stats.rules.iter();
-        let rules = rules.map(|rule| (rule.name.clone(), counted(rule)));
+        let counted = rules.map(|rule| (rule.name.clone(), counted(rule)));
         self.samples.push_back(Sample {
             at,
-            rules: rules.collect(),
+            rules: counted.collect(),
         });
-        if self.samples.len() > KEPT {
+        if self.samples.len() > SAMPLES_MAX {
             self.samples.pop_front();
         }
-        if self.past.len() > stats.rules.len() + PASTS_KEPT {
-            let told = self.samples.back().map(|sample| &sample.rules);
+        if self.past.len() > stats.rules.len() + PASTS_MAX {
+            let newest = self.samples.back().map(|sample| &sample.rules);
             self.past
-                .retain(|name, _| told.is_some_and(|told| told.contains_key(name)));
+                .retain(|name, _| newest.is_some_and(|rules| rules.contains_key(name)));
         }
         self.last = Some(stats);
     }
 
-    /// Takes in what the daemon knows of the time before the newest sample, which is one of many that
-    /// are `interval` seconds apart.
-    pub(crate) fn begin(&mut self, told: &reply::History, interval: f64) {
+    /// Adds the daemon's record of the time before the newest sample. Samples are `interval` seconds
+    /// apart.
+    pub(crate) fn begin(&mut self, record: &reply::History, interval: f64) {
         let Some(stats) = &self.last else {
             return;
         };
-        let step = f64::from(told.step_seconds.max(1));
+        let step = f64::from(record.step_seconds.max(1));
         self.interval = interval;
-        // Both in one order: ten thousand are asked for in many parts.
+        // Both have the same order, so one pass is enough: ten thousand rules come in many parts.
         let mut rules = stats.rules.iter();
-        for rule in &told.rules {
-            let now = rules.find(|now| now.name == rule.name);
+        for rule in &record.rules {
+            let newest = rules.find(|newest| newest.name == rule.name);
             let steps = rule.steps.packets.iter().rev();
-            let now = now.map_or(0.0, |now| now.rates.packets_10s);
+            let now = newest.map_or(0.0, |newest| newest.rates.packets_10s);
             let past = Past {
-                until: stats.uptime_seconds - told.age_seconds,
+                until: stats.uptime_seconds - record.age_seconds,
                 step,
                 rates: [now]
                     .into_iter()
@@ -121,22 +120,22 @@ impl History {
         self.last.as_ref()
     }
 
-    /// What comes by one of a rule's several inputs, over about the last `seconds`.
-    pub(crate) fn came(&self, rule: &str, input: usize, seconds: f64) -> Rate {
+    /// What one of a rule's several inputs receives, over about the last `seconds`.
+    pub(crate) fn input_rate(&self, rule: &str, input: usize, seconds: f64) -> Rate {
         self.rate(seconds, |sample| {
-            sample.rules.get(rule)?.came.get(input).copied()
+            sample.rules.get(rule)?.inputs.get(input).copied()
         })
     }
 
     /// What an output of a rule sends, over about the last `seconds`.
-    pub(crate) fn sent(&self, rule: &str, output: usize, seconds: f64) -> Rate {
+    pub(crate) fn output_rate(&self, rule: &str, output: usize, seconds: f64) -> Rate {
         self.rate(seconds, |sample| {
-            sample.rules.get(rule)?.sent.get(output).copied()
+            sample.rules.get(rule)?.outputs.get(output).copied()
         })
     }
 
     /// Drops of a rule and its outputs per second, over about the last `seconds`.
-    pub(crate) fn dropped(&self, rule: &str, seconds: f64) -> f64 {
+    pub(crate) fn drop_rate(&self, rule: &str, seconds: f64) -> f64 {
         let of = |sample: &Sample| {
             let packets = sample.rules.get(rule)?.dropped;
             Some(Traffic::new(packets, 0))
@@ -144,8 +143,8 @@ impl History {
         self.rate(seconds, of).packets
     }
 
-    /// Packets per second that a rule received between each two samples, the newest last. Before the
-    /// first sample, and where it was not told, they are those of the daemon's steps.
+    /// Packets per second that a rule received between each two samples, the newest last. Before the first
+    /// sample, and where samples lack the rule, they are those of the daemon's steps.
     pub(crate) fn trail(&self, rule: &str, length: usize) -> Vec<u64> {
         let samples: Vec<_> = self.samples.iter().rev().take(length + 1).collect();
         let of = |sample: &Sample| sample.rules.get(rule).map(|counted| counted.received);
@@ -157,8 +156,7 @@ impl History {
                 past.and_then(|past| past.rate(middle)).unwrap_or_default()
             }
         };
-        let rates = samples.windows(2).map(|pair| rate(pair) as u64);
-        let mut rates: Vec<u64> = rates.collect();
+        let mut rates: Vec<u64> = samples.windows(2).map(|pair| rate(pair) as u64).collect();
         let first = self.samples.front().map_or(0.0, |first| first.at);
         if let Some(past) = past {
             let missing = 0..length.saturating_sub(rates.len());
@@ -173,17 +171,18 @@ impl History {
         let Some(now) = self.samples.back() else {
             return Rate::default();
         };
-        // The youngest sample that is old enough, a little early allowed; else the oldest since it is
-        // told.
-        let old_enough = |sample: &&Sample| now.at - sample.at >= seconds * 0.9;
-        let told = self
-            .samples
-            .iter()
-            .rev()
-            .take_while(|sample| of(sample).is_some());
-        let mut oldest = now;
-        let before = told.inspect(|sample| oldest = sample).find(old_enough);
-        let before = before.unwrap_or(oldest);
+        // The newest sample that is old enough, with some tolerance; else the oldest since the daemon
+        // has sent it without a break.
+        let mut before = now;
+        for sample in self.samples.iter().rev() {
+            if of(sample).is_none() {
+                break;
+            }
+            before = sample;
+            if now.at - sample.at >= seconds * 0.9 {
+                break;
+            }
+        }
         between(before, now, of(before), of(now))
     }
 }
@@ -210,12 +209,12 @@ fn between(before: &Sample, now: &Sample, then: Option<Traffic>, counted: Option
 
 fn counted(rule: &RuleStats) -> Counted {
     let several = Some(&rule.inputs).filter(|inputs| inputs.len() > 1);
-    let came = several.into_iter().flatten().map(|input| input.received);
+    let inputs = several.into_iter().flatten().map(|input| input.received);
     Counted {
-        came: came.collect(),
+        inputs: inputs.collect(),
         received: rule.received,
         dropped: dropped(rule),
-        sent: rule.outputs.iter().map(|output| output.sent).collect(),
+        outputs: rule.outputs.iter().map(|output| output.sent).collect(),
     }
 }
 
@@ -231,7 +230,7 @@ pub(crate) fn drops(rule: &RuleStats) -> BTreeMap<&str, u64> {
     sums
 }
 
-/// What a rule and its outputs lost: not what is dropped because another copy passed.
+/// Packets that a rule and its outputs lost, without those dropped on purpose, as duplicates are.
 pub(crate) fn dropped(rule: &RuleStats) -> u64 {
     let is_meant = |name: &str| {
         let mut all = DropReason::ALL.into_iter();
@@ -274,20 +273,20 @@ pub(super) mod tests {
         for (at, packets) in [(0.0, 0), (9.0, 900), (10.0, 1000), (11.2, 3400)] {
             history.add(stats(at, &[("a", packets)]));
         }
-        let rate = history.sent("a", 0, 1.0);
+        let rate = history.output_rate("a", 0, 1.0);
         assert!((rate.packets - 2000.0).abs() < 1e-6, "{rate:?}");
         assert!((rate.bits - 16e6).abs() < 1e-3, "{rate:?}");
-        let long = history.sent("a", 0, 10.0).packets;
+        let long = history.output_rate("a", 0, 10.0).packets;
         assert!((long - 3400.0 / 11.2).abs() < 1e-6, "{long}");
         assert_eq!(history.trail("a", 9), [100, 100, 2000]);
-        assert_eq!(history.sent("a", 1, 1.0), Rate::default());
-        assert_eq!(history.sent("b", 0, 1.0), Rate::default());
+        assert_eq!(history.output_rate("a", 1, 1.0), Rate::default());
+        assert_eq!(history.output_rate("b", 0, 1.0), Rate::default());
     }
 
     #[test]
-    fn the_trail_begins_with_what_the_daemon_knows() {
+    fn the_trail_begins_with_the_daemons_record() {
         let mut history = History::default();
-        let told = |age_seconds| reply::History {
+        let record = |age_seconds| reply::History {
             step_seconds: 10,
             age_seconds,
             rules: vec![reply::RuleHistory {
@@ -299,12 +298,12 @@ pub(super) mod tests {
             }],
             ..reply::History::default()
         };
-        history.begin(&told(0.0), 1.0);
+        history.begin(&record(0.0), 1.0);
         assert!(history.trail("a", 9).is_empty(), "no sample yet");
         let mut first = stats(100.0, &[("a", 5000)]);
         first.rules[0].rates.packets_10s = 9.0;
         history.add(first);
-        history.begin(&told(2.0), 1.0);
+        history.begin(&record(2.0), 1.0);
         let trail = history.trail("a", 15);
         assert_eq!(trail[..3], [2; 3]);
         assert_eq!(trail[3..13], [3; 10]);
@@ -312,8 +311,8 @@ pub(super) mod tests {
         assert_eq!(history.trail("a", 1000).len(), 32);
         history.add(stats(101.0, &[("a", 5100)]));
         assert_eq!(history.trail("a", 4), [3, 9, 9, 100]);
-        // Looks that are further apart.
-        history.begin(&told(3.0), 5.0);
+        // Samples that are further apart.
+        history.begin(&record(3.0), 5.0);
         assert_eq!(history.trail("a", 6), [1, 2, 2, 3, 3, 100]);
         history.add(stats(1.0, &[("a", 0)]));
         assert!(history.trail("a", 9).is_empty(), "of another daemon");
@@ -324,8 +323,8 @@ pub(super) mod tests {
         let mut history = History::default();
         history.add(stats(100.0, &[("a", 5000)]));
         history.add(stats(1.0, &[("a", 100)]));
-        assert_eq!(history.sent("a", 0, 1.0), Rate::default());
+        assert_eq!(history.output_rate("a", 0, 1.0), Rate::default());
         history.add(stats(2.0, &[("a", 50)]));
-        assert_eq!(history.sent("a", 0, 1.0), Rate::default());
+        assert_eq!(history.output_rate("a", 0, 1.0), Rate::default());
     }
 }

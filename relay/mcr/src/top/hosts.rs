@@ -1,5 +1,5 @@
-//! Several hosts on one screen: what each tells is put together, every rule as `HOST/RULE`. One that does
-//! not answer takes its rules along and stops no other.
+//! Several hosts on one screen: their statistics are combined, every rule as `HOST/RULE`. The rules of a host
+//! that does not answer disappear; the others are not affected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::update::{HostState, Update};
 
 type HostSample = Result<(Box<Stats>, Box<Status>), String>;
 
-/// What hosts told last.
+/// The latest statistics of each host.
 #[derive(Debug)]
 pub(super) struct Hosts {
     began: Instant,
-    told: Mutex<BTreeMap<String, HostSample>>,
+    samples: Mutex<BTreeMap<String, HostSample>>,
 }
 
-/// The host and the rule that a name stands for.
+/// Splits a name into host and rule.
 pub(super) fn parts(name: &str) -> (Option<&str>, &str) {
     match name.rsplit_once('/') {
         Some((host, rule)) => (Some(host), rule),
@@ -31,19 +31,19 @@ pub(super) fn parts(name: &str) -> (Option<&str>, &str) {
 
 impl Hosts {
     pub(super) fn new(names: &[String]) -> Arc<Self> {
-        let unknown = |name: &String| (name.clone(), Err("is asked".to_owned()));
+        let unanswered = |name: &String| (name.clone(), Err("is asked".to_owned()));
         Arc::new(Self {
             began: Instant::now(),
-            told: Mutex::new(names.iter().map(unknown).collect()),
+            samples: Mutex::new(names.iter().map(unanswered).collect()),
         })
     }
 
-    /// Passes on what one of them tells, for as long as anybody wants to know.
+    /// Passes on the updates of one host for as long as anybody receives them.
     pub(super) fn pass_on(&self, host: &str, updates: &Receiver<Update>, all: &Sender<Update>) {
         for update in updates {
-            let told = match update {
+            let combined = match update {
                 Update::Stats(query, stats, status) => self.put(host, *query, Ok((stats, status))),
-                Update::Gone(why) => self.put(host, StatsQuery::default(), Err(why)),
+                Update::Unreachable(why) => self.put(host, StatsQuery::default(), Err(why)),
                 Update::Past(mut past, interval) => {
                     for rule in &mut past.rules {
                         rule.name = format!("{host}/{}", rule.name);
@@ -56,28 +56,28 @@ impl Hosts {
                 }
                 other => other,
             };
-            if all.send(told).is_err() {
+            if all.send(combined).is_err() {
                 return;
             }
         }
     }
 
-    /// Puts together what all tell, with what one tells now.
-    fn put(&self, host: &str, query: StatsQuery, told: HostSample) -> Update {
-        let mut all = self.told.lock();
-        all.insert(host.to_owned(), told);
-        let states = all
+    /// Stores a host's newest sample and combines those of all hosts.
+    fn put(&self, host: &str, query: StatsQuery, sample: HostSample) -> Update {
+        let mut all = self.samples.lock();
+        all.insert(host.to_owned(), sample);
+        let states: Vec<HostState> = all
             .iter()
-            .map(|(host, told)| (host.clone(), told.as_ref().err().cloned()));
-        let states: Vec<HostState> = states.collect();
+            .map(|(host, sample)| (host.clone(), sample.as_ref().err().cloned()))
+            .collect();
         let mut answers = all
             .iter()
-            .filter_map(|(host, told)| Some((host, told.as_ref().ok()?)));
+            .filter_map(|(host, sample)| Some((host, sample.as_ref().ok()?)));
         let Some((_, (first, status))) = answers.clone().next() else {
             let lines = states
                 .iter()
                 .map(|(host, why)| format!("{host}: {}", why.as_deref().unwrap_or("")));
-            return Update::Gone(lines.collect::<Vec<String>>().join("; "));
+            return Update::Unreachable(lines.collect::<Vec<String>>().join("; "));
         };
         let rules = answers.by_ref().flat_map(|(host, (stats, _))| {
             stats.rules.iter().map(move |rule| {
@@ -112,7 +112,7 @@ mod tests {
                 "rules":0,"kernel":{"available":true},"userspace":{"available":true},"features":[]}"#;
             Box::new(serde_json::from_str::<Status>(text).unwrap())
         };
-        let told = |host: &str, update: Update| {
+        let pass_on = |host: &str, update: Update| {
             let (sender, receiver) = channel();
             let (all, shown) = channel();
             sender.send(update).unwrap();
@@ -132,26 +132,26 @@ mod tests {
                 panic!("{update:?}")
             };
             let names: Vec<String> = stats.rules.iter().map(|rule| rule.name.clone()).collect();
-            let gone = states.into_iter().filter(|(_, why)| why.is_some());
+            let unreachable = states.into_iter().filter(|(_, why)| why.is_some());
             (
                 names.join(" "),
-                gone.map(|(host, _)| host).collect::<String>(),
+                unreachable.map(|(host, _)| host).collect::<String>(),
             )
         };
         assert!(matches!(
-            told("a", Update::Gone("no".to_owned())),
-            Update::Gone(_)
+            pass_on("a", Update::Unreachable("no".to_owned())),
+            Update::Unreachable(_)
         ));
         assert_eq!(
-            names(told("b", of("cam1"))),
+            names(pass_on("b", of("cam1"))),
             ("b/cam1".to_owned(), "a".to_owned())
         );
         assert_eq!(
-            names(told("a", of("cam1"))),
+            names(pass_on("a", of("cam1"))),
             ("a/cam1 b/cam1".to_owned(), String::new())
         );
         assert_eq!(
-            names(told("b", Update::Gone("no".to_owned()))),
+            names(pass_on("b", Update::Unreachable("no".to_owned()))),
             ("a/cam1".to_owned(), "b".to_owned())
         );
         assert_eq!(

@@ -16,26 +16,25 @@ use crate::render;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws those around the selected one.
+/// Draws the rules around the selected one.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     let rules = screen.rules();
     let position = screen.position(&rules);
-    // Only rows that can be seen are made: a thousand rules cost no more than twenty.
+    // Only visible rows are built: a thousand rules cost no more than twenty.
     let visible = usize::from(area.height.saturating_sub(1)).max(1);
     let first = position.saturating_sub(visible - 1);
-    let seen = rules.get(first..).unwrap_or_default();
-    let seen = &seen[..seen.len().min(visible)];
-    let names = || seen.iter().map(|rule| parts(&rule.name));
+    let shown = || rules.iter().skip(first).take(visible);
+    let names = || shown().map(|rule| parts(&rule.name));
     let longest = names().map(|(_, rule)| rule.chars().count()).max();
     let (width, longest) = (usize::from(area.width), longest.unwrap_or(0));
     let host = names().filter_map(|(host, _)| Some(host?.chars().count()));
     let layout = match host.max() {
-        Some(host) => columns::of_hosts(width, host, longest),
+        Some(host) => columns::layout_with_hosts(width, host, longest),
         None => columns::layout(width, longest),
     };
-    let rows = seen.iter().map(|rule| row(screen, rule, &layout));
-    let header = layout.iter().map(|(column, width)| column.title(*width));
-    let header = Row::new(header).style(Style::new().add_modifier(Modifier::BOLD));
+    let rows = shown().map(|rule| row(screen, rule, &layout));
+    let titles = layout.iter().map(|(column, width)| column.title(*width));
+    let header = Row::new(titles).style(Style::new().add_modifier(Modifier::BOLD));
     let widths = layout.iter().map(|(_, width)| Constraint::Length(*width));
     let table = Table::new(rows, widths)
         .header(header)
@@ -67,7 +66,7 @@ fn row(screen: &Screen, rule: &RuleStats, layout: &[(Column, u16)]) -> Row<'stat
             Column::Dropped => right(render::count(dropped(rule))),
             Column::Last => sparkline(&trail[trail.len().saturating_sub(width)..]),
         };
-        let is_growing = || screen.history.dropped(&rule.name, 1.0) > 0.0;
+        let is_growing = || screen.history.drop_rate(&rule.name, 1.0) > 0.0;
         let style = match column {
             Column::State => of_word(rule.word()),
             Column::Short if has_stopped => bad(),
@@ -79,7 +78,7 @@ fn row(screen: &Screen, rule: &RuleStats, layout: &[(Column, u16)]) -> Row<'stat
     Row::new(cells)
 }
 
-/// Bars between zero and the highest value; a value of zero is blank, any other can be seen.
+/// Bars between zero and the highest value; zero is blank, any other value is visible.
 pub(super) fn sparkline(values: &[u64]) -> String {
     let highest = values.iter().copied().max().unwrap_or(0);
     let bar = |value: &u64| match value {

@@ -1,4 +1,4 @@
-//! What is shown and what keys change: the selected rule, the order, the filter, the view.
+//! The state that keys change and that is drawn: the selected rule, the order, the filter, the view.
 
 use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
@@ -15,10 +15,10 @@ use crate::render;
 use crate::rows::Choice;
 use crate::selection::Selection;
 
-/// Events that are remembered.
-const EVENTS_KEPT: usize = 500;
+/// Events that are retained.
+const EVENTS_MAX: usize = 500;
 
-/// Orders of the rules, as the key goes through them.
+/// Orders of the rules, in the sequence of the key that switches them.
 pub(crate) const ORDERS: Choice<Order> = &[
     (
         "configured",
@@ -50,40 +50,40 @@ pub(crate) enum View {
 /// The state of the screen.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
-    /// The hosts that are shown, where they are several, and why one does not answer.
+    /// The hosts, if several are shown, each with the reason why it does not answer.
     pub(crate) hosts: Vec<HostState>,
     pub(crate) history: History,
     pub(crate) status: Option<Status>,
     pub(crate) events: VecDeque<Event>,
     /// Why the daemon does not answer.
-    pub(crate) gone: Option<String>,
+    pub(crate) unreachable: Option<String>,
     pub(crate) view: View,
     pub(crate) sort: Order,
     pub(crate) filter: String,
-    /// Which labels rules must have.
+    /// The labels that rules must have.
     pub(crate) selection: Selection,
-    /// Whether keys go into the filter.
+    /// Whether keys edit the filter.
     pub(crate) typing: bool,
-    /// Whether the picture stands still.
+    /// Whether updates are suspended.
     pub(crate) paused: bool,
-    /// Name of the selected rule; by name, so that it stays selected in another order.
+    /// Name of the selected rule, which so stays selected in another order.
     pub(crate) selected: Option<String>,
-    /// Where the rule stands that is to be selected once it is told.
+    /// Position of the rule that is selected once the daemon has sent it.
     pub(super) goal: Option<usize>,
-    /// What the newest statistics answer.
-    pub(super) asked: StatsQuery,
-    /// Lines by which the detail or the events are scrolled; drawing knows how many there are.
+    /// The query that the newest statistics answer.
+    pub(super) answered: StatsQuery,
+    /// Lines by which the detail or the events are scrolled; drawing limits it to those that exist.
     pub(crate) scroll: Cell<usize>,
 }
 
 impl Screen {
-    /// Takes in what changed.
+    /// Applies an update.
     pub(crate) fn take(&mut self, update: Update) {
         match update {
             Update::Stats(query, stats, status) => {
-                self.gone = None;
+                self.unreachable = None;
                 if !self.paused {
-                    self.asked = *query;
+                    self.answered = *query;
                     self.history.add(*stats);
                     self.status = Some(*status);
                     self.reach_goal();
@@ -101,11 +101,11 @@ impl Screen {
                 message: render::missed(missed),
                 ..Event::default()
             }),
-            Update::Gone(reason) => self.gone = Some(reason),
+            Update::Unreachable(reason) => self.unreachable = Some(reason),
         }
     }
 
-    /// Answers a key; `false`: leave.
+    /// Handles a key; `false` ends the program.
     pub(crate) fn press(&mut self, key: KeyEvent) -> bool {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return false;
@@ -142,8 +142,8 @@ impl Screen {
         let Some(stats) = self.history.last() else {
             return Vec::new();
         };
-        let rules = stats.rules.iter().filter(|rule| self.passes(rule));
-        let mut rules: Vec<&RuleStats> = rules.collect();
+        let passing = stats.rules.iter().filter(|rule| self.passes(rule));
+        let mut rules: Vec<&RuleStats> = passing.collect();
         match self.sort {
             Order::Configured => {}
             Order::Name => rules.sort_by(|a, b| parts(&a.name).1.cmp(parts(&b.name).1)),
@@ -159,16 +159,16 @@ impl Screen {
         rules
     }
 
-    /// The selected rule; the first one where none was chosen or it is gone.
+    /// The selected rule; the first one if none was chosen or it was removed.
     pub(crate) fn selected(&self) -> Option<&RuleStats> {
         let rules = self.rules();
         rules.get(self.position(&rules)).copied()
     }
 
-    /// Where the selected rule stands among `rules`.
+    /// The position of the selected rule among `rules`.
     pub(crate) fn position(&self, rules: &[&RuleStats]) -> usize {
-        let chosen = |rule: &&RuleStats| Some(&rule.name) == self.selected.as_ref();
-        rules.iter().position(chosen).unwrap_or(0)
+        let is_selected = |rule: &&RuleStats| Some(&rule.name) == self.selected.as_ref();
+        rules.iter().position(is_selected).unwrap_or(0)
     }
 
     fn passes(&self, rule: &RuleStats) -> bool {
@@ -202,7 +202,7 @@ impl Screen {
         self.scroll.set(0);
     }
 
-    /// Goes to another rule, or to another part of a text; the newest events stand at the end.
+    /// Goes to another rule, or scrolls; the newest events are at the end.
     fn go(&mut self, by: isize) {
         let by = match self.view {
             View::Rules => return self.step(by),
@@ -219,7 +219,7 @@ impl Screen {
 
     fn remember(&mut self, event: Event) {
         self.events.push_back(event);
-        if self.events.len() > EVENTS_KEPT {
+        if self.events.len() > EVENTS_MAX {
             self.events.pop_front();
         }
     }

@@ -1,4 +1,4 @@
-//! Texts wider or longer than the screen: where lines end, how far they are scrolled.
+//! Texts wider or longer than the screen: wrapping and scrolling.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -8,8 +8,8 @@ use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::screen::Screen;
 
-/// Draws a text from the line on that `first` says, given by how many lines it is scrolled and how
-/// many there is no room for.
+/// Draws a text from the line that `first` returns, given the number of scrolled lines and of lines that do
+/// not fit.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     screen: &Screen,
@@ -20,7 +20,7 @@ pub(super) fn draw(
     // The title has the first line.
     let room = usize::from(area.height.saturating_sub(1));
     let hidden = lines.len().saturating_sub(room);
-    // Keys may have asked for more than there is.
+    // Keys may have scrolled beyond the end.
     let by = screen.scroll.get().min(hidden);
     screen.scroll.set(by);
     let first = first(by, hidden);
@@ -36,7 +36,7 @@ pub(super) fn draw(
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-/// A title, and a text beside it on as many lines as it needs.
+/// A title with a text beside it, on as many lines as that needs.
 pub(super) fn wrapped(title: &str, text: &str, style: Style, width: u16) -> Vec<Line<'static>> {
     let indent = title.chars().count().max(9) + 1;
     let room = usize::from(width).saturating_sub(indent).max(16);
@@ -68,9 +68,9 @@ mod tests {
     #[test]
     fn a_long_text_goes_on_under_itself() {
         let lines = wrapped("path", "one two three four five six", Style::new(), 26);
-        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        let texts: Vec<String> = lines.iter().map(ToString::to_string).collect();
         assert_eq!(
-            lines,
+            texts,
             ["path      one two three", "          four five six"]
         );
     }

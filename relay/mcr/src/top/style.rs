@@ -1,4 +1,4 @@
-//! What colours mean: green is well, yellow half, red not. None is a text's only sign.
+//! The meaning of colours: green is good, yellow half good, red bad. No colour is the only sign of a state.
 
 use api::reply::State;
 use ratatui::style::{Color, Style};

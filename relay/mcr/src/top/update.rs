@@ -1,4 +1,4 @@
-//! What those who ask daemons hand to the screen.
+//! What the threads that query daemons pass to the screen.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ pub(crate) type HostState = (String, Option<String>);
 /// Something new to show.
 #[derive(Debug)]
 pub(crate) enum Update {
-    /// What a query selects.
+    /// The rules that a query selects.
     Stats(Box<StatsQuery>, Box<Stats>, Box<Status>),
-    /// What was before the statistics told last, which are asked for at this interval.
+    /// The past before the newest statistics, which are queried at this interval.
     Past(Box<History>, Duration),
     /// The same of several hosts, and which of them answer.
     Hosts(Box<StatsQuery>, Box<Stats>, Box<Status>, Vec<HostState>),
     Event(Event),
     Missed(u64),
     /// The daemon does not answer, and why.
-    Gone(String),
+    Unreachable(String),
 }

@@ -1,19 +1,19 @@
-//! The rules that the screen holds: all if they are few, else a window around the selected one, in the
-//! chosen order and filter. Keys may lead beyond it: that rule is selected once the daemon has sent it.
+//! The rules that the screen loads: all if they are few, else a window around the selected one, in the chosen
+//! order and filter. A key may lead beyond it: that rule is selected once the daemon has sent it.
 
 use api::query::StatsQuery;
 use api::reply::Part;
 
 use super::screen::Screen;
 
-/// Up to so many rules all are asked for, and as many of more; higher than any terminal by far.
+/// Rules that are queried at most; far more than any terminal shows.
 const WINDOW: usize = 512;
 
-/// Rules on each side of the selected one that are not to be missing.
+/// Rules on each side of the selected one that must be loaded.
 const MARGIN: usize = WINDOW / 4;
 
 impl Screen {
-    /// What is to be asked of the daemon.
+    /// What to query from the daemon.
     pub(crate) fn query(&self) -> StatsQuery {
         let whole = StatsQuery {
             limit: Some(WINDOW as u64),
@@ -36,7 +36,7 @@ impl Screen {
         }
     }
 
-    /// Says whether rules are missing that are to be shown.
+    /// Whether rules that are to be shown are not loaded yet.
     pub(crate) fn is_waiting(&self) -> bool {
         let Some(part) = self.window().filter(|_| !self.paused) else {
             return false;
@@ -51,29 +51,29 @@ impl Screen {
             || below < MARGIN && end < part.matching
     }
 
-    /// What the daemon told of, where it did not tell all rules.
+    /// The part that the daemon sent, if it did not send all rules.
     fn window(&self) -> Option<Part> {
         let selection = self.history.last()?.selection.as_ref();
         let part = selection.map(|selection| selection.part);
         part.filter(|part| part.total > WINDOW as u64)
     }
 
-    /// Says whether the reply has the order and the filter that are chosen.
+    /// Whether the newest statistics have the chosen order and filter.
     fn is_answered(&self) -> bool {
         let query = self.query();
         let of = |query: &StatsQuery| (query.order, query.filter.clone(), query.labels.clone());
-        of(&query) == of(&self.asked)
+        of(&query) == of(&self.answered)
     }
 
-    /// How many rules stand before those that are known, and how many there are to choose from.
-    fn extent(&self, known: usize) -> (usize, usize) {
+    /// How many rules precede the loaded ones, and how many there are to choose from.
+    fn extent(&self, loaded: usize) -> (usize, usize) {
         let window = self.window().filter(|_| !self.paused && self.is_answered());
-        window.map_or((0, known), |part| {
+        window.map_or((0, loaded), |part| {
             (part.offset as usize, part.matching as usize)
         })
     }
 
-    /// Selects the rule that was gone to, once the daemon has sent it.
+    /// Selects the rule at the goal, once the daemon has sent it.
     pub(super) fn reach_goal(&mut self) {
         let Some(goal) = self.goal else {
             return;
@@ -83,22 +83,21 @@ impl Screen {
         }
         let rules = self.rules();
         let (offset, matching) = self.extent(rules.len());
-        // Fewer may match than there were when it was gone to.
+        // Fewer rules may match than when the goal was set.
         let goal = goal.min(matching.saturating_sub(1));
-        let place = goal.checked_sub(offset);
-        match place.and_then(|place| rules.get(place)) {
+        match goal.checked_sub(offset).and_then(|index| rules.get(index)) {
             Some(rule) => (self.selected, self.goal) = (Some(rule.name.clone()), None),
             None => self.goal = Some(goal).filter(|_| matching > 0),
         }
     }
 
-    /// Selects a rule that stands so far from the selected one.
+    /// Selects the rule at this distance from the selected one.
     pub(super) fn step(&mut self, by: isize) {
         let unanswered = self
             .window()
             .filter(|_| !self.paused && !self.is_answered());
         if let Some(part) = unanswered.filter(|_| self.goal.is_some() || is_jump(by)) {
-            // Where the ends of the order are that is asked for is not known yet.
+            // The extent of the requested order is not known yet.
             let to = self.goal.unwrap_or(0).saturating_add_signed(by);
             self.goal = Some(to.min(part.total as usize - 1));
             return;
@@ -110,8 +109,7 @@ impl Screen {
         };
         let from = self.goal.unwrap_or(offset + self.position(&rules));
         let to = from.saturating_add_signed(by).min(last);
-        let known = to.checked_sub(offset).and_then(|place| rules.get(place));
-        match known {
+        match to.checked_sub(offset).and_then(|index| rules.get(index)) {
             Some(rule) => (self.selected, self.goal) = (Some(rule.name.clone()), None),
             None => self.goal = Some(to),
         }
@@ -134,48 +132,48 @@ mod tests {
 
     const MANY: usize = 2000;
 
-    /// Answers as the daemon does what a screen asks, of rules whose names are in the order of the
-    /// configuration and whose rates are in the other.
+    /// Answers a screen's query as the daemon does, with rules whose names are in the order of the
+    /// configuration and whose rates are in the opposite order.
     fn answer(screen: &mut Screen, at: f64) {
         let query = screen.query();
         let names: Vec<String> = (0..MANY).map(|n| format!("r{n:04}")).collect();
         let rates = names.iter().zip(0..);
         let all: Vec<(&str, u64)> = rates.map(|(name, rate)| (name.as_str(), rate)).collect();
-        let mut told = stats(at, &all);
-        told.rules.retain(|rule| rule.contains(&query.filter));
+        let mut reply = stats(at, &all);
+        reply.rules.retain(|rule| rule.contains(&query.filter));
         if query.order == api::query::Order::Rate {
-            told.rules.reverse();
+            reply.rules.reverse();
         }
-        let (matching, limit) = (told.rules.len(), query.limit.unwrap() as usize);
-        let named = |name: &String| told.rules.iter().position(|rule| rule.name == *name);
+        let (matching, limit) = (reply.rules.len(), query.limit.unwrap() as usize);
+        let named = |name: &String| reply.rules.iter().position(|rule| rule.name == *name);
         let offset = match query.around.as_ref().and_then(named) {
             Some(middle) => middle
                 .saturating_sub(limit / 2)
                 .min(matching.saturating_sub(limit)),
             None => query.offset as usize,
         };
-        told.rules = told.rules.into_iter().skip(offset).take(limit).collect();
+        reply.rules = reply.rules.into_iter().skip(offset).take(limit).collect();
         let part = Part {
             offset: offset as u64,
-            count: told.rules.len() as u64,
+            count: reply.rules.len() as u64,
             matching: matching as u64,
             total: MANY as u64,
         };
-        told.selection = Some(Box::new(Selection {
+        reply.selection = Some(Box::new(Selection {
             part,
             ..Selection::default()
         }));
-        let status = serde_json::from_str(
+        let parsed = serde_json::from_str(
             r#"{"instance":"default","version":"1","pid":1,"uptime_seconds":1,"generation":1,
             "rules":0,"kernel":{"available":true},"userspace":{"available":true},"features":[]}"#,
         );
-        let status = Box::new(status.unwrap());
-        screen.take(Update::Stats(Box::new(query), Box::new(told), status));
+        let status = Box::new(parsed.unwrap());
+        screen.take(Update::Stats(Box::new(query), Box::new(reply), status));
     }
 
     fn press(screen: &mut Screen, code: KeyCode) {
         assert!(screen.press(code.into()));
-        // Whoever is waiting is answered; once is enough.
+        // One answer is enough.
         if screen.is_waiting() {
             answer(screen, 3.0);
         }
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_stands_still_asks_for_nothing() {
+    fn a_paused_screen_queries_nothing() {
         let mut screen = screen();
         press(&mut screen, KeyCode::Char('p'));
         press(&mut screen, KeyCode::End);
@@ -280,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_of_what_was_told() {
+    fn samples_are_of_the_rules_that_were_sent() {
         let mut screen = screen();
         let before = screen.history.trail("r0000", 9);
         press(&mut screen, KeyCode::End);
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_tells_all_is_understood() {
+    fn a_daemon_that_sends_all_rules_is_understood() {
         let mut screen = Screen::default();
         screen.history.add(stats(1.0, &[("b", 0), ("a", 0)]));
         assert!(!screen.is_waiting());
