@@ -8,11 +8,10 @@ use std::process::Command;
 pub(crate) fn can_run(tool: &str) -> Result<(), String> {
     let missing = || format!("{tool} is not installed (dist/bootstrap test installs it)");
     let script = format!("command -v {tool}");
-    let found = Command::new("sh").args(["-c", &script]).output();
-    let found = found.ok().filter(|output| output.status.success());
-    let path = found.ok_or_else(missing)?.stdout;
-    let path = String::from_utf8_lossy(&path).trim().to_owned();
-    if is_snap(Path::new(&path)) {
+    let output = Command::new("sh").args(["-c", &script]).output();
+    let succeeded = output.ok().filter(|output| output.status.success());
+    let stdout = succeeded.ok_or_else(missing)?.stdout;
+    if is_snap(Path::new(String::from_utf8_lossy(&stdout).trim())) {
         return Err(format!(
             "{tool} is a snap here, which cannot enter a network namespace"
         ));
@@ -20,7 +19,7 @@ pub(crate) fn can_run(tool: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a program is one of snapd's, or Ubuntu's script that starts one.
+/// Whether a program is a snap, or Ubuntu's script that starts one.
 fn is_snap(program: &Path) -> bool {
     const LONGEST_SCRIPT: u64 = 64 << 10;
     let real = program.canonicalize().unwrap_or_default();
@@ -32,7 +31,7 @@ fn is_snap(program: &Path) -> bool {
 }
 
 #[test]
-fn a_snap_is_known_by_its_place_its_link_and_its_script() {
+fn a_snap_is_recognised_by_its_path_its_link_and_its_script() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);

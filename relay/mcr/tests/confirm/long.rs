@@ -1,4 +1,4 @@
-//! Many changes, many kills, and a disk that is full.
+//! Many changes, many kills, and a full disk.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ use crate::changes::{CAM2, bed};
 const CLIENTS: usize = 8;
 const CHANGES: usize = 20_000;
 
-/// Posts to the control socket; the status.
+/// Posts to the control socket; returns the status line.
 fn post(stream: &mut BufReader<UnixStream>, path: &str, body: &str) -> String {
     let length = body.len();
     let head = format!("POST {path} HTTP/1.1\r\nHost: mcr\r\nContent-Length: {length}\r\n\r\n");
@@ -35,15 +35,15 @@ fn post(stream: &mut BufReader<UnixStream>, path: &str, body: &str) -> String {
         if line.trim().is_empty() {
             break;
         }
-        if let Some(told) = line.to_lowercase().strip_prefix("content-length:") {
-            length = told.trim().parse().unwrap();
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
         }
     }
     stream.read_exact(&mut vec![0; length]).unwrap();
     status
 }
 
-/// One client adds and removes a rule of its own; how long each change took.
+/// Adds and removes a client's own rule; returns how long each change took.
 fn change(socket: &Path, client: usize) -> Vec<Duration> {
     let mut stream = BufReader::new(UnixStream::connect(socket).unwrap());
     let port = 7000 + client;
@@ -64,18 +64,18 @@ fn change(socket: &Path, client: usize) -> Vec<Duration> {
 
 #[test]
 #[ignore = "takes minutes"]
-fn twenty_thousand_changes_by_eight_clients_are_all_told_in_order() {
+fn twenty_thousand_changes_by_eight_clients_are_all_logged_in_order() {
     let Some(bed) = bed() else { return };
     let (socket, begun) = (bed.daemon.socket(), Instant::now());
     let before = bed.status()["generation"].as_u64().unwrap();
     let mut took: Vec<Duration> = thread::scope(|scope| {
-        let clients = (0..CLIENTS).map(|client| {
+        let spawned = (0..CLIENTS).map(|client| {
             scope.spawn({
                 let socket = &socket;
                 move || change(socket, client)
             })
         });
-        let clients: Vec<_> = clients.collect();
+        let clients: Vec<_> = spawned.collect();
         clients
             .into_iter()
             .flat_map(|client| client.join().unwrap())
@@ -106,9 +106,9 @@ fn twenty_thousand_changes_by_eight_clients_are_all_told_in_order() {
     let last = number(changes.last().unwrap(), "generation");
     assert_eq!(last, before + CHANGES as u64);
     wait::until("the last 50 are kept", || {
-        let kept = bed.json(&["generations", "--json"]);
-        let kept = kept.as_array().unwrap();
-        kept.len() == 50 && number(kept.last().unwrap(), "generation") == last
+        let json = bed.json(&["generations", "--json"]);
+        let stored = json.as_array().unwrap();
+        stored.len() == 50 && number(stored.last().unwrap(), "generation") == last
     })
     .unwrap();
 }
@@ -119,7 +119,7 @@ fn kills_at_moments_of_chance_leave_what_was_before_or_what_was_confirmed() {
     let Some(mut bed) = bed() else { return };
     let stream = bed.stream(200);
     let mut late = Vec::new();
-    // Not by the clock: a run can be repeated.
+    // Pseudo-random with a fixed seed, so that a run can be repeated.
     let mut chance = 4711_u64;
     for round in 0..30 {
         chance = chance
@@ -172,7 +172,7 @@ impl Small {
         Self(at)
     }
 
-    /// Leaves no room.
+    /// Fills it up.
     fn fill(&self) {
         let mut file = fs::File::create(self.0.join("much")).unwrap();
         while file.write_all(&[7; 512]).is_ok() {}
@@ -220,7 +220,7 @@ fn a_disk_that_is_full_refuses_what_it_cannot_write_down() {
     bed.daemon.stop(Signal::SIGTERM).unwrap();
 }
 
-/// The rest of a page is room still.
+/// Changes rules until one is refused: the last page of the log may still have room.
 fn loop_until_refused(bed: &Bed) -> String {
     for _ in 0..100 {
         for words in [&CAM2[..], &["remove", "cam2"]] {

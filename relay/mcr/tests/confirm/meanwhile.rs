@@ -1,4 +1,4 @@
-//! What else happens while a change waits to be confirmed: a link goes, and somebody else changes rules.
+//! Events while a change waits to be confirmed: a link is removed, and somebody else changes rules.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::CHANGED;
 use crate::bed::Bed;
 use crate::changes::bed;
 
-/// How many change at once.
+/// Operators that change rules at once.
 const OPERATORS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,11 +49,11 @@ fn a_link_that_goes_meanwhile_takes_down_what_needs_it_and_nothing_else() {
     );
 }
 
-/// Has operators apply files of their own at once, by these words beside; what became of each.
+/// Makes operators apply files of their own at once, with these further arguments; returns each outcome.
 fn at_once(bed: &Bed, words: &[&str]) -> Vec<Finished> {
     let operator = |number: usize| {
-        let file = bed.daemon.config_file();
-        let file = file.with_file_name(format!("{number}.toml"));
+        let config = bed.daemon.config_file();
+        let file = config.with_file_name(format!("{number}.toml"));
         let own = CHANGED.replace("cam3", &format!("own{number}"));
         fs::write(&file, own).unwrap();
         let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
@@ -68,7 +68,7 @@ fn at_once(bed: &Bed, words: &[&str]) -> Vec<Finished> {
     done.collect()
 }
 
-/// One of them succeeds; the others are told who was faster, and nothing of theirs is there.
+/// Expects that one succeeds, and that the others report who was faster and change nothing.
 fn one_wins(bed: &Bed, done: &[Finished], words: &[&str]) {
     let succeeded = |finished: &&Finished| finished.status.success();
     assert_eq!(done.iter().filter(succeeded).count(), 1, "{done:?}");
@@ -83,7 +83,7 @@ fn one_wins(bed: &Bed, done: &[Finished], words: &[&str]) {
 }
 
 #[test]
-fn of_operators_at_once_one_tries_out_and_the_others_are_told() {
+fn of_operators_at_once_one_tries_out_and_the_others_are_refused() {
     let Some(bed) = bed() else { return };
     let done = at_once(&bed, &["--confirm", "60s"]);
     one_wins(

@@ -1,4 +1,4 @@
-//! Rules that receive nothing: the doctor says what arrives instead.
+//! Rules that receive nothing: the doctor reports what arrives instead.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use super::bed::{Diagnosis, diagnose};
 const OUTPUT: &str = "239.10.1.1%veth2:6001";
 const OUTPUT_6: &str = "[ff0e::9%veth2]:6001";
 
-/// A relay with rules, `sending` to them from the sender or, where it says veth3, from the sink.
+/// Diagnoses a relay with rules while streams are sent to the destinations `sending`, from the sender or,
+/// for veth3, from the sink.
 fn diagnosis(path: &str, rules: &[(&str, &str)], sending: &[&str]) -> Option<Diagnosis> {
     if !lab::demo::may_run() {
         eprintln!("skipped: needs root");
@@ -44,12 +45,12 @@ fn diagnosis(path: &str, rules: &[(&str, &str)], sending: &[&str]) -> Option<Dia
     let streams: Vec<Process> = sending
         .iter()
         .map(|destination| {
-            let from = if destination.contains("veth3") {
+            let host = if destination.contains("veth3") {
                 &chain.sink
             } else {
                 &chain.sender
             };
-            let mut command = from.command(env!("CARGO_BIN_EXE_mcr"));
+            let mut command = host.command(env!("CARGO_BIN_EXE_mcr"));
             command.args(["send", "--rate", "100", "--duration", "60", destination]);
             Process::start(command).unwrap()
         })
@@ -68,10 +69,10 @@ lab::on_both_paths!(
     tells_on_which_interface_the_group_arrives,
     tells_that_nothing_arrives_and_what_does,
     names_pgm_for_what_it_is,
-    says_nothing_of_rules_that_receive,
-    says_nothing_of_what_may_be_silent,
+    ignores_rules_that_receive,
+    ignores_rules_that_may_be_silent,
     tells_of_a_sender_on_the_relay_itself,
-    tells_what_to_join_where_a_range_is_too_large,
+    reports_what_to_join_where_a_range_is_too_large,
 );
 
 fn tells_of_a_sender_on_the_relay_itself(path: &str) {
@@ -83,7 +84,7 @@ fn tells_of_a_sender_on_the_relay_itself(path: &str) {
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     let group = "239.1.1.1%veth1:5001";
     daemon.add("cam1", group, &[OUTPUT]).unwrap();
-    // The lab's sender keeps what it sends from its own host.
+    // The lab's sender does not loop its packets back to its own host.
     let sender = Sender::open((&chain.relay, "veth1"), "10.0.0.2".parse().unwrap()).unwrap();
     let stream = Repeated::start(move || {
         sender
@@ -107,7 +108,7 @@ fn tells_of_a_sender_on_the_relay_itself(path: &str) {
     ] {
         assert!(listed.contains(word), "no {word} in {listed}");
     }
-    // It does as it was told, and its own copies are nobody's stream.
+    // After that change the rule receives, and its own copies do not count as a stream.
     daemon.client(&["remove", "cam1"]).unwrap();
     drop(stream);
     let outputs = [group, OUTPUT];
@@ -135,7 +136,7 @@ fn tells_of_a_sender_on_the_relay_itself(path: &str) {
     assert!(!listed.contains("(sent)"), "{listed}");
 }
 
-fn tells_what_to_join_where_a_range_is_too_large(path: &str) {
+fn reports_what_to_join_where_a_range_is_too_large(path: &str) {
     if !lab::demo::may_run() {
         eprintln!("skipped: needs root");
         return;
@@ -162,61 +163,61 @@ fn tells_what_to_join_where_a_range_is_too_large(path: &str) {
 
 fn tells_the_port_at_which_the_group_arrives(path: &str) {
     let rules = [("cam1", "239.1.1.1%veth1:5001")];
-    let Some(found) = diagnosis(path, &rules, &["239.1.1.1%veth0:5002"]) else {
+    let Some(diagnosis) = diagnosis(path, &rules, &["239.1.1.1%veth0:5002"]) else {
         return;
     };
     let words = [
         "239.1.1.1 arrives on veth1 at port 5002, not 5001",
         "239.1.1.1%veth1:5002",
     ];
-    found.has("arrival", "stops", &words);
-    assert_eq!(found.status, 5);
+    diagnosis.has("arrival", "stops", &words);
+    assert_eq!(diagnosis.status, 5);
 }
 
 fn tells_from_whom_the_group_arrives(path: &str) {
     let rules = [("cam1", "10.0.0.77@232.1.1.1%veth1:5001")];
-    let Some(found) = diagnosis(path, &rules, &["232.1.1.1%veth0:5001"]) else {
+    let Some(diagnosis) = diagnosis(path, &rules, &["232.1.1.1%veth0:5001"]) else {
         return;
     };
     let words = ["232.1.1.1 arrives on veth1 from 10.0.0.1, not 10.0.0.77"];
-    found.has("arrival", "stops", &words);
+    diagnosis.has("arrival", "stops", &words);
 }
 
 fn tells_on_which_interface_the_group_arrives(path: &str) {
     let rules = [("cam1", "[ff0e::1%veth1]:5001")];
-    let Some(found) = diagnosis(path, &rules, &["[ff0e::1%veth3]:5002"]) else {
+    let Some(diagnosis) = diagnosis(path, &rules, &["[ff0e::1%veth3]:5002"]) else {
         return;
     };
     let words = ["ff0e::1 arrives on veth2, not veth1 and at port 5002, not 5001"];
-    found.has("arrival", "stops", &words);
+    diagnosis.has("arrival", "stops", &words);
 }
 
 fn tells_that_nothing_arrives_and_what_does(path: &str) {
     let rules = [("cam1", "239.1.1.1%veth1:5001")];
-    let Some(found) = diagnosis(path, &rules, &["239.1.1.9%veth0:5001"]) else {
+    let Some(diagnosis) = diagnosis(path, &rules, &["239.1.1.9%veth0:5001"]) else {
         return;
     };
     let words = [
         "nothing for 239.1.1.1 arrives on any interface",
         "239.1.1.9 at port 5001 from 10.0.0.1",
     ];
-    found.has("arrival", "harms", &words);
+    diagnosis.has("arrival", "harms", &words);
     assert_eq!(
-        found.status, 0,
+        diagnosis.status, 0,
         "a sender that is off is no fault of this host"
     );
 }
 
-fn says_nothing_of_rules_that_receive(path: &str) {
+fn ignores_rules_that_receive(path: &str) {
     let rules = [("cam1", "239.1.1.1%veth1:5001")];
-    let Some(found) = diagnosis(path, &rules, &["239.1.1.1%veth0:5001"]) else {
+    let Some(diagnosis) = diagnosis(path, &rules, &["239.1.1.1%veth0:5001"]) else {
         return;
     };
-    found.has_no("arrival");
+    diagnosis.has_no("arrival");
 }
 
-/// What reflects waits for questions, and who says `silence=off` expects nothing either.
-fn says_nothing_of_what_may_be_silent(path: &str) {
+/// A reflecting rule waits for questions, and `silence=off` allows silence.
+fn ignores_rules_that_may_be_silent(path: &str) {
     if !lab::demo::may_run() {
         eprintln!("skipped: needs root");
         return;
@@ -250,7 +251,7 @@ fn names_pgm_for_what_it_is(path: &str) {
             socket.send(&pgm(destination)).unwrap();
         }
     });
-    let found = diagnose(&daemon);
+    let diagnosis = diagnose(&daemon);
     drop(stream);
     for (name, _, destination) in rules {
         let group = destination.parse::<SocketAddr>().unwrap().ip();
@@ -259,19 +260,19 @@ fn names_pgm_for_what_it_is(path: &str) {
             &format!("{group} on veth1 is PGM (IP protocol 113"),
             "UDP",
         ];
-        found.has("arrival", "stops", &words);
+        diagnosis.has("arrival", "stops", &words);
     }
 }
 
-/// Something that is done fifty times a second.
+/// A thread that acts fifty times a second.
 struct Repeated(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl Repeated {
     fn start(act: impl Fn() + Send + 'static) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&ended);
+        let is_ended = Arc::clone(&ended);
         let thread = thread::spawn(move || {
-            while !seen.load(Ordering::Relaxed) {
+            while !is_ended.load(Ordering::Relaxed) {
                 act();
                 thread::sleep(Duration::from_millis(20));
             }
@@ -287,7 +288,7 @@ impl Drop for Repeated {
     }
 }
 
-/// A frame as of UDP, whose IP header says PGM.
+/// A UDP frame with PGM as the protocol in its IP header.
 fn pgm(destination: &str) -> Vec<u8> {
     let destination: SocketAddr = destination.parse().unwrap();
     let (source, protocol) = if destination.is_ipv4() {

@@ -1,4 +1,4 @@
-//! A relay for the doctor to look at, and what it says.
+//! A relay for the doctor to examine, and the diagnosis.
 
 use std::fs;
 
@@ -21,13 +21,13 @@ pub(crate) struct Bed {
     pub(crate) directory: TempDir,
 }
 
-/// What the doctor said.
+/// The doctor's report.
 pub(crate) struct Diagnosis {
     pub(crate) status: i32,
     pub(crate) findings: Vec<Value>,
 }
 
-/// Relay and rules, or nothing where the test may not make namespaces.
+/// Makes relay and rules; `None` if the test may not make namespaces.
 pub(crate) fn bed(rules: &str) -> Option<Bed> {
     if !lab::demo::may_run() {
         eprintln!("skipped: needs root");
@@ -65,26 +65,27 @@ impl Bed {
 }
 
 impl Diagnosis {
-    /// Expects one finding of this check with that severity, and these words in it.
+    /// Expects a finding of this check with that severity and these words.
     #[track_caller]
     pub(crate) fn has(&self, check: &str, severity: &str, words: &[&str]) -> &Value {
-        let found = self.findings.iter().find(|finding| {
+        let matching = self.findings.iter().find(|finding| {
             let text = finding.to_string();
             finding["check"] == check
                 && finding["severity"] == severity
                 && words.iter().all(|word| text.contains(word))
         });
-        found.unwrap_or_else(|| panic!("no {check} {severity} {words:?} in {:#?}", self.findings))
+        matching
+            .unwrap_or_else(|| panic!("no {check} {severity} {words:?} in {:#?}", self.findings))
     }
 
-    /// Expects nothing of this check.
+    /// Expects no finding of this check.
     #[track_caller]
     pub(crate) fn has_no(&self, check: &str) {
-        let found = self
+        let finding = self
             .findings
             .iter()
             .find(|finding| finding["check"] == check);
-        assert_eq!(found, None);
+        assert_eq!(finding, None);
     }
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn nft(namespace: &Namespace, rules: &str) {
     namespace.tool("nft", &format!("-f {path}")).unwrap();
 }
 
-/// What the doctor says of the rules that a daemon runs.
+/// Runs the doctor for the rules of a daemon.
 pub(crate) fn diagnose(daemon: &Daemon) -> Diagnosis {
     let finished = daemon.client(&["doctor", "--json"]).unwrap();
     let report: Value = serde_json::from_str(&finished.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Filters of the host that drop what the relay lives on.
+//! Filters of the host that drop packets the relay depends on.
 
 use super::bed::{RULE, bed, nft};
 
@@ -34,7 +34,7 @@ fn finds_filters_that_drop_queries_or_reports() {
 }
 
 #[test]
-fn finds_a_filter_at_the_egress_and_says_that_the_forward_hook_does_not_matter() {
+fn finds_a_filter_at_the_egress_and_notes_that_the_forward_hook_does_not_matter() {
     let userspace = format!("{RULE}path = \"userspace\"\n");
     let Some(bed) = bed(&userspace) else { return };
     nft(
@@ -53,7 +53,7 @@ fn finds_a_filter_at_the_egress_and_says_that_the_forward_hook_does_not_matter()
     diagnosis.has("firewall", "stops", &words);
     diagnosis.has("firewall", "note", &["forward", "does not matter"]);
     assert_eq!(diagnosis.status, 5);
-    // On the kernel path copies pass it unseen.
+    // Copies of the kernel path bypass it.
     if bpf::probe::probe().is_ok() {
         let path = bed.directory.path().join("mcr.toml");
         std::fs::write(path, userspace.replace("userspace", "kernel")).unwrap();
@@ -71,7 +71,7 @@ fn finds_filters_that_keep_copies_from_sockets_of_the_host() {
     let local = RULE.replace("239.10.1.1%veth2:6001", "127.0.0.1:7001");
     let Some(bed) = bed(&local) else { return };
     bed.doctor(&[]).has_no("firewall");
-    for (hook, follows) in [("output", "egress_error"), ("input", "counts as sent")] {
+    for (hook, consequence) in [("output", "egress_error"), ("input", "counts as sent")] {
         let chain = format!("chain it {{ type filter hook {hook} priority 0; policy accept;");
         let table = format!("table inet guard {{ {chain}\n udp dport 7001 drop\n }}\n }}");
         nft(bed.relay(), &table);
@@ -79,7 +79,7 @@ fn finds_filters_that_keep_copies_from_sockets_of_the_host() {
             "lo",
             "copies to sockets of this host",
             "inet guard it",
-            follows,
+            consequence,
         ];
         bed.doctor(&[]).has("firewall", "stops", &words);
         nft(bed.relay(), "delete table inet guard");

@@ -1,4 +1,4 @@
-//! Other programs where the kernel path takes its packets, and its own.
+//! Other programs at the hooks of the kernel path, and its own.
 
 use std::fs;
 use std::process::Command;
@@ -41,7 +41,7 @@ fn asks_the_daemon_what_it_relays_and_knows_its_own_program() {
     assert_eq!(broken.status, 5);
 }
 
-/// An XDP program that lets everything pass, as a compiler of the build makes it.
+/// The source of an XDP program that passes everything.
 const PASSES: &str = "__attribute__((section(\"xdp\"), used)) int passes(void *ctx) { return 2; }";
 
 #[test]
@@ -94,9 +94,9 @@ fn finds_another_tcx_program_in_front_of_the_kernel_path_or_behind_it() {
         Process::start(command).unwrap()
     };
     let is_found = |words: &[&str]| {
-        let found = bed.doctor(&[]).findings;
-        let mut found = found.iter().map(ToString::to_string);
-        found.any(|text| words.iter().all(|word| text.contains(word)))
+        let findings = bed.doctor(&[]).findings;
+        let mut texts = findings.iter().map(ToString::to_string);
+        texts.any(|text| words.iter().all(|word| text.contains(word)))
     };
     let before = receive();
     wait::until("a program in front is found", || {

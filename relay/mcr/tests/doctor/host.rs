@@ -37,7 +37,7 @@ fn a_healthy_bed_has_nothing_that_stops_or_harms() {
 }
 
 #[test]
-fn without_rules_it_still_looks_at_the_host() {
+fn without_rules_it_still_examines_the_host() {
     let Some(bed) = bed("version = 1\n") else {
         return;
     };
@@ -45,9 +45,10 @@ fn without_rules_it_still_looks_at_the_host() {
 }
 
 #[test]
-fn says_that_many_groups_need_no_setting() {
-    let rules = RULE.replace("239.1.1.1%veth1:5001", "239.1.1.0/24%veth1:5001");
-    let rules = rules.replace("239.10.1.1", "239.10.1.0/24");
+fn notes_that_many_groups_need_no_setting() {
+    let rules = RULE
+        .replace("239.1.1.1%veth1:5001", "239.1.1.0/24%veth1:5001")
+        .replace("239.10.1.1", "239.10.1.0/24");
     let Some(bed) = bed(&rules) else { return };
     bed.doctor(&[])
         .has("limit", "note", &["256 groups", "igmp_max_memberships"]);
@@ -55,8 +56,8 @@ fn says_that_many_groups_need_no_setting() {
 
 /// A rule of fifty outputs that leave by a veth.
 fn fifty_outputs() -> String {
-    let outputs = (1..=50).map(|n| format!("\"239.10.1.{n}%veth2:6001\""));
-    let outputs: Vec<String> = outputs.collect();
+    let quoted = (1..=50).map(|n| format!("\"239.10.1.{n}%veth2:6001\""));
+    let outputs: Vec<String> = quoted.collect();
     RULE.replace("\"239.10.1.1%veth2:6001\"", &outputs.join(", "))
 }
 
@@ -72,8 +73,8 @@ fn finds_a_backlog_that_is_too_short_for_the_fan_out() {
     );
 }
 
-/// A network namespace of a test's own does not show the setting, and the machine's is not a test's
-/// to change: a file stands in for it.
+/// A test's own network namespace does not show the setting, and a test must not change the machine's: a
+/// file stands in for it.
 #[test]
 fn raises_a_backlog_that_is_too_short_for_the_fan_out() {
     let Some(bed) = bed(&fifty_outputs()) else {
@@ -110,13 +111,13 @@ fn raises_a_backlog_that_is_too_short_for_the_fan_out() {
         };
         let daemon = Daemon::start(bed.relay(), options).unwrap();
         daemon.apply(&fifty_outputs()).unwrap();
-        let is_told = || {
+        let is_logged = || {
             let log = daemon.log();
             log.contains("netdev_max_backlog raised from 1000 to 25600")
         };
         match choice {
-            "auto" => lab::wait::until("the setting is raised", is_told).unwrap(),
-            // Rules are looked at once a second.
+            "auto" => lab::wait::until("the setting is raised", is_logged).unwrap(),
+            // The daemon checks once a second.
             _ => {
                 lab::wait::until("it would have been raised", || {
                     daemon.stats().unwrap().uptime_seconds > 2.5
@@ -125,7 +126,7 @@ fn raises_a_backlog_that_is_too_short_for_the_fan_out() {
             }
         }
         assert_eq!(fs::read_to_string(&setting).unwrap(), expected);
-        assert_eq!(is_told(), choice == "auto", "{}", daemon.log());
+        assert_eq!(is_logged(), choice == "auto", "{}", daemon.log());
     }
 }
 
@@ -172,9 +173,9 @@ fn names_the_path_that_is_left_without_privileges() {
     assert_eq!(diagnosis.status, 5);
 }
 
-/// What stands in for each passes the packet cases; here all of it is told, and both paths relay.
+/// The substitutes themselves pass the packet cases; here each lack is reported, and both paths relay.
 #[test]
-fn tells_what_the_lack_of_each_feature_means_and_the_daemon_does_without() {
+fn reports_what_the_lack_of_each_feature_means_and_the_daemon_does_without() {
     let rules = format!(
         "{RULE}[[rule]]\nname = \"cam2\"\ninput = \"239.1.1.2%veth1:5001\"\n\
          outputs = [\"239.10.1.2%veth2:6001\"]\npath = \"userspace\"\n"
@@ -200,12 +201,12 @@ fn tells_what_the_lack_of_each_feature_means_and_the_daemon_does_without() {
             .expect("status prints JSON");
         let features = status["features"].as_array().unwrap();
         assert_eq!(features.len(), Feature::ALL.len());
-        let told = features
+        let reported = features
             .iter()
-            .find(|told| told["name"] == feature.as_str());
-        let told = told.unwrap_or_else(|| panic!("no {} in {status}", feature.as_str()));
-        assert_eq!(told["present"], false);
-        assert_eq!(told["meaning"], feature.lack());
+            .find(|reported| reported["name"] == feature.as_str())
+            .unwrap_or_else(|| panic!("no {} in {status}", feature.as_str()));
+        assert_eq!(reported["present"], false);
+        assert_eq!(reported["meaning"], feature.lack());
         let screen = daemon.mcr(&["status"]).unwrap();
         let line = format!("{:<16} {}\n", feature.as_str(), feature.lack());
         assert!(format!("{screen}\n").contains(&line), "{screen}");

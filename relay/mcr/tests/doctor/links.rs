@@ -1,4 +1,4 @@
-//! Links: what they lack, and what of their settings keeps multicast away.
+//! Links: what they lack, and settings of them that keep multicast away.
 
 use lab::daemon::{Daemon, Options};
 use lab::socket::Sender;
@@ -71,7 +71,7 @@ fn finds_a_destination_without_route_and_lends_an_address_as_the_kernel_does() {
     bed.relay().ip("address flush dev veth2").unwrap();
     let diagnosis = bed.doctor(&[]);
     diagnosis.has("interface", "stops", &["10.99.0.1", "no route"]);
-    // Of what veth1 has, as a socket's packet would; without that there is none to lend.
+    // Copies use an address of veth1, as a socket's packet would; without that there is none to use.
     assert!(!format!("{:?}", diagnosis.findings).contains("%veth2"));
     bed.relay().ip("address flush dev veth1").unwrap();
     let diagnosis = bed.doctor(&[]);
@@ -80,8 +80,9 @@ fn finds_a_destination_without_route_and_lends_an_address_as_the_kernel_does() {
 
 #[test]
 fn finds_an_egress_whose_only_address_may_not_be_sent_from_yet() {
-    let rules = RULE.replace("239.1.1.1%veth1:5001", "[ff0e::1%veth1]:5001");
-    let rules = rules.replace("239.10.1.1%veth2:6001", "[ff0e::2%veth2]:6001");
+    let rules = RULE
+        .replace("239.1.1.1%veth1:5001", "[ff0e::1%veth1]:5001")
+        .replace("239.10.1.1%veth2:6001", "[ff0e::2%veth2]:6001");
     let Some(bed) = bed(&rules) else { return };
     let relay = bed.relay();
     bed.doctor(&[]).has_no("interface");
@@ -174,7 +175,7 @@ fn a_forced_igmp_version_only_gets_a_note_where_no_source_is_asked_for() {
 }
 
 #[test]
-fn says_that_a_reverse_path_filter_does_not_matter() {
+fn notes_that_a_reverse_path_filter_does_not_matter() {
     let Some(bed) = bed(RULE) else { return };
     bed.relay()
         .sysctl("net/ipv4/conf/veth1/rp_filter", "1")
@@ -202,14 +203,14 @@ fn finds_and_mends_an_offload_that_corrupts_copies() {
     assert_eq!(diagnosis.status, 5);
     let mended = bed.doctor(&["--fix"]);
     assert_eq!(mended.has("gro", "stops", &[])["fixed"], true);
-    // What it stopped is judged anew by the next one.
+    // The next run judges again what the offload had stopped.
     let after = bed.doctor(&[]);
     after.has_no("gro");
     assert_eq!(after.status, 0);
 }
 
 #[test]
-fn tells_what_an_offload_costs_rules_that_may_take_either_path() {
+fn reports_what_an_offload_costs_rules_that_may_take_either_path() {
     let Some(bed) = bed(RULE) else { return };
     link::features((bed.relay(), "veth1"), "rx-gro-list on").unwrap();
     bed.doctor(&[])
@@ -225,7 +226,7 @@ fn notes_merging_where_outputs_cannot_segment() {
         .has("gro", "note", &["rx-udp-gro-forwarding", "veth2"]);
 }
 
-/// On a kernel whose packet sockets know no UDP GSO.
+/// On a kernel whose packet sockets do not support UDP GSO.
 #[test]
 fn finds_and_mends_merging_that_the_userspace_path_loses() {
     let rules = format!("{RULE}path = \"userspace\"\n");
@@ -257,7 +258,7 @@ fn finds_addresses_of_its_own_that_others_have_too() {
         "ip address del 10.0.0.2 dev veth1",
     ];
     bed.doctor(&[]).has("duplicate", "harms", &words);
-    // The kernel finds it of IPv6, and uses it no more.
+    // The kernel detects a duplicate IPv6 address, and no longer uses it.
     let relay = bed.relay();
     relay.sysctl("net/ipv6/conf/veth2/accept_dad", "1").unwrap();
     relay.ip("address add fd00:1::2/64 dev veth2").unwrap();

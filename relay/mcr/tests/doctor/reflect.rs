@@ -1,4 +1,4 @@
-//! Rules that reflect: who carries answers by unicast.
+//! Rules that reflect: whether unicast answers are routed.
 
 use super::bed::bed;
 
@@ -19,8 +19,8 @@ fn finds_answers_that_nobody_routes() {
         return;
     };
     bed.relay().sysctl("net/ipv4/ip_forward", "0").unwrap();
-    let kept = bed.doctor(&[]);
-    kept.has("reflect", "note", &["ssdp", "net.ipv4.ip_forward=1"]);
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("reflect", "note", &["ssdp", "net.ipv4.ip_forward=1"]);
     bed.relay().sysctl("net/ipv4/ip_forward", "1").unwrap();
     bed.doctor(&[]).has_no("reflect");
 }

@@ -1,4 +1,4 @@
-//! Who loses a stream to a rule without the daemon's knowledge: the doctor tells, on either path.
+//! Others that lose a stream to a rule without the daemon's knowledge: the doctor reports them on both paths.
 
 use lab::daemon::{Daemon, Options};
 use lab::link;
@@ -10,8 +10,8 @@ use sys::frame_socket::{Capture, FrameSocket};
 use super::bed::diagnose;
 
 lab::on_both_paths!(
-    tells_of_a_macvlan_in_another_namespace,
-    tells_of_a_packet_socket_behind_the_hook,
+    reports_a_macvlan_in_another_namespace,
+    reports_a_packet_socket_behind_the_hook,
 );
 
 fn relay(path: &str) -> Option<(Chain, Daemon)> {
@@ -28,7 +28,7 @@ fn relay(path: &str) -> Option<(Chain, Daemon)> {
     Some((chain, daemon))
 }
 
-fn tells_of_a_macvlan_in_another_namespace(path: &str) {
+fn reports_a_macvlan_in_another_namespace(path: &str) {
     let Some((chain, daemon)) = relay(path) else {
         return;
     };
@@ -52,7 +52,7 @@ fn tells_of_a_macvlan_in_another_namespace(path: &str) {
     diagnose(&daemon).has_no("taker");
 }
 
-fn tells_of_a_packet_socket_behind_the_hook(path: &str) {
+fn reports_a_packet_socket_behind_the_hook(path: &str) {
     let Some((chain, daemon)) = relay(path) else {
         return;
     };
@@ -61,7 +61,7 @@ fn tells_of_a_packet_socket_behind_the_hook(path: &str) {
         let socket = chain.relay.run(|| Ok(FrameSocket::open(index, capture)?));
         socket.unwrap()
     };
-    // It comes before the hook.
+    // This socket receives before the hook.
     let early = open(Capture::All);
     diagnose(&daemon).has_no("taker");
     let late = open(Capture::Ipv4BehindIngress);

@@ -1,4 +1,4 @@
-//! TTLs that end too early.
+//! TTLs that expire too early.
 
 use std::net::IpAddr;
 
@@ -38,7 +38,7 @@ fn finds_packets_that_arrived_with_a_ttl_too_short_to_go_on() {
     diagnosis.has("ttl", "harms", &["cam1", "10 packets", "ttl_expired"]);
 }
 
-/// Has every packet leave with a TTL of 1, as a sender that was not told otherwise does it.
+/// Makes every packet leave with a TTL of 1, as senders do by default.
 fn nft_ttl_one(namespace: &Namespace) {
     nft(
         namespace,

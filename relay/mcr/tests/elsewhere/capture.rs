@@ -1,4 +1,4 @@
-//! What is captured at a relay for whoever may operate it from elsewhere, and by what process.
+//! Captures at a relay for a remote operator, and the process that makes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn bed() -> Option<Bed> {
     Some(bed)
 }
 
-/// A stream that goes on.
+/// Starts a long stream.
 fn stream(bed: &Bed, more: &[&str]) -> Process {
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args(["send", "239.1.1.1%veth0:5001", "--duration", "600"]);
@@ -31,7 +31,7 @@ fn stream(bed: &Bed, more: &[&str]) -> Process {
     .unwrap()
 }
 
-/// A capture that is going on, and its file.
+/// Starts a capture, and returns it with its file.
 fn capture(bed: &Bed, arguments: &[&str]) -> (Process, PathBuf) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +46,7 @@ fn capture(bed: &Bed, arguments: &[&str]) -> (Process, PathBuf) {
     (tap, file)
 }
 
-/// The processes that the daemon has capture, whether they are waited for or not.
+/// The capturing processes of the daemon, including those that have ended and are not reaped yet.
 fn capturing(bed: &Bed) -> Vec<u32> {
     let socket = bed.daemon.socket().display().to_string();
     let daemon = format!("PPid:\t{}\n", bed.daemon.id());
@@ -66,7 +66,7 @@ fn wait_for_none(bed: &Bed) {
     wait::until("no process is left", || capturing(bed).is_empty()).unwrap();
 }
 
-/// How many packets of this destination a file has.
+/// The number of packets to this destination in a file.
 fn packets(file: &Path, destination: &str) -> usize {
     let mut command = Command::new("tshark");
     command
@@ -101,9 +101,9 @@ fn what_arrives_and_leaves_there_is_captured_from_here() {
         (packets(&file, "239.10.1.1"), packets(&file, "239.1.1.1")),
         (50, 0)
     );
-    // What is said there is said here.
-    let said = "mcr tap: rule cam1, output 1: 239.10.1.1%veth2:6001 on veth2: 50 packets, ";
-    assert!(stderr.contains(said), "{stderr}");
+    // The remote messages are printed here.
+    let message = "mcr tap: rule cam1, output 1: 239.10.1.1%veth2:6001 on veth2: 50 packets, ";
+    assert!(stderr.contains(message), "{stderr}");
     let Finished { status, stderr, .. } =
         tap(&["--duration", "500ms", "inbound", "and", "port", "5001"]);
     assert!(status.success(), "{stderr}");
@@ -111,7 +111,7 @@ fn what_arrives_and_leaves_there_is_captured_from_here() {
         packets(&file, "239.1.1.1") > 0 && packets(&file, "239.10.1.1") == 0,
         "{stderr}"
     );
-    // To a pipe, which somebody closes.
+    // Into a pipe that the reader closes.
     let mut command = bed.chain.sink.command("sh");
     command
         .env("XDG_CONFIG_HOME", bed.keys.directory())
@@ -127,7 +127,7 @@ fn what_arrives_and_leaves_there_is_captured_from_here() {
         ("0a 0d 0d 0a", "")
     );
     wait_for_none(&bed);
-    for (host, words, status, said) in [
+    for (host, words, status, message) in [
         ("view", &["tap", "cam1"][..], 77, "operate"),
         ("operate", &["tap", "cam2"], 3, "cam2"),
         ("operate", &["tap", "cam1", "tcp"], 2, "no such filter"),
@@ -156,12 +156,12 @@ fn what_arrives_and_leaves_there_is_captured_from_here() {
             },
         ]
         .concat();
-        bed.refuses(host, &words, status, said);
+        bed.refuses(host, &words, status, message);
     }
 }
 
 #[test]
-fn what_comes_there_is_discovered_from_here_as_it_is_there() {
+fn streams_are_discovered_remotely_as_they_are_locally() {
     let Some(bed) = bed() else { return };
     let _stream = stream(&bed, &["--rate", "100"]);
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
@@ -174,24 +174,23 @@ fn what_comes_there_is_discovered_from_here_as_it_is_there() {
         "ts",
     ]);
     let _other = Process::start(command).unwrap();
-    let asked = ["discover", "veth1", "--duration", "2s", "--json"];
-    let here: Value = serde_json::from_str(&bed.mcr("operate", &asked)).unwrap();
-    let there: Value = serde_json::from_str(&bed.daemon.mcr(&asked).unwrap()).unwrap();
-    let known = |report: &Value| -> Vec<Value> {
-        let streams = report["streams"].as_array().unwrap().iter();
+    let discover = ["discover", "veth1", "--duration", "2s", "--json"];
+    let here: Value = serde_json::from_str(&bed.mcr("operate", &discover)).unwrap();
+    let there: Value = serde_json::from_str(&bed.daemon.mcr(&discover).unwrap()).unwrap();
+    let streams = |report: &Value| -> Vec<Value> {
+        let list = report["streams"].as_array().unwrap().iter();
         let keys = [
             "group", "port", "source", "content", "joined", "rule", "input", "add", "ttl",
         ];
-        streams
-            .map(|one| keys.map(|key| one[key].clone()).into())
+        list.map(|one| keys.map(|key| one[key].clone()).into())
             .collect()
     };
-    assert_eq!(known(&here), known(&there), "{here} {there}");
+    assert_eq!(streams(&here), streams(&there), "{here} {there}");
     assert_eq!(
-        (&here["streams"][0]["rule"], known(&here).len()),
+        (&here["streams"][0]["rule"], streams(&here).len()),
         (&"cam1".into(), 2)
     );
-    // As a table, with where nothing comes from.
+    // As a table, and where nothing arrives.
     let table = bed.run("operate", &["discover", "veth2", "--duration", "100ms"]);
     assert!(
         table
@@ -207,8 +206,8 @@ fn what_comes_there_is_discovered_from_here_as_it_is_there() {
     ] {
         assert!(table.contains(word), "no {word} in {table}");
     }
-    // Several at once, and what a group is asked for by.
-    let both: Value = serde_json::from_str(&bed.mcr("operate,change", &asked)).unwrap();
+    // On several hosts at once, and with a group that is joined meanwhile.
+    let both: Value = serde_json::from_str(&bed.mcr("operate,change", &discover)).unwrap();
     assert_eq!(
         both["hosts"]["change"]["streams"][0]["group"], "239.1.1.1",
         "{both}"
@@ -235,13 +234,13 @@ fn what_comes_there_is_discovered_from_here_as_it_is_there() {
     wait::until("it is joined", is_member).unwrap();
     drop(joined);
     wait::until("it is left", || !is_member()).unwrap();
-    // By the control socket alike.
-    let told = lab::control::read(
+    // Through the control socket as well.
+    let json = lab::control::read(
         &bed.daemon.socket(),
         "/v1/discover?interfaces=veth1&seconds=1",
     );
-    let told: Value = serde_json::from_str(&told.unwrap()).unwrap();
-    assert_eq!(known(&told), known(&there));
+    let report: Value = serde_json::from_str(&json.unwrap()).unwrap();
+    assert_eq!(streams(&report), streams(&there));
 }
 
 #[test]
@@ -268,14 +267,15 @@ fn whoever_captures_for_others_holds_nothing_but_its_sockets() {
         b""
     );
     // The daemon holds no socket that captures.
-    let daemon = fs::read_dir(format!("/proc/{}/fd", bed.daemon.id())).unwrap();
-    let held = daemon.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
-    let held: Vec<String> = held.map(|to| to.display().to_string()).collect();
-    let taps = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    let taps = taps.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    let open_files = |pid: u32| -> Vec<String> {
+        let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let links = entries.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        links.map(|to| to.display().to_string()).collect()
+    };
+    let held = open_files(bed.daemon.id());
     let table = bed.chain.relay.read_proc_net("packet").unwrap();
-    let taps: Vec<String> = taps
-        .map(|to| to.display().to_string())
+    let taps: Vec<String> = open_files(pid)
+        .into_iter()
         .filter(|to| {
             let inode = to.trim_start_matches("socket:[").trim_end_matches(']');
             table.lines().any(|line| {
@@ -296,22 +296,22 @@ fn two_capture_at_once_and_each_ends_with_whoever_asked_for_it() {
     let third = ["tap", "cam1", "--write", "/dev/null"];
     bed.refuses("operate", &third, 69, "two captures go on already");
     bed.refuses("operate", &["discover"], 69, "two captures go on already");
-    // A client that is gone at once, and one whose file is to be whole.
+    // A client that is killed, and one whose file is to be complete.
     first.signal(Signal::SIGKILL).unwrap();
     wait::until("one is left", || capturing(&bed).len() == 1).unwrap();
-    let told = second.stop(Signal::SIGINT).unwrap();
-    assert!(told.status.success(), "{told:?}");
+    let finished = second.stop(Signal::SIGINT).unwrap();
+    assert!(finished.status.success(), "{finished:?}");
     wait_for_none(&bed);
-    // One that dies.
+    // A capturing process that is killed.
     let (tap, _) = capture(&bed, &[]);
     let [pid] = capturing(&bed)[..] else {
         panic!("{:?}", capturing(&bed))
     };
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
-    let told = tap.wait(PATIENCE).unwrap();
-    assert_eq!(told.status.code(), Some(69), "{told:?}");
+    let finished = tap.wait(PATIENCE).unwrap();
+    assert_eq!(finished.status.code(), Some(69), "{finished:?}");
     wait_for_none(&bed);
-    // A client that is one no more; a reload leaves the rule that is saved.
+    // A client whose access is revoked; a reload leaves the saved rule.
     bed.mcr("change", &["save"]);
     let (tap, _) = capture(&bed, &[]);
     let path = bed.daemon.config_file();
@@ -323,17 +323,17 @@ fn two_capture_at_once_and_each_ends_with_whoever_asked_for_it() {
     wait_for_none(&bed);
     fs::write(&path, text).unwrap();
     bed.daemon.mcr(&["reload"]).unwrap();
-    // A daemon that stops, and one that dies.
+    // A daemon that stops, and one that is killed.
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let (tap, _) = capture(&bed, &[]);
         let pids = capturing(&bed);
         assert_eq!(pids.len(), 1);
         bed.daemon.stop(signal).unwrap();
         assert_eq!(tap.wait(PATIENCE).unwrap().status.code(), Some(4));
-        // Whoever has ended and is waited for by nobody has no command line.
-        let is_there =
+        // A process that has ended and is not reaped has no command line.
+        let is_running =
             |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-        wait::until("it is gone", || !pids.iter().any(is_there)).unwrap();
+        wait::until("it is gone", || !pids.iter().any(is_running)).unwrap();
         bed.daemon.start_again().unwrap();
         bed.wait_for("it listens", |api| api["state"] == "up");
     }
@@ -354,25 +354,27 @@ fn a_capture_ends_with_its_rule_and_with_what_it_may_come_to() {
         ],
     );
     bed.mcr("change", &["remove", "cam1"]);
-    let told = tap.wait(PATIENCE).unwrap();
-    assert_eq!(told.status.code(), Some(3), "{told:?}");
+    let finished = tap.wait(PATIENCE).unwrap();
+    assert_eq!(finished.status.code(), Some(3), "{finished:?}");
     for said in [
         "input: 239.1.1.1%veth1:5001 on veth1: 0 packets, 0 lost",
         "\"cam1\" was removed",
     ] {
-        assert!(told.stderr.contains(said), "{told:?}");
+        assert!(finished.stderr.contains(said), "{finished:?}");
     }
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
     let (tap, file) = capture(&bed, &[]);
-    // So slow that a busy machine loses little of it to the tap.
+    // Slow enough that the capture loses little of it on a busy machine.
     let _stream = stream(&bed, &["--rate", "3000", "--size", "1400"]);
-    let told = tap.wait(wait::scaled(PATIENCE * 3)).unwrap();
-    assert!(told.status.success(), "{told:?}");
+    let finished = tap.wait(wait::scaled(PATIENCE * 3)).unwrap();
+    assert!(finished.status.success(), "{finished:?}");
     let size = file.metadata().unwrap().len();
-    assert!((64 << 20..65 << 20).contains(&size), "{size} {told:?}");
+    assert!((64 << 20..65 << 20).contains(&size), "{size} {finished:?}");
     assert!(
-        told.stderr.contains("64 MiB are written; the capture ends"),
-        "{told:?}"
+        finished
+            .stderr
+            .contains("64 MiB are written; the capture ends"),
+        "{finished:?}"
     );
     wait_for_none(&bed);
 }
@@ -382,18 +384,18 @@ fn no_other_sites_page_has_anything_captured() {
     let Some(bed) = bed() else { return };
     bed.keys
         .sign("op", "clients", "subjectAltName=DNS:ci.example", "-days 30");
-    let shown = "--cert op.pem --key op.key";
+    let certificate = "--cert op.pem --key op.key";
     for route in ["rules/cam1/tap?seconds=1", "discover?seconds=1"] {
-        let asked = format!("{shown} -o /dev/null https://{RELAY}/v1/{route}");
-        assert_eq!(bed.curl(&asked).0, 200, "{route}: no browser");
+        let request = format!("{certificate} -o /dev/null https://{RELAY}/v1/{route}");
+        assert_eq!(bed.curl(&request).0, 200, "{route}: no browser");
         for (site, status) in [
             ("cross-site", 403),
             ("same-site", 403),
             ("none", 401),
             ("same-origin", 401),
         ] {
-            let asked = format!("-H Sec-Fetch-Site:{site} {asked}");
-            assert_eq!(bed.curl(&asked).0, status, "{route}: {site}");
+            let from_site = format!("-H Sec-Fetch-Site:{site} {request}");
+            assert_eq!(bed.curl(&from_site).0, status, "{route}: {site}");
         }
     }
     assert!(capturing(&bed).is_empty());

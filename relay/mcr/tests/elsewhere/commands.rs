@@ -1,5 +1,5 @@
-//! Every command, as `mcr --help` lists them, with `--host`: those that ask a daemon ask the one over
-//! there, and none is forgotten.
+//! Every command that `mcr --help` lists, with `--host`: those that query a daemon query the remote one, and
+//! none is forgotten.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::{Bed, PATIENCE};
 use crate::bed::{INPUT, OUTPUT};
 
-/// Those that ask a daemon, in an order in which they can, and how they end.
-const ASKING: [(&str, i32); 48] = [
+/// Commands that query a daemon, in an order in which they work, each with its exit status.
+const WITH_DAEMON: [(&str, i32); 48] = [
     ("add INPUT OUTPUT --name a", 0),
     ("change a --set limit=5000pps", 0),
     ("disable a", 0),
@@ -48,7 +48,7 @@ const ASKING: [(&str, i32); 48] = [
     ("generations", 0),
     ("export", 0),
     ("token list", 0),
-    // Nobody is to be told, and there is no fleet.
+    // There is no target for notifications, and no fleet.
     ("notify test", 69),
     ("fleet status", 3),
     ("fleet list", 3),
@@ -66,8 +66,8 @@ const ASKING: [(&str, i32); 48] = [
     ("list --json", 0),
 ];
 
-/// Those that ask none.
-const ASKING_NONE: [&str; 6] = [
+/// Commands that query no daemon.
+const WITHOUT_DAEMON: [&str; 6] = [
     "check DIR/rules.toml",
     "config schema",
     "completions bash",
@@ -76,8 +76,8 @@ const ASKING_NONE: [&str; 6] = [
     "token create --name x --role view",
 ];
 
-/// Those that concern the host that they run on; `top` needs a terminal, and has a test of its own.
-const OWN: [&str; 7] = [
+/// Commands that concern the host they run on. `top` needs a terminal, and has a test of its own.
+const LOCAL: [&str; 7] = [
     "run",
     "stop",
     "doctor",
@@ -87,16 +87,16 @@ const OWN: [&str; 7] = [
     "bench run",
 ];
 
-/// The commands, with those below them, that the help lists.
+/// Collects the commands that the help lists, with their subcommands.
 fn commands(above: &str, into: &mut BTreeSet<String>) {
     let mut command = Command::new(lab::binary::mcr().unwrap());
     command.args(above.split_whitespace()).arg("--help");
     let help = process::run(command, PATIENCE).unwrap().success().unwrap();
-    let listed = help.split_once("\nCommands:\n").map(|(_, rest)| rest);
-    let listed = listed.unwrap_or_default().split("\n\n").next().unwrap();
-    let names = listed.lines().filter_map(|line| line.strip_prefix("  "));
-    let names = names.filter(|line| !line.starts_with(' '));
-    for name in names.filter_map(|line| line.split(' ').next()) {
+    let list = help.split_once("\nCommands:\n").map(|(_, rest)| rest);
+    let listed = list.unwrap_or_default().split("\n\n").next().unwrap();
+    let lines = listed.lines().filter_map(|line| line.strip_prefix("  "));
+    let first_lines = lines.filter(|line| !line.starts_with(' '));
+    for name in first_lines.filter_map(|line| line.split(' ').next()) {
         if name != "help" && !name.is_empty() {
             let command = format!("{above} {name}");
             into.insert(command.trim().to_owned());
@@ -110,23 +110,23 @@ fn every_command_works_from_elsewhere_or_says_why_not() {
     let mut listed = BTreeSet::new();
     commands("", &mut listed);
     assert!(listed.len() > 50, "{listed:?}");
-    let known: Vec<&str> = ASKING
+    let tested: Vec<&str> = WITH_DAEMON
         .iter()
         .map(|(line, _)| *line)
-        .chain(ASKING_NONE)
-        .chain(OWN)
+        .chain(WITHOUT_DAEMON)
+        .chain(LOCAL)
         .chain(["top"])
         .collect();
-    let is_own = |command: &str| {
+    let is_local = |command: &str| {
         let first = command.split(' ').next();
-        OWN.iter().any(|own| own.split(' ').next() == first)
+        LOCAL.iter().any(|own| own.split(' ').next() == first)
     };
-    for command in listed.iter().filter(|command| !is_own(command)) {
-        let is_it = |line: &&str| {
+    for command in listed.iter().filter(|command| !is_local(command)) {
+        let covers = |line: &&str| {
             let rest = line.strip_prefix(command.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
-        assert!(known.iter().any(is_it), "{command} is tried by no test");
+        assert!(tested.iter().any(covers), "{command} is tried by no test");
     }
     let Some(bed) = Bed::new("") else { return };
     let rule = format!(
@@ -137,8 +137,10 @@ fn every_command_works_from_elsewhere_or_says_why_not() {
     fs::write(bed.keys.path("list.m3u"), list).unwrap();
     let directory = bed.keys.directory().display().to_string();
     let run = |host: &str, line: &str| {
-        let words = line.replace("DIR", &directory);
-        let words = words.replace("INPUT", INPUT).replace("OUTPUT", OUTPUT);
+        let words = line
+            .replace("DIR", &directory)
+            .replace("INPUT", INPUT)
+            .replace("OUTPUT", OUTPUT);
         bed.run(host, &words.split(' ').collect::<Vec<&str>>())
     };
     let check = |host: &str, line: &str, status: i32, word: &str| {
@@ -154,22 +156,22 @@ fn every_command_works_from_elsewhere_or_says_why_not() {
         );
         assert!(stderr.contains(word), "{host}: {line}: {stderr}");
     };
-    // Nothing comes of them, so all at once: who is refused is answered late.
+    // They change nothing, so all at once: refusals are answered late.
     let check = &check;
     thread::scope(|scope| {
-        for (line, _) in ASKING {
+        for (line, _) in WITH_DAEMON {
             scope.spawn(move || check("gone", line, 4, "gone (10.0.1.1:1)"));
             scope.spawn(move || check("nobody", line, 77, "nobody: the token is nobody's"));
         }
-        for line in ASKING_NONE {
+        for line in WITHOUT_DAEMON {
             scope.spawn(move || check("gone", line, 0, ""));
         }
-        for line in OWN {
+        for line in LOCAL {
             scope.spawn(move || check("gone", line, 2, "concerns the host that it runs on alone"));
         }
     });
-    for (line, status) in ASKING {
-        // What is refused there says where.
+    for (line, status) in WITH_DAEMON {
+        // A remote refusal names the host.
         let word = if [0, 1].contains(&status) {
             ""
         } else {
@@ -177,7 +179,7 @@ fn every_command_works_from_elsewhere_or_says_why_not() {
         };
         check("change", line, status, word);
     }
-    // And of several at once, as JSON.
+    // From several hosts at once, as JSON.
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "a"]);
     for line in [
         "list",
@@ -190,9 +192,9 @@ fn every_command_works_from_elsewhere_or_says_why_not() {
         "log changes",
         "generations",
     ] {
-        let told = run("view,ci", &format!("{line} --json")).stdout;
-        let told: Value = serde_json::from_str(&told).unwrap();
-        let hosts = told["hosts"].as_object().unwrap();
-        assert_eq!(hosts.len(), 2, "{line}: {told}");
+        let json = run("view,ci", &format!("{line} --json")).stdout;
+        let answer: Value = serde_json::from_str(&json).unwrap();
+        let hosts = answer["hosts"].as_object().unwrap();
+        assert_eq!(hosts.len(), 2, "{line}: {answer}");
     }
 }

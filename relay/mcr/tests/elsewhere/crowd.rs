@@ -1,4 +1,4 @@
-//! Thousands of wrong tokens, each by a handshake of its own, beside an operator who works on.
+//! Thousands of wrong tokens, each with a handshake of its own, while an operator continues to work.
 
 use std::fs;
 use std::path::Path;
@@ -16,20 +16,20 @@ use tokio::time::timeout;
 use super::{Bed, PATIENCE};
 use crate::bed::{INPUT, OUTPUT};
 
-/// How many wrong tokens are shown at once.
+/// Wrong tokens that are presented at once.
 const AT_ONCE: usize = 200;
 
-/// Which host's entry, and the command.
+/// A host's entry, and the command.
 type OfOperator = (&'static str, &'static [&'static str]);
 
-/// An operator's, from another address than the crowd's.
+/// Commands of an operator with another address than the crowd's.
 const FAR: [OfOperator; 4] = [
     ("operate", &["disable", "cam1"]),
     ("operate", &["enable", "cam1"]),
     ("view", &["stats", "cam1"]),
     ("ci", &["change", "cam1", "--set", "limit=5000pps"]),
 ];
-/// One from the crowd's own, which waits long on a machine with much else to do.
+/// A command from the crowd's own address, which waits long on a busy machine.
 const NEAR: [OfOperator; 1] = [("beside", &["stats", "cam1"])];
 
 #[test]
@@ -49,10 +49,10 @@ fn leave_the_operator_alone(wrong: u64, commands: &[OfOperator]) {
     let refused = || bed.status()["api"]["refused"].as_u64().unwrap();
     let ca = bed.keys.path("servers.pem");
     let hosts = bed.keys.path("mcr/hosts.toml");
-    let known = fs::read_to_string(&hosts).unwrap();
+    let entries = fs::read_to_string(&hosts).unwrap();
     let beside = "[beside]\naddress = \"10.0.0.2\"\nserver_name = \"10.0.1.1\"\nca = \"../servers.pem\"\n\
                   token_file = \"../view.token\"\n";
-    fs::write(&hosts, known + beside).unwrap();
+    fs::write(&hosts, entries + beside).unwrap();
     let quiet = took(&bed, commands);
     let enough = AtomicBool::new(false);
     let began = Instant::now();
@@ -87,7 +87,7 @@ fn leave_the_operator_alone(wrong: u64, commands: &[OfOperator]) {
         wait::is_within(beside[beside.len() / 2], Duration::from_secs(2)),
         "{beside:?}"
     );
-    // By address: who was refused so often waits; whoever else is, for the first time, does not as long.
+    // By address: one that was refused so often waits longer than another that is refused for the first time.
     let crowds = ask(&bed, &bed.chain.sender, "10.0.0.2");
     assert!(crowds >= 3.0, "{crowds} s");
     let others = ask(&bed, &bed.chain.sink, "10.0.1.1");
@@ -99,8 +99,8 @@ fn leave_the_operator_alone(wrong: u64, commands: &[OfOperator]) {
     );
 }
 
-/// How long an operator's commands take, each of which has to succeed. Whoever asks from where the crowd
-/// is waits for its turn among the handshakes of that address, and may have to ask again, but is known.
+/// How long an operator's commands take, each of which must succeed. From the crowd's address a command waits
+/// for its turn among the handshakes of that address and may have to be repeated, but is not refused.
 fn took(bed: &Bed, commands: &[OfOperator]) -> Vec<Duration> {
     let took = commands.iter().map(|(host, command)| {
         let from = match *host {
@@ -109,10 +109,10 @@ fn took(bed: &Bed, commands: &[OfOperator]) -> Vec<Duration> {
         };
         let began = Instant::now();
         wait::until_within(PATIENCE, host, || {
-            let told = process::run(bed.command_in(from, host, command), PATIENCE).unwrap();
-            let is_late = *host == "beside" && told.status.code() == Some(4);
-            assert!(told.status.success() || is_late, "{host}: {}", told.stderr);
-            told.status.success()
+            let done = process::run(bed.command_in(from, host, command), PATIENCE).unwrap();
+            let is_late = *host == "beside" && done.status.code() == Some(4);
+            assert!(done.status.success() || is_late, "{host}: {}", done.stderr);
+            done.status.success()
         })
         .unwrap();
         began.elapsed()
@@ -120,7 +120,7 @@ fn took(bed: &Bed, commands: &[OfOperator]) -> Vec<Duration> {
     took.collect()
 }
 
-/// Tells the crowd that it is enough, also where the operator fails.
+/// Ends the crowd when it is dropped, even if the operator fails.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -129,7 +129,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Shows wrong tokens until somebody says that it is enough.
+/// Presents wrong tokens until `enough` is set.
 async fn show_wrong_tokens(ca: &Path, enough: &AtomicBool) {
     let mut showing = JoinSet::new();
     let mut number = 0;
@@ -139,7 +139,7 @@ async fn show_wrong_tokens(ca: &Path, enough: &AtomicBool) {
             let who = ("relay", "10.0.0.2:9471", Some("10.0.1.1"));
             let host = Host::new(who, Some(ca), None, Some(format!("mcr_wrong{number}"))).unwrap();
             showing.spawn(async move {
-                // Nobody waits for the answer, which comes later and later.
+                // Does not wait for the answer, which takes longer and longer.
                 let answer = timeout(Duration::from_secs(1), Client::at(host).status()).await;
                 assert!(!matches!(answer, Ok(Ok(_))), "it was let in");
             });
@@ -148,7 +148,7 @@ async fn show_wrong_tokens(ca: &Path, enough: &AtomicBool) {
     }
 }
 
-/// Shows a wrong token; says after how many seconds that is answered.
+/// Presents a wrong token; returns the seconds until the answer.
 fn ask(bed: &Bed, namespace: &Namespace, address: &str) -> f64 {
     bed.secret("wrong.header", "Authorization: Bearer wrong\n");
     let mut command = namespace.command("curl");
@@ -157,8 +157,8 @@ fn ask(bed: &Bed, namespace: &Namespace, address: &str) -> f64 {
     command.arg("%{http_code} %{time_starttransfer}");
     command.arg(format!("https://{address}:9471/v1/status"));
     command.current_dir(bed.keys.directory());
-    let said = process::run(command, PATIENCE).unwrap().stdout;
-    let (status, seconds) = said.split_once(' ').unwrap();
-    assert_eq!(status, "401", "{said}");
+    let stdout = process::run(command, PATIENCE).unwrap().stdout;
+    let (status, seconds) = stdout.split_once(' ').unwrap();
+    assert_eq!(status, "401", "{stdout}");
     seconds.parse().unwrap()
 }

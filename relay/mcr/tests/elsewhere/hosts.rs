@@ -1,4 +1,4 @@
-//! Two relays that are steered from a third host: what is meant for one reaches that one.
+//! Two relays that are controlled from a third host: a command for one reaches that one.
 
 use std::fs;
 use std::process::Command;
@@ -13,8 +13,7 @@ use super::{Bed, PATIENCE, config};
 use crate::bed::{INPUT, OUTPUT, can_run};
 use crate::observe::Screen;
 
-/// A relay with the rule `cam1`, and a second one with `cam2`, which `hosts.toml` knows as `first` and
-/// `second`.
+/// A relay with the rule `cam1` and a second one with `cam2`, named `first` and `second` in `hosts.toml`.
 fn bed() -> Option<(Bed, Daemon)> {
     let bed = Bed::new("")?;
     let options = Options {
@@ -40,7 +39,7 @@ fn bed() -> Option<(Bed, Daemon)> {
     Some((bed, second))
 }
 
-/// Runs `mcr` on the third host with what stands in its environment, and says how it ends.
+/// Runs `mcr` on the third host with this environment; returns its exit status and output.
 fn mcr(bed: &Bed, environment: &[(&str, &str)], line: &str) -> (Option<i32>, String, String) {
     let mut command: Command = bed.chain.sink.command(lab::binary::mcr().unwrap());
     command.env("XDG_CONFIG_HOME", bed.keys.directory());
@@ -78,7 +77,7 @@ fn a_change_at_several_hosts_counts_down_as_at_one() {
     let words = ["nsenter", &net, "env", &home, "sh", "-c", &apply].map(str::to_owned);
     let begin = || {
         let screen = Screen::start(&words);
-        // It asks before it takes away what no file has.
+        // It asks before it removes rules that are in no file.
         screen.until("it asks, once", |text| {
             text.contains("No file has cam1 (first), cam2 (second)") && text.contains("[y/N]")
         });
@@ -119,7 +118,7 @@ fn what_is_meant_for_one_host_reaches_that_one() {
     let named = |host| [("MCR_HOST", host)];
     assert_eq!(names(&named("first"), ""), "cam1\n");
     assert_eq!(names(&named("second"), ""), "cam2\n");
-    // A socket of this host says nothing of another one; what is written beats what stands around.
+    // MCR_SOCKET does not affect another host, and the command line overrides the environment.
     let socket = [("MCR_HOST", "second"), ("MCR_SOCKET", "/nowhere")];
     assert_eq!(names(&socket, ""), "cam2\n");
     assert_eq!(names(&named("first"), "--host second "), "cam2\n");
@@ -129,44 +128,42 @@ fn what_is_meant_for_one_host_reaches_that_one() {
             &named("first,second"),
             &named("second,first"),
         ] {
-            let told = names(environment, "");
-            assert!(told.contains(line) && told.lines().count() == 2, "{told}");
+            let list = names(environment, "");
+            assert!(list.contains(line) && list.lines().count() == 2, "{list}");
         }
-        let told = names(&named("first"), "--host=all ");
-        assert!(told.contains(line) && told.lines().count() == 2, "{told}");
+        let list = names(&named("first"), "--host=all ");
+        assert!(list.contains(line) && list.lines().count() == 2, "{list}");
     }
-    for (line, environment) in [("--host all list --json", ""), ("list --json", "all")] {
-        let environment = named(environment);
-        let environment = environment.iter().filter(|(_, value)| !value.is_empty());
-        let environment: Vec<(&str, &str)> = environment.copied().collect();
-        let (_, told, _) = mcr(&bed, &environment, line);
-        let told: Value = serde_json::from_str(&told).unwrap();
-        let name = |host: &str| told["hosts"][host].to_string();
-        assert_eq!(told["hosts"].as_object().unwrap().len(), 2, "{told}");
+    let all = named("all");
+    for (line, environment) in [("--host all list --json", &[][..]), ("list --json", &all)] {
+        let (_, json, _) = mcr(&bed, environment, line);
+        let answer: Value = serde_json::from_str(&json).unwrap();
+        let name = |host: &str| answer["hosts"][host].to_string();
+        assert_eq!(answer["hosts"].as_object().unwrap().len(), 2, "{answer}");
         assert!(
             name("first").contains("cam1") && !name("first").contains("cam2"),
-            "{told}"
+            "{answer}"
         );
         assert!(
             name("second").contains("cam2") && !name("second").contains("cam1"),
-            "{told}"
+            "{answer}"
         );
     }
-    // A daemon of this host that is written is meant, and nobody means two.
+    // A local daemon on the command line overrides MCR_HOST, but not --host.
     for written in ["--socket /nowhere list", "list --instance nobody"] {
         let (status, _, stderr) = mcr(&bed, &named("first"), written);
         assert!(status == Some(4) && !stderr.contains("first"), "{stderr}");
     }
     let (status, _, stderr) = mcr(&bed, &[], "list --socket /nowhere --host first");
     assert!(status == Some(2) && stderr.contains("--host"), "{stderr}");
-    // A change of one is made at one.
+    // A change for one host is made only there.
     let (status, _, stderr) = mcr(&bed, &named("second"), "disable cam2");
     assert_eq!(status, Some(0), "{stderr}");
     let (status, _, stderr) = mcr(&bed, &named("second"), "disable cam1");
     assert!(status == Some(3) && stderr.contains("second: "), "{stderr}");
     let disabled = |host: &str| bed.mcr(host, &["export"]).contains("enabled = false");
     assert_eq!((disabled("first"), disabled("second")), (false, true));
-    // With all of them what one refuses is its own.
+    // Of a change for all hosts, one may refuse its own.
     let (status, _, stderr) = mcr(&bed, &named("all"), "enable cam2");
     assert_eq!(status, Some(3), "{stderr}");
     assert!(
@@ -174,7 +171,7 @@ fn what_is_meant_for_one_host_reaches_that_one() {
         "{stderr}"
     );
     assert_eq!((disabled("first"), disabled("second")), (false, false));
-    // Who is away is named, and the others answer.
+    // A host that does not answer is named, and the others answer.
     second.stop(Signal::SIGTERM).unwrap();
     let (status, stdout, stderr) = mcr(&bed, &named("all"), "list -o name");
     assert_eq!((status, stdout.as_str()), (Some(4), "first: cam1\n"));

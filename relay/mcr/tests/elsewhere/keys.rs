@@ -1,4 +1,4 @@
-//! Certificates made by openssl: a CA of servers, a CA of clients, and what they signed.
+//! Certificates made by openssl: a CA of servers, a CA of clients, and the certificates that they signed.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -24,7 +24,7 @@ impl Keys {
         keys
     }
 
-    /// Makes a certificate and its key, by that CA.
+    /// Makes a key and a certificate signed by that CA.
     pub(crate) fn sign(&self, name: &str, ca: &str, extension: &str, days: &str) {
         let extensions = self.path(&format!("{name}.ext"));
         let usage = "keyUsage=digitalSignature\n";
@@ -43,7 +43,7 @@ impl Keys {
         .unwrap();
     }
 
-    /// Makes a list of what the CA of clients revoked: these certificates.
+    /// Makes a revocation list of the CA of clients with these certificates.
     pub(crate) fn revoke(&self, names: &[&str]) {
         let config = "[ca]\ndefault_ca=c\n[c]\ndatabase=index.txt\ncrlnumber=crlnumber\ndefault_md=sha256\n\
                       default_crl_days=30\n";
@@ -72,8 +72,8 @@ impl Keys {
             .args(arguments.split_whitespace())
             .current_dir(self.0.path());
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "openssl {arguments}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments}: {stderr}");
     }
 }
 

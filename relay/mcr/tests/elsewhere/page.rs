@@ -1,4 +1,4 @@
-//! The page as an operator uses it, in a browser at another host: each task by mouse and by keyboard.
+//! The page as an operator uses it, in a browser on another host: each task by mouse and by keyboard.
 
 use std::cell::Cell;
 use std::fs;
@@ -19,7 +19,7 @@ pub(super) const ENTER: &str = "\u{e007}";
 pub(super) const ESCAPE: &str = "\u{e00c}";
 pub(super) const CONTROL: char = '\u{e009}';
 
-/// What is found by name is found where somebody can act: in the topmost dialog.
+/// Finds elements by name where a user can act: in the topmost dialog.
 const FIND: &str = "const top = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document; \
     const shown = (one) => one.getClientRects().length > 0; \
     const named = (one) => one.ariaLabel ?? (one.labels?.[0]?.textContent ?? one.textContent); \
@@ -31,16 +31,16 @@ pub(super) enum Hand {
     Keyboard,
 }
 
-/// Somebody at the page.
+/// A user of the page.
 pub(super) struct Operator {
     pub(super) browser: Browser,
     hand: Hand,
-    /// How often it went somewhere to do something.
+    /// How often it went to an element.
     pub(super) clicks: Cell<u32>,
 }
 
 impl Operator {
-    /// Opens the page at another host; nothing where there is no browser.
+    /// Opens the page on another host; `None` if there is no browser.
     pub(super) fn at(bed: &Bed, hand: Hand) -> Option<Self> {
         for tool in ["chromium", "chromedriver"] {
             if let Err(reason) = can_run(tool) {
@@ -74,7 +74,7 @@ impl Operator {
             .unwrap_or_else(|error| panic!("{error}: {}", self.text()));
     }
 
-    /// What can be read, of the topmost dialog first.
+    /// The visible text, that of the topmost dialog first.
     pub(super) fn text(&self) -> String {
         let text = "return [...document.querySelectorAll('dialog[open]')].reverse().map((one) => one.innerText) \
                     .join('\\n') + document.body.innerText";
@@ -87,7 +87,7 @@ impl Operator {
         assert!(seen.is_ok(), "no {what:?} in: {}", self.text());
     }
 
-    /// Goes to what is called so.
+    /// Goes to the element of that name.
     #[track_caller]
     fn go(&self, name: &str) {
         self.clicks.set(self.clicks.get() + 1);
@@ -95,15 +95,15 @@ impl Operator {
         let find = format!(
             "{FIND} const one = all.find((one) => named(one).trim() === {name} && !one.disabled);"
         );
-        let there = format!("{find} return one !== undefined");
-        let seen = wait::until(&name, || self.browser.run(&there) == true);
-        assert!(seen.is_ok(), "no {name} to go to in: {}", self.text());
+        let exists = format!("{find} return one !== undefined");
+        let shown = wait::until(&name, || self.browser.run(&exists) == true);
+        assert!(shown.is_ok(), "no {name} to go to in: {}", self.text());
         match self.hand {
             Hand::Mouse => self.browser.click(&find),
             Hand::Keyboard => {
-                let is = format!("{find} return document.activeElement === one");
+                let has_focus = format!("{find} return document.activeElement === one");
                 for _ in 0..300 {
-                    if self.browser.run(&is) == true {
+                    if self.browser.run(&has_focus) == true {
                         return;
                     }
                     self.browser.keys(TAB);
@@ -121,7 +121,7 @@ impl Operator {
         }
     }
 
-    /// Ticks or unticks.
+    /// Ticks or unticks a box.
     #[track_caller]
     pub(super) fn tick(&self, name: &str) {
         self.go(name);
@@ -137,7 +137,7 @@ impl Operator {
         self.browser.keys(text);
     }
 
-    /// Reviews what is written, and has it done.
+    /// Checks the review, and applies the change.
     #[track_caller]
     pub(super) fn apply(&self, review: &[&str]) {
         for text in review {
@@ -172,7 +172,7 @@ fn day(hand: Hand) {
     operator.sees("the token is nobody's");
     operator.sign_in("change");
 
-    // What is wrong is told beside its field, in the words of mcr check.
+    // An error is shown beside its field, in the words of mcr check.
     operator.press("Add rule …");
     operator.fill("name", "cam1");
     operator.fill("inputs", "239.1.1.1%veth1");
@@ -200,7 +200,7 @@ fn day(hand: Hand) {
     operator.press("Sign out");
     operator.sees("Sign in");
     let complaints = operator.browser.complaints();
-    // The wrong token, and what was on its way when nobody was signed in any more.
+    // From the wrong token, and from requests that were under way when signing out.
     let is_other = |line: &&Value| {
         !line["message"]
             .as_str()

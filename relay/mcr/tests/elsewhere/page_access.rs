@@ -1,5 +1,4 @@
-//! The page for whoever cannot see it well, or not at all, at three widths, light and dark: what axe finds,
-//! and what it does not look for.
+//! Accessibility of the page at three widths, light and dark: what axe finds, and what it does not check.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +8,8 @@ use super::page_tasks::cam1_moved;
 
 const WIDTHS: [(u32, u32); 3] = [(390, 844), (1280, 900), (1920, 1080)];
 
-/// Names what is too faint (WCAG 2.2, 1.4.3: 4.5 to 1, large letters 3 to 1), wider than the screen,
-/// there twice under one id, or refers to what is not there.
+/// Lists what is too faint (WCAG 2.2, 1.4.3: 4.5 to 1, large letters 3 to 1) or wider than the screen,
+/// duplicate ids, and references to missing ones.
 const AUDIT: &str = "
 const wrong = [];
 const top = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document.body;
@@ -61,7 +60,7 @@ for (const one of top.querySelectorAll('button, select, input:not([type=checkbox
 if (root.lang === '' || document.title === '') wrong.push('no language, or no title');
 return wrong;";
 
-/// Roles that somebody acts on, or that only their name tells apart.
+/// Roles that users act on, or that only their name distinguishes.
 const NAMED: [&str; 15] = [
     "button",
     "link",
@@ -87,17 +86,18 @@ pub(super) fn audit(operator: &Operator, view: &str) {
         operator.browser.prefer(scheme);
         for (width, height) in WIDTHS {
             operator.browser.resize(width, height);
-            let found = operator.browser.run(AUDIT);
-            let found = found.as_array().unwrap().iter();
-            let found = found.map(|one| one.as_str().unwrap().to_owned());
-            let found = found.chain(operator.browser.axe("html"));
-            wrong.extend(found.map(|one| format!("{scheme}, {width}: {one}")));
+            let result = operator.browser.run(AUDIT);
+            let mut problems: Vec<String> = serde_json::from_value(result).unwrap();
+            problems.extend(operator.browser.axe("html"));
+            for one in problems {
+                wrong.insert(format!("{scheme}, {width}: {one}"));
+            }
         }
     }
-    for node in operator.browser.told() {
+    for node in operator.browser.accessibility_tree() {
         let (role, name) = (&node["role"]["value"], &node["name"]["value"]);
         let is_empty = name.as_str().unwrap_or_default().trim().is_empty();
-        if node["ignored"] == false && NAMED.iter().any(|known| role == *known) && is_empty {
+        if node["ignored"] == false && NAMED.iter().any(|named| role == *named) && is_empty {
             wrong.insert(format!("no name: {node}"));
         }
     }
@@ -120,7 +120,7 @@ fn every_view_is_read_by_everybody() {
     operator.tick("pick cam1");
     audit(&operator, "rules, and one of them");
     let close = || {
-        // Offers, then what was typed, then the dialog.
+        // Closes the offers, then discards the input, then closes the dialog.
         for _ in 0..3 {
             operator.browser.keys(ESCAPE);
         }
@@ -175,7 +175,7 @@ fn every_view_is_read_by_everybody() {
     operator.press("Switch leg …");
     audit(&operator, "Switch leg …");
     close();
-    // A change that waits.
+    // A pending change.
     let waits = ["disable", "cam1", "--confirm", "600s", "--yes"];
     bed.mcr("change", &waits);
     operator.sees("is taken back in");

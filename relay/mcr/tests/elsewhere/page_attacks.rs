@@ -1,4 +1,4 @@
-//! Who is not the operator and has the operator's browser ask, or has found what it once showed.
+//! Attackers who make the operator's browser send requests, or who have stolen its credentials.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -9,15 +9,15 @@ use lab::wait;
 use super::page::{Hand, Operator, PAGE};
 use super::{Bed, PATIENCE, RELAY, TOKENS};
 
-/// The cookie and the word against forgery of somebody who signed in by curl.
+/// The cookie and the CSRF token of a session that was begun by curl.
 fn session(bed: &Bed, role: &str) -> (String, String) {
     let (_, token) = TOKENS.iter().find(|(name, _)| *name == role).unwrap();
     bed.secret("token.header", &format!("Authorization: Bearer {token}\n"));
-    let (status, told) = bed.curl(&format!(
+    let (status, reply) = bed.curl(&format!(
         "-H @token.header -X POST -D - https://{RELAY}/v1/session"
     ));
-    assert_eq!(status, 204, "{told}");
-    let line = told
+    assert_eq!(status, 204, "{reply}");
+    let line = reply
         .lines()
         .find(|line| line.to_lowercase().starts_with("set-cookie: "))
         .unwrap();
@@ -31,10 +31,10 @@ fn session(bed: &Bed, role: &str) -> (String, String) {
         .to_owned();
     assert!(cookie.starts_with("__Host-mcr="), "{cookie}");
     bed.secret("cookie.header", &format!("Cookie: {cookie}\n"));
-    let (_, told) = bed.curl(&format!("-H @cookie.header https://{RELAY}/v1/session"));
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["role"], role);
-    (cookie, told["csrf"].as_str().unwrap().to_owned())
+    let (_, json) = bed.curl(&format!("-H @cookie.header https://{RELAY}/v1/session"));
+    let session: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(session["role"], role);
+    (cookie, session["csrf"].as_str().unwrap().to_owned())
 }
 
 #[test]
@@ -55,28 +55,28 @@ fn a_cookie_alone_changes_nothing() {
         ))
     };
     let own = &format!("Origin: https://{RELAY}")[..];
-    let word = &format!("X-MCR-CSRF: {csrf}")[..];
+    let token = &format!("X-MCR-CSRF: {csrf}")[..];
     for (headers, code) in [
         (&[][..], 403),
         (&[own], 403),
-        (&[word], 403),
+        (&[token], 403),
         (&[own, "X-MCR-CSRF: mcr_guessed"], 403),
-        (&["Origin: https://evil.example", word], 403),
-        (&["Origin: null", word], 403),
-        (&["Origin: http://10.0.1.1:9471", word], 403),
-        // Names of others that lead here.
+        (&["Origin: https://evil.example", token], 403),
+        (&["Origin: null", token], 403),
+        (&["Origin: http://10.0.1.1:9471", token], 403),
+        // A foreign name that resolves to this relay.
         (
-            &["Host: evil.example", "Origin: https://evil.example", word],
+            &["Host: evil.example", "Origin: https://evil.example", token],
             421,
         ),
     ] {
-        let (status, told) = post(headers);
-        assert_eq!(status, code, "{headers:?}: {told}");
+        let (status, reply) = post(headers);
+        assert_eq!(status, code, "{headers:?}: {reply}");
     }
     assert!(!bed.daemon.mcr(&["export"]).unwrap().contains("evil"));
-    assert_eq!(post(&[own, word]).0, 200);
+    assert_eq!(post(&[own, token]).0, 200);
     bed.mcr("change", &["remove", "evil"]);
-    // Nor does a token from a foreign page, nor a certificate that a browser shows whoever's page asks.
+    // Nor does a token from a foreign page, nor a certificate that a browser presents on behalf of any page.
     let (status, _) = bed.curl(&format!(
         "-H @token.header -H Origin:https://evil.example -d @rules.json https://{RELAY}/v1/rules"
     ));
@@ -87,19 +87,19 @@ fn a_cookie_alone_changes_nothing() {
         ("-H Sec-Fetch-Site:cross-site", 403),
         ("-H Cookie:a=b", 401),
     ] {
-        let asked = format!("{by_certificate} {more} -d @rules.json https://{RELAY}/v1/rules");
-        assert_eq!(bed.curl(&asked).0, code, "{more}");
+        let request = format!("{by_certificate} {more} -d @rules.json https://{RELAY}/v1/rules");
+        assert_eq!(bed.curl(&request).0, code, "{more}");
         let begins = format!("{by_certificate} {more} -X POST https://{RELAY}/v1/session");
         assert_eq!(bed.curl(&begins).0, 403, "{more}");
     }
     assert!(!bed.daemon.mcr(&["export"]).unwrap().contains("evil"));
-    // A session by certificate is nobody's who does not show it.
+    // A session begun by certificate is only valid with that certificate.
     let own = format!("-H Origin:https://{RELAY}");
-    let (status, told) = bed.curl(&format!(
+    let (status, reply) = bed.curl(&format!(
         "{by_certificate} {own} -X POST -D - https://{RELAY}/v1/session"
     ));
-    assert_eq!(status, 204, "{told}");
-    let cookie = told
+    assert_eq!(status, 204, "{reply}");
+    let cookie = reply
         .split("__Host-mcr=")
         .nth(1)
         .unwrap()
@@ -116,9 +116,9 @@ fn a_cookie_alone_changes_nothing() {
 fn a_cookie_of_before_is_worth_nothing() {
     let Some(bed) = Bed::new("") else { return };
     let (_, csrf) = session(&bed, "change");
-    let asks = format!("-H @cookie.header https://{RELAY}/v1/status");
-    assert_eq!(bed.curl(&asks).0, 200);
-    // One that was stolen is shown by another host.
+    let request = format!("-H @cookie.header https://{RELAY}/v1/status");
+    assert_eq!(bed.curl(&request).0, 200);
+    // A stolen cookie is presented by another host.
     let mut thief = bed.chain.sender.command("curl");
     let header = format!("@{}", bed.keys.path("cookie.header").display());
     thief.args([
@@ -131,19 +131,19 @@ fn a_cookie_of_before_is_worth_nothing() {
         &header,
     ]);
     thief.arg("https://10.0.0.2:9471/v1/status");
-    let told = process::run(thief, PATIENCE).unwrap().stdout;
-    assert!(told.ends_with("401"), "{told}");
-    // By a cookie no session is begun, which would last for ever.
+    let stdout = process::run(thief, PATIENCE).unwrap().stdout;
+    assert!(stdout.ends_with("401"), "{stdout}");
+    // A cookie cannot begin a session, which would then never end.
     let (status, _) = bed.curl(&format!(
         "-H @cookie.header -H Origin:https://{RELAY} -H X-MCR-CSRF:{csrf} -X POST https://{RELAY}/v1/session"
     ));
     assert_eq!(status, 401);
-    let (status, told) = bed.curl(&format!(
+    let (status, reply) = bed.curl(&format!(
         "-H @cookie.header -H Origin:https://{RELAY} -H X-MCR-CSRF:{csrf} -X DELETE https://{RELAY}/v1/session"
     ));
-    assert_eq!(status, 204, "{told}");
-    assert_eq!(bed.curl(&asks).0, 401, "it was replayed");
-    // Nobody is told what sessions are made of.
+    assert_eq!(status, 204, "{reply}");
+    assert_eq!(bed.curl(&request).0, 401, "it was replayed");
+    // The secrets of sessions are not logged.
     let log = bed.daemon.log();
     assert!(!log.contains(&csrf) && !log.contains("__Host-mcr"), "{log}");
 }
@@ -151,7 +151,7 @@ fn a_cookie_of_before_is_worth_nothing() {
 #[test]
 fn the_page_is_nobodys_frame_and_comes_under_known_names_alone() {
     let Some(bed) = Bed::new("") else { return };
-    let (status, told) = bed.curl(&format!("-D - https://{RELAY}/"));
+    let (status, page) = bed.curl(&format!("-D - https://{RELAY}/"));
     assert_eq!(status, 200);
     for word in [
         "frame-ancestors 'none'",
@@ -159,23 +159,23 @@ fn the_page_is_nobodys_frame_and_comes_under_known_names_alone() {
         "script-src 'self'",
         "nosniff",
     ] {
-        assert!(told.contains(word), "{word}: {told}");
+        assert!(page.contains(word), "{word}: {page}");
     }
     assert!(
-        !told.contains("cam1") && !told.to_lowercase().contains("access-control"),
-        "{told}"
+        !page.contains("cam1") && !page.to_lowercase().contains("access-control"),
+        "{page}"
     );
     for path in ["", "web/main.js", "v1/session"] {
-        let asked = format!("-H Host:evil.example -H Sec-Fetch-Site:none https://{RELAY}/{path}");
-        assert_eq!(bed.curl(&asked).0, 421, "{path}");
+        let request = format!("-H Host:evil.example -H Sec-Fetch-Site:none https://{RELAY}/{path}");
+        assert_eq!(bed.curl(&request).0, 421, "{path}");
     }
-    let (status, told) = bed.curl(&format!(
+    let (status, reply) = bed.curl(&format!(
         "-X OPTIONS -H Origin:https://evil.example https://{RELAY}/v1/rules"
     ));
-    assert!(status >= 400, "{status} {told}");
+    assert!(status >= 400, "{status} {reply}");
 }
 
-/// Another site: what it has a browser do.
+/// Serves another site with this page.
 fn site(bed: &Bed, html: &str) -> Process {
     bed.secret("index.html", html);
     let mut command: Command = bed.chain.sink.command("python3");
@@ -203,7 +203,7 @@ fn another_sites_page_gets_nothing_from_the_operators_browser() {
          .then((told) => {{ document.title = told; }}))</script>"
     );
     let _site = site(&bed, &html);
-    let is_there = || {
+    let connect = || {
         bed.chain.sink.run(|| {
             let mut stream = std::net::TcpStream::connect("127.0.0.1:8000")?;
             stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
@@ -211,7 +211,7 @@ fn another_sites_page_gets_nothing_from_the_operators_browser() {
             Ok(())
         })
     };
-    wait::until("the site is there", || is_there().is_ok()).unwrap();
+    wait::until("the site is there", || connect().is_ok()).unwrap();
     operator.browser.open("http://127.0.0.1:8000/");
     operator.waits_for("it reads nothing", "return document.title === 'nothing'");
     let is_refused = |line: &serde_json::Value| line.to_string().contains("frame-ancestors");

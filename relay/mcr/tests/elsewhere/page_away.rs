@@ -1,4 +1,4 @@
-//! The page while nothing answers, or not in time: what was typed stays, and nothing is done twice.
+//! The page while the daemon does not answer, or not in time: the input stays, and nothing is done twice.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::{Bed, TOKENS};
 const GREY: &str = "return document.body.classList.contains('stale')";
 const NO_DIALOG: &str = "return document.querySelector('dialog') === null";
 
-/// Has the network of the relay lose what `loses` says of packets of the page.
+/// Drops packets of the page that match `loses` in the relay's network.
 fn cut(bed: &Bed, hook: &str, loses: &str) {
     let chain = format!("chain one {{ type filter hook {hook} priority 0; {loses} drop; }}");
     nft(bed, &format!("table inet away {{ {chain}; }}"));
@@ -30,11 +30,11 @@ fn nft(bed: &Bed, line: &str) {
     ended.success().unwrap();
 }
 
-/// How many changes the log of changes has.
+/// The number of changes in the log of changes.
 fn changes(bed: &Bed) -> usize {
-    let told = bed.daemon.mcr(&["log", "changes", "--json"]).unwrap();
-    let told: Value = serde_json::from_str(&told).unwrap();
-    told.as_array().unwrap().len()
+    let json = bed.daemon.mcr(&["log", "changes", "--json"]).unwrap();
+    let changes: Value = serde_json::from_str(&json).unwrap();
+    changes.as_array().unwrap().len()
 }
 
 fn has(bed: &Bed, rule: &str) -> bool {
@@ -51,9 +51,9 @@ fn write(operator: &Operator, name: &str, number: u8) {
     operator.sees(&format!("+ rule {name}"));
 }
 
-/// Presses what changes something; the relay does it, and the answer is lost with the connection.
+/// Presses a button that changes something; the relay does it, and the answer is lost with the connection.
 fn press_unanswered(bed: &Bed, operator: &Operator, button: &str, is_done: &dyn Fn() -> bool) {
-    // So many that one is free whatever else is asked.
+    // Enough connections that one is free whatever else is requested.
     operator.browser.run("return Promise.all(Array(6).fill('/v1/status').map((path) => fetch(path).then((one) => one.text())))");
     cut(bed, "output", "tcp sport 9471 tcp flags & rst == 0");
     operator.press(button);
@@ -106,7 +106,7 @@ fn what_was_done_and_not_answered_is_not_done_again() {
     operator.tick("Take back unless confirmed");
     let before = changes(&bed);
     press_unanswered(&bed, &operator, "Apply", &|| has(&bed, "cam1"));
-    // Browsers send it again by themselves on another connection.
+    // Browsers repeat a request by themselves on another connection.
     operator.sees("What you wrote is kept");
     assert_eq!(changes(&bed), before + 1);
     for _ in 0..2 {
@@ -114,7 +114,7 @@ fn what_was_done_and_not_answered_is_not_done_again() {
     }
     operator.browser.keys(ESCAPE);
     operator.waits_for("all is closed", NO_DIALOG);
-    // What would be there again if it was gone back from twice.
+    // A rule that would come back if the change were undone twice.
     write(&operator, "cam2", 2);
     operator.apply(&["+ rule cam2"]);
     operator.sees("is taken back in");
@@ -140,7 +140,7 @@ fn what_was_typed_outlives_a_revoked_token_another_who_was_faster_and_the_daemon
     operator.fill("inputs", "239.1.1.1%veth1:5001");
     operator.fill("to", "239.10.1.1%veth2:6001");
     let typed = "return document.querySelector('[data-key=name] input').value";
-    // Revoked, and given back.
+    // The token is revoked, and restored.
     let path = bed.daemon.config_file();
     let text = fs::read_to_string(&path).unwrap();
     let hash = tls::token::hash(TOKENS[2].1);
@@ -155,7 +155,7 @@ fn what_was_typed_outlives_a_revoked_token_another_who_was_faster_and_the_daemon
     operator.fill("Token", TOKENS[2].1);
     operator.press("Sign in");
     operator.sees("(change)");
-    // Somebody is faster.
+    // Somebody else is faster.
     bed.mcr(
         "ci",
         &[
@@ -172,7 +172,7 @@ fn what_was_typed_outlives_a_revoked_token_another_who_was_faster_and_the_daemon
     operator.press("Look again at what runs now");
     operator.sees("+ rule cam1");
     operator.press("Cancel");
-    // The daemon starts again under the form, and knows no session any more.
+    // The daemon restarts while the form is open, and forgets all sessions.
     bed.daemon.stop(Signal::SIGTERM).unwrap();
     operator.press("Review …");
     operator.sees("the daemon did not answer");
@@ -191,7 +191,7 @@ fn what_was_typed_outlives_a_revoked_token_another_who_was_faster_and_the_daemon
     operator.press("Look again at what runs now");
     operator.apply(&["+ rule cam1"]);
     assert!(bed.daemon.mcr(&["export"]).unwrap().contains("cam1"));
-    // Escape throws nothing away at once.
+    // Escape does not discard the input at once.
     operator.press("Add rule …");
     operator.fill("name", "half");
     operator.browser.keys(ESCAPE);

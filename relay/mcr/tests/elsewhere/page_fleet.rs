@@ -1,4 +1,4 @@
-//! A fleet at the page of one of its relays: rules, moving, draining and fencing.
+//! A fleet on the page of one of its relays: rules, moving, draining and fencing.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn a_fleet_is_operated_at_the_page_of_a_relay() {
         operator.browser.run(link),
         "relay-b https://127.0.0.1:9471/"
     );
-    // Who has come to it stays there while the page is told anew.
+    // The focus stays while the page is updated.
     operator
         .browser
         .run("window.before = document.querySelector('#fleet a'); before.focus()");
@@ -97,7 +97,7 @@ fn a_fleet_is_operated_at_the_page_of_a_relay() {
     operator.press("Undrain");
     operator.waits_for("it is up", &format!("{state} === 'up'"));
     operator.press("Relays …");
-    // One that beats is not fenced, and one that is dead is, and gives its share away.
+    // A relay that beats is not fenced; a dead one is, and loses its share.
     operator.fill("Relay", "relay-b");
     operator.press("Fence …");
     operator.sees("known to be dead");
@@ -113,7 +113,7 @@ fn a_fleet_is_operated_at_the_page_of_a_relay() {
         "return document.querySelector('dialog') === null",
     );
     operator.waits_for("its share is here", &format!("{holder} === 'relay-a'"));
-    // That a living one is not fenced.
+    // From the refusal to fence a living relay.
     let complaints = operator.browser.complaints();
     let is_other = |line: &&Value| !line["message"].as_str().unwrap().contains("409 (Conflict)");
     assert_eq!(complaints.iter().find(is_other), None);

@@ -1,5 +1,4 @@
-//! How long the page with 10,000 rules takes from one frame to the next while somebody looks, chooses and
-//! edits.
+//! The times between frames of the page with 10,000 rules while a user reads, filters and edits.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use super::page::{Hand, Operator};
 
 const RULES: usize = 10_000;
 
-/// Notes each frame, and each task that held the page up for more than 50 ms, from now on.
+/// Records each frame, and each task that blocked the page for more than 50 ms, from now on.
 const NOTE: &str = "window.frames = []; window.tasks = []; \
     if (window.noted) return; window.noted = true; let last = null; \
     const step = (now) => { if (last !== null) frames.push(now - last); last = now; requestAnimationFrame(step); }; \
@@ -19,16 +18,16 @@ const NOTE: &str = "window.frames = []; window.tasks = []; \
     new PerformanceObserver((list) => tasks.push(...list.getEntries().map((one) => one.duration))) \
       .observe({ entryTypes: ['longtask'] })";
 
-/// What `does` comes to in frames, at least so many.
-fn measure(operator: &Operator, what: &str, frames: u64, does: &dyn Fn()) {
+/// Measures at least this many frames during an action.
+fn measure(operator: &Operator, what: &str, frames: u64, act: &dyn Fn()) {
     operator.browser.run(NOTE);
-    does();
-    let noted = || operator.browser.run("return frames.length").as_u64();
+    act();
+    let recorded = || operator.browser.run("return frames.length").as_u64();
     let patience = Duration::from_secs(120);
-    wait::until_within(patience, "frames are noted", || noted() >= Some(frames)).unwrap();
+    wait::until_within(patience, "frames are noted", || recorded() >= Some(frames)).unwrap();
     let read = |name: &str| -> Vec<f64> {
-        let times = operator.browser.run(&format!("return {name}"));
-        let mut times: Vec<f64> = serde_json::from_value(times).unwrap();
+        let list = operator.browser.run(&format!("return {name}"));
+        let mut times: Vec<f64> = serde_json::from_value(list).unwrap();
         times.sort_by(f64::total_cmp);
         times
     };

@@ -1,5 +1,5 @@
-//! What an operator does at the page beyond writing rules: finds what comes, captures, imports files, looks
-//! at how a rule was, completes what is written; and what a newcomer takes for five tasks.
+//! Tasks on the page beyond writing rules: discovering streams, capturing, importing files, viewing earlier
+//! versions of a rule, completing input; and the effort of a newcomer for five tasks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ fn exported(bed: &Bed) -> String {
     bed.daemon.mcr(&["export"]).unwrap()
 }
 
-/// What comes, and a rule made of it.
-fn relay_what_comes(bed: &Bed, operator: &Operator) {
+/// Discovers a stream, and makes a rule of it.
+fn relay_a_discovered_stream(bed: &Bed, operator: &Operator) {
     operator.press("Discover …");
     operator.fill("Seconds", "2");
     operator.press("Listen");
@@ -79,9 +79,9 @@ fn find_and_capture(hand: Hand) {
     operator.browser.download_to(downloads.path());
     let _streams = streams(&bed);
     operator.sign_in("change");
-    relay_what_comes(&bed, &operator);
+    relay_a_discovered_stream(&bed, &operator);
     let file = capture(&operator, downloads.path());
-    // A filter that is none is told, and so is what is wrong over there.
+    // A wrong filter is reported, as are errors on the relay.
     operator.fill("Filter", "tcp");
     operator.press("Capture");
     operator.sees("\"tcp\": no such filter");
@@ -90,7 +90,7 @@ fn find_and_capture(hand: Hand) {
     let has = |address: [u8; 4]| captured.windows(4).any(|bytes| bytes == address);
     assert!(captured.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]));
     assert!(has([239, 1, 1, 9]) && has([239, 10, 1, 9]));
-    // Who closes the dialog ends what it asked for.
+    // Closing the dialog ends its request.
     let captures = || {
         let table = bed.chain.relay.read_proc_net("packet").unwrap();
         let of_all = |line: &&str| line.split_whitespace().nth(3) == Some("0003");
@@ -106,16 +106,16 @@ fn find_and_capture(hand: Hand) {
 }
 
 #[test]
-fn what_comes_is_relayed_and_captured_by_mouse() {
+fn a_discovered_stream_is_relayed_and_captured_by_mouse() {
     find_and_capture(Hand::Mouse);
 }
 
 #[test]
-fn what_comes_is_relayed_and_captured_by_keyboard() {
+fn a_discovered_stream_is_relayed_and_captured_by_keyboard() {
     find_and_capture(Hand::Keyboard);
 }
 
-/// Has `cam1`, whose output another client moved.
+/// Adds `cam1`, and moves its output by another client.
 pub(super) fn cam1_moved(bed: &Bed, to: &str, message: &str) {
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
     let outputs = ["--remove-output", OUTPUT, "--add-output", to];
@@ -123,13 +123,13 @@ pub(super) fn cam1_moved(bed: &Bed, to: &str, message: &str) {
     bed.mcr("ci", &change.concat());
 }
 
-fn look_back(hand: Hand) {
+fn view_earlier_version(hand: Hand) {
     let Some(bed) = Bed::new("") else { return };
     cam1_moved(&bed, "239.10.1.7%veth2:6001", "the studio moved");
     let Some(operator) = Operator::at(&bed, hand) else {
         return;
     };
-    // Whoever may look may look back.
+    // The role view includes earlier versions.
     operator.sign_in("view");
     operator.press("cam1");
     operator.press("As it was …");
@@ -161,15 +161,15 @@ fn look_back(hand: Hand) {
 
 #[test]
 fn how_a_rule_was_is_seen_and_made_so_again_by_mouse() {
-    look_back(Hand::Mouse);
+    view_earlier_version(Hand::Mouse);
 }
 
 #[test]
 fn how_a_rule_was_is_seen_and_made_so_again_by_keyboard() {
-    look_back(Hand::Keyboard);
+    view_earlier_version(Hand::Keyboard);
 }
 
-/// A file from somewhere else, dropped or chosen.
+/// Imports files of other formats, dropped or chosen.
 fn import_a_file(hand: Hand) {
     let Some(bed) = Bed::new("") else { return };
     let Some(operator) = Operator::at(&bed, hand) else {
@@ -200,7 +200,7 @@ fn import_a_file(hand: Hand) {
             "10.0.0.1@239.1.1.5",
         ),
     ];
-    for (name, text, seen) in files {
+    for (name, text, expected) in files {
         operator.press("Import …");
         match hand {
             Hand::Mouse => {
@@ -232,7 +232,7 @@ fn import_a_file(hand: Hand) {
         operator.waits_for(
             "rules are made",
             &format!("return [...document.querySelectorAll('textarea')].some((one) => one.value.includes('[[rule]]') \
-                      && one.value.includes('{seen}'))"),
+                      && one.value.includes('{expected}'))"),
         );
         operator.press("Cancel");
         operator.waits_for(
@@ -295,7 +295,7 @@ fn complete(hand: Hand) {
     operator.waits_for("a key is offered", &format!("{offered} === 'failover'"));
     take("failover");
     assert_eq!(value(), "[[rule]]\nname = \"a\"\nfailover = ");
-    // Words of a key that knows some, keys of a table, and none that is set.
+    // Words of a key that has some, keys of a table, and no key that is already set.
     operator.browser.keys("\"500ms\"\npath = \"us");
     operator.waits_for("a word is offered", &format!("{offered} === 'userspace'"));
     take("userspace");
@@ -310,7 +310,7 @@ fn complete(hand: Hand) {
         "a key of the table is offered",
         &format!("{offered}.includes('silence')"),
     );
-    // Escape puts the offer away, not the dialog.
+    // Escape closes the offer, not the dialog.
     operator.browser.keys(ESCAPE);
     assert_eq!(operator.browser.run(offered), "");
     operator.browser.chord(CONTROL, ' ');
@@ -333,7 +333,7 @@ fn what_may_be_written_is_offered_by_keyboard() {
     complete(Hand::Keyboard);
 }
 
-/// Five tasks of somebody who sees the page for the first time, as short as the page allows them.
+/// Five tasks of a first-time user, as short as the page allows them.
 #[test]
 fn a_newcomer_does_five_tasks() {
     let Some(bed) = Bed::new("") else { return };
@@ -355,7 +355,7 @@ fn a_newcomer_does_five_tasks() {
         assert!(clicks <= 12, "{task}: {clicks}");
     };
     walk("relay a stream that comes", &|| {
-        relay_what_comes(&bed, &operator)
+        relay_a_discovered_stream(&bed, &operator)
     });
     walk("see whether its packets come and leave", &|| {
         capture(&operator, downloads.path());
@@ -388,7 +388,7 @@ fn a_newcomer_does_five_tasks() {
 
 #[test]
 #[ignore = "writes docs/images; make pictures runs it"]
-fn what_comes_has_its_picture_taken() {
+fn the_discovered_streams_have_their_picture_taken() {
     let Some(bed) = Bed::new("") else { return };
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
     let Some(operator) = Operator::at(&bed, Hand::Mouse) else {

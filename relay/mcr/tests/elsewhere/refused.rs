@@ -1,4 +1,4 @@
-//! Who is let in, who is not, and who is no more.
+//! Clients that are let in, that are refused, and that lose their access.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -24,7 +24,7 @@ fn nobody_else_is_let_in() {
         return;
     };
     let keys = &bed.keys;
-    // The common name is one where there is no other.
+    // The common name counts if there is no other name.
     keys.sign(
         "plain",
         "clients",
@@ -55,11 +55,11 @@ fn nobody_else_is_let_in() {
     }
     let (status, body) = bed.curl(&format!("--tlsv1.1 --tls-max 1.1 https://{RELAY}/healthz"));
     assert_eq!(status, 0, "{body}");
-    // Of curl's own library that may have been: this one speaks what it is told.
-    let mut old = bed.chain.sink.command("openssl");
+    // The refusal may have been that of curl's own library; openssl does try the version.
+    let mut openssl = bed.chain.sink.command("openssl");
     let line = format!("s_client -connect {RELAY} -tls1_1 -cipher DEFAULT@SECLEVEL=0");
-    old.args(line.split(' '));
-    let old = process::run(old, PATIENCE).unwrap();
+    openssl.args(line.split(' '));
+    let old = process::run(openssl, PATIENCE).unwrap();
     assert!(
         !old.status.success() && old.stderr.contains("alert"),
         "{}",
@@ -69,7 +69,7 @@ fn nobody_else_is_let_in() {
     assert_eq!(status, 0, "{body}");
     let (status, body) = bed.curl(&format!("http://{RELAY}/healthz"));
     assert_eq!(status, 0, "{body}");
-    // No credentials are needed for one word.
+    // The health checks need no credentials.
     assert_eq!(
         bed.curl(&format!("https://{RELAY}/healthz")),
         (200, "ok\n".to_owned())
@@ -105,15 +105,15 @@ fn who_is_a_client_no_more_is_cut_off_within_a_second() {
     let mut following: Vec<Process> = ["view", "operate", "ci"]
         .map(|host| Process::start(bed.command(host, &["events", "--json"])).unwrap())
         .into();
-    let heard = |following: &Process, what: &str| following.stdout().contains(what);
+    let has_received = |following: &Process, what: &str| following.stdout().contains(what);
     wait::until("all follow", || {
         bed.daemon.mcr(&["log", "debug"]).unwrap();
         bed.daemon.add("x", INPUT, &[OUTPUT]).ok();
         bed.daemon.mcr(&["remove", "x"]).ok();
-        following.iter().all(|one| heard(one, "rule_"))
+        following.iter().all(|one| has_received(one, "rule_"))
     })
     .unwrap();
-    // The one is taken out of the configuration, the others stay.
+    // The first client is removed from the configuration, the others stay.
     let path = bed.daemon.config_file();
     let text = fs::read_to_string(&path).unwrap();
     fs::write(
@@ -134,7 +134,7 @@ fn who_is_a_client_no_more_is_cut_off_within_a_second() {
     );
     assert!(following[1].is_running() && following[2].is_running());
     bed.refuses("view", &["stats"], 77, "nobody's");
-    // A certificate that is revoked ends its connections too, by the file alone.
+    // Revoking a certificate in the file also ends its connections, without a reload.
     bed.keys.revoke(&["ci"]);
     wait::until("the stream of the revoked ends", || {
         !following[2].is_running()
@@ -177,11 +177,11 @@ fn who_ends_or_may_do_something_else_is_cut_off_too() {
     begins_with("from = [\"10.0.1.0/24\"]\n");
     ends(following, Instant::now());
     let mut following = follow();
-    let left = Duration::from_secs(4);
-    begins_with(&format!("expires = \"{}\"\n", ends_in(left.as_secs())));
-    let told = Instant::now();
+    let remaining = Duration::from_secs(4);
+    begins_with(&format!("expires = \"{}\"\n", ends_in(remaining.as_secs())));
+    let changed = Instant::now();
     wait::until("it is another client", || !following.is_running()).unwrap();
-    let (following, end) = (follow(), told + left);
+    let (following, end) = (follow(), changed + remaining);
     ends(following, end.max(Instant::now()));
     assert!(
         Instant::now() + Duration::from_secs(1) > end,
@@ -191,11 +191,11 @@ fn who_ends_or_may_do_something_else_is_cut_off_too() {
 }
 
 #[test]
-fn files_are_read_anew_and_wrong_ones_are_told() {
+fn changed_files_are_read_and_wrong_ones_are_reported() {
     let Some(bed) = Bed::new("") else { return };
     let ends = |api: &Value| api["certificate_expires"].as_u64().unwrap_or_default();
     let first = ends(&bed.status()["api"]);
-    // Swapped as certificate managers do it: a link that leads elsewhere.
+    // Swapped as certificate managers do it: by renaming over the file.
     let pem = bed.keys.path("relay.pem");
     let good = fs::read(&pem).unwrap();
     fs::write(bed.keys.path("wrong.pem"), "nonsense").unwrap();
@@ -207,7 +207,7 @@ fn files_are_read_anew_and_wrong_ones_are_told() {
     bed.mcr("view", &["stats"]);
     fs::write(&pem, good).unwrap();
     bed.wait_for("all is well again", |api| api["state"] == "up");
-    // Root's power to read what it may not is given up.
+    // The daemon has given up root's power to read files without permission.
     let (key, other) = (bed.keys.path("relay.key"), bed.keys.path("other.key"));
     let own = fs::read(&key).unwrap();
     bed.secret("other.key", &String::from_utf8_lossy(&own));
@@ -227,7 +227,7 @@ fn files_are_read_anew_and_wrong_ones_are_told() {
         ends(api) < first && api["state"] == "up"
     });
     bed.mcr("view", &["stats"]);
-    // As a link that leads elsewhere then.
+    // Swapped as a link to another file.
     let fifth = ends(&bed.status()["api"]);
     bed.keys
         .sign("next", "servers", "subjectAltName=IP:10.0.1.1", "-days 4");
@@ -249,7 +249,7 @@ fn files_are_read_anew_and_wrong_ones_are_told() {
 }
 
 #[test]
-fn without_what_it_takes_nothing_listens_and_the_reason_is_told() {
+fn without_certificate_or_client_nothing_listens_and_the_reason_is_reported() {
     let Some(bed) = Bed::new("") else { return };
     let path = bed.daemon.config_file();
     for (text, why) in [
@@ -292,7 +292,7 @@ fn a_crowd_of_the_wrong_keeps_no_operator_out() {
         });
         half_open.unwrap()
     };
-    // Also from where the operator is.
+    // Also from the operator's address.
     let half_open = opened(&bed.chain.sender, 512, "10.0.0.2:9471");
     let _beside = opened(&bed.chain.sink, 256, RELAY);
     let (_, token) = TOKENS[2];
@@ -324,7 +324,7 @@ fn a_crowd_of_the_wrong_keeps_no_operator_out() {
         .set_read_timeout(Some(wait::scaled(Duration::from_secs(10))))
         .unwrap();
     let mut rest = Vec::new();
-    // Whether by an end or by a reset: within the time of a handshake.
+    // Closed or reset, within the time limit of a handshake.
     let ended = first.read_to_end(&mut rest);
     let is_reset = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionReset;
     assert!(ended.as_ref().map_or_else(is_reset, |_| true), "{ended:?}");
@@ -336,9 +336,9 @@ fn a_crowd_of_the_wrong_keeps_no_operator_out() {
 }
 
 #[test]
-fn tokens_are_made_here_and_known_there() {
+fn a_created_token_is_accepted_by_the_relay() {
     let Some(bed) = Bed::new("") else { return };
-    let made = bed.daemon.mcr(&[
+    let created = bed.daemon.mcr(&[
         "token",
         "create",
         "--name",
@@ -348,7 +348,7 @@ fn tokens_are_made_here_and_known_there() {
         "--expires",
         "90d",
     ]);
-    let made = made.unwrap();
+    let made = created.unwrap();
     let (token, client) = made.split_once("\n\n").unwrap();
     assert!(
         token.starts_with("mcr_") && client.contains(&tls::token::hash(token)),
@@ -367,7 +367,7 @@ fn tokens_are_made_here_and_known_there() {
     let (status, body) = bed.curl(&format!("-H @noc.header https://{RELAY}/v1/status"));
     assert_eq!(status, 200, "{body}");
     assert!(bed.status()["api"]["expiring"].is_null());
-    // Of what ends within 14 days is told, and of nothing else.
+    // Only what expires within 14 days is reported.
     let create = "token create --name soon --role view --expires 13d";
     let made = bed
         .daemon

@@ -1,4 +1,4 @@
-//! Certificates, keys, CAs and lists of the revoked as Kubernetes mounts them: links to a directory that is
+//! Certificates, keys, CAs and revocation lists as Kubernetes mounts them: links to a directory that is
 //! swapped as a whole, while clients are connected.
 
 use std::fs;
@@ -10,10 +10,10 @@ use lab::wait;
 use super::{Bed, config};
 use crate::bed::{INPUT, OUTPUT};
 
-/// What is mounted, and where it comes from.
+/// Names of mounted files, each with the files that it is made of.
 type Files<'a> = [(&'a str, Vec<&'a str>)];
 
-/// Mounts other files, as kubelet's atomic writer does it, and takes the former ones away.
+/// Mounts other files as kubelet's atomic writer does, and removes the previous ones.
 fn mount(bed: &Bed, number: u32, files: &Files<'_>) {
     let at = |name: &str| bed.keys.path("mounted").join(name);
     let directory = format!("..{number}");
@@ -53,22 +53,21 @@ fn what_is_mounted_anew_counts_and_ends_only_those_who_are_none_any_more() {
     let (first, renewed) = (["relay.pem", "relay.key"], ["next.pem", "next.key"]);
     mount(&bed, 1, &files(first, &["clients.pem"]));
     let mounted = |more: &str| {
-        let text = config(keys, more);
         let directory = keys.directory().display().to_string();
-        let text = text.replace(&directory, &format!("{directory}/mounted"));
+        let text = config(keys, more).replace(&directory, &format!("{directory}/mounted"));
         fs::write(bed.daemon.config_file(), text).unwrap();
         bed.daemon.mcr(&["reload"]).unwrap();
         bed.wait_for("it serves by what is mounted", |api| api["state"] == "up");
     };
-    let is_told = || {
+    let is_logged = || {
         bed.daemon
             .log()
             .contains("every user of this host can read")
     };
-    assert!(!is_told());
+    assert!(!is_logged());
     mounted("");
-    // As a mounted secret is by default, so it is told and taken.
-    wait::until("it is told that others can read the key", is_told).unwrap();
+    // As mounted secrets are by default, so it is reported and accepted.
+    wait::until("it is told that others can read the key", is_logged).unwrap();
     let follow = |host: &str| Process::start(bed.command(host, &["events", "--json"])).unwrap();
     let goes_on = |following: &Process, rule: &str| {
         wait::until("the stream goes on", || {
@@ -111,7 +110,7 @@ fn what_is_mounted_anew_counts_and_ends_only_those_who_are_none_any_more() {
     bed.mcr("stranger", &["list"]);
     goes_on(&by_token, "four");
 
-    // A list that revokes one.
+    // A revocation list.
     mount(&bed, 5, &files(first, &["clients.pem"]));
     let crl = keys.path("clients.crl").display().to_string();
     mounted(&format!("client_crl = \"{crl}\""));

@@ -1,4 +1,4 @@
-//! A relay that is steered from another host, as far as each role goes, and several at once.
+//! A relay that is controlled from another host, as far as each role permits, and several at once.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,9 +36,9 @@ fn a_relay_is_steered_from_another_host() {
         }
     }
     let exported = bed.mcr("ci", &["export"]);
-    let file = bed.keys.path("new.toml");
-    fs::write(&file, exported.replace("6001", "6002")).unwrap();
-    let file = file.to_str().unwrap();
+    let path = bed.keys.path("new.toml");
+    fs::write(&path, exported.replace("6001", "6002")).unwrap();
+    let file = path.to_str().unwrap();
     let differs = bed.run("view", &["diff", file]);
     assert_eq!(
         differs.status.code(),
@@ -49,14 +49,14 @@ fn a_relay_is_steered_from_another_host() {
     assert_eq!(bed.run("ci", &["diff", file]).status.code(), Some(1));
     bed.mcr("ci", &["apply", file]);
     assert!(bed.mcr("view", &["export"]).contains("6002"));
-    // To operate is enough to disable a rule, and for nothing that changes one.
+    // The role operate may disable a rule, but not change one.
     bed.refuses("view", &["disable", "cam1"], 77, "view");
     bed.mcr("operate", &["disable", "cam1"]);
     assert!(bed.mcr("view", &["export"]).contains("enabled = false"));
     bed.mcr("operate", &["enable", "cam1"]);
     bed.refuses("operate", &["remove", "cam1"], 77, "operate");
     bed.mcr("ci", &["reload"]);
-    // The daemon over there saves, where the role goes as far.
+    // The remote daemon saves, if the role permits it.
     let file = || fs::read_to_string(bed.daemon.config_file()).unwrap();
     bed.refuses("operate", &["disable", "cam1", "--save"], 77, "saving");
     let saved = bed.mcr(
@@ -135,25 +135,25 @@ fn what_files_of_the_host_say_stays_whoever_goes_back() {
         "unsaved",
         "events?follow=false&recent=200",
     ];
-    let told = reads.map(|path| {
+    let replies = reads.map(|path| {
         bed.curl(&format!("-H @view.header https://{RELAY}/v1/{path}"))
             .1
     });
-    let told = told.concat() + &bed.daemon.log();
+    let visible = replies.concat() + &bed.daemon.log();
     assert!(
-        told.contains("http://10.0.1.2:9") && !told.contains(secret),
-        "{told}"
+        visible.contains("http://10.0.1.2:9") && !visible.contains(secret),
+        "{visible}"
     );
     bed.daemon.mcr(&["apply", plain]).unwrap();
     bed.mcr("ci", &["rollback", &with_webhook, "--yes"]);
     assert!(!export().contains("webhook"), "{}", export());
-    // Nor by what is taken back before it is confirmed.
+    // Nor by undoing a change before it is confirmed.
     let waits = ["apply", posting, "--confirm", "60s", "--yes"];
     bed.daemon.mcr(&waits).unwrap();
     bed.refuses("view", &["rollback", "--last", "--yes"], 77, "view");
     bed.mcr("ci", &["rollback", "--last", "--yes"]);
     assert!(export().contains("webhook"), "{}", export());
-    // Who made a change confirms it, and no other client; nobody changes anything meanwhile.
+    // Only the client that made a change confirms it; nobody changes anything meanwhile.
     let waits = ["disable", "cam1", "--confirm", "60s", "--yes"];
     bed.mcr("operate", &waits);
     bed.refuses("change", &["confirm"], 77, "operater");
@@ -171,24 +171,24 @@ fn several_hosts_are_asked_side_by_side() {
         lines.contains("view: ") && lines.contains("ci: ") && lines.contains("cam1"),
         "{lines}"
     );
-    let told: Value = serde_json::from_str(&bed.mcr("view,ci", &["stats", "--json"])).unwrap();
+    let both: Value = serde_json::from_str(&bed.mcr("view,ci", &["stats", "--json"])).unwrap();
     for host in ["view", "ci"] {
-        assert_eq!(told["hosts"][host]["rules"][0]["name"], "cam1", "{told}");
+        assert_eq!(both["hosts"][host]["rules"][0]["name"], "cam1", "{both}");
     }
-    // One that fails stops no other, and the status is the worst.
+    // A failure at one host does not affect the others, and the exit status is the worst.
     let Finished {
         status,
         stdout,
         stderr,
     } = bed.run("gone,view,nobody", &["stats", "--json"]);
     assert_eq!(status.code(), Some(77), "{stderr}");
-    let told: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(told["hosts"]["view"]["rules"][0]["name"], "cam1", "{told}");
-    assert_eq!(told["hosts"]["gone"]["error"]["status"], 4, "{told}");
+    let all: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(all["hosts"]["view"]["rules"][0]["name"], "cam1", "{all}");
+    assert_eq!(all["hosts"]["gone"]["error"]["status"], 4, "{all}");
     assert_eq!(bed.run("gone,view", &["stats"]).status.code(), Some(4));
-    // What goes on is told line by line.
-    let told = bed.mcr("view,ci", &["events", "--json", "-n", "1", "--recent", "1"]);
-    for (line, host) in told.lines().zip([0, 1]) {
+    // Endless output is printed line by line.
+    let events = bed.mcr("view,ci", &["events", "--json", "-n", "1", "--recent", "1"]);
+    for (line, host) in events.lines().zip([0, 1]) {
         let line: Value = serde_json::from_str(line).unwrap();
         let hosts = line["hosts"].as_object().unwrap();
         assert!(
@@ -196,8 +196,8 @@ fn several_hosts_are_asked_side_by_side() {
             "{host}: {line}"
         );
     }
-    assert_eq!(told.lines().count(), 2, "{told}");
-    // What stands on standard input is for all of them.
+    assert_eq!(events.lines().count(), 2, "{events}");
+    // Standard input is passed to all of them.
     let exported = bed.mcr("view", &["export"]);
     let file = bed.keys.path("all.toml");
     fs::write(&file, exported).unwrap();
@@ -281,7 +281,7 @@ fn each_role_is_answered_as_far_as_it_goes() {
         (&"http".into(), &"mutualTLS".into())
     );
     let ranks = ["none", "view", "operate", "change"];
-    let rank = |role: &str| ranks.iter().position(|known| *known == role).unwrap();
+    let rank = |role: &str| ranks.iter().position(|one| *one == role).unwrap();
     let mut routes = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
@@ -293,40 +293,40 @@ fn each_role_is_answered_as_far_as_it_goes() {
             ));
         }
     }
-    // Each waits longer than the one before, so all at once.
+    // Each refusal waits longer than the one before, so all at once.
     thread::scope(|scope| {
-        for (asked, least) in &routes {
+        for (route, least) in &routes {
             let bed = &bed;
             scope.spawn(move || {
-                let (status, body) = bed.curl(asked);
-                assert_eq!(status == 401, least != "none", "{asked}: {status} {body}");
+                let (status, body) = bed.curl(route);
+                assert_eq!(status == 401, least != "none", "{route}: {status} {body}");
             });
         }
     });
     let mut seen = 0;
-    for (asked, least) in &routes {
+    for (route, least) in &routes {
         for (role, _) in TOKENS.iter().filter(|(role, _)| rank(role) < rank(least)) {
-            let (status, body) = bed.curl(&format!("-H @{role}.header {asked}"));
-            assert_eq!(status, 403, "{role}: {asked}: {body}");
+            let (status, body) = bed.curl(&format!("-H @{role}.header {route}"));
+            assert_eq!(status, 403, "{role}: {route}: {body}");
             assert!(body.contains(least), "{body}");
             seen += 1;
         }
     }
     assert!(seen > 15, "{seen}");
-    // A method that a route does not have is not a matter of who asks.
-    let mut paths: Vec<&str> = routes.iter().map(|(asked, _)| address(asked)).collect();
+    // The answer to a method that a route does not have is independent of the role.
+    let mut paths: Vec<&str> = routes.iter().map(|(route, _)| address(route)).collect();
     paths.dedup();
     for address in paths {
         let has = |method: &str| {
-            let asked = format!("-X {method} {address}");
-            routes.iter().any(|(route, _)| *route == asked)
+            let expected = format!("-X {method} {address}");
+            routes.iter().any(|(route, _)| *route == expected)
         };
         for method in ["TRACE", "PATCH", "DELETE"] {
             for who in ["", "-H @view.header "].iter().filter(|_| !has(method)) {
                 let (status, body) = bed.curl(&format!("-i {who}-X {method} {address}"));
                 assert_eq!(status, 405, "{method} {address}: {body}");
-                let allowed = body.lines().find_map(|line| line.strip_prefix("allow: "));
-                let mut allowed = allowed.unwrap_or_default().trim().split(',');
+                let header = body.lines().find_map(|line| line.strip_prefix("allow: "));
+                let mut allowed = header.unwrap_or_default().trim().split(',');
                 assert!(
                     allowed.all(|method| method == "HEAD" || has(method)),
                     "{body}"
@@ -339,12 +339,12 @@ fn each_role_is_answered_as_far_as_it_goes() {
     let nonsense = "-H @view.header -X POST -d {\"rules\":[7]}";
     let (status, body) = bed.curl(&format!("{nonsense} https://{RELAY}/v1/check"));
     assert_eq!(status, 400, "a rule is an object: {body}");
-    // What a client may not change stays as files of the host have it.
+    // Settings that a client may not change stay as the host's files have them.
     let rules = bed.keys.path("rules.json");
-    let (_, told) = bed.curl(&format!("-H @change.header https://{RELAY}/v1/rules"));
-    let mut told: Value = serde_json::from_str(&told).unwrap();
-    told["settings"] = serde_json::json!({ "notify": { "webhook": "http://10.9.9.9/" }, "daemon": { "workers": 7 } });
-    fs::write(&rules, told.to_string()).unwrap();
+    let (_, json) = bed.curl(&format!("-H @change.header https://{RELAY}/v1/rules"));
+    let mut list: Value = serde_json::from_str(&json).unwrap();
+    list["settings"] = serde_json::json!({ "notify": { "webhook": "http://10.9.9.9/" }, "daemon": { "workers": 7 } });
+    fs::write(&rules, list.to_string()).unwrap();
     let (status, body) = bed.curl(&format!(
         "-H @change.header -X PUT -d @rules.json https://{RELAY}/v1/rules"
     ));
@@ -354,24 +354,24 @@ fn each_role_is_answered_as_far_as_it_goes() {
         !exported.contains("webhook") && !exported.contains("workers"),
         "{exported}"
     );
-    // Nobody is told what others show.
-    let mut told = bed.daemon.log() + &exported;
+    // The credentials of clients are visible nowhere.
+    let mut visible = bed.daemon.log() + &exported;
     let read = routes
         .iter()
-        .filter(|(asked, _)| asked.starts_with("-X GET"));
+        .filter(|(route, _)| route.starts_with("-X GET"));
     let mut answers = 0;
-    let lasts = |asked: &str| {
+    let lasts = |route: &str| {
         let lasting = ["/v1/events", "/v1/discover", "/tap"];
-        lasting.iter().any(|end| asked.ends_with(end))
+        lasting.iter().any(|end| route.ends_with(end))
     };
-    for (asked, _) in read.filter(|(asked, _)| !lasts(asked)) {
-        told += &bed.curl(&format!("-H @change.header {asked}")).1;
+    for (route, _) in read.filter(|(route, _)| !lasts(route)) {
+        visible += &bed.curl(&format!("-H @change.header {route}")).1;
         answers += 1;
     }
     assert!(answers > 15, "{answers}");
     let recent = format!("https://{RELAY}/v1/events?follow=false&recent=200");
-    told += &bed.curl(&format!("-H @change.header {recent}")).1;
-    // Nor of a change that waits, which is written down with the settings before it.
+    visible += &bed.curl(&format!("-H @change.header {recent}")).1;
+    // Nor with a pending change, which is stored with the settings before it.
     let waits = [
         "239.9.9.9%veth1:1",
         OUTPUT,
@@ -386,19 +386,19 @@ fn each_role_is_answered_as_far_as_it_goes() {
         left_behind(bed.daemon.instance()).matches("# {").count() > 1
     })
     .unwrap();
-    let left = left_behind(bed.daemon.instance());
-    assert!(left.contains("deadline_ns"), "{left}");
-    told += &left;
-    told += &bed.daemon.log();
-    assert!(told.contains(" TRACE "), "as much is logged as can be");
+    let stored = left_behind(bed.daemon.instance());
+    assert!(stored.contains("deadline_ns"), "{stored}");
+    visible += &stored;
+    visible += &bed.daemon.log();
+    assert!(visible.contains(" TRACE "), "as much is logged as can be");
     for (_, token) in TOKENS {
         for secret in [token.to_owned(), tls::token::hash(token)] {
-            assert!(!told.contains(&secret), "{secret}");
+            assert!(!visible.contains(&secret), "{secret}");
         }
     }
     let key = fs::read_to_string(bed.keys.path("relay.key")).unwrap();
-    assert!(!told.contains(key.lines().nth(1).unwrap()), "the key");
-    // Nor is a core left of a process that has served such clients; of another one is.
+    assert!(!visible.contains(key.lines().nth(1).unwrap()), "the key");
+    // A process that has served such clients leaves no core; another one does.
     let directory = bed.keys.directory().display().to_string();
     let under = [
         "env",

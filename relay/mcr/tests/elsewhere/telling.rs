@@ -1,5 +1,5 @@
-//! Events told to others: by https, with what proves where they are from, to a real Alertmanager, and
-//! past those who do not take them.
+//! Notifications: by https, with signatures, to a real Alertmanager, and with targets that do not accept
+//! them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{Bed, PATIENCE, ends_in};
 use crate::bed::{INPUT, OUTPUT, can_run};
 
-/// Writes down what is posted, with its headers; what it answers the path says.
+/// A server that records what is posted, with its headers. The path selects its answer.
 const SERVER: &str = r#"
 import json, ssl, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,17 +47,17 @@ server.serve_forever()
 "#;
 
 impl Bed {
-    /// What was posted to a path.
+    /// The requests that were posted to a path.
     fn posted(&self, path: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.keys.path("told")).unwrap_or_default();
         let lines = text
             .split_inclusive('\n')
             .filter(|line| line.ends_with('\n'));
-        let told = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
-        told.filter(|one| one["path"] == path).collect()
+        let requests = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        requests.filter(|one| one["path"] == path).collect()
     }
 
-    /// The kinds of events that were.
+    /// The kinds of the events that were posted to a path.
     fn kinds(&self, path: &str) -> Vec<String> {
         let kind = |one: &Value| {
             let body: Value = serde_json::from_str(one["body"].as_str().unwrap()).unwrap();
@@ -96,8 +96,7 @@ impl Bed {
     fn notify(&self, name: &str) -> Value {
         let status = self.status();
         let mut all = status["notify"].as_array().into_iter().flatten();
-        let found = all.find(|one| one["name"] == name);
-        found
+        all.find(|one| one["name"] == name)
             .unwrap_or_else(|| panic!("no {name}: {status}"))
             .clone()
     }
@@ -113,17 +112,17 @@ fn targets_are_told_by_https_and_can_tell_by_whom() {
         "hook.headers",
         "Authorization: Bearer abc-of-the-header\nX-Site: ber\n",
     );
-    let signed = format!(
+    let options = format!(
         "secret_file = \"{}\"\nheaders_file = \"{}\"\nkinds = [\"rule_added\", \"notify_test\"]\nlabels = {{ site = \"ber\" }}",
         bed.keys.path("hook.secret").display(),
         bed.keys.path("hook.headers").display(),
     );
     let hook = "hook?path-of-the-url";
-    let signed = bed.target(hook, "servers.pem", &signed);
+    let signed = bed.target(hook, "servers.pem", &options);
     let cloud = bed.target("cloud", "servers.pem", "format = \"cloudevents\"");
     let grave = bed.target("grave", "servers.pem", "severity = \"warning\"");
     bed.configure(&(signed.clone() + &cloud + &grave));
-    // By the host's files alone: whoever changes the rest leaves them, and nobody is shown them.
+    // Targets are set by the host's files alone: remote changes leave them, and nobody is shown them.
     bed.mcr("change", &["add", INPUT, OUTPUT, "--name", "cam1"]);
     bed.mcr("change", &["remove", "cam1"]);
     wait::until_within(PATIENCE, "all are told", || {
@@ -135,13 +134,13 @@ fn targets_are_told_by_https_and_can_tell_by_whom() {
     assert_eq!(posted.len(), 1, "of one kind alone: {posted:?}");
     let (headers, body) = (&posted[0]["headers"], posted[0]["body"].as_str().unwrap());
     let time = headers["x-mcr-time"].as_str().unwrap();
-    // As whoever is told does it: by openssl.
+    // The receiver's check of the signature, by openssl.
     fs::write(bed.keys.path("signed"), format!("{time}.{body}")).unwrap();
     let mut openssl = bed.chain.sink.command("openssl");
     openssl.args(["dgst", "-sha256", "-hmac", secrets[0], "-r", "signed"]);
-    let openssl = openssl.current_dir(bed.keys.directory()).output().unwrap();
-    let digest = String::from_utf8(openssl.stdout).unwrap();
-    let (digest, _) = digest.split_once(' ').unwrap();
+    let output = openssl.current_dir(bed.keys.directory()).output().unwrap();
+    let line = String::from_utf8(output.stdout).unwrap();
+    let (digest, _) = line.split_once(' ').unwrap();
     assert_eq!(headers["x-mcr-signature"], format!("sha256={digest}"));
     assert_eq!(
         (&headers["authorization"], &headers["x-site"]),
@@ -175,23 +174,23 @@ fn targets_are_told_by_https_and_can_tell_by_whom() {
         );
     }
     assert_eq!(bed.kinds("/grave"), [""; 0], "nothing is wrong");
-    // A test says who took it, and is not for everybody.
-    let told = bed.mcr("change", &["notify", "test"]);
+    // A test reports which targets accepted it, and requires a role.
+    let tested = bed.mcr("change", &["notify", "test"]);
     assert_eq!(
-        told.matches("https://10.0.1.2:8443: told").count(),
+        tested.matches("https://10.0.1.2:8443: told").count(),
         3,
-        "{told}"
+        "{tested}"
     );
     bed.refuses("operate", &["notify", "test"], 77, "change");
     assert_eq!(bed.kinds("/grave"), ["notify_test"]);
-    // Nothing that is secret is told, whoever asks, and nothing is left of it.
-    let mut told = bed.daemon.log() + &bed.daemon.mcr(&["export"]).unwrap();
+    // Secrets are visible to no role, and not stored.
+    let mut visible = bed.daemon.log() + &bed.daemon.mcr(&["export"]).unwrap();
     for command in [
         &["export"][..],
         &["status", "--json"],
         &["events", "-n", "1", "--recent", "200"],
     ] {
-        told += &bed.mcr("change", command);
+        visible += &bed.mcr("change", command);
     }
     bed.secret(
         "change.header",
@@ -203,18 +202,18 @@ fn targets_are_told_by_https_and_can_tell_by_whom() {
         } else {
             format!("v1/{path}")
         };
-        told += &bed
+        visible += &bed
             .curl(&format!(
                 "-H @change.header https://{}/{path}",
                 super::RELAY
             ))
             .1;
     }
-    told += &super::left_behind(bed.daemon.instance());
+    visible += &super::left_behind(bed.daemon.instance());
     for secret in secrets {
-        assert!(!told.contains(secret), "{secret}");
+        assert!(!visible.contains(secret), "{secret}");
     }
-    // What changes the settings from elsewhere, or writes them, leaves the targets.
+    // Changing or saving the settings remotely leaves the targets.
     let exported = bed.keys.path("exported.toml");
     fs::write(&exported, bed.mcr("ci", &["export"])).unwrap();
     bed.mcr("ci", &["apply", exported.to_str().unwrap()]);
@@ -226,7 +225,7 @@ fn targets_are_told_by_https_and_can_tell_by_whom() {
         "{file}"
     );
     assert_eq!(bed.status()["notify"].as_array().unwrap().len(), 3);
-    // A file that is of no use is told by its name.
+    // A missing file is reported by its name.
     fs::remove_file(bed.keys.path("hook.secret")).unwrap();
     bed.refuses("change", &["notify", "test"], 69, "hook.secret");
     bed.configure("");
@@ -255,12 +254,13 @@ fn openssl_takes_events_by_both_versions_of_tls() {
                 .is_empty()
         })
         .unwrap();
-        let (mut heard, mut answer) = (server.stdout.take().unwrap(), server.stdin.take().unwrap());
+        let (mut stdout, mut answer) =
+            (server.stdout.take().unwrap(), server.stdin.take().unwrap());
         let answering = thread::spawn(move || {
             let mut text = Vec::new();
             let mut piece = [0; 4096];
             while !String::from_utf8_lossy(&text).contains("notify_test") {
-                let read = heard.read(&mut piece).unwrap();
+                let read = stdout.read(&mut piece).unwrap();
                 assert!(read > 0, "{}", String::from_utf8_lossy(&text));
                 text.extend_from_slice(&piece[..read]);
             }
@@ -270,12 +270,12 @@ fn openssl_takes_events_by_both_versions_of_tls() {
             answer.flush().unwrap();
             (String::from_utf8_lossy(&text).into_owned(), answer)
         });
-        let told = bed.run("change", &["notify", "test"]);
+        let tested = bed.run("change", &["notify", "test"]);
         server.kill().unwrap();
         server.wait().unwrap();
-        assert!(told.status.success(), "{version}: {}", told.stderr);
-        let (heard, _) = answering.join().unwrap();
-        assert!(heard.starts_with("POST /hook HTTP/1.1\r\n"), "{heard}");
+        assert!(tested.status.success(), "{version}: {}", tested.stderr);
+        let (request, _) = answering.join().unwrap();
+        assert!(request.starts_with("POST /hook HTTP/1.1\r\n"), "{request}");
     }
 }
 
@@ -293,7 +293,7 @@ fn who_takes_no_events_is_told_of_counted_and_in_nobodys_way() {
     for (path, ca, _) in wrong {
         targets += &bed.target(path, ca, "");
     }
-    // One that nobody answers.
+    // A target where nobody listens.
     targets += "[[notify.target]]\nurl = \"http://10.0.1.2:1/\"\n";
     bed.configure(&targets);
     let memory = || {
@@ -353,7 +353,7 @@ fn who_takes_no_events_is_told_of_counted_and_in_nobodys_way() {
     let up = "mcr_notify_up{target=\"target 1\",to=\"https://10.0.1.2:8443\"} 1";
     let down = "mcr_notify_up{target=\"target 2\",to=\"https://10.0.1.2:8443\"} 0";
     assert!(page.contains(up) && page.contains(down), "{page}");
-    // Whoever is taken out is told of no more.
+    // Removed targets are no longer reported.
     bed.configure(&bed.target("well", "servers.pem", ""));
     wait::until("all is well", || bed.status()["state"] == "up").unwrap();
 }
@@ -365,7 +365,7 @@ fn an_alertmanager_has_what_goes_on_and_its_end() {
         return;
     }
     let Some(bed) = Bed::new("") else { return };
-    // On the other side of what goes down.
+    // On the side of the relay whose link stays up.
     link::up((&bed.chain.sender, "lo")).unwrap();
     let file = bed.keys.path("alertmanager.yml");
     fs::write(
@@ -393,7 +393,7 @@ fn an_alertmanager_has_what_goes_on_and_its_end() {
     let listens = || wait::until_within(PATIENCE, "it listens", || alerts().starts_with('['));
     let alertmanager = begin("one");
     listens().unwrap();
-    // What is wrong already is told, too.
+    // Existing problems are reported, too.
     let soon = ends_in(5 * 86_400);
     let away = format!(
         "[[api.client]]\nname = \"soon\"\nrole = \"view\"\ntoken = \"{}\"\nexpires = \"{soon}\"\n\
@@ -405,22 +405,25 @@ fn an_alertmanager_has_what_goes_on_and_its_end() {
     bed.configure(away);
     let target = "[[notify.target]]\nurl = \"http://10.0.0.1:9093\"\nformat = \"alertmanager\"\n\
                   labels = { site = \"ber\" }\n";
-    let deaf = "[[notify.target]]\nurl = \"http://10.0.1.2:1\"\n";
-    bed.configure(&[away, target, deaf].concat());
+    let unreachable = "[[notify.target]]\nurl = \"http://10.0.1.2:1\"\n";
+    bed.configure(&[away, target, unreachable].concat());
     bed.daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
     let named = |kind: &str, subject: &str| {
         let all: Vec<Value> = serde_json::from_str(&alerts()).unwrap_or_default();
-        let is_it = |alert: &Value| {
+        let is_named = |alert: &Value| {
             let labels = &alert["labels"];
             (&labels["alertname"], &labels["subject"]) == (&json!(kind), &json!(subject))
         };
-        all.into_iter().find(is_it)
+        all.into_iter().find(is_named)
     };
-    // Of who ends soon, and who takes no events: those last, too.
+    // The alerts about a client that expires and a target that fails last, too.
     let own = || {
-        let ends = named("expires_soon", "api");
-        let ends = ends.filter(|alert| alert["labels"]["part"] == "client soon");
-        [ends.is_some(), named("notify_failed", "target 2").is_some()]
+        let expiry = named("expires_soon", "api");
+        let of_client = expiry.filter(|alert| alert["labels"]["part"] == "client soon");
+        [
+            of_client.is_some(),
+            named("notify_failed", "target 2").is_some(),
+        ]
     };
     let goes_on = |subject: &str| {
         named("rule_down", subject)
@@ -447,7 +450,7 @@ fn an_alertmanager_has_what_goes_on_and_its_end() {
         "{alert}"
     );
     assert!(summary.as_str().unwrap().contains("cam1"), "{alert}");
-    // One that knows nothing is told again, within a minute and what the pauses are by then.
+    // An Alertmanager without state gets all again, within a minute and the current pauses.
     alertmanager.stop(Signal::SIGTERM).unwrap();
     let _alertmanager = begin("two");
     listens().unwrap();

@@ -1,5 +1,5 @@
-//! The same numbers everywhere: what `mcr stats --json` counts of a stream that has stopped stands in
-//! the metrics, in the table and on the screen of `mcr top`, one by one.
+//! The same numbers everywhere: each counter of `mcr stats --json` for a stream that has stopped is also in
+//! the metrics, in the table and on the screen of `mcr top`.
 
 mod merged;
 
@@ -30,11 +30,11 @@ fn every_number_is_the_same_wherever_it_is_shown() {
             "239.10.1.3%veth2:6003,limit=100pps",
             "239.10.1.4%veth9:6004",
         ];
-        let rule = ["add", INPUT, "--name", "cam1", "--health", "content=rtp"];
+        let options = ["--name", "cam1", "--health", "content=rtp"];
         let rule = [
-            &rule[..2],
-            &outputs[..],
-            &rule[2..],
+            &["add", INPUT][..],
+            &outputs,
+            &options,
             &["--limit", "2000pps"],
         ]
         .concat();
@@ -46,25 +46,25 @@ fn every_number_is_the_same_wherever_it_is_shown() {
         let rule = &after.rules[0];
         let shown = on_screen(&bed, "veth9:6004");
         let table = bed.daemon.mcr(&["stats"]).unwrap();
-        for (said, is_in_table) in said(rule) {
-            assert!(shown.contains(&said), "{path}: no {said:?} in\n{shown}");
-            let is_there = !is_in_table || table.contains(&said);
-            assert!(is_there, "{path}: no {said:?} in\n{table}");
+        for (text, is_in_table) in displayed(rule) {
+            assert!(shown.contains(&text), "{path}: no {text:?} in\n{shown}");
+            let is_shown = !is_in_table || table.contains(&text);
+            assert!(is_shown, "{path}: no {text:?} in\n{table}");
         }
         let seen = last_packets(rule, &samples, moment);
-        // Of the outputs one is down and one may not let a packet through.
+        // One of the outputs is down, and one may not pass a packet.
         assert_eq!(seen, 3, "{path}: {rule:?}");
         let report = bed.daemon.mcr(&["show", "cam1"]).unwrap();
         let wide = bed.daemon.mcr(&["stats", "-o", "wide"]).unwrap();
         for text in [shown, report, wide] {
-            let said = text.matches("last packet ").count();
-            assert_eq!(said, seen, "{path}:\n{text}");
+            let count = text.matches("last packet ").count();
+            assert_eq!(count, seen, "{path}:\n{text}");
         }
     }
 }
 
-/// Demands that the metrics have what is `counted`, and count no other drops. Hands back the statistics,
-/// the metrics and when both were read.
+/// Expects that the metrics have what is `counted`, and no other drops. Returns the statistics, the metrics
+/// and when both were read.
 fn metrics_agree(bed: &Bed, path: &str, counted: fn(&Stats) -> Samples) -> (Stats, Samples, f64) {
     let before = stats(bed);
     let samples = metrics(bed);
@@ -78,8 +78,8 @@ fn metrics_agree(bed: &Bed, path: &str, counted: fn(&Stats) -> Samples) -> (Stat
     }
     for (series, value) in &samples {
         if series.contains("_dropped_packets_total") {
-            let told = expected.get(series).unwrap_or(&0.0);
-            assert_eq!(value, told, "{path}: {series}");
+            let counted = expected.get(series).unwrap_or(&0.0);
+            assert_eq!(value, counted, "{path}: {series}");
         }
     }
     (after, samples, moment)
@@ -101,27 +101,27 @@ fn the_last_packet_is_remembered_over_a_killed_daemon() {
         send(&bed);
         bed.daemon.settled("cam1", PACKETS).unwrap();
         let sent = Instant::now();
-        let (came, left) = seconds(&bed);
-        assert!(came < 30.0 && left < 30.0, "{path}: {came} {left}");
+        let (input, output) = seconds(&bed);
+        assert!(input < 30.0 && output < 30.0, "{path}: {input} {output}");
         bed.daemon.kill().unwrap();
         thread::sleep(Duration::from_secs(3));
         bed.daemon.start_again().unwrap();
         let silent = sent.elapsed().as_secs_f64();
-        let (came, left) = seconds(&bed);
+        let (input, output) = seconds(&bed);
         assert!(
-            came >= silent && left >= silent,
-            "{path}: {came} {left} of {silent}"
+            input >= silent && output >= silent,
+            "{path}: {input} {output} of {silent}"
         );
         let samples = metrics(&bed);
         last_packets(&stats(&bed).rules[0], &samples, since_the_epoch());
 
         send(&bed);
         bed.daemon.settled("cam1", 2 * PACKETS).unwrap();
-        let (came, left) = seconds(&bed);
+        let (input, output) = seconds(&bed);
         let since = sent.elapsed().as_secs_f64();
         assert!(
-            came < since && left < since,
-            "{path}: {came} {left} of {since}"
+            input < since && output < since,
+            "{path}: {input} {output} of {since}"
         );
     }
 }
@@ -152,17 +152,18 @@ fn metrics(bed: &Bed) -> Samples {
         .args(["-sf", "--unix-socket"])
         .arg(bed.daemon.socket());
     command.arg("http://mcr/metrics");
-    let text = process::run(command, Duration::from_secs(20)).unwrap();
-    let text = text.success().unwrap();
-    let samples = text.lines().filter(|line| !line.starts_with('#'));
-    let samples = samples.map(|line| {
+    let finished = process::run(command, Duration::from_secs(20)).unwrap();
+    let text = finished.success().unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let samples = lines.map(|line| {
         let (series, value) = line.rsplit_once(' ').unwrap();
         (series.to_owned(), value.parse().unwrap())
     });
     samples.collect()
 }
 
-/// When the last packets came by the rule's inputs, whose second has none, and left by its output.
+/// How long ago the rule's first input received its last packet, and its output sent it. The second input
+/// received none.
 fn ago(bed: &Bed) -> (Option<f64>, Option<f64>) {
     let rule = bed.daemon.rule("cam1").unwrap();
     assert_eq!(rule.inputs[1].last_packet_seconds, None);
@@ -171,8 +172,8 @@ fn ago(bed: &Bed) -> (Option<f64>, Option<f64>) {
 }
 
 fn seconds(bed: &Bed) -> (f64, f64) {
-    let (came, left) = ago(bed);
-    (came.unwrap(), left.unwrap())
+    let (input, output) = ago(bed);
+    (input.unwrap(), output.unwrap())
 }
 
 fn since_the_epoch() -> f64 {
@@ -180,15 +181,14 @@ fn since_the_epoch() -> f64 {
     now.unwrap().as_secs_f64()
 }
 
-/// Holds the metrics against statistics of `moment`: last packets came and left when these say.
-/// Returns how many inputs and outputs have seen any.
+/// Compares the times of last packets in the metrics with statistics of `moment`. Returns how many inputs and
+/// outputs have any.
 fn last_packets(rule: &RuleStats, samples: &Samples, moment: f64) -> usize {
-    let inputs = rule.inputs.iter();
-    let inputs = inputs.map(|input| ("input", &input.at, input.last_packet_seconds));
-    let outputs = rule.outputs.iter();
-    let outputs = outputs.map(|output| ("output", &output.to, output.last_packet_seconds));
+    let (inputs, outputs) = (rule.inputs.iter(), rule.outputs.iter());
+    let of_inputs = inputs.map(|input| ("input", &input.at, input.last_packet_seconds));
+    let of_outputs = outputs.map(|output| ("output", &output.to, output.last_packet_seconds));
     let mut seen = 0;
-    for (end, at, ago) in inputs.chain(outputs) {
+    for (end, at, ago) in of_inputs.chain(of_outputs) {
         let name = format!("mcr_{end}_last_packet_timestamp_seconds");
         let sample = samples.get(&format!("{name}{{rule=\"cam1\",{end}=\"{at}\"}}"));
         let expected = ago.map(|ago| moment - ago);
@@ -201,7 +201,7 @@ fn last_packets(rule: &RuleStats, samples: &Samples, moment: f64) -> usize {
     seen
 }
 
-/// What the statistics count of a stream, under the names that the metrics have for it.
+/// The statistics' counters of a stream, under their names in the metrics.
 fn counted(stats: &Stats) -> Samples {
     let mut samples = counted_of_packets(stats);
     let mut add = |name: &str, value: f64| {
@@ -219,7 +219,7 @@ fn counted(stats: &Stats) -> Samples {
     samples
 }
 
-/// What they count of any rule.
+/// Their counters of any rule.
 fn counted_of_packets(stats: &Stats) -> Samples {
     let mut samples = Samples::new();
     let mut add = |name: &str, labels: &str, value: f64| {
@@ -272,7 +272,7 @@ fn counted_of_packets(stats: &Stats) -> Samples {
     samples
 }
 
-/// The rule's detail in `mcr top`, on a terminal where it has room, down to its last output.
+/// The rule's detail in `mcr top`, on a terminal that is large enough for all of it.
 fn on_screen(bed: &Bed, last: &str) -> String {
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let socket = bed.daemon.socket().display().to_string();
@@ -285,9 +285,9 @@ fn on_screen(bed: &Bed, last: &str) -> String {
     })
 }
 
-/// What people read of the rule, and whether the table has it too.
-fn said(rule: &RuleStats) -> Vec<(String, bool)> {
-    let mut said = vec![
+/// The texts about the rule, and whether the table has them too.
+fn displayed(rule: &RuleStats) -> Vec<(String, bool)> {
+    let mut texts = vec![
         (
             format!("received  {} packets, ", grouped(rule.received.packets)),
             false,
@@ -297,27 +297,27 @@ fn said(rule: &RuleStats) -> Vec<(String, bool)> {
     let drops = rule.outputs.iter().map(|output| &output.dropped);
     for (reason, count) in drops.chain([&rule.dropped]).flatten() {
         if *count > 0 {
-            said.push((format!("{reason} {}", grouped(*count)), true));
+            texts.push((format!("{reason} {}", grouped(*count)), true));
         }
     }
     for output in &rule.outputs {
-        said.push((
+        texts.push((
             format!("  sent    {} packets, ", grouped(output.sent.packets)),
             false,
         ));
-        said.push((grouped(output.sent.packets), true));
+        texts.push((grouped(output.sent.packets), true));
     }
     let rtp = rule.health.as_ref().and_then(|health| health.rtp).unwrap();
-    said.push((
+    texts.push((
         format!("{} lost, {} reordered", rtp.lost, rtp.reordered),
         false,
     ));
     let samples = rule.residence.iter().map(|residence| residence.samples);
-    said.extend(samples.map(|samples| (format!("(of {} looked at)", grouped(samples)), false)));
-    said
+    texts.extend(samples.map(|samples| (format!("(of {} looked at)", grouped(samples)), false)));
+    texts
 }
 
-/// A number as people read it.
+/// A number with its digits in groups of three.
 fn grouped(number: u64) -> String {
     let digits: Vec<char> = number.to_string().chars().rev().collect();
     let groups = digits.chunks(3).map(|group| group.iter().collect());

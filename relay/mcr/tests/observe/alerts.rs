@@ -1,5 +1,5 @@
-//! The alert rules in dist, judged by promtool's own clock: streams of made-up samples, scraped every
-//! 15 s, 30 s and minute.
+//! The alert rules in dist, tested by promtool with its own clock: synthetic samples, scraped every 15 s,
+//! 30 s and minute.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,14 +17,14 @@ const SCRAPES: [u64; 3] = [15, 30, 60];
 /// A series: its metric and labels, and its value at each second.
 type Series = (String, fn(u64) -> u64);
 
-/// An alert and the minutes at which it has to fire, and at which not.
+/// An alert, and the minutes at which it must and must not fire.
 struct Expected {
     alert: &'static str,
     fires: &'static [u64],
     is_quiet: &'static [u64],
 }
 
-/// Runs the rules over two hours of `series` at each interval of scrapes.
+/// Runs the rules over two hours of `series` at each scrape interval.
 fn holds(series: &[Series], expected: &[Expected]) {
     if Command::new("promtool").arg("--version").output().is_err() {
         eprintln!("skipped: promtool is not installed (dist/bootstrap test installs it)");
@@ -37,8 +37,8 @@ fn holds(series: &[Series], expected: &[Expected]) {
         let mut command = Command::new("promtool");
         command.args(["test", "rules"]).arg(&file);
         let finished = process::run(command, Duration::from_secs(60)).unwrap();
-        let said = finished.success();
-        said.unwrap_or_else(|error| panic!("scraped every {scrape} s: {error:#}"));
+        let output = finished.success();
+        output.unwrap_or_else(|error| panic!("scraped every {scrape} s: {error:#}"));
     }
 }
 
@@ -50,15 +50,15 @@ fn test(scrape: u64, series: &[Series], expected: &[Expected]) -> String {
         rules.display()
     );
     for (name, value) in series {
-        let values = (0..=120 * MINUTE / scrape).map(|at| value(at * scrape).to_string());
-        let values: Vec<String> = values.collect();
+        let samples = (0..=120 * MINUTE / scrape).map(|at| value(at * scrape).to_string());
+        let values: Vec<String> = samples.collect();
         let _ = writeln!(
             text,
             "      - series: '{name}'\n        values: '{}'",
             values.join(" ")
         );
     }
-    // How often an alert fires is asked: what it says stands in the rules.
+    // Only the number of firing alerts is tested: their texts are in the rules.
     text += "    promql_expr_test:\n";
     for Expected {
         alert,
@@ -89,9 +89,9 @@ fn last_packet(rule: &str, input: &str) -> String {
 }
 
 #[test]
-fn a_stream_that_stopped_is_told_of_until_it_goes_on() {
+fn a_stopped_stream_raises_an_alert_until_it_goes_on() {
     let goes_on = |at| at;
-    // From minute 30 to minute 90 nothing comes.
+    // Nothing arrives from minute 30 to minute 90.
     let stops = |at| match at {
         at if !(30 * MINUTE..90 * MINUTE).contains(&at) => at,
         _ => 30 * MINUTE,
@@ -115,7 +115,7 @@ fn what_may_be_silent_rings_nothing_and_a_merged_rule_rings_once() {
     let of = |metric: &str, rule: &str, state: &str| {
         format!("{metric}{{instance=\"r\",job=\"mcr\",rule=\"{rule}\"{state}}}")
     };
-    // From minute 30 to minute 60 nothing comes.
+    // Nothing arrives from minute 30 to minute 60.
     let stops = |at| match at {
         at if !(30 * MINUTE..60 * MINUTE).contains(&at) => at,
         _ => 30 * MINUTE,
@@ -142,7 +142,7 @@ fn what_may_be_silent_rings_nothing_and_a_merged_rule_rings_once() {
         }),
         (of("mcr_rule_waiting_seconds", "waits", ""), |at| at),
     ];
-    let told = |alert, fires, is_quiet| Expected {
+    let expected = |alert, fires, is_quiet| Expected {
         alert,
         fires,
         is_quiet,
@@ -150,18 +150,18 @@ fn what_may_be_silent_rings_nothing_and_a_merged_rule_rings_once() {
     holds(
         &series,
         &[
-            told("McrStreamStopped", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
-            told("McrStreamDown", &[33, 45, 59], &[5, 29, 65]),
-            told("McrRuleDown", &[33, 45, 59], &[5, 29, 65]),
-            told("McrLineLosing", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
-            told("McrLineDown", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
-            told("McrStreamNeverCame", &[7, 45, 119], &[3]),
+            expected("McrStreamStopped", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
+            expected("McrStreamDown", &[33, 45, 59], &[5, 29, 65]),
+            expected("McrRuleDown", &[33, 45, 59], &[5, 29, 65]),
+            expected("McrLineLosing", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
+            expected("McrLineDown", &[], &[5, 29, 33, 36, 45, 59, 63, 119]),
+            expected("McrStreamNeverCame", &[7, 45, 119], &[3]),
         ],
     );
 }
 
 #[test]
-fn loss_is_told_of_while_it_lasts() {
+fn loss_raises_an_alert_while_it_lasts() {
     let counter = |metric: &str| format!("{metric}{{instance=\"r\",job=\"mcr\",rule=\"cam1\"}}");
     // Once a second from minute 30 to minute 60.
     let lost = |at: u64| at.clamp(30 * MINUTE, 60 * MINUTE) - 30 * MINUTE;
@@ -170,7 +170,7 @@ fn loss_is_told_of_while_it_lasts() {
         (counter("mcr_ts_continuity_errors_total"), lost),
         (counter("mcr_rule_dropped_packets_total"), lost),
     ];
-    let told = |alert, fires| Expected {
+    let expected = |alert, fires| Expected {
         alert,
         fires,
         is_quiet: &[5, 29, 70, 119],
@@ -178,15 +178,15 @@ fn loss_is_told_of_while_it_lasts() {
     holds(
         &series,
         &[
-            told("McrRtpLoss", &[34, 45, 59]),
-            told("McrTsContinuityErrors", &[34, 45, 59]),
-            told("McrRuleDrops", &[38, 45, 59]),
+            expected("McrRtpLoss", &[34, 45, 59]),
+            expected("McrTsContinuityErrors", &[34, 45, 59]),
+            expected("McrRuleDrops", &[38, 45, 59]),
         ],
     );
 }
 
 #[test]
-fn merged_lines_are_told_of_and_their_duplicates_are_not() {
+fn merged_legs_raise_alerts_and_their_duplicates_do_not() {
     let line = |metric: &str, rule: &str, input: &str| {
         format!("{metric}{{instance=\"r\",job=\"mcr\",rule=\"{rule}\",input=\"{input}\"}}")
     };
@@ -223,10 +223,10 @@ fn merged_lines_are_told_of_and_their_duplicates_are_not() {
             at if !(30 * MINUTE..60 * MINUTE).contains(&at) => at,
             _ => 30 * MINUTE,
         }),
-        // Of inputs that are not merged each may rest.
+        // An input that is not merged may pause.
         (last_packet("cam2", "b"), |_| 0),
     ];
-    let told = |alert, fires, is_quiet| Expected {
+    let expected = |alert, fires, is_quiet| Expected {
         alert,
         fires,
         is_quiet,
@@ -234,11 +234,11 @@ fn merged_lines_are_told_of_and_their_duplicates_are_not() {
     holds(
         &series,
         &[
-            told("McrLineLosing", &[45, 59], &[5, 29, 75, 119]),
-            told("McrLineSkew", &[33, 45, 59], &[5, 29, 62, 119]),
-            told("McrMergeLoss", &[34, 45, 59], &[5, 29, 70, 119]),
-            told("McrLineDown", &[33, 45, 59], &[5, 29, 62, 119]),
-            told("McrRuleDrops", &[], &[5, 45, 59, 119]),
+            expected("McrLineLosing", &[45, 59], &[5, 29, 75, 119]),
+            expected("McrLineSkew", &[33, 45, 59], &[5, 29, 62, 119]),
+            expected("McrMergeLoss", &[34, 45, 59], &[5, 29, 70, 119]),
+            expected("McrLineDown", &[33, 45, 59], &[5, 29, 62, 119]),
+            expected("McrRuleDrops", &[], &[5, 45, 59, 119]),
         ],
     );
 }
@@ -249,7 +249,7 @@ fn within_ten(at: u64) -> u64 {
 }
 
 #[test]
-fn who_steers_and_who_is_told_from_elsewhere_are_told_of() {
+fn failing_remote_control_and_notifications_raise_alerts() {
     let of = |metric: &str| format!("{metric}{{instance=\"r\",job=\"mcr\"}}");
     let within = |at: u64| u64::from((30..60).contains(&(at / MINUTE)));
     let without = |at: u64| u64::from(!(30..60).contains(&(at / MINUTE)));
@@ -258,12 +258,12 @@ fn who_steers_and_who_is_told_from_elsewhere_are_told_of() {
         (of("mcr_api_expiring"), within),
         (of("mcr_notify_up"), without),
     ];
-    let told = ["McrApiDown", "McrApiExpires", "McrNotifyFails"].map(|alert| Expected {
+    let alerts = ["McrApiDown", "McrApiExpires", "McrNotifyFails"].map(|alert| Expected {
         alert,
         fires: &[37, 45, 59],
         is_quiet: &[5, 29, 62, 119],
     });
-    holds(&series, &told);
+    holds(&series, &alerts);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_fleet_is_told_of_by_what_its_relays_say() {
             u64::from((30..60).contains(&(at / MINUTE)))
         }),
         (of("beat_seconds", "b", ""), |_| 0),
-        // b is left behind for half an hour.
+        // b lags behind for half an hour.
         (of("generation", "a", ""), |at| {
             1 + u64::from(at / MINUTE >= 30)
         }),
@@ -307,7 +307,7 @@ fn a_fleet_is_told_of_by_what_its_relays_say() {
             1 + u64::from(at / MINUTE >= 30)
         }),
     ];
-    let told = |alert, fires| Expected {
+    let expected = |alert, fires| Expected {
         alert,
         fires,
         is_quiet: &[5, 21, 29, 75, 119],
@@ -315,11 +315,11 @@ fn a_fleet_is_told_of_by_what_its_relays_say() {
     holds(
         &series,
         &[
-            told("McrFleetShareNotForwarded", &[33, 45, 59]),
-            told("McrFleetShareTwice", &[35, 45, 59]),
-            told("McrFleetEtcdAway", &[33, 45, 59]),
-            told("McrFleetBeatSlow", &[45, 59]),
-            told("McrFleetRulesDiffer", &[35, 45, 59]),
+            expected("McrFleetShareNotForwarded", &[33, 45, 59]),
+            expected("McrFleetShareTwice", &[35, 45, 59]),
+            expected("McrFleetEtcdAway", &[33, 45, 59]),
+            expected("McrFleetBeatSlow", &[45, 59]),
+            expected("McrFleetRulesDiffer", &[35, 45, 59]),
         ],
     );
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 const ADDRESS: &str = "127.0.0.1:9515";
 
-/// axe-core 4.14.1 as npm has it, under the MPL-2.0: for tests, in nothing that is given away.
+/// axe-core 4.14.1 from npm, under the MPL-2.0: for tests only, not distributed.
 const AXE: &str = include_str!("../vendor/axe.min.js");
 
 /// A browser with one page. Dropping it ends it.
@@ -44,7 +44,7 @@ impl Browser {
             "--window-size=1200,900",
             &data,
         ];
-        let wanted = json!({"capabilities": {"alwaysMatch": {
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
             "acceptInsecureCerts": true,
             "goog:loggingPrefs": {"browser": "ALL"},
@@ -60,31 +60,31 @@ impl Browser {
             browser.ask("GET", "/status", &Value::Null).is_ok()
         })
         .unwrap();
-        let made = browser.ask("POST", "/session", &wanted).unwrap();
+        let made = browser.ask("POST", "/session", &capabilities).unwrap();
         browser.session = made["sessionId"].as_str().unwrap().to_owned();
         browser
     }
 
     pub(crate) fn open(&self, address: &str) {
-        self.tell("POST", "url", &json!({"url": address}));
+        self.command("POST", "url", &json!({"url": address}));
     }
 
-    /// Opens a further tab and turns to it; gives its handle.
+    /// Opens a further tab and switches to it; returns its handle.
     pub(crate) fn tab(&self) -> String {
-        let made = self.tell("POST", "window/new", &json!({"type": "tab"}));
+        let made = self.command("POST", "window/new", &json!({"type": "tab"}));
         let handle = made["handle"].as_str().unwrap().to_owned();
         self.turn_to(&handle);
         handle
     }
 
-    /// Turns to another tab.
+    /// Switches to another tab.
     pub(crate) fn turn_to(&self, handle: &str) {
-        self.tell("POST", "window", &json!({"handle": handle}));
+        self.command("POST", "window", &json!({"handle": handle}));
     }
 
     /// Evaluates a function body in the page.
     pub(crate) fn run(&self, script: &str) -> Value {
-        self.tell(
+        self.command(
             "POST",
             "execute/sync",
             &json!({"script": script, "args": []}),
@@ -93,11 +93,11 @@ impl Browser {
 
     /// Types keys, one after the other; `\u{e004}` is the tabulator, as WebDriver numbers them.
     pub(crate) fn keys(&self, text: &str) {
-        let strokes = text.chars().flat_map(|key| {
+        let typed = text.chars().flat_map(|key| {
             let key = key.to_string();
             ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key}))
         });
-        let strokes: Vec<Value> = strokes.collect();
+        let strokes: Vec<Value> = typed.collect();
         self.act(&json!({"type": "key", "id": "keyboard", "actions": strokes}));
     }
 
@@ -113,7 +113,7 @@ impl Browser {
         self.act(&json!({"type": "key", "id": "keyboard", "actions": strokes}));
     }
 
-    /// Presses the mouse's button on what `find` names `one`, wherever the page has moved it meanwhile.
+    /// Clicks on the element that `find` names `one`, wherever the page has moved it meanwhile.
     pub(crate) fn click(&self, find: &str) {
         let find = format!(
             "{find} one?.addEventListener('click', () => {{ window.hit = true; }}, {{ once: true, capture: true }}); \
@@ -121,7 +121,7 @@ impl Browser {
         );
         self.run("window.hit = false");
         wait::until("the mouse hits", || {
-            // A busy page is hit late, and what was hit may be gone by then.
+            // A busy page handles the click late, and the element may have disappeared by then.
             let is_hit = || self.run("return window.hit") == true;
             if is_hit() {
                 return true;
@@ -130,12 +130,12 @@ impl Browser {
             if one.is_null() {
                 return is_hit();
             }
-            let way = json!([
+            let actions = json!([
                 {"type": "pointerMove", "x": 0, "y": 0, "origin": one},
                 {"type": "pointerDown", "button": 0},
                 {"type": "pointerUp", "button": 0},
             ]);
-            let body = json!({"actions": [{"type": "pointer", "id": "mouse", "actions": way}]});
+            let body = json!({"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]});
             let path = format!("/session/{}/actions", self.session);
             self.ask("POST", &path, &body).is_ok() && is_hit()
         })
@@ -143,45 +143,45 @@ impl Browser {
     }
 
     fn act(&self, source: &Value) {
-        self.tell("POST", "actions", &json!({"actions": [source]}));
+        self.command("POST", "actions", &json!({"actions": [source]}));
     }
 
-    /// Has the page believe that its reader prefers a colour scheme.
+    /// Makes the page believe that its user prefers a colour scheme.
     pub(crate) fn prefer(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         let command =
             json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}});
-        self.tell("POST", "goog/cdp/execute", &command);
+        self.command("POST", "goog/cdp/execute", &command);
     }
 
-    /// Has the page be so wide and high.
+    /// Resizes the page.
     pub(crate) fn resize(&self, width: u32, height: u32) {
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
-        self.tell("POST", "goog/cdp/execute", &command);
+        self.command("POST", "goog/cdp/execute", &command);
     }
 
-    /// Has what is downloaded lie in a directory.
+    /// Sets the directory of downloads.
     pub(crate) fn download_to(&self, directory: &Path) {
         let params = json!({"behavior": "allow", "downloadPath": directory});
         let command = json!({"cmd": "Browser.setDownloadBehavior", "params": params});
-        self.tell("POST", "goog/cdp/execute", &command);
+        self.command("POST", "goog/cdp/execute", &command);
     }
 
-    /// Chooses a file for the field that `find` is.
+    /// Chooses a file for the field that the expression `find` yields.
     pub(crate) fn attach(&self, find: &str, file: &Path) {
-        let field = self.run(&format!("return {find}"));
-        let field = field.as_object().unwrap().values().next().unwrap();
-        let field = field.as_str().unwrap();
-        self.tell(
+        let element = self.run(&format!("return {find}"));
+        let reference = element.as_object().unwrap().values().next().unwrap();
+        let field = reference.as_str().unwrap();
+        self.command(
             "POST",
             &format!("element/{field}/value"),
             &json!({"text": file}),
         );
     }
 
-    /// What axe finds that is serious or critical in what `of` selects, as the page is now.
+    /// The serious and critical violations that axe finds in what `of` selects, in the page's current state.
     pub(crate) fn axe(&self, of: &str) -> Vec<String> {
         if self.run("return window.axe === undefined") == true {
             self.run(AXE);
@@ -193,35 +193,35 @@ impl Browser {
                .flatMap(({{ id, nodes }}) => nodes.map(({{ html, failureSummary }}) => \
                  `${{id}}: ${{html.slice(0, 200)}}: ${{failureSummary}}`))]; }})"
         ));
-        let looked = || self.run("return window.looked");
-        wait::until("axe has looked", || !looked().is_null()).unwrap();
-        let (passed, found): (usize, Vec<String>) = serde_json::from_value(looked()).unwrap();
+        let result = || self.run("return window.looked");
+        wait::until("axe has looked", || !result().is_null()).unwrap();
+        let (passed, violations): (usize, Vec<String>) = serde_json::from_value(result()).unwrap();
         assert!(passed > 10, "axe saw nothing that is right: {passed}");
-        found
+        violations
     }
 
-    /// The page as screen readers are told of it, node by node.
-    pub(crate) fn told(&self) -> Vec<Value> {
+    /// The nodes of the page's accessibility tree, which screen readers get.
+    pub(crate) fn accessibility_tree(&self) -> Vec<Value> {
         let command = json!({"cmd": "Accessibility.getFullAXTree", "params": {}});
-        let tree = self.tell("POST", "goog/cdp/execute", &command);
+        let tree = self.command("POST", "goog/cdp/execute", &command);
         tree["nodes"].as_array().cloned().unwrap_or_default()
     }
 
-    /// What can be seen of the page, a PNG in base64.
+    /// A screenshot of the visible part of the page, a PNG in base64.
     pub(crate) fn picture(&self) -> String {
-        let picture = self.tell("GET", "screenshot", &Value::Null);
+        let picture = self.command("GET", "screenshot", &Value::Null);
         picture.as_str().unwrap().to_owned()
     }
 
-    /// What the page wrote to the console since the last time, warnings and errors.
+    /// The warnings and errors that the page wrote to the console since the last call.
     pub(crate) fn complaints(&self) -> Vec<Value> {
-        let log = self.tell("POST", "se/log", &json!({"type": "browser"}));
+        let log = self.command("POST", "se/log", &json!({"type": "browser"}));
         let lines = log.as_array().cloned().unwrap_or_default();
         let serious = |line: &Value| line["level"] == "SEVERE" || line["level"] == "WARNING";
         lines.into_iter().filter(serious).collect()
     }
 
-    fn tell(&self, method: &str, what: &str, body: &Value) -> Value {
+    fn command(&self, method: &str, what: &str, body: &Value) -> Value {
         let path = format!("/session/{}/{what}", self.session);
         self.ask(method, &path, body).unwrap()
     }
@@ -241,7 +241,7 @@ impl Browser {
                  Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             )?;
-            // chromedriver keeps the connection open whatever it is asked.
+            // chromedriver keeps the connection open despite the header.
             let mut reply = BufReader::new(stream);
             let (mut head, mut length) = (String::new(), 0);
             while !head.ends_with("\r\n\r\n") {

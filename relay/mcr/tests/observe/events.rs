@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::bed::Bed;
 
 #[test]
-fn events_are_told_as_they_happen() {
+fn events_are_printed_as_they_happen() {
     let Some(bed) = Bed::with_tools(&[], &[]) else {
         return;
     };
@@ -16,38 +16,38 @@ fn events_are_told_as_they_happen() {
     command.arg("--socket").arg(bed.daemon.socket());
     command.args(["events", "--json", "cam1"]);
     let events = Process::start(command).unwrap();
-    // The follower may not follow yet: rules come and go until it has seen one.
+    // The follower may not be ready yet: a rule is added and removed until it has seen one.
     wait::until("an event is told", || {
         bed.add();
         bed.daemon.mcr(&["remove", "cam1"]).unwrap();
         events.stdout().contains("rule_removed")
     })
     .unwrap();
-    let told = events.stdout();
-    for line in told.lines() {
+    let stdout = events.stdout();
+    for line in stdout.lines() {
         let event: Value = serde_json::from_str(line).unwrap();
         assert_eq!(event["subject"], "cam1", "{line}");
         assert!(event["at_ms"].as_u64().unwrap() > 1_600_000_000_000);
     }
-    let first = |kind| told.find(kind).unwrap_or(usize::MAX);
-    assert!(first("rule_added") < first("rule_up"), "{told}");
+    let first = |kind| stdout.find(kind).unwrap_or(usize::MAX);
+    assert!(first("rule_added") < first("rule_up"), "{stdout}");
 }
 
 #[test]
-fn who_comes_later_is_told_what_happened() {
+fn a_later_client_gets_earlier_events() {
     let Some(bed) = Bed::with_tools(&["curl"], &[]) else {
         return;
     };
     bed.add();
     bed.daemon.mcr(&["remove", "cam1"]).unwrap();
-    let last = ["events", "--json", "--recent", "2", "-n", "2"];
-    let told = bed.daemon.mcr(&last).unwrap();
-    let last = told.lines().last().unwrap();
+    let recent = ["events", "--json", "--recent", "2", "-n", "2"];
+    let stdout = bed.daemon.mcr(&recent).unwrap();
+    let last = stdout.lines().last().unwrap();
     let event: Value = serde_json::from_str(last).unwrap();
-    assert_eq!(event["kind"], "rule_removed", "{told}");
-    assert_eq!(told.lines().count(), 2, "{told}");
+    assert_eq!(event["kind"], "rule_removed", "{stdout}");
+    assert_eq!(stdout.lines().count(), 2, "{stdout}");
 
-    // As a browser does when its connection broke: the last but one is all that it has seen.
+    // As a browser does after its connection broke, having seen the last event but one.
     let ask = |what: &[&str]| {
         let mut command = bed.chain.relay.command("curl");
         command.args(["-sN", "--max-time", "1", "--unix-socket"]);
@@ -56,8 +56,8 @@ fn who_comes_later_is_told_what_happened() {
             .unwrap()
             .stdout
     };
-    let kept = ask(&["http://mcr/v1/events?recent=2"]);
-    let ids: Vec<&str> = kept
+    let recent = ask(&["http://mcr/v1/events?recent=2"]);
+    let ids: Vec<&str> = recent
         .lines()
         .filter_map(|line| line.strip_prefix("id: "))
         .collect();
@@ -70,7 +70,7 @@ fn who_comes_later_is_told_what_happened() {
 }
 
 #[test]
-fn a_thousand_rules_are_told_in_full_and_kept_in_few() {
+fn a_thousand_rules_are_printed_in_full_and_stored_in_few() {
     let Some(bed) = Bed::with_tools(&["curl"], &["--log", "json"]) else {
         return;
     };
@@ -98,7 +98,7 @@ fn a_thousand_rules_are_told_in_full_and_kept_in_few() {
     let mut config = "version = 1\n".to_owned();
     for n in 0..1000 {
         let (high, low) = (n / 250, n % 250 + 1);
-        // One of them has somewhere to send that is not there.
+        // One of them sends by an interface that does not exist.
         let output = if n == 500 { "veth9" } else { "veth2" };
         write!(
             config,
@@ -113,8 +113,8 @@ fn a_thousand_rules_are_told_in_full_and_kept_in_few() {
         text.matches(&kind).count()
     };
     wait::until("every rule is told of", || {
-        let told = all.stdout();
-        count(&told, "rule_added") == 1000 && count(&told, "rule_up") == 999
+        let stdout = all.stdout();
+        count(&stdout, "rule_added") == 1000 && count(&stdout, "rule_up") == 999
     })
     .unwrap();
     assert_eq!(all.stderr(), "", "nothing is missed");
@@ -123,16 +123,16 @@ fn a_thousand_rules_are_told_in_full_and_kept_in_few() {
     command.args(["-sN", "--max-time", "1", "--unix-socket"]);
     command.arg(bed.daemon.socket());
     command.arg("http://mcr/v1/events?recent=200");
-    let kept = process::run(command, Duration::from_secs(10))
+    let recent = process::run(command, Duration::from_secs(10))
         .unwrap()
         .stdout;
-    let more = [
+    let combined = [
         "first of 999 events: rule \\\"r0000\\\" is up",
         "first of 1 000 events: rule \\\"r0000\\\" added",
     ];
     let alone = "rule \\\"r0500\\\" is down: output 239.10.2.1%veth9:6001: no interface veth9";
-    for text in [kept.as_str(), &few.stdout()] {
-        for part in more.iter().chain([&alone]) {
+    for text in [recent.as_str(), &few.stdout()] {
+        for part in combined.iter().chain([&alone]) {
             assert!(text.contains(part), "no {part} in {text}");
         }
         assert!(!text.contains("rule \\\"r0001\\\""), "{text}");

@@ -11,7 +11,7 @@ fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
         let Some(bed) = Bed::with_tools(&[], &["--path", path]) else {
             return;
         };
-        // The losses have to be read before silence hides them.
+        // The losses must be read before silence hides them.
         bed.add_watched("silence=5s,content=rtp");
         let faults = [
             "--lose",
@@ -24,7 +24,7 @@ fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
             "7",
         ];
         send(&bed, "rtp", &faults);
-        let found = |rule: &RuleStats| {
+        let has_losses = |rule: &RuleStats| {
             let health = rule.health.as_ref();
             health.is_some_and(|health| {
                 health.state == State::Degraded
@@ -35,7 +35,7 @@ fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
         };
         let rule = bed
             .daemon
-            .wait_for("cam1", "the losses show", found)
+            .wait_for("cam1", "the losses show", has_losses)
             .unwrap();
         let health = rule.health.clone().unwrap();
         let rtp = health.rtp.unwrap();
@@ -63,7 +63,7 @@ fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
         ] {
             assert!(shown.contains(part), "no {part:?} in {shown}");
         }
-        // Events are told at the next look, at most half a second later.
+        // Events follow with the next sample, at most half a second later.
         wait::until("it is logged", || {
             bed.daemon.log().contains("the stream is down: silent")
         })

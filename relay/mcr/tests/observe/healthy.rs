@@ -1,5 +1,5 @@
-//! Rules of every kind that are well: their own metrics, gone on with for a day by promtool's clock,
-//! ring nothing.
+//! Healthy rules of every kind: their own metrics, extrapolated to a day by promtool's clock, fire no
+//! alert.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use lab::wait;
 use super::metrics::dist;
 use crate::bed::Bed;
 
-/// Long enough that what counts with each batch shows its rate.
+/// Long enough that counters that grow batch by batch show their rate.
 const BETWEEN: Duration = Duration::from_secs(4);
 const DAY_MINUTES: u32 = 24 * 60;
 
@@ -94,8 +94,8 @@ fn a_day_of_healthy_rules_of_every_kind_rings_nothing(path: &str) {
         })
         .unwrap()
     };
-    let single = [1, 2, 3, 4].map(|n| format!("239.1.1.{n}%veth0:5001"));
-    let single: Vec<&str> = single.iter().map(String::as_str).collect();
+    let destinations = [1, 2, 3, 4].map(|n| format!("239.1.1.{n}%veth0:5001"));
+    let single: Vec<&str> = destinations.iter().map(String::as_str).collect();
     let legs = [
         "--line",
         "239.1.1.5%veth0:5001",
@@ -104,20 +104,20 @@ fn a_day_of_healthy_rules_of_every_kind_rings_nothing(path: &str) {
     ];
     let _streams = [&single[..], &legs, &["239.2.1.3%veth0:5002"]].map(send);
     for rule in ["plain", "watched", "failover", "merged", "range"] {
-        let comes = |rule: &api::reply::RuleStats| rule.received.packets > 100;
-        bed.daemon.wait_for(rule, "it comes", comes).unwrap();
+        let flows = |rule: &api::reply::RuleStats| rule.received.packets > 100;
+        bed.daemon.wait_for(rule, "it comes", flows).unwrap();
     }
-    let mut said = String::new();
+    let mut report = String::new();
     let is_quiet = || {
-        said = a_day_of(&bed);
-        said.is_empty()
+        report = a_day_of(&bed);
+        report.is_empty()
     };
     // A machine that is busy with other things may lose a packet, or hold up a leg.
     let waited = wait::until_within(Duration::from_secs(90), "a healthy day is quiet", is_quiet);
-    waited.unwrap_or_else(|error| panic!("{error}: {said}"));
+    waited.unwrap_or_else(|error| panic!("{error}: {report}"));
 }
 
-/// What promtool finds against a day that goes on as the next seconds do; nothing, if that is well.
+/// What promtool reports for a day that goes on as the next seconds do; empty if no alert fires.
 fn a_day_of(bed: &Bed) -> String {
     let (before, began) = (samples(bed), Instant::now());
     thread::sleep(BETWEEN);
@@ -161,13 +161,13 @@ fn a_day_of(bed: &Bed) -> String {
     }
 }
 
-/// What the daemon tells Prometheus, by series.
+/// The daemon's metrics, by series.
 fn samples(bed: &Bed) -> BTreeMap<String, f64> {
     let mut command = bed.chain.relay.command("curl");
     command.args(["-sf", "http://127.0.0.1:9190/metrics"]);
-    let told = process::run(command, Duration::from_secs(20)).unwrap();
-    let told = told.success().unwrap();
-    let lines = told.lines().filter(|line| line.starts_with("mcr_"));
+    let finished = process::run(command, Duration::from_secs(20)).unwrap();
+    let text = finished.success().unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("mcr_"));
     let pairs = lines.filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));

@@ -1,4 +1,4 @@
-//! The last hour: as JSON, as a table, and as what page and `mcr top` begin with.
+//! The last hour: as JSON, as a table, and as the beginning of the page's and `mcr top`'s charts.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::top::Screen;
 use crate::bed::{Bed, INPUT};
 
 const PACKETS: u64 = 3000;
-/// Longer than two steps and what a busy machine adds.
+/// Longer than two steps and the delay of a busy machine.
 const STEPS_END: Duration = Duration::from_secs(60);
 
 fn history(bed: &Bed, arguments: &[&str]) -> History {
-    let told = bed
+    let json = bed
         .daemon
         .mcr(&[&["history", "--json"], arguments].concat());
-    serde_json::from_str(&told.unwrap()).unwrap()
+    serde_json::from_str(&json.unwrap()).unwrap()
 }
 
 fn sum(steps: &[u64]) -> u64 {
@@ -50,13 +50,13 @@ fn the_past_adds_up_to_what_was_counted_and_ends_with_the_daemon() {
         sum(&history(&bed, &["cam1"]).all.packets) == PACKETS
     })
     .unwrap();
-    let told = history(&bed, &["cam1"]);
-    let cam1 = &told.rules[0];
-    assert_eq!((cam1.name.as_str(), told.rules.len()), ("cam1", 1));
+    let past = history(&bed, &["cam1"]);
+    let cam1 = &past.rules[0];
+    assert_eq!((cam1.name.as_str(), past.rules.len()), ("cam1", 1));
     assert_eq!(sum(&cam1.steps.packets), PACKETS);
     assert_eq!(sum(&cam1.steps.bytes), counted.received.bytes);
     assert_eq!(sum(&cam1.steps.dropped), dropped);
-    assert_eq!(cam1.steps, told.all, "the other rule is quiet");
+    assert_eq!(cam1.steps, past.all, "the other rule is quiet");
     assert_eq!(cam1.steps.bytes.len(), cam1.steps.dropped.len());
     assert_eq!(sum(&history(&bed, &["quiet"]).rules[0].steps.packets), 0);
     let table = bed
@@ -64,7 +64,7 @@ fn the_past_adds_up_to_what_was_counted_and_ends_with_the_daemon() {
         .mcr(&["history", "cam1", "--step", "10s"])
         .unwrap();
     let lines = table.lines().count() - 1;
-    assert!(lines >= told.all.packets.len(), "{table}");
+    assert!(lines >= past.all.packets.len(), "{table}");
     assert!(
         table.contains("PACKETS/S") && table.contains("bit/s"),
         "{table}"
@@ -99,10 +99,9 @@ fn top_and_page_begin_with_the_past() {
 
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let socket = bed.daemon.socket().display().to_string();
-    let top = ["--socket", &socket, "top", "--interval", "40"];
-    let top = top.map(str::to_owned).into_iter();
-    let screen = Screen::start(&[mcr].into_iter().chain(top).collect::<Vec<_>>());
-    // The second look, which makes the first bar otherwise, comes after that patience has ended.
+    let top = [mcr.as_str(), "--socket", &socket, "top", "--interval", "40"];
+    let screen = Screen::start(&top.map(str::to_owned));
+    // The second sample, which otherwise makes the first bar, comes only after the wait has timed out.
     screen.until("the sparkline is there", |text| text.contains('█'));
 
     let browser = Browser::start(&bed.chain.relay);

@@ -12,16 +12,18 @@ fn how_long_packets_stay_is_shown_on_both_paths() {
         };
         bed.add();
         let stream = bed.stream(2000);
-        let some = |rule: &RuleStats| rule.residence.iter().any(|seen| seen.samples > 5);
-        let seen = bed.daemon.wait_for("cam1", "some are looked at", some);
-        let [residence] = &seen.unwrap().residence[..] else {
+        let is_sampled = |rule: &RuleStats| rule.residence.iter().any(|one| one.samples > 5);
+        let sampled = bed
+            .daemon
+            .wait_for("cam1", "some are looked at", is_sampled);
+        let [residence] = &sampled.unwrap().residence[..] else {
             panic!("on one path");
         };
         assert_eq!(residence.path, path);
         assert!(residence.sum_seconds > 0.0);
         let packets: u64 = residence.buckets.iter().map(|bucket| bucket.packets).sum();
         assert_eq!(packets, residence.samples);
-        // On the kernel path it is the host's business whether there are timestamps.
+        // On the kernel path it depends on the host whether there are timestamps.
         if path == "userspace" {
             assert_eq!(residence.stamped, residence.samples);
         }

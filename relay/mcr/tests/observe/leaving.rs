@@ -1,4 +1,4 @@
-//! How copies leave is shown: by which interface, from which address, to whom; and why they cannot.
+//! How copies leave: the interface, source address and next hop that are shown, or why they cannot leave.
 
 use lab::wait;
 

@@ -47,7 +47,7 @@ fn the_level_changes_while_the_daemon_runs() {
         bed.daemon.log().contains("\"event\":\"output_up\"")
     })
     .unwrap();
-    // Lines that the level leaves out are none of the ten that a subject has a minute.
+    // Lines that the level suppresses do not count towards the ten per minute of a subject.
     bed.daemon.mcr(&["log", "error"]).unwrap();
     for _ in 0..6 {
         bed.daemon.mcr(&["remove", "cam1"]).unwrap();

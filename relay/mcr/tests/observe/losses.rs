@@ -1,5 +1,5 @@
-//! Drops are told: by an event and a line of the log when they begin and when they end, and by the
-//! state of an output that drops everything. What devices drop behind MCR stands beside.
+//! Drops are reported by an event and a log line when they begin and when they end, and by the state of an
+//! output that drops everything. What devices drop behind MCR is reported as well.
 
 use std::net::IpAddr;
 
@@ -15,11 +15,11 @@ use crate::bed::{Bed, INPUT, OUTPUT};
 lab::on_both_paths!(
     what_is_too_big_is_told_with_both_mtus_and_degrades_the_output,
     what_the_queue_behind_drops_stands_beside_what_was_sent,
-    drops_of_before_are_no_news_after_a_restart,
+    earlier_drops_are_not_reported_after_a_restart,
     what_a_rule_drops_itself_is_told_too,
 );
 
-/// The events as they come.
+/// The events as they arrive.
 pub(super) struct Followed(Process);
 
 impl Followed {
@@ -31,25 +31,25 @@ impl Followed {
     }
 
     fn all(&self) -> Vec<Value> {
-        let told = self.0.stdout();
-        let whole = told
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
-        whole.collect()
+        let stdout = self.0.stdout();
+        let lines = stdout.lines();
+        lines
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
     }
 
-    /// Waits for an event of that kind about that subject; returns what it says.
+    /// Waits for an event of that kind about that subject; returns its message.
     #[track_caller]
     pub(super) fn wait(&self, kind: &str, subject: &str) -> String {
         let mut message = String::new();
-        let told = wait::until(&format!("{kind} of {subject}"), || {
+        let arrived = wait::until(&format!("{kind} of {subject}"), || {
             let of = |event: &&Value| event["kind"] == kind && event["subject"] == subject;
             let events = self.all();
-            let found = events.iter().find(of);
-            message = found.map_or_else(String::new, |event| event["message"].to_string());
-            found.is_some()
+            let event = events.iter().find(of);
+            message = event.map_or_else(String::new, |event| event["message"].to_string());
+            event.is_some()
         });
-        told.unwrap_or_else(|error| panic!("{error:#}: {:#?}", self.all()));
+        arrived.unwrap_or_else(|error| panic!("{error:#}: {:#?}", self.all()));
         message
     }
 }
@@ -67,15 +67,15 @@ fn stats(bed: &Bed) -> Value {
     serde_json::from_str(&bed.daemon.mcr(&["stats", "--json"]).unwrap()).unwrap()
 }
 
-/// The sample of a metric whose labels have these words.
+/// The value of a metric whose labels contain this text.
 pub(super) fn metric(bed: &Bed, name: &str, label: &str) -> Option<String> {
     let mut command = bed.chain.relay.command("curl");
     command
         .args(["-sf", "--unix-socket"])
         .arg(bed.daemon.socket());
     command.arg("http://mcr/metrics");
-    let text = lab::process::run(command, wait::PATIENCE).unwrap();
-    let text = text.success().unwrap();
+    let finished = lab::process::run(command, wait::PATIENCE).unwrap();
+    let text = finished.success().unwrap();
     let mut lines = text.lines();
     let line = lines.find(|line| line.starts_with(name) && line.contains(label))?;
     line.rsplit(' ').next().map(str::to_owned)
@@ -118,10 +118,10 @@ fn what_is_too_big_is_told_with_both_mtus_and_degrades_the_output(path: &str) {
         &["status"],
     ] {
         let text = bed.daemon.mcr(arguments).unwrap();
-        // A rule whose stream has stopped meanwhile is silent besides.
-        let said = ["degraded", "all packets are dropped as too_big"];
-        let is_said = said.iter().any(|said| text.contains(said));
-        assert!(is_said, "{arguments:?}: {text}");
+        // A rule whose stream has stopped meanwhile is also silent.
+        let texts = ["degraded", "all packets are dropped as too_big"];
+        let is_shown = texts.iter().any(|part| text.contains(part));
+        assert!(is_shown, "{arguments:?}: {text}");
     }
     let label = format!("output=\"{OUTPUT}\"");
     assert_eq!(
@@ -131,25 +131,25 @@ fn what_is_too_big_is_told_with_both_mtus_and_degrades_the_output(path: &str) {
     let label = "rule=\"cam1\",state=\"degraded\"";
     assert_eq!(metric(&bed, "mcr_rule_state", label).as_deref(), Some("1"));
 
-    // One that fits leaves: the output works. That others are too big has not ended by that.
+    // A packet that fits leaves, so the output works, but the drops as too big have not ended by that.
     sender.send_numbered(group(), 5001, 1, 100).unwrap();
     wait::until("the output works again, and that is told", || {
         let events = events.all();
-        let mut told = events.iter().map(|event| event["message"].to_string());
+        let mut messages = events.iter().map(|event| event["message"].to_string());
         stats(&bed)["rules"][0]["state"] == "up"
-            && told.any(|message| message.contains("no longer drops everything"))
+            && messages.any(|message| message.contains("no longer drops everything"))
     })
     .unwrap();
     let ended = events.wait("drops_ended", "cam1");
     assert!(ended.contains("too_big: 20 were"), "{ended}");
-    let told = |kind| {
+    let count = |kind| {
         events
             .all()
             .iter()
             .filter(|event| event["kind"] == kind)
             .count()
     };
-    assert_eq!((told("drops_began"), told("drops_ended")), (1, 1));
+    assert_eq!((count("drops_began"), count("drops_ended")), (1, 1));
     let log = bed.daemon.log();
     assert_eq!(log.matches("drops packets as too_big").count(), 1, "{log}");
     assert_eq!(
@@ -170,7 +170,7 @@ fn what_the_queue_behind_drops_stands_beside_what_was_sent(path: &str) {
     }
     bed.add();
     let events = Followed::start(&bed);
-    // Read once before: what was dropped until then is no news.
+    // The first reading: earlier drops are not reported.
     wait::until("the device is looked at", || {
         stats(&bed)["egress"][0]["interface"] == "veth2"
     })
@@ -193,17 +193,17 @@ fn what_the_queue_behind_drops_stands_beside_what_was_sent(path: &str) {
     })
     .unwrap();
     let dropped = egress["queue_dropped"].as_u64().unwrap();
-    let said = format!("{dropped} dropped by its queue");
+    let expected = format!("{dropped} dropped by its queue");
     for arguments in [&["show", "cam1"][..], &["stats"]] {
         let text = bed.daemon.mcr(arguments).unwrap();
-        assert!(text.contains(&said), "{arguments:?}: {text}");
+        assert!(text.contains(&expected), "{arguments:?}: {text}");
     }
     let name = "mcr_egress_queue_dropped_packets_total";
     let counted = metric(&bed, name, "interface=\"veth2\"");
     assert_eq!(counted, Some(dropped.to_string()));
 }
 
-/// From an address of the relay's own: a loop somewhere behind it.
+/// A packet from an address of the relay's own, which means a loop somewhere behind it.
 fn what_a_rule_drops_itself_is_told_too(path: &str) {
     let Some(bed) = Bed::with_tools(&["curl"], &["--path", path]) else {
         return;
@@ -221,7 +221,7 @@ fn what_a_rule_drops_itself_is_told_too(path: &str) {
     let label = "rule=\"cam1\",reason=\"own_source\"";
     let counted = metric(&bed, "mcr_rule_dropped_packets_total", label);
     assert_eq!(counted.as_deref(), Some("1"));
-    // Nothing else comes.
+    // Nothing else arrives.
     let mut rule = Value::Null;
     wait::until("the rule is degraded", || {
         wire.send(&frame).unwrap();
@@ -242,7 +242,7 @@ fn what_a_rule_drops_itself_is_told_too(path: &str) {
     .unwrap();
 }
 
-fn drops_of_before_are_no_news_after_a_restart(path: &str) {
+fn earlier_drops_are_not_reported_after_a_restart(path: &str) {
     let Some(mut bed) = Bed::with_tools(&["curl"], &["--path", path]) else {
         return;
     };
@@ -260,7 +260,7 @@ fn drops_of_before_are_no_news_after_a_restart(path: &str) {
     bed.daemon.kill().unwrap();
     bed.daemon.start_again().unwrap();
     let second = Followed::start(&bed);
-    // Those that come now are told, with their number.
+    // New drops are reported, with their number.
     let mut sent = 0;
     wait::until("the daemon has taken its first sample", || {
         sender.send_numbered(group(), 5001, 1, 1430).unwrap();
@@ -272,7 +272,7 @@ fn drops_of_before_are_no_news_after_a_restart(path: &str) {
     })
     .unwrap();
     let began = second.wait("drops_began", "cam1");
-    let (told, _) = began.split_once(" so far").unwrap();
-    let told: u32 = told.rsplit(' ').next().unwrap().parse().unwrap();
-    assert!(told <= sent, "{sent} were sent, and {began}");
+    let (text, _) = began.split_once(" so far").unwrap();
+    let reported: u32 = text.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(reported <= sent, "{sent} were sent, and {began}");
 }

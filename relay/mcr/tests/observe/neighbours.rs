@@ -1,5 +1,5 @@
-//! What others on the network do is told by the daemon itself: who takes an address of its own, and that
-//! nobody joins what it sends.
+//! The daemon itself reports what others on the network do: who takes one of its addresses, and that nobody
+//! joins what it sends.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,14 @@ lab::on_both_paths!(an_output_that_nobody_behind_a_bridge_joined_is_told);
 
 /// Waits for an event, and expects these words.
 #[track_caller]
-fn told(events: &Followed, kind: &str, subject: &str, words: &[&str]) {
+fn expect_event(events: &Followed, kind: &str, subject: &str, words: &[&str]) {
     let message = events.wait(kind, subject);
-    let are_there = words.iter().all(|word| message.contains(word));
-    assert!(are_there, "{words:?}: {message}");
+    let has_all = words.iter().all(|word| message.contains(word));
+    assert!(has_all, "{words:?}: {message}");
 }
 
 #[test]
-fn an_address_that_another_host_takes_is_told_and_its_end() {
+fn an_address_that_another_host_takes_is_reported_and_its_end() {
     let Some(bed) = Bed::with_tools(&["curl"], &[]) else {
         return;
     };
@@ -29,7 +29,7 @@ fn an_address_that_another_host_takes_is_told_and_its_end() {
     let events = Followed::start(&bed);
     let state = || bed.json(&["status", "--json"]);
     assert_eq!(state()["state"], "up");
-    // It says nothing of itself: it has to be asked.
+    // The other host does not announce itself: it must be probed.
     let sender = &bed.chain.sender;
     sender.ip("address add 10.0.0.2/24 dev veth0").unwrap();
     let words = [
@@ -37,7 +37,7 @@ fn an_address_that_another_host_takes_is_told_and_its_end() {
         "somebody else's",
         "ip address del 10.0.0.2 dev veth1",
     ];
-    told(&events, "address_conflict", "veth1", &words);
+    expect_event(&events, "address_conflict", "veth1", &words);
     let status = state();
     assert_eq!(status["state"], "degraded", "{status}");
     let first = status["address_conflicts"][0].to_string();
@@ -53,7 +53,7 @@ fn an_address_that_another_host_takes_is_told_and_its_end() {
     let conflicts = || metric(&bed, "mcr_address_conflicts", "");
     assert_eq!(conflicts().as_deref(), Some("1"));
     sender.ip("address del 10.0.0.2/24 dev veth0").unwrap();
-    told(&events, "address_conflict_ended", "veth1", &["10.0.0.2"]);
+    expect_event(&events, "address_conflict_ended", "veth1", &["10.0.0.2"]);
     assert_eq!(state()["state"], "up");
     assert_eq!(conflicts().as_deref(), Some("0"));
 }
@@ -73,13 +73,13 @@ fn an_output_that_nobody_behind_a_bridge_joined_is_told(path: &str) {
     let sender = Sender::open((&bed.chain.sender, "veth0"), source).unwrap();
     let group = "239.1.1.1".parse().unwrap();
     let send = || sender.send_numbered(group, 5001, 1, 100).unwrap();
-    let unheard = || {
+    let without_receiver = || {
         send();
         let rule = &bed.json(&["stats", "--json"])["rules"][0];
         rule["outputs"][0]["unheard"].as_str().map(str::to_owned)
     };
-    wait::until("nobody has joined it", || unheard().is_some()).unwrap();
-    told(
+    wait::until("nobody has joined it", || without_receiver().is_some()).unwrap();
+    expect_event(
         &events,
         "output_unheard",
         "cam1",
@@ -97,8 +97,8 @@ fn an_output_that_nobody_behind_a_bridge_joined_is_told(path: &str) {
     );
     let to: IpAddr = "239.10.1.1".parse().unwrap();
     let receiver = Receiver::join((&bed.chain.sink, "veth3"), to, 6001).unwrap();
-    wait::until("somebody has", || unheard().is_none()).unwrap();
-    told(&events, "output_heard", "cam1", &[output]);
+    wait::until("somebody has", || without_receiver().is_none()).unwrap();
+    expect_event(&events, "output_heard", "cam1", &[output]);
     drop(receiver);
-    wait::until("nobody has any more", || unheard().is_some()).unwrap();
+    wait::until("nobody has any more", || without_receiver().is_some()).unwrap();
 }

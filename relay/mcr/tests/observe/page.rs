@@ -14,11 +14,11 @@ const PAGE: &str = "http://127.0.0.1:9190/";
 const NAMES: &str = "return [...document.querySelectorAll('#rows > tr[data-rule]')]\
                      .map((row) => row.dataset.rule)";
 
-/// How many rules do how.
+/// How many rules are in each state.
 const COUNTS: &str = "return [...document.querySelectorAll('#counts button:not([hidden])')]\
                       .map((one) => one.textContent).join(', ').replaceAll('\u{202f}', '')";
 
-/// So many rules, of which one has no interface to send by.
+/// This many rules, of which number `down` has no interface to send by.
 pub(super) fn config(rules: usize, down: usize) -> String {
     let mut config = "version = 1\n".to_owned();
     for n in 0..rules {
@@ -36,9 +36,8 @@ pub(super) fn config(rules: usize, down: usize) -> String {
 
 fn shown(browser: &Browser) -> Vec<String> {
     let names = browser.run(NAMES);
-    let names = names.as_array().cloned().unwrap_or_default();
-    let names = names.iter().map(|name| name.as_str().unwrap().to_owned());
-    names.collect()
+    let rows = names.as_array().into_iter().flatten();
+    rows.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
 fn filter(browser: &Browser, text: &str) {
@@ -69,13 +68,13 @@ fn the_page_shows_the_daemons_numbers_and_a_stopped_stream_in_red() {
     browser.open(PAGE);
     let stream = bed.stream(1000);
     wait::until("the stream's rate is shown", || {
-        let rate = browser.run(&cell(3));
-        let rate: f64 = rate.as_str().unwrap().parse().unwrap_or(0.0);
+        let text = browser.run(&cell(3));
+        let rate: f64 = text.as_str().unwrap().parse().unwrap_or(0.0);
         (900.0..1100.0).contains(&rate)
     })
     .unwrap();
     assert_eq!(browser.run(&cell(1)), "up");
-    // Without a mouse: what is pressed when the rule's name has the focus.
+    // Without a mouse: a press while the rule's name has the focus.
     let press = "const a = document.querySelector('tr[data-rule=cam1] a'); a.focus(); \
                  if (document.activeElement !== a) return 'no focus'; a.click(); \
                  return document.getElementById('selected').textContent + a.ariaExpanded + location.hash";
@@ -84,10 +83,10 @@ fn the_page_shows_the_daemons_numbers_and_a_stopped_stream_in_red() {
                   return document.querySelector('th[data-sort=rate]').ariaSort";
     assert_eq!(browser.run(sorted), "descending");
     let events = "return document.getElementById('events').textContent";
-    let told = browser.run(events);
+    let shown = browser.run(events);
     assert!(
-        told.as_str().unwrap().contains("rule \"cam1\" added"),
-        "{told}"
+        shown.as_str().unwrap().contains("rule \"cam1\" added"),
+        "{shown}"
     );
     let link = "return document.querySelectorAll('#picture path.up').length";
     assert_eq!(browser.run(link), 2);
@@ -127,13 +126,13 @@ fn a_stream_that_stops_is_red_though_an_output_was_down_before() {
             && received != "0"
     })
     .unwrap();
-    // The stream comes by the first input.
+    // The stream arrives on the first input.
     browser.run("document.querySelector('tr[data-rule=cam1] a').click()");
-    let ends = browser.run(
+    let rows = browser.run(
         "return [...document.querySelectorAll('tr.detail tbody tr')].map((row) => \
          [0, 1, 4].map((cell) => row.cells[cell].textContent).join(' ')).join('; ')",
     );
-    let ends = ends.as_str().unwrap();
+    let ends = rows.as_str().unwrap();
     let second = "; ← 239.1.1.2%veth1:5001 joined 0; →";
     assert!(
         ends.contains(second) && ends.contains("veth9:6001 down 0"),
@@ -159,7 +158,7 @@ fn of_a_thousand_rules_the_page_begins_with_those_in_trouble() {
     browser.open(&format!("{PAGE}#rule=r0999"));
     let shown = || shown(&browser);
     wait::until("rules are shown", || shown().len() > 100).unwrap();
-    // What the address names, then the worst.
+    // The rule that the address names, then the worst.
     assert_eq!(shown()[..3], ["r0999", "r0777", "r0000"]);
     assert!(
         shown().len() < 500,
@@ -179,17 +178,17 @@ fn of_a_thousand_rules_the_page_begins_with_those_in_trouble() {
     browser.run("document.querySelector('#counts [data-state=all]').click()");
     filter(&browser, "r0776");
     assert_eq!(shown(), ["r0776"]);
-    let looks = "return performance.getEntriesByType('resource').filter(\
+    let queries = "return performance.getEntriesByType('resource').filter(\
                  (entry) => entry.name.includes('/v1/stats')).length";
     wait::until("it goes on asking", || {
-        browser.run(looks).as_u64() >= Some(4)
+        browser.run(queries).as_u64() >= Some(4)
     })
     .unwrap();
     assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
 }
 
 #[test]
-fn of_more_rules_than_are_told_the_page_asks_for_those_that_are_chosen() {
+fn of_more_rules_than_are_sent_the_page_queries_those_that_are_chosen() {
     let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
         return;
     };
@@ -203,8 +202,11 @@ fn of_more_rules_than_are_told_the_page_asks_for_those_that_are_chosen() {
     let counts = "1200 rules, 1 down, 0 degraded, 1199 waiting, 0 up";
     assert_eq!(browser.run(COUNTS), counts);
     let more = "return document.getElementById('more').textContent.replaceAll('\u{202f}', '')";
-    let more = browser.run(more);
-    assert!(more.as_str().unwrap().ends_with(" more rules"), "{more}");
+    let more_rules = browser.run(more);
+    assert!(
+        more_rules.as_str().unwrap().ends_with(" more rules"),
+        "{more_rules}"
+    );
     browser.run("document.querySelector('tr.chosen a').click()");
 
     let is = |names: &[&str]| shown(&browser) == names;
@@ -222,10 +224,10 @@ fn of_more_rules_than_are_told_the_page_asks_for_those_that_are_chosen() {
         shown.len() >= 100 && shown.len() < 1000 && shown.iter().eq(&all.collect::<Vec<_>>())
     })
     .unwrap();
-    let asked = "return performance.getEntriesByType('resource').filter(\
+    let last_query = "return performance.getEntriesByType('resource').filter(\
                  ({ name }) => name.includes('/v1/stats')).at(-1).name";
-    let asked = browser.run(asked);
-    assert!(asked.as_str().unwrap().contains("order=name"), "{asked}");
+    let query = browser.run(last_query);
+    assert!(query.as_str().unwrap().contains("order=name"), "{query}");
     assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
 }
 
@@ -248,8 +250,8 @@ fn the_page_of_a_relay_shows_its_fleet_and_that_etcd_is_away() {
     let shown = "const fleet = document.getElementById('fleet'); \
                  return fleet.hidden ? '' : fleet.textContent";
     wait::until("the fleet is shown", || {
-        let text = browser.run(shown);
-        let text = text.as_str().unwrap();
+        let content = browser.run(shown);
+        let text = content.as_str().unwrap();
         text.contains("Fleet plant")
             && text.contains("this is relay-a")
             && text.contains("etcd cannot be used")

@@ -1,5 +1,5 @@
-//! The page shows what others on the network do: who takes an address of the relay's, and that nobody
-//! hears an output. And it says numbers as the tables do.
+//! The page shows what others on the network do: who takes one of the relay's addresses, and that nobody
+//! receives an output. It writes numbers as the tables do.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ fn open(bed: &Bed, hash: &str) -> Browser {
     browser
 }
 
-/// Waits until a script gives `true`.
+/// Waits until a script returns `true`.
 #[track_caller]
 fn waits_for(browser: &Browser, what: &str, script: &str) {
     let seen = wait::until(what, || browser.run(script) == true);
@@ -77,7 +77,7 @@ fn an_output_that_nobody_hears_is_shown_where_its_rule_stands() {
             panic!("{error}: {}", browser.run("return document.body.innerText"))
         });
     };
-    // Of one on demand nobody need have heard.
+    // An output on demand may have no receivers.
     let row = "const row = document.querySelector('tr[data-rule=cam1]'); \
                if (row === null) return false; \
                const why = row.querySelector('.why').textContent; ";
@@ -101,7 +101,7 @@ fn an_output_that_nobody_hears_is_shown_where_its_rule_stands() {
     assert_eq!(browser.complaints(), Vec::<Value>::new());
 }
 
-/// Numbers of four digits or more in front of a word: addresses, ports and generations are none.
+/// Ungrouped numbers of four digits or more before a word, as counts are; not addresses, ports, generations.
 fn bare(text: &str) -> Vec<&str> {
     text.lines().flat_map(bare_in).collect()
 }
@@ -138,17 +138,17 @@ fn thousands_are_set_apart_wherever_they_are_counted() {
     });
     shown.unwrap_or_else(|error| panic!("{error}: {}", text()));
     assert_eq!(bare(&text()), Vec::<&str>::new(), "{}", text());
-    let told = [
+    let commands = [
         "status",
         "stats",
         "list",
         "doctor",
         "events -n 2 --recent 100",
     ];
-    for line in told {
+    for line in commands {
         let words: Vec<&str> = line.split(' ').collect();
-        let told = bed.daemon.client(&words).unwrap();
-        for text in [told.stdout, told.stderr] {
+        let finished = bed.daemon.client(&words).unwrap();
+        for text in [finished.stdout, finished.stderr] {
             assert_eq!(bare(&text), Vec::<&str>::new(), "{line}: {text}");
         }
     }

@@ -1,5 +1,5 @@
-//! The page as a control room has it open all day: in many tabs, over a bad network, by keyboard and by
-//! ear.
+//! The page as a control room has it open all day: in many tabs, over a bad network, with keyboard and
+//! screen reader.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ fn any_number_of_tabs_goes_on() {
         .unwrap();
     };
     tabs.iter().for_each(goes_on);
-    // One that is not looked at tells of trouble by its title.
+    // A tab in the background reports trouble by its title.
     bed.daemon
         .add("cam2", "239.1.1.2%veth1:5001", &["239.1.1.2%veth9:1"])
         .unwrap();
@@ -118,7 +118,7 @@ fn what_is_old_is_grey_with_its_age_and_recovers() {
     let Some((mut bed, browser)) = begin() else {
         return;
     };
-    // A network that swallows everything.
+    // A network that drops everything.
     let rules = "table inet shut { chain in { type filter hook input priority 0; \
                  tcp dport 9190 drop; }; }";
     run(&bed, "nft", &[rules]);
@@ -133,7 +133,7 @@ fn what_is_old_is_grey_with_its_age_and_recovers() {
 }
 
 #[test]
-fn every_event_that_the_daemon_tells_is_shown() {
+fn every_event_of_the_daemon_is_shown() {
     let Some((bed, browser)) = begin() else {
         return;
     };
@@ -144,7 +144,7 @@ fn every_event_that_the_daemon_tells_is_shown() {
     bed.daemon.mcr(&["disable", "cam1"]).unwrap();
     bed.daemon.mcr(&["remove", "cam1"]).unwrap();
     wait::until("the page shows what the daemon tells", || {
-        let told = bed
+        let events = bed
             .daemon
             .mcr(&["events", "--json", "--recent", "200", "-n", "4"])
             .unwrap();
@@ -152,11 +152,12 @@ fn every_event_that_the_daemon_tells_is_shown() {
         let message = |line: &str| -> Value {
             serde_json::from_str::<Value>(line).unwrap()["message"].clone()
         };
-        told.lines()
+        events
+            .lines()
             .all(|line| shown.contains(message(line).as_str().unwrap()))
     })
     .unwrap();
-    // Each once, however often it is asked.
+    // Each event is shown once, however often the page queries.
     let removed =
         "return document.getElementById('events').textContent.split('\"cam1\" removed').length - 1";
     std::thread::sleep(Duration::from_secs(2));
@@ -182,7 +183,7 @@ fn focus_survives_and_changes_of_state_are_spoken() {
     browser.run("document.activeElement.click()");
     let focus = "return document.activeElement.closest('tr')?.dataset.rule ?? ''";
     assert_eq!(browser.run(focus), "cam1");
-    // One in trouble goes on top.
+    // A rule in trouble moves to the top.
     bed.daemon
         .add("a2", "239.1.1.2%veth1:5001", &["239.1.1.2%veth9:1"])
         .unwrap();
@@ -209,7 +210,7 @@ fn focus_survives_and_changes_of_state_are_spoken() {
     })
     .unwrap();
 
-    // What is chosen stays so over a reload.
+    // The selection survives a reload.
     browser.run("document.querySelector('#counts [data-state=down]').click()");
     browser.run("document.getElementById('wall').click()");
     let search = browser.run("return location.search + location.hash");
@@ -252,8 +253,8 @@ fn axe_finds_nothing_serious() {
                 browser.run("return document.querySelectorAll('#rows > tr').length > 50") == true
             })
             .unwrap();
-            let found = browser.axe("html");
-            assert_eq!(found, Vec::<String>::new(), "{width} {scheme} {query}");
+            let violations = browser.axe("html");
+            assert_eq!(violations, Vec::<String>::new(), "{width} {scheme} {query}");
         }
     }
 }

@@ -103,7 +103,7 @@ fn send(bed: &Bed, (group, pps, form): (u8, u32, &str)) -> Process {
     Process::start(command).unwrap()
 }
 
-/// Writes a picture in base64 into a directory, as what it is.
+/// Decodes a picture in base64 and writes it into a directory.
 pub(crate) fn write(directory: &Path, name: &str, picture: &str) {
     std::fs::create_dir_all(directory).unwrap();
     let file = std::fs::File::create(directory.join(name)).unwrap();

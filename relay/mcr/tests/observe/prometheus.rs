@@ -73,8 +73,8 @@ fn query(bed: &Bed, expression: &str) -> Option<Value> {
     let mut command = bed.chain.relay.command("curl");
     command.args(["-sG", "--data-urlencode", &format!("query={expression}")]);
     command.arg(format!("http://{ADDRESS}/api/v1/query"));
-    let answer = process::run(command, Duration::from_secs(10)).ok()?;
-    let answer: Value = serde_json::from_str(&answer.stdout).ok()?;
+    let finished = process::run(command, Duration::from_secs(10)).ok()?;
+    let answer: Value = serde_json::from_str(&finished.stdout).ok()?;
     answer["data"]["result"].as_array()?.first().cloned()
 }
 

@@ -1,5 +1,5 @@
-//! The page with few rules and with many, at the widths of a wall, a desk and a hand: whoever opens it
-//! sees what is in trouble first. With pictures in `target/pages`.
+//! The page with few and with many rules, at the widths of a video wall, a desktop and a phone: rules in
+//! trouble come first. With pictures in `target/pages`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,10 +15,10 @@ const TOOLS: [&str; 3] = ["chromium", "chromedriver", "base64"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];
 const SIZES: [(u32, u32); 3] = [(1920, 1080), (1280, 800), (390, 844)];
 const IN_TROUBLE: usize = 8;
-/// Of debug builds, with a browser beside them.
+/// For debug builds with a browser on the same machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// So many rules, of which the last, at most eight, are in trouble in one of four ways.
+/// This many rules, of which the last, at most eight, are in trouble in one of four ways.
 fn config(rules: usize) -> String {
     let mut config = "version = 1\n".to_owned();
     let troubled = rules - troubled(rules);
@@ -72,17 +72,17 @@ const FIGURES: &str = "const of = (entry) => entry ? [entry.transferSize, Math.r
       files: loaded.filter(({ name }) => name.includes('/web/')).reduce((all, { transferSize }) => all + transferSize, 0) })";
 
 #[test]
-fn whoever_opens_the_page_sees_what_is_in_trouble() {
-    look_at(&[300], &SIZES[2..], false);
+fn the_page_opens_with_what_is_in_trouble() {
+    show_rules(&[300], &SIZES[2..], false);
 }
 
 #[test]
 #[ignore = "long: writes target/pages, for three widths and three numbers of rules"]
 fn the_page_has_its_picture_taken_at_scale() {
-    look_at(&[3, 300, 10_000], &SIZES, true);
+    show_rules(&[3, 300, 10_000], &SIZES, true);
 }
 
-fn look_at(numbers: &[usize], sizes: &[(u32, u32)], has_pictures: bool) {
+fn show_rules(numbers: &[usize], sizes: &[(u32, u32)], has_pictures: bool) {
     for rules in numbers {
         let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
             return;
@@ -96,8 +96,8 @@ fn look_at(numbers: &[usize], sizes: &[(u32, u32)], has_pictures: bool) {
             browser.open("http://127.0.0.1:9190/");
             let expected = troubled(*rules);
             wait::until_within(PATIENCE, "those in trouble come first", || {
-                let names = browser.run(IN_SIGHT);
-                let names: Vec<&str> = names
+                let visible = browser.run(IN_SIGHT);
+                let names: Vec<&str> = visible
                     .as_array()
                     .into_iter()
                     .flatten()

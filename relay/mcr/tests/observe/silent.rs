@@ -1,5 +1,5 @@
-//! A stream that has stopped is told as such wherever people look, also by who looks for the first
-//! time after that.
+//! A stream that has stopped is reported as such everywhere, even to a client that connects only after
+//! that.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
             .parse()
             .unwrap();
         let silent = |rule: usize| stats["rules"][rule]["silent_seconds"].as_f64();
-        // MCR can relay, and what never came has not stopped.
+        // The relay itself works, and a stream that never arrived has not stopped.
         assert_eq!(
             (&stats["rules"][0]["state"], silent(1)),
             (&"up".into(), None)
@@ -42,8 +42,11 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
     })
     .unwrap();
     let last = ["events", "--json", "--recent", "1", "-n", "1"];
-    let told = || bed.daemon.mcr(&last).unwrap();
-    wait::until("its stop is an event", || told().contains("stream_silent")).unwrap();
+    let last_event = || bed.daemon.mcr(&last).unwrap();
+    wait::until("its stop is an event", || {
+        last_event().contains("stream_silent")
+    })
+    .unwrap();
     let show = bed.daemon.mcr(&["show", "cam1"]).unwrap();
     assert!(show.contains("state     silent: no packet for "), "{show}");
     for arguments in [&["stats"][..], &["list", "-o", "wide"]] {
@@ -54,14 +57,13 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
         assert!(row("idle").contains(" waiting "), "{arguments:?}: {text}");
     }
     let status = bed.daemon.mcr(&["status"]).unwrap();
-    for said in [
+    for text in [
         "2: 0 up, 1 waiting, 0 degraded, 1 silent",
         "\nsilent           cam1: no packet for ",
     ] {
-        assert!(status.contains(said), "{status}");
+        assert!(status.contains(text), "{status}");
     }
-    let json = bed.daemon.mcr(&["status", "--json"]).unwrap();
-    let json: Value = json.parse().unwrap();
+    let json: Value = bed.json(&["status", "--json"]);
     assert_eq!(
         (&json["silent_rules"], &json["waiting_rules"]),
         (&1.into(), &1.into())
@@ -130,8 +132,8 @@ fn what_never_came_waits_and_what_reflects_is_never_silent() {
         .mcr(&[&demand[..], &["--name", "asked"]].concat())
         .unwrap();
     let words = || -> Vec<String> {
-        let rules = bed.json(&["stats", "--json"])["rules"].clone();
-        let rules = rules.as_array().unwrap().iter();
+        let stats = bed.json(&["stats", "--json"]);
+        let rules = stats["rules"].as_array().unwrap().iter();
         rules
             .map(|rule| {
                 format!(
@@ -142,7 +144,7 @@ fn what_never_came_waits_and_what_reflects_is_never_silent() {
             })
             .collect()
     };
-    // The next reading knows it.
+    // The next sample shows it.
     lab::wait::until("what never came waits", || {
         words() == ["cam1 waiting", "mdns up", "pair waiting", "asked idle"]
     })
@@ -154,7 +156,7 @@ fn what_never_came_waits_and_what_reflects_is_never_silent() {
         stats["rules"][2]["inputs"][1]["condition"], "up",
         "it stands by"
     );
-    // What came is not waited for over a restart, and what reflects may be quiet.
+    // A stream that has arrived does not count as waiting any more, and a reflecting rule may be quiet.
     bed.send(50);
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args(["send", "239.9.9.9%veth0:5353", "--count", "5"]);
@@ -165,18 +167,18 @@ fn what_never_came_waits_and_what_reflects_is_never_silent() {
     wait::until("the stream is silent", || words()[0] == "cam1 silent").unwrap();
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(words()[1], "mdns up");
-    let told = bed
+    let events = bed
         .daemon
         .mcr(&["events", "--json", "--recent", "200", "-n", "1"])
         .unwrap();
-    assert!(!told.contains("\\\"mdns\\\": the stream"), "{told}");
+    assert!(!events.contains("\\\"mdns\\\": the stream"), "{events}");
     bed.send(50);
     wait::until("its return is told", || {
-        let told = bed
+        let event = bed
             .daemon
             .mcr(&["events", "--recent", "1", "-n", "1"])
             .unwrap();
-        told.contains("the stream is back after ")
+        event.contains("the stream is back after ")
     })
     .unwrap();
 }

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::bed::{Bed, INPUT, OUTPUT};
 
-/// Starts `mcr tap` with these arguments into a file; it has begun.
+/// Starts `mcr tap` with these arguments into a file, and waits until it has begun.
 fn capture(bed: &Bed, file: &Path, arguments: &[&str]) -> Process {
     let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
     command.arg("--socket").arg(bed.daemon.socket());
@@ -35,9 +35,9 @@ fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
     command.args(["--rate", "1000", "--size", "1000"]);
     let sent = process::run(command, Duration::from_secs(20)).unwrap();
     sent.success().unwrap();
-    let told = tap.wait(Duration::from_secs(20)).unwrap();
-    assert!(told.status.success(), "{}", told.stderr);
-    assert!(told.stderr.contains("0 lost to the tap"), "{}", told.stderr);
+    let done = tap.wait(Duration::from_secs(20)).unwrap();
+    assert!(done.status.success(), "{}", done.stderr);
+    assert!(done.stderr.contains("0 lost to the tap"), "{}", done.stderr);
 
     let fields = [
         "-T",
@@ -56,19 +56,19 @@ fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
         "frame.cap_len",
     ];
     let mut tshark = Command::new("tshark");
-    let shown = process::run(
+    let finished = process::run(
         {
             tshark.arg("-r").arg(&file).args(fields);
             tshark
         },
         Duration::from_secs(30),
     );
-    let shown = shown.unwrap().success().unwrap();
+    let shown = finished.unwrap().success().unwrap();
     let lines = |text: &str| shown.lines().filter(|line| line.contains(text)).count();
     let arriving = "rule cam1, input: 239.1.1.1%veth1:5001\tveth1\t239.1.1.1\t5001\t1042\t96";
     let leaving = "rule cam1, output 1: 239.10.1.1%veth2:6001\tveth2\t239.10.1.1\t6001\t1042\t96";
     assert_eq!((lines(arriving), lines(leaving)), (100, 100), "{shown}");
-    let about = process::run(
+    let finished = process::run(
         {
             let mut capinfos = Command::new("capinfos");
             capinfos.arg(&file);
@@ -76,7 +76,7 @@ fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
         },
         Duration::from_secs(30),
     );
-    let about = about.unwrap().success().unwrap();
+    let about = finished.unwrap().success().unwrap();
     assert!(about.contains("Number of interfaces in file: 2"), "{about}");
     assert!(about.contains("mcr tap cam1"), "{about}");
 }
@@ -95,7 +95,7 @@ fn a_filter_chooses_and_the_end_of_the_rule_ends_the_capture() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("block.pcapng");
     let filter = "dst port 5002 or (outbound and dst net 239.10.1.2/31)";
-    // Shorter packets than the headers that the filter looks at.
+    // A snap length shorter than the headers that the filter tests.
     let tap = capture(&bed, &file, &["block", "--snaplen", "20", filter]);
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args(["send", "239.1.1.1%veth0:5001", "239.1.1.2%veth0:5001"]);
@@ -103,32 +103,32 @@ fn a_filter_chooses_and_the_end_of_the_rule_ends_the_capture() {
     let sent = process::run(command, Duration::from_secs(20)).unwrap();
     sent.success().unwrap();
     bed.daemon.mcr(&["remove", "block"]).unwrap();
-    let told = tap.wait(Duration::from_secs(20)).unwrap();
-    assert_eq!(told.status.code(), Some(3), "{}", told.stderr);
+    let done = tap.wait(Duration::from_secs(20)).unwrap();
+    assert_eq!(done.status.code(), Some(3), "{}", done.stderr);
     for part in [
         "output 2: 239.20.1.0/24%veth9:6001-6002: no interface veth9",
         "on veth1: 20 packets, 0 lost",
         "on veth2: 20 packets, 0 lost",
         "rule \"block\" was removed",
     ] {
-        assert!(told.stderr.contains(part), "no {part} in {}", told.stderr);
+        assert!(done.stderr.contains(part), "no {part} in {}", done.stderr);
     }
     let mut tshark = Command::new("tshark");
     tshark.args(["-T", "fields", "-e", "frame.cap_len", "-r"]);
-    let shown = process::run(
+    let finished = process::run(
         {
             tshark.arg(&file);
             tshark
         },
         Duration::from_secs(30),
     );
-    let shown = shown.unwrap().success().unwrap();
+    let shown = finished.unwrap().success().unwrap();
     assert_eq!(shown.lines().count(), 40, "{shown}");
     assert!(shown.lines().all(|line| line == "20"), "{shown}");
 }
 
 #[test]
-fn outputs_to_one_destination_are_told_apart_by_their_source() {
+fn outputs_to_one_destination_differ_by_their_source() {
     let Some(bed) = Bed::with_tools(&[], &[]) else {
         return;
     };
@@ -141,13 +141,13 @@ fn outputs_to_one_destination_are_told_apart_by_their_source() {
     command.args(["send", "239.1.1.1%veth0:5001", "--count", "10"]);
     let sent = process::run(command, Duration::from_secs(20)).unwrap();
     sent.success().unwrap();
-    let told = tap.wait(Duration::from_secs(20)).unwrap();
-    let each = told.stderr.matches(": 10 packets, 0 lost").count();
-    assert_eq!(each, 3, "{}", told.stderr);
+    let done = tap.wait(Duration::from_secs(20)).unwrap();
+    let each = done.stderr.matches(": 10 packets, 0 lost").count();
+    assert_eq!(each, 3, "{}", done.stderr);
 }
 
 #[test]
-fn a_capture_takes_what_comes_later() {
+fn a_capture_includes_outputs_that_are_added_later() {
     let Some(bed) = Bed::with_tools(&["capinfos"], &[]) else {
         return;
     };
@@ -166,12 +166,12 @@ fn a_capture_takes_what_comes_later() {
     })
     .unwrap();
     tap.signal(Signal::SIGINT).unwrap();
-    let told = tap.wait(Duration::from_secs(20)).unwrap();
-    assert!(told.status.success(), "{}", told.stderr);
+    let done = tap.wait(Duration::from_secs(20)).unwrap();
+    assert!(done.status.success(), "{}", done.stderr);
     assert!(
-        told.stderr.contains("output 2: 239.10.1.2"),
+        done.stderr.contains("output 2: 239.10.1.2"),
         "{}",
-        told.stderr
+        done.stderr
     );
 }
 
@@ -185,7 +185,7 @@ fn a_daemon_that_stands_still_does_not_hold_up_a_capture() {
     let file = directory.path().join("cam1.pcapng");
     let tap = capture(&bed, &file, &["cam1", "--count", "60"]);
     bed.daemon.signal(Signal::SIGSTOP).unwrap();
-    // For longer than it takes to ask the daemon, for less than it takes to give up.
+    // For longer than a query of the daemon takes, but shorter than its timeout.
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args([
         "send",
@@ -196,11 +196,11 @@ fn a_daemon_that_stands_still_does_not_hold_up_a_capture() {
         "10",
     ]);
     let sent = process::run(command, Duration::from_secs(20));
-    let told = tap.wait(Duration::from_secs(10));
+    let waited = tap.wait(Duration::from_secs(10));
     bed.daemon.signal(Signal::SIGCONT).unwrap();
     sent.unwrap().success().unwrap();
-    let told = told.unwrap();
-    assert!(told.status.success(), "{}", told.stderr);
+    let done = waited.unwrap();
+    assert!(done.status.success(), "{}", done.stderr);
 }
 
 #[test]
@@ -218,8 +218,8 @@ fn one_output_can_be_read_through_a_pipe() {
     );
     let mut command = bed.chain.relay.command("sh");
     command.args(["-c", &script]);
-    let shown = process::run(command, Duration::from_secs(30)).unwrap();
-    let shown = shown.success().unwrap();
+    let finished = process::run(command, Duration::from_secs(30)).unwrap();
+    let shown = finished.success().unwrap();
     assert_eq!(shown.lines().count(), 50, "{shown}");
     assert!(shown.lines().all(|line| line == "239.10.1.1"), "{shown}");
 }
@@ -236,6 +236,6 @@ fn a_unicast_output_is_captured_where_its_route_leads() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("far.pcapng");
     let tap = capture(&bed, &file, &["far", "--output", "1", "--duration", "1"]);
-    let told = tap.wait(Duration::from_secs(20)).unwrap();
-    assert!(told.stderr.contains(" on veth2: "), "{}", told.stderr);
+    let done = tap.wait(Duration::from_secs(20)).unwrap();
+    assert!(done.stderr.contains(" on veth2: "), "{}", done.stderr);
 }

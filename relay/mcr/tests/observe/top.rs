@@ -41,7 +41,7 @@ impl Screen {
         self.tmux(&arguments);
     }
 
-    /// Waits until the screen is as `condition` wants it.
+    /// Waits until the screen satisfies `condition`.
     pub(crate) fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         let shown = wait::until(what, || {
@@ -121,7 +121,7 @@ fn top_shows_rates_sorts_filters_and_goes_into_detail() {
 }
 
 #[test]
-fn top_goes_through_more_rules_than_it_is_told() {
+fn top_goes_through_more_rules_than_it_is_sent() {
     let Some(bed) = Bed::with_tools(&["tmux"], &[]) else {
         return;
     };
@@ -164,11 +164,11 @@ fn top_goes_through_more_rules_than_it_is_told() {
     });
 }
 
-/// Packets per second over 1 s, which stand behind the path.
+/// Packets per second over 1 s, in the column after the path.
 fn rate_of(screen: &str, rule: &str) -> Option<u64> {
     let line = screen.lines().find(|line| line.starts_with(rule))?;
     let (_, after) = line.split_once(" kernel").or(line.split_once(" user"))?;
-    let digits = after.chars().take(11).filter(char::is_ascii_digit);
-    let digits: String = digits.collect();
+    let column = after.chars().take(11);
+    let digits: String = column.filter(char::is_ascii_digit).collect();
     digits.parse().ok()
 }

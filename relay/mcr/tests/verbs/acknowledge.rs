@@ -11,7 +11,7 @@ fn acknowledged(bed: &Bed) -> Value {
 }
 
 #[test]
-fn who_sees_to_trouble_is_told_until_it_is_over_and_over_restarts() {
+fn an_acknowledgement_is_shown_until_the_trouble_is_over_and_over_restarts() {
     let Some(mut bed) = Bed::new(None, &[]) else {
         return;
     };
@@ -23,11 +23,11 @@ fn who_sees_to_trouble_is_told_until_it_is_over_and_over_restarts() {
         |bed: &Bed, word: &str| bed.json(&["stats", "--json"])["rules"][0]["condition"] == word;
     wait::until("it is down", || is(&bed, "down")).unwrap();
     assert_eq!(acknowledged(&bed), Value::Null);
-    let say = ["acknowledge", "cam1", "--message", "ticket 7"];
-    bed.daemon.mcr(&say).unwrap();
-    let known = acknowledged(&bed);
+    let acknowledge = ["acknowledge", "cam1", "--message", "ticket 7"];
+    bed.daemon.mcr(&acknowledge).unwrap();
+    let reported = acknowledged(&bed);
     assert_eq!(
-        (&known["by"]["user"], &known["message"]),
+        (&reported["by"]["user"], &reported["message"]),
         (&"root".into(), &"ticket 7".into())
     );
     for command in [&["show", "cam1"][..], &["status"]] {
@@ -39,13 +39,13 @@ fn who_sees_to_trouble_is_told_until_it_is_over_and_over_restarts() {
     }
     bed.daemon.mcr(&["acknowledge", "cam1", "--undo"]).unwrap();
     assert_eq!(acknowledged(&bed), Value::Null);
-    bed.daemon.mcr(&say).unwrap();
+    bed.daemon.mcr(&acknowledge).unwrap();
     let before = acknowledged(&bed);
     bed.daemon.kill().unwrap();
     bed.daemon.start_again().unwrap();
     wait::until("it is down", || is(&bed, "down")).unwrap();
     assert_eq!(acknowledged(&bed), before);
-    // What comes again is another trouble.
+    // A new failure is not acknowledged.
     link::up((&bed.chain.relay, "veth2")).unwrap();
     wait::until("it is well", || !is(&bed, "down")).unwrap();
     link::down((&bed.chain.relay, "veth2")).unwrap();

@@ -56,7 +56,7 @@ fn a_change_that_cannot_be_is_refused_whole() {
     bed.daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
     let before = bed.json(&["list", "--json"]);
     let other = "239.9.9.9%veth2:1";
-    for (arguments, status, said) in [
+    for (arguments, status, message) in [
         (&["cam9", "--set", "limit=5pps"][..], 3, "no rule \"cam9\""),
         (&["cam1"], 2, "--set"),
         (
@@ -78,7 +78,7 @@ fn a_change_that_cannot_be_is_refused_whole() {
             "feeds the rule's own input",
         ),
     ] {
-        bed.fails(&[&["change"], arguments].concat(), status, &[said]);
+        bed.fails(&[&["change"], arguments].concat(), status, &[message]);
     }
     assert_eq!(bed.json(&["list", "--json"]), before);
 }

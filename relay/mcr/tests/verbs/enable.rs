@@ -44,10 +44,10 @@ fn a_disabled_rule_forwards_nothing_and_says_so_wherever_it_is_shown() {
         );
         for view in [&["list"][..], &["show", "cam1"], &["export"]] {
             let text = bed.daemon.mcr(view).unwrap();
-            let says = ["enabled=no", "enabled = false"]
+            let is_shown = ["enabled=no", "enabled = false"]
                 .iter()
                 .any(|word| text.contains(word));
-            assert!(says, "{view:?}: {text}");
+            assert!(is_shown, "{view:?}: {text}");
         }
         for view in [
             &["stats"][..],
@@ -92,7 +92,7 @@ fn all_of_the_rules_named_are_disabled_or_none() {
     bed.fails(&spare, 1, &["cam1"]);
     bed.daemon.mcr(&["disable", "cam1"]).unwrap();
     bed.daemon.mcr(&spare).unwrap();
-    // Its input is the other's by now.
+    // The other rule has its input now.
     bed.fails(&["enable", "cam1"], 1, &["spare", INPUT]);
     bed.daemon.mcr(&["disable", "spare"]).unwrap();
     let change = bed.json(&["enable", "cam1", "--json"]);

@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, INPUT as IN};
 
 fn explained(bed: &Bed, more: &[&str]) -> (Value, String) {
-    let told = bed.daemon.client(&[&["explain"], more].concat()).unwrap();
+    let text = bed.daemon.client(&[&["explain"], more].concat()).unwrap();
     let json = bed.daemon.client(&[&["explain", "--json"], more].concat());
     (
         serde_json::from_str(&json.unwrap().stdout).unwrap(),
-        told.stdout,
+        text.stdout,
     )
 }
 
 #[test]
-fn what_becomes_of_a_packet_is_told_and_nothing_is_counted() {
+fn a_packet_is_explained_on_each_path_and_not_counted() {
     for path in ["kernel", "userspace"] {
         let Some(bed) = Bed::new(None, &["--path", path]) else {
             return;
@@ -79,11 +79,11 @@ fn what_becomes_of_a_packet_is_told_and_nothing_is_counted() {
             (&output["verdict"], &output["reason"]),
             (&json!("dropped"), &json!("too_big"))
         );
-        let own = bed
+        let bad = bed
             .daemon
             .client(&["explain", "239.1.1.1:5001", "--on", "vetth1"])
             .unwrap();
-        assert!(own.stderr.contains("did you mean veth1"), "{}", own.stderr);
+        assert!(bad.stderr.contains("did you mean veth1"), "{}", bad.stderr);
         let rule = bed.daemon.rule("cam1").unwrap();
         assert_eq!(
             (rule.received.packets, rule.outputs[0].sent.packets),

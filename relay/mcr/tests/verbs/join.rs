@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, INPUT, OUTPUT};
 
-/// What the kernel of the relay has joined on its interfaces.
+/// The groups that the relay's kernel has joined on its interfaces.
 fn joined(bed: &Bed) -> String {
     bed.chain.relay.ip("maddress show").unwrap()
 }
@@ -55,7 +55,7 @@ fn what_is_joined_by_hand_stays_joined_until_it_is_left() {
     );
     bed.refuses(&["join", "239.7.7.7%veth1:5001"], 2, &["has no port"]);
 
-    // A rule of the same group goes; what was joined by hand stays.
+    // A rule of the same group is removed; the manual join stays.
     mcr(
         &bed,
         &["add", "239.7.7.7%veth1:5001", OUTPUT, "--name", "cam7"],
@@ -66,7 +66,7 @@ fn what_is_joined_by_hand_stays_joined_until_it_is_left() {
     bed.daemon.kill().unwrap();
     bed.daemon.start_again().unwrap();
     assert!(all(&bed), "{}", joined(&bed));
-    // The link is made down and up again, and has lost IPv6 groups meanwhile.
+    // The link goes down and up again, which loses its IPv6 groups.
     bed.chain.relay.ip("link set veth2 down").unwrap();
     let waits = || mcr(&bed, &["join"]).contains("is administratively down");
     wait_until("the list says that the link is down", waits);

@@ -27,14 +27,14 @@ fn rules_are_chosen_by_their_labels() {
     bed.daemon
         .mcr(&[&plain[..], &["--label", "site=y", "--comment", "new"]].concat())
         .unwrap();
-    for (asked, names) in [
+    for (selection, names) in [
         (&["-l", "site=y"][..], "cam1\ncam3\n"),
         (&["-l", "site"], "cam1\ncam2\ncam3\n"),
         (&["-l", "site=y", "-l", "customer=x"], "cam1\n"),
         (&["-l", "floor"], ""),
     ] {
         for verb in ["list", "stats"] {
-            let arguments = [&[verb, "-o", "name"], asked].concat();
+            let arguments = [&[verb, "-o", "name"], selection].concat();
             assert_eq!(bed.daemon.mcr(&arguments).unwrap(), names, "{arguments:?}");
         }
     }
@@ -45,8 +45,8 @@ fn rules_are_chosen_by_their_labels() {
         assert_eq!(listed["rules"][0]["labels"], labels);
     }
     let shown = bed.daemon.mcr(&["show", "cam1"]).unwrap();
-    for said in ["comment=on the roof", "label site=y"] {
-        assert!(shown.contains(said), "{said}: {shown}");
+    for text in ["comment=on the roof", "label site=y"] {
+        assert!(shown.contains(text), "{text}: {shown}");
     }
     bed.daemon
         .mcr(&[

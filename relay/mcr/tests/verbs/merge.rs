@@ -1,4 +1,4 @@
-//! Rules whose inputs are merged, as people write, change and read them.
+//! Rules whose inputs are merged, as users write, change and read them.
 
 use serde_json::json;
 
@@ -23,8 +23,8 @@ fn a_merge_is_written_changed_shown_and_exported() {
     };
     assert_eq!(merge(), json!("rtp"));
     let shown = bed.daemon.mcr(&["show", "cam1"]).unwrap();
-    let how = "merge     by RTP's sequence number, of each SSRC; up to 50ms apart, 2 048 packets";
-    assert!(shown.contains(how), "{shown}");
+    let line = "merge     by RTP's sequence number, of each SSRC; up to 50ms apart, 2 048 packets";
+    assert!(shown.contains(line), "{shown}");
     let exported = bed.daemon.mcr(&["export"]).unwrap();
     assert!(exported.contains("merge = \"rtp\""), "{exported}");
 
@@ -40,8 +40,8 @@ fn a_merge_is_written_changed_shown_and_exported() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("mcr.toml");
     std::fs::write(&file, &exported).unwrap();
-    let said = bed.daemon.mcr(&["diff", file.to_str().unwrap()]);
-    assert!(said.is_ok(), "what is exported is what runs: {exported}");
+    let diff = bed.daemon.mcr(&["diff", file.to_str().unwrap()]);
+    assert!(diff.is_ok(), "what is exported is what runs: {exported}");
 
     set("merge=none");
     assert_eq!(merge(), json!(null));
@@ -60,7 +60,7 @@ fn a_merge_that_cannot_be_is_refused_by_name() {
         .unwrap();
     let before = bed.json(&["list", "--json"]);
     let change = |setting| ["change", "cam1", "--set", setting];
-    for (arguments, said) in [
+    for (arguments, message) in [
         (
             &change("merge=rtp")[..],
             "rule \"cam1\": merge: there is failover too",
@@ -84,7 +84,7 @@ fn a_merge_that_cannot_be_is_refused_by_name() {
             "merge: has one input; give a second that brings the same",
         ),
     ] {
-        bed.fails(arguments, 2, &[said]);
+        bed.fails(arguments, 2, &[message]);
     }
     assert_eq!(bed.json(&["list", "--json"]), before);
 }

@@ -21,14 +21,15 @@ fn a_reload_says_what_it_changed_and_whether_it_was_taken() {
     let file = bed.daemon.config_file();
     let second = FILE
         .replace("cam1", "cam2")
-        .replace("239.1.1.1", "239.1.1.2");
-    let second = second.replace("version = 1", "").replace("veth2", "veth9");
+        .replace("239.1.1.1", "239.1.1.2")
+        .replace("version = 1", "")
+        .replace("veth2", "veth9");
     fs::write(
         &file,
         format!("{}{second}", FILE.replace(OUTPUT, "239.10.1.1%veth2:6002")),
     )
     .unwrap();
-    let said = bed.daemon.mcr(&["reload"]).unwrap();
+    let printed = bed.daemon.mcr(&["reload"]).unwrap();
     let lines = [
         "+ cam2",
         "~ cam1",
@@ -36,7 +37,7 @@ fn a_reload_says_what_it_changed_and_whether_it_was_taken() {
         "    + output 239.10.1.1%veth2:6002",
         "0 unchanged",
     ];
-    assert_eq!(said.lines().collect::<Vec<_>>(), lines);
+    assert_eq!(printed.lines().collect::<Vec<_>>(), lines);
     bed.daemon
         .add("cam0", "239.1.1.3%veth9:5001", &[OUTPUT])
         .unwrap();

@@ -65,12 +65,12 @@ fn what_is_changed_and_saved_is_what_a_reload_finds() {
     mcr(&["change", "cam1", "--set", "limit="]);
     mcr(&["remove", "cam2"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), FILE);
-    let left: Vec<_> = fs::read_dir(file.parent().unwrap()).unwrap().collect();
-    let hidden = left
+    let entries: Vec<_> = fs::read_dir(file.parent().unwrap()).unwrap().collect();
+    let hidden = entries
         .iter()
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with('.'));
-    assert_eq!(hidden.count(), 0, "{left:?}");
+    assert_eq!(hidden.count(), 0, "{entries:?}");
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn what_is_applied_and_saved_is_what_a_reload_finds() {
     fs::write(&new, format!("{FILE}limit = \"20Mbit\"\n{cam2}")).unwrap();
     let apply = ["apply", new.to_str().unwrap(), "--save"];
     bed.fails(&[&apply[..], &["--dry-run"]].concat(), 2, &["--save"]);
-    let said = bed.daemon.mcr(&apply).unwrap();
+    let printed = bed.daemon.mcr(&apply).unwrap();
     assert!(
-        said.contains("- trial") && said.contains("+ cam2"),
-        "{said}"
+        printed.contains("- trial") && printed.contains("+ cam2"),
+        "{printed}"
     );
     let written = fs::read_to_string(&file).unwrap();
     assert!(written.starts_with(FILE), "{written}");
@@ -124,7 +124,7 @@ fn nothing_changes_where_it_cannot_be_saved() {
         &["outptus", "cannot be used as it is"],
     );
     assert_eq!(bed.json(&["list", "--json"]), before);
-    // Taken in the file, which nobody has reloaded.
+    // A rule of the file, which nobody has reloaded, already takes the input.
     let other = "[[rule]]\nname = \"new\"\ninput = \"239.1.1.7%veth1:5001\"\n\
                  outputs = [\"239.10.1.7%veth2:6001\"]\n";
     fs::write(&file, format!("{FILE}{other}")).unwrap();

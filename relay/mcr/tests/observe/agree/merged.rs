@@ -1,5 +1,4 @@
-//! The same of lines that are merged: what each of them brought, what none did, and what the sender says
-//! of both.
+//! The same for merged legs: what each of them received, what none did, and what the sender reports of both.
 
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use super::{PACKETS, Samples, counted_of_packets, grouped, metrics_agree, on_scr
 use crate::bed::{Bed, INPUT, OUTPUT};
 
 const SECOND: &str = "239.1.1.2%veth1:5001";
-/// Packets of the second line that have no number.
-const STRANGE: u64 = 3;
+/// Packets of the second leg that have no number.
+const UNNUMBERED: u64 = 3;
 
 #[test]
 fn every_number_of_merged_lines_is_the_same_wherever_it_is_shown() {
@@ -25,7 +24,7 @@ fn every_number_of_merged_lines_is_the_same_wherever_it_is_shown() {
         let merge = ["--merge", "by=rtp,window=500ms,packets=4096"];
         bed.daemon.mcr(&[&rule[..], &merge].concat()).unwrap();
         let sent = send(&bed);
-        let packets = of_lines(&sent, "sent").iter().sum::<u64>() + STRANGE;
+        let packets = of_legs(&sent, "sent").iter().sum::<u64>() + UNNUMBERED;
         bed.daemon.settled("cam1", packets).unwrap();
         bed.daemon
             .wait_for("cam1", "what the sender says", |rule| {
@@ -37,22 +36,22 @@ fn every_number_of_merged_lines_is_the_same_wherever_it_is_shown() {
         let rule = &stats.rules[0];
         let shown = on_screen(&bed, OUTPUT);
         let wide = bed.daemon.mcr(&["stats", "-o", "wide"]).unwrap();
-        for said in said(rule) {
+        for part in displayed(rule) {
             for text in [&shown, &wide] {
-                assert!(text.contains(&said), "{path}: no {said:?} in\n{text}");
+                assert!(text.contains(&part), "{path}: no {part:?} in\n{text}");
             }
         }
         let report = bed.daemon.mcr(&["show", "cam1"]).unwrap();
         let rows: Vec<Vec<&str>> = report.lines().map(words).collect();
         for input in &rule.inputs {
             let row = row(input);
-            let is_there = rows.iter().any(|words| words.starts_with(&words_of(&row)));
-            assert!(is_there, "{path}: no {row:?} in\n{report}");
+            let is_shown = rows.iter().any(|words| words.starts_with(&words_of(&row)));
+            assert!(is_shown, "{path}: no {row:?} in\n{report}");
         }
     }
 }
 
-/// Lines that lose and repeat, and something that is no RTP.
+/// Sends by legs that lose and repeat packets, and some packets that are not RTP.
 fn send(bed: &Bed) -> Value {
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args(["send", "--json", "--framing", "rtp", "--size", "200"]);
@@ -61,35 +60,35 @@ fn send(bed: &Bed) -> Value {
     let second = "239.1.1.2%veth0:5001,lose=20%,duplicate=2%,delay=10ms";
     command.args(["--line", second]);
     let sent = process::run(command, Duration::from_secs(30)).unwrap();
-    let strange = Sender::open((&bed.chain.sender, "veth0"), "10.0.0.1".parse().unwrap());
-    let strange = strange.unwrap();
-    for _ in 0..STRANGE {
+    let source = "10.0.0.1".parse().unwrap();
+    let sender = Sender::open((&bed.chain.sender, "veth0"), source).unwrap();
+    for _ in 0..UNNUMBERED {
         let group = "239.1.1.2".parse().unwrap();
-        strange.send(group, 5001, b"no RTP").unwrap();
+        sender.send(group, 5001, b"no RTP").unwrap();
     }
     serde_json::from_str(&sent.success().unwrap()).unwrap()
 }
 
-/// What the sender says of each line.
-fn of_lines(sent: &Value, key: &str) -> Vec<u64> {
+/// What the sender reports of each leg.
+fn of_legs(sent: &Value, key: &str) -> Vec<u64> {
     let lines = sent["lines"].as_array().unwrap().iter();
     lines.map(|line| line[key].as_u64().unwrap()).collect()
 }
 
 fn is_as_sent(rule: &RuleStats, sent: &Value) -> bool {
-    let told = |value: fn(&LineStats) -> u64| -> Vec<u64> {
+    let of_inputs = |value: fn(&LineStats) -> u64| -> Vec<u64> {
         let lines = rule.inputs.iter().filter_map(|input| input.line.as_ref());
         lines.map(value).collect()
     };
     let lost = rule.merge.map(|merge| merge.lost);
     lost == sent["union"]["lost"].as_u64()
-        && Some(told(|line| line.first).iter().sum()) == sent["union"]["on_any"].as_u64()
-        && told(|line| line.missed) == of_lines(sent, "missed")
-        && told(|line| line.repeated) == of_lines(sent, "duplicated")
-        && told(|line| line.stray) == [0, STRANGE]
+        && Some(of_inputs(|line| line.first).iter().sum()) == sent["union"]["on_any"].as_u64()
+        && of_inputs(|line| line.missed) == of_legs(sent, "missed")
+        && of_inputs(|line| line.repeated) == of_legs(sent, "duplicated")
+        && of_inputs(|line| line.stray) == [0, UNNUMBERED]
 }
 
-/// What the statistics count, under the names that the metrics have for it.
+/// The statistics' counters, under their names in the metrics.
 fn counted(stats: &Stats) -> Samples {
     let mut samples = counted_of_packets(stats);
     let rule = &stats.rules[0];
@@ -122,27 +121,27 @@ fn counted(stats: &Stats) -> Samples {
     samples
 }
 
-/// What people read of the rule and of its lines.
-fn said(rule: &RuleStats) -> Vec<String> {
+/// The texts about the rule and its legs.
+fn displayed(rule: &RuleStats) -> Vec<String> {
     let merge = rule.merge.unwrap();
     assert_eq!(merge.streams, 1, "{rule:?}");
-    let mut said = vec![format!(
+    let mut texts = vec![format!(
         "{} lost on all legs, 1 stream begun",
         grouped(merge.lost)
     )];
     for input in &rule.inputs {
         let [first, duplicate, repeated, late, stray, missed] = counts(input);
-        said.push(format!(
+        texts.push(format!(
             "{first} first, {duplicate} duplicate, {repeated} repeated, {late} late, {stray} stray, \
              0 under one number, 0 of too many streams, 0 differently cut, {missed} missed"
         ));
     }
     for (reason, count) in &rule.dropped {
         if *count > 0 {
-            said.push(format!("{reason} {}", grouped(*count)));
+            texts.push(format!("{reason} {}", grouped(*count)));
         }
     }
-    said
+    texts
 }
 
 fn counts(input: &InputStats) -> [String; 6] {
@@ -158,7 +157,7 @@ fn counts(input: &InputStats) -> [String; 6] {
     .map(grouped)
 }
 
-/// A line's row in the report.
+/// A leg's row in the report.
 fn row(input: &InputStats) -> Vec<String> {
     [&[input.at.clone()][..], &counts(input)].concat()
 }
