@@ -33,23 +33,34 @@ static TYPED: OnceLock<Vec<String>> = OnceLock::new();
 
 /// Remembers the daemon that the words typed so far name by `--socket`, `--instance` or `--host`.
 pub(crate) fn remember_daemon(words: &[OsString]) {
-    let after = |option: &str| {
-        let mut words = words.iter().filter_map(|word| word.to_str());
-        words.by_ref().find(|word| *word == option)?;
-        words.next().map(str::to_owned)
-    };
-    let typed = words.iter().filter_map(|word| word.to_str());
-    let _ = TYPED.set(typed.map(str::to_owned).collect());
+    let typed: Vec<String> = words
+        .iter()
+        .filter_map(|word| word.to_str().map(str::to_owned))
+        .collect();
     let environment = std::env::var_os("MCR_SOCKET").map(PathBuf::from);
-    let (socket, instance) = (after("--socket"), after("--instance"));
+    let (socket, instance) = (value(&typed, "--socket"), value(&typed, "--instance"));
     let is_local = socket.is_some() || instance.is_some();
     let default_host = std::env::var("MCR_HOST").ok().filter(|_| !is_local);
     let _ = DAEMON.set(Global {
         socket: socket.map(PathBuf::from).or(environment),
         instance: instance.unwrap_or_else(|| "default".to_owned()),
-        host: after("--host").or(default_host),
+        host: value(&typed, "--host").or(default_host),
         json: false,
     });
+    let _ = TYPED.set(typed);
+}
+
+/// The value of an option: the next word, or behind a `=`, which bash makes a word of its own.
+fn value(typed: &[String], option: &str) -> Option<String> {
+    let mut words = typed.iter();
+    let rest = words.find_map(|word| {
+        let rest = word.strip_prefix(option)?;
+        (rest.is_empty() || rest.starts_with('=')).then_some(rest)
+    })?;
+    match rest.strip_prefix('=') {
+        Some(value) => Some(value.to_owned()),
+        None => words.find(|word| *word != "=").cloned(),
+    }
 }
 
 /// Completes the name of a rule.
@@ -235,4 +246,20 @@ fn query<T: Send + 'static>(request: fn(&Control) -> Result<T, Failure>) -> Opti
         }
     });
     receiver.recv_timeout(PATIENCE).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_has_its_value_however_it_is_attached() {
+        for words in ["--socket /a", "--socket=/a", "--socket = /a"] {
+            let typed = format!("mcr --sockets /b {words} show --host r1");
+            let typed: Vec<String> = typed.split(' ').map(str::to_owned).collect();
+            assert_eq!(value(&typed, "--socket").as_deref(), Some("/a"), "{words}");
+            assert_eq!(value(&typed, "--host").as_deref(), Some("r1"));
+            assert_eq!(value(&typed, "--instance"), None);
+        }
+    }
 }

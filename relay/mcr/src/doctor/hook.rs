@@ -62,7 +62,7 @@ fn offer(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
         .ok()?
         .get(&link.index)
         .copied()?;
-    if features & sys::netdev::RUNS_PROGRAMS == 0 || !reasons.any(|reason| reason.contains(name)) {
+    if features & sys::netdev::RUNS_PROGRAMS == 0 || !reasons.any(|reason| is_about(reason, name)) {
         return None;
     }
     let evidence = format!(
@@ -72,6 +72,12 @@ fn offer(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
     Some(Finding::new(Severity::Note, name, evidence).remedy(format!(
         "to try it: xdp = \"on\" in [interface.{name}], and a stop and start of the daemon"
     )))
+}
+
+/// Whether an interface's name is a word of a reason: eth1 is none of what is said about eth10.
+fn is_about(reason: &str, interface: &str) -> bool {
+    let mut words = reason.split([' ', ',', ';', ':']);
+    words.any(|word| word == interface)
 }
 
 fn xdp(link: &Link) -> Option<Finding> {
@@ -130,4 +136,16 @@ fn clsact(link: &Link) -> Option<Finding> {
         "tc filter show dev {name} ingress lists them; a rule with local = \"yes\" passes its packets \
          on to them"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_known_by_its_whole_name() {
+        let reason = "xdp = \"auto\" takes drivers that tests proved, and that of eth10 is none";
+        assert!(is_about(reason, "eth10"));
+        assert!(!is_about(reason, "eth1"));
+    }
 }
