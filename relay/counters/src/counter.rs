@@ -1,27 +1,26 @@
-//! All there is to each number of the replies: its metric, its help, its text and its field. The rows
-//! stand beside the structs that they read; metrics, tables, `top` and the page are made from them, so
-//! none of these knows a number of its own.
+//! The full definition of each number of the replies: its metric, its help, its text and its field. The rows are
+//! beside the structs that they read; metrics, tables, `top` and the page are made from them, so none of these
+//! defines a number of its own.
 
 use std::fmt;
 
 /// A number of a `T`.
 #[derive(Debug)]
 pub struct Counter<T> {
-    /// Name of the metric; it says kind and unit, as Prometheus asks of names.
+    /// Name of the metric, with kind and unit, as Prometheus recommends.
     pub metric: &'static str,
-    /// What it is, for who reads the metrics.
+    /// What it is, for readers of the metrics.
     pub help: &'static str,
-    /// How texts for people say it, with `{}` for the number and `{s}` for the ending of what there
-    /// may be one of; none where they say it their own way
-    /// or not at all.
+    /// Its form in texts for people, with `{}` for the number and `{s}` for a plural ending; none where texts
+    /// have their own form, or omit it.
     pub text: Option<&'static str>,
-    /// Where it stands in the JSON of a `T`, names separated by dots.
+    /// Its path in the JSON of a `T`, names separated by dots.
     pub json: &'static str,
-    /// Reads it; none where there is none.
+    /// Reads it; `None` where there is none.
     pub value: fn(&T) -> Option<Value>,
 }
 
-/// What kind of number it is.
+/// The kind of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -54,7 +53,7 @@ impl<T> Counter<T> {
     }
 }
 
-/// The kind that a metric's name says it is.
+/// The kind that a metric's name implies.
 pub fn kind(metric: &str) -> &'static str {
     if metric.ends_with("_total") {
         "counter"
@@ -108,7 +107,7 @@ impl Number for Option<bool> {
     }
 }
 
-/// Where it is a reason: 1.
+/// A reason counts as 1.
 impl Number for Option<String> {
     fn number(&self) -> Option<Value> {
         self.as_ref().map(|_| Value::Whole(1))
@@ -121,7 +120,7 @@ impl Number for Option<f64> {
     }
 }
 
-/// Declares the numbers of a struct: field, metric, help and, if any, how texts say it.
+/// Declares the numbers of a struct: field, metric, help and, if any, its form in texts.
 #[macro_export]
 macro_rules! counters {
     ($of:ty {

@@ -69,7 +69,7 @@ impl Traffic {
         self.answers = self.answers.wrapping_add(other.answers);
     }
 
-    /// Takes off what had passed before.
+    /// Subtracts what had passed before.
     #[must_use]
     pub const fn since(self, base: Self) -> Self {
         Self {

@@ -1,18 +1,18 @@
-//! Which of the packets that a rule reflects are questions that are answered by unicast, to the source
-//! of their copies: all but mDNS from its own port, which is answered to the group (RFC 6762 section 6).
+//! Recognises questions, among the packets that a rule reflects, that are answered by unicast to the source of
+//! their copies: all but mDNS from its own port, which is answered to the group (RFC 6762 section 6).
 
 use std::net::IpAddr;
 
 use crate::datagram::{Datagram, Part};
 
-/// For how long it is remembered who asked, in nanoseconds. SSDP has devices answer within 5 s at most
-/// (UPnP Device Architecture 1.1 section 1.3.2).
+/// How long a requester is recorded, in nanoseconds. SSDP devices answer within 5 s at most (UPnP Device
+/// Architecture 1.1 section 1.3.2).
 pub const LIFETIME_NS: u64 = 10_000_000_000;
 
 /// The port of mDNS.
 pub const MDNS_PORT: u16 = 5353;
 
-/// Says whether it is one; `mac` is the link-layer address that it came from, where there are such.
+/// Returns whether a datagram is such a question; `mac` is its link-layer sender, where there is one.
 pub fn is_question(datagram: &Datagram, mac: [u8; 6]) -> bool {
     let (from, to) = (datagram.source_port, datagram.destination_port);
     let is_group_mac = mac[0] & 1 != 0;

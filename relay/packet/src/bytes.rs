@@ -1,5 +1,4 @@
-//! The one place that indexes packet bytes: big-endian reads and writes that answer `None` outside
-//! the slice.
+//! The one module that indexes packet bytes: big-endian reads and writes that return `None` outside the slice.
 
 /// Reads `N` bytes at `offset`.
 #[inline]

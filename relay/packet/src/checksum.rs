@@ -35,7 +35,7 @@ const fn fold64(sum: u64) -> u16 {
 
 /// Sums the UDP pseudo header, not complemented: what a partial checksum field holds.
 ///
-/// Addresses of different families give a sum that means nothing.
+/// Addresses of different families give a meaningless sum.
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, udp_length: u16) -> u16 {
     let total =
         address_sum(source) + address_sum(destination) + PROTOCOL_UDP + u32::from(udp_length);
@@ -43,7 +43,7 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, udp_length: u16) -> u1
 }
 
 /// Computes the UDP checksum of `datagram` (header and payload) as transmitted: never 0. The
-/// field's present value is left out of the sum.
+/// field's present value is not part of the sum.
 pub fn udp(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> u16 {
     let length = u16::try_from(datagram.len()).unwrap_or(u16::MAX);
     let (ports, rest) = datagram.split_at(datagram.len().min(6));
@@ -54,7 +54,7 @@ pub fn udp(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> u16 {
     transmitted_udp(!fold(total))
 }
 
-/// Says whether `datagram` (header and payload) carries a correct UDP checksum. Zero means "none":
+/// Returns whether `datagram` (header and payload) carries a correct UDP checksum. Zero means "none":
 /// right on IPv4, wrong on IPv6.
 pub fn udp_is_valid(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> bool {
     match datagram.get(6..8) {
@@ -68,12 +68,12 @@ pub fn udp_is_valid(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> boo
     }
 }
 
-/// Says whether an IPv4 header, options included, carries a correct checksum.
+/// Returns whether an IPv4 header, options included, carries a correct checksum.
 pub fn ipv4_header_is_valid(header: &[u8]) -> bool {
     sum(header) == 0xffff
 }
 
-/// A computed UDP checksum as it goes on the wire: 0 would mean "none", so it becomes 0xffff.
+/// A computed UDP checksum as transmitted: 0 would mean "none", so it becomes 0xffff.
 #[inline]
 pub const fn transmitted_udp(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
@@ -88,7 +88,7 @@ impl Delta {
     /// Adds the replacement of one 16-bit word.
     #[inline]
     pub const fn replace(&mut self, old: u16, new: u16) {
-        // Folding now and then is not needed: the sum of all words of two IPv6 addresses and both
+        // Intermediate folding is not needed: the sum of all words of two IPv6 addresses and both
         // ports stays below 2^23.
         self.0 += !old as u32 + new as u32;
     }
@@ -126,7 +126,7 @@ impl Delta {
 
 /// Finishes a partial checksum as a device would (virtio's `csum_start` and `csum_offset`): sums
 /// `packet` from `start` to its end and writes the complement at `start + offset`. `None`, with
-/// nothing written, if the field does not lie in the packet.
+/// nothing written, if the field is outside the packet.
 pub fn finish_partial(packet: &mut [u8], start: usize, offset: usize) -> Option<()> {
     let covered = packet.get_mut(start..)?;
     let checksum = transmitted_udp(!sum(covered));

@@ -15,14 +15,13 @@ pub const JUMP: u16 = 0x05;
 const MULTIPLY: u16 = 0x24;
 /// Shifts right by `k` bits.
 const SHIFT_RIGHT: u16 = 0x74;
-/// Changes the bits that are set in what was put aside; nothing at first.
+/// Flips the bits that are set in the stored word, which is 0 at first.
 const XOR_ASIDE: u16 = 0xac;
-/// Puts aside what is loaded.
+/// Stores the loaded word.
 const PUT_ASIDE: u16 = 0x07;
-/// Ends with what is loaded.
+/// Ends with the loaded word.
 const RETURN_LOADED: u16 = 0x16;
-/// Odd, and its bits look like chance (2^32 divided by the golden ratio): numbers that follow each
-/// other are spread evenly.
+/// Odd, with pseudo-random bits (2^32 divided by the golden ratio): consecutive numbers are spread evenly.
 const MULTIPLIER: u32 = 0x9e37_79b1;
 /// Ends: the packet is taken with its first `k` bytes, or with 0 not at all.
 pub const RETURN: u16 = 0x06;
@@ -44,19 +43,19 @@ pub const OTHER_HOST: u32 = 3;
 pub struct Instruction {
     /// What to do.
     pub code: u16,
-    /// How far to jump if a test holds.
+    /// Instructions to skip if a test holds.
     pub jt: u8,
-    /// How far to jump if not.
+    /// Instructions to skip if not.
     pub jf: u8,
     /// Offset, value or mask.
     pub k: u32,
 }
 
-/// A program in the making. What it does not take by its end it refuses.
+/// Builds a program. Packets that it has not taken by its end are refused.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     instructions: Vec<Instruction>,
-    /// Nothing that would come now is ever reached: a verifier would not have it.
+    /// Whether further instructions would be unreachable: a verifier would refuse them.
     has_ended: bool,
 }
 
@@ -79,7 +78,7 @@ impl Program {
         self.push(LOAD_WORD, 0, 0, offset);
     }
 
-    /// Keeps these bits of what is loaded.
+    /// Keeps these bits of the loaded word.
     pub fn mask(&mut self, bits: u32) {
         self.push(AND, 0, 0, bits);
     }
@@ -102,7 +101,7 @@ impl Program {
         self.push(RETURN, 0, 0, WHOLE);
     }
 
-    /// Does what `tests` do if `value` is loaded, then ends.
+    /// Runs `tests` if `value` is loaded, then ends.
     pub fn only_if(&mut self, value: u32, tests: impl FnOnce(&mut Self)) {
         self.when(value, |inner| {
             tests(inner);
@@ -110,7 +109,7 @@ impl Program {
         });
     }
 
-    /// Does what `tests` do if `value` is loaded; where they do not end, goes on.
+    /// Runs `tests` if `value` is loaded; continues where they do not end.
     pub fn when(&mut self, value: u32, tests: impl FnOnce(&mut Self)) {
         let mut inner = Self::new();
         tests(&mut inner);
@@ -138,7 +137,7 @@ impl Program {
         self.take(0);
     }
 
-    /// Ends with a number that is the same for all packets that have the same words at `offsets`.
+    /// Ends with a number that is equal for all packets with the same words at `offsets`.
     pub fn hash(&mut self, offsets: impl IntoIterator<Item = u32>) {
         for offset in offsets {
             self.load_word(offset);
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_tells_words_apart_and_spreads_them() {
+    fn a_hash_distinguishes_words_and_spreads_them() {
         let mut program = Program::new();
         program.hash([0, 4]);
         let program = program.finish();
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_take_and_refuse_what_they_say() {
+    fn tests_take_and_refuse_the_right_packets() {
         let mut program = Program::new();
         program.load_byte(0);
         program.mask(0xf0);

@@ -1,13 +1,13 @@
 //! What a stream carries, judged from some of its payloads: MPEG-TS, RTP, both, or neither. Bounded
-//! memory, and nothing of the payload is kept.
+//! memory, and no payload is stored.
 //!
-//! RTP has no mark of its own ([`crate::rtp`]), so one packet proves nothing: two of one source must be
+//! RTP has no distinguishing mark ([`crate::rtp`]), so one packet proves nothing: two of one source must be
 //! consecutive.
 
 use crate::mpeg_ts;
 use crate::rtp::{self, Header};
 
-/// Sequence numbers of two packets of a stream that are seen one after the other lie this close.
+/// Greatest distance of the sequence numbers of two packets of a stream that are seen one after the other.
 const CLOSE: u16 = 64;
 
 /// What a stream carries.
@@ -35,12 +35,12 @@ impl Content {
     }
 }
 
-/// What was found in the payloads so far.
+/// The findings from the payloads so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guess {
     payloads: u32,
     ts: u32,
-    /// Those that go on from the one before them.
+    /// Those that continue the one before them.
     rtp: u32,
     rtp_ts: u32,
     last: Option<Header>,
@@ -51,7 +51,7 @@ impl Guess {
     /// first sync bytes behind it.
     pub const BYTES: usize = 320;
 
-    /// Looks at the first bytes of a payload that is `length` bytes long.
+    /// Inspects the first bytes of a payload that is `length` bytes long.
     pub fn look(&mut self, payload: &[u8], length: usize) {
         self.payloads = self.payloads.saturating_add(1);
         if begins_like_ts(payload, length) {
@@ -62,7 +62,7 @@ impl Guess {
             return;
         };
         let before = self.last.replace(header);
-        if !before.is_some_and(|before| goes_on(before, header)) {
+        if !before.is_some_and(|before| continued(before, header)) {
             return;
         }
         self.rtp += 1;
@@ -74,9 +74,9 @@ impl Guess {
         self.rtp_ts += u32::from(inside.is_some());
     }
 
-    /// What the stream carries: what most of its payloads are.
+    /// What the stream carries: the content of most of its payloads.
     pub const fn content(&self) -> Content {
-        // The first packet of a source goes on from none.
+        // The first packet of a source continues none.
         if self.ts > self.payloads / 2 {
             Content::Ts
         } else if self.rtp == 0 || self.rtp < self.payloads / 2 {
@@ -89,12 +89,12 @@ impl Guess {
     }
 }
 
-fn goes_on(before: Header, now: Header) -> bool {
+fn continued(before: Header, now: Header) -> bool {
     let step = now.sequence.wrapping_sub(before.sequence);
     before.ssrc == now.ssrc && (step.wrapping_add(CLOSE) <= 2 * CLOSE)
 }
 
-/// A whole number of packets, of which each that is there begins with the sync byte.
+/// Returns whether a payload is a whole number of packets, of which each present one begins with the sync byte.
 fn begins_like_ts(payload: &[u8], length: usize) -> bool {
     let mut starts = payload.iter().step_by(mpeg_ts::PACKET);
     length > 0
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_transport_streams_rtp_and_others_apart() {
+    fn distinguishes_transport_streams_rtp_and_others() {
         let ts = [mpeg_ts::packet(1, 0, mpeg_ts::PAYLOAD); 7].concat();
         assert_eq!(guessed(&[]), Content::Other);
         assert_eq!(guessed(std::slice::from_ref(&ts)), Content::Ts);
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(guessed(&inside), Content::RtpTs);
         let plain = [7, 8, 10, 9, 12].map(|n| rtp(n, 1, b"media"));
         assert_eq!(guessed(&plain), Content::Rtp);
-        // A payload of that length which begins with the sync byte by chance.
+        // A payload of that length that begins with the sync byte by chance.
         let mut chance = vec![0; 7 * 188];
         chance[0] = mpeg_ts::SYNC;
         assert_eq!(guessed(&[chance]), Content::Other);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_only_looks_like_rtp_is_not() {
-        // One packet alone, and packets whose numbers follow chance.
+        // A single packet, and packets with random numbers.
         assert_eq!(guessed(&[rtp(1, 1, b"")]), Content::Other);
         let chance = [3, 9_000, 41_000, 200, 60_000].map(|n| rtp(n, 1, b"?"));
         assert_eq!(guessed(&chance), Content::Other);

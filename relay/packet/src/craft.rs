@@ -26,20 +26,20 @@ pub struct Craft {
     pub traffic_class: u8,
     /// IPv4 identification.
     pub id: u16,
-    /// IPv4 flags and fragment offset as they stand in the header.
+    /// IPv4 flags and fragment offset as in the header.
     pub fragment: u16,
     /// IPv4 options, a multiple of 4 bytes up to 40; IPv6 extension headers, a multiple of 8,
     /// whose chain ends in UDP and starts with `first_extension`.
     pub options: Vec<u8>,
     /// Protocol number of the first IPv6 extension header, if `options` holds any.
     pub first_extension: u8,
-    /// What stands in the UDP checksum field.
+    /// Content of the UDP checksum field.
     pub checksum: CraftChecksum,
     /// Bytes after the IP packet, as Ethernet pads short frames.
     pub padding: usize,
 }
 
-/// What stands in the UDP checksum field.
+/// Content of the UDP checksum field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CraftChecksum {
     /// The right checksum.

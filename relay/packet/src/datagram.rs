@@ -1,4 +1,4 @@
-//! One parsed UDP datagram: where its headers lie, what they say, and whether they can be true.
+//! One parsed UDP datagram: the offsets of its headers, their content, and whether it is consistent.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,16 @@ use crate::udp;
 
 /// A UDP datagram, or a super-packet of several.
 ///
-/// Offsets count from the start of the frame and lie within it; everything else is what the
-/// headers claim.
+/// Offsets count from the start of the frame and are within it; everything else is as the headers claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Where the IP header starts: 14 behind Ethernet, 18 behind a priority tag, else 0.
     pub ip_offset: usize,
     /// How much of the datagram this is.
     pub part: Part,
-    /// Where the UDP header starts; its 8 bytes are there. In a later fragment: where its data do.
+    /// Where the UDP header starts, with its 8 bytes present; in a later fragment, where its data start.
     pub udp_offset: usize,
-    /// Bytes of the whole frame that are there.
+    /// Bytes of the whole frame that are present.
     pub present: usize,
     /// Sender.
     pub source: IpAddr,
@@ -54,14 +53,14 @@ pub enum Part {
     Whole,
     /// Its first fragment, with the UDP header.
     First,
-    /// Another fragment, of payload alone. Ports are 0 until somebody remembers them.
+    /// Another fragment, without headers. Its ports are 0 until those of the first are looked up.
     Later,
 }
 
 /// How a datagram's headers contradict its bytes or each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// The IP length reaches beyond the bytes that are there.
+    /// The IP length reaches beyond the bytes that are present.
     LengthBeyondPacket,
     /// The IP length leaves no room for the headers.
     LengthTooShort,
@@ -126,7 +125,7 @@ impl Datagram {
     }
 
     /// UDP payload bytes: what the UDP header claims, of a fragment what the IP header does, or,
-    /// where the lengths contradict each other, everything that is there.
+    /// where the lengths contradict each other, everything that is present.
     #[inline]
     pub fn payload_bytes(&self) -> usize {
         if self.length_defect().is_some() {

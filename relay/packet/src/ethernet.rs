@@ -14,10 +14,10 @@ pub const VLAN: u16 = 0x8100;
 pub const VLAN_SERVICE: u16 = 0x88a8;
 /// Bytes of a tag.
 pub const TAG: usize = 4;
-/// The bits of a tag that name its VLAN; 0: none.
+/// The bits of a tag that name its VLAN; 0 for none.
 pub const VLAN_ID: u16 = 0xfff;
 
-/// Reads the ethertype of `frame`; `None` if the header is not wholly there.
+/// Reads the ethertype of `frame`; `None` if the header is cut off.
 #[inline]
 pub fn ethertype(frame: &[u8]) -> Option<u16> {
     read_u16(frame, 12)

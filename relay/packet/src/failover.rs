@@ -1,20 +1,20 @@
-//! Which of several legs passes: the active one, until it falls silent. The packets themselves decide,
-//! so no process has to watch: a packet of a leg that stands by makes its own leg active, by one
-//! compare-and-swap of a word that all share. `bpf/src/relay/failover.h` does the same.
+//! Failover: which of several legs passes, the active one until it falls silent. The packets themselves decide,
+//! so no process has to watch: a packet of a standby leg makes its own leg active, by one compare-and-swap of
+//! a word that all share. `bpf/src/relay/failover.h` does the same.
 //!
-//! A leg that stands by takes over when the active one has been silent for `silence` *and* it has
-//! itself delivered for as long: so when all begin at once, or begin again, the active one gets its
-//! time. Of several that could, the first does.
+//! A standby leg takes over when the active one has been silent for `silence` *and* it has itself delivered for
+//! as long: so when all begin at once, or begin again, the active one is waited for. Of several that could
+//! take over, the first does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nanoseconds that the note of a leg's last packet may lie behind: one that all look at is not
-/// written anew for each packet. A silence is that much longer, never shorter.
+/// Nanoseconds that the recorded time of a leg's last packet may lag behind: a word that all read is not written
+/// for each packet. A silence is that much longer, never shorter.
 pub const GRAIN_NS: u64 = 1 << 16;
 
 /// Bits of [`Choice::active`] that name the leg.
 const NAME_BITS: u32 = 24;
-/// What the time above them counts: 2^20 ns, a good millisecond.
+/// Unit of the time above them: 2^20 ns, a good millisecond.
 const TIME_SHIFT: u32 = 20;
 
 /// When another leg takes over.
@@ -22,16 +22,16 @@ const TIME_SHIFT: u32 = 20;
 pub struct Failover<'a> {
     /// Time without a packet of the active leg, in nanoseconds.
     pub silence_ns: u64,
-    /// How long a leg before the active one must deliver to take over again, in nanoseconds; 0: never.
+    /// How long a leg before the active one must deliver to take over again, in nanoseconds; 0 for never.
     pub revert_ns: u64,
     /// The legs' names, below 2^24 - 1, the preferred first.
     pub lines: &'a [u32],
 }
 
-/// When the packets of a leg came, in nanoseconds of the clock that the decision goes by.
+/// When the packets of a leg arrived, in nanoseconds of the clock that the decision uses.
 #[derive(Debug, Default)]
 pub struct Line {
-    /// The last, or at most [`GRAIN_NS`] before it; 0: none came.
+    /// The last, or at most [`GRAIN_NS`] before it; 0 if none arrived.
     pub last_ns: AtomicU64,
     /// The first since its last silence.
     pub since_ns: AtomicU64,
@@ -40,18 +40,18 @@ pub struct Line {
 /// Which leg passes, and how often another has taken over.
 #[derive(Debug, Default)]
 pub struct Choice {
-    /// Name plus one, and above it when it took over; 0: none did.
+    /// Name plus one, and above it when it took over; 0 if none did.
     pub active: AtomicU64,
     /// Times another leg took over.
     pub changes: AtomicU64,
 }
 
-/// The words of a [`Choice`] or of a [`Line`] as they lie in memory.
+/// The words of a [`Choice`] or of a [`Line`] in memory.
 pub type Pair = [AtomicU64; 2];
 
 impl Failover<'_> {
-    /// Says whether a packet of leg `name` that comes at `now_ns` passes. `line` finds the words of a
-    /// leg: `last_ns`, `since_ns`; `choice` are `active` and `changes`.
+    /// Returns whether a packet of leg `name` that arrives at `now_ns` passes. `line` returns the words of a leg:
+    /// `last_ns`, `since_ns`; `choice` are `active` and `changes`.
     #[inline]
     pub fn passes<'m>(
         &self,
@@ -109,8 +109,8 @@ impl Failover<'_> {
         let (earlier, later) = self.lines.split_at(rank);
         let active_line = active.and_then(&line);
         if !active_line.is_none_or(is_silent) {
-            let comes_before = active.is_some_and(|active| later.contains(&active));
-            return comes_before && self.revert_ns > 0 && lasted(since_ns, self.revert_ns);
+            let is_preferred = active.is_some_and(|active| later.contains(&active));
+            return is_preferred && self.revert_ns > 0 && lasted(since_ns, self.revert_ns);
         }
         let could = |other: &u32| {
             let other = line(*other).filter(|_| Some(*other) != active);
@@ -122,14 +122,14 @@ impl Failover<'_> {
         lasted(since_ns, self.silence_ns) && !earlier.iter().any(could)
     }
 
-    /// Says whether a leg whose last packet came at `last_ns` is silent by now.
+    /// Returns whether a leg whose last packet arrived at `last_ns` is silent by now.
     #[inline]
     pub const fn is_silent(&self, last_ns: u64, now_ns: u64) -> bool {
         ahead(now_ns, last_ns) > (self.silence_ns + GRAIN_NS) as i64
     }
 }
 
-/// How far `a` lies behind `b`: CPUs and batches may be apart, so it may be before.
+/// How much later `a` is than `b`: the clocks of CPUs and batches may differ, so it may be negative.
 const fn ahead(a: u64, b: u64) -> i64 {
     a.wrapping_sub(b).cast_signed()
 }
@@ -145,7 +145,7 @@ pub const fn since_ns(word: u64) -> u64 {
     word >> NAME_BITS << TIME_SHIFT
 }
 
-/// The word that says that a leg took over.
+/// The word of a leg that took over.
 #[inline]
 pub const fn choice(name: u32, now_ns: u64) -> u64 {
     now_ns >> TIME_SHIFT << NAME_BITS | (name as u64 + 1)
@@ -196,7 +196,7 @@ mod tests {
             failover.passes(line, START + at_ns, &self.choice, state)
         }
 
-        /// Which milliseconds of `span` a leg passes in, a packet in each in which `sends` says so.
+        /// The milliseconds of `span` in which a leg passes, with a packet of each of `sends` in each.
         fn run(&self, span: std::ops::Range<u64>, sends: &[u32]) -> Vec<(u64, u32)> {
             let mut passed = Vec::new();
             for ms in span {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_comes_back_when_it_has_been_steady_for_so_long() {
+    fn the_first_line_takes_over_again_once_it_has_been_steady_long_enough() {
         let rule = Rule::new(2, 100, 1000);
         rule.run(0..500, &[0, 1]);
         rule.run(500..1000, &[1]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_flaps_does_not_come_back() {
+    fn a_line_that_flaps_does_not_take_over_again() {
         let rule = Rule::new(2, 100, 1000);
         rule.run(0..500, &[0, 1]);
         rule.run(500..1000, &[1]);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_says_who_and_when() {
+    fn the_word_holds_the_leg_and_its_time() {
         let word = choice(81_919, 3 << 40);
         assert_eq!(active_of(word), Some(81_919));
         assert_eq!(since_ns(word), 3 << 40);

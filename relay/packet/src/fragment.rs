@@ -16,7 +16,7 @@ pub use crate::fragment_cache::FragmentKey;
 pub struct Fragment {
     /// The datagram it belongs to.
     pub key: FragmentKey,
-    /// Where it lies in the datagram, in bytes.
+    /// Its offset in the datagram, in bytes.
     pub offset: u16,
     /// Whether more fragments follow it.
     pub more: bool,
@@ -24,20 +24,19 @@ pub struct Fragment {
     pub datagram: Option<Datagram>,
 }
 
-/// What is known of a fragment's ports.
+/// Whether a fragment's ports are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribution {
     /// They are in its headers: its own, or those that its datagram's first fragment had.
     Known(Datagram),
-    /// Its first fragment has not come, or was forgotten: only the group can tell whose it is.
+    /// Its first fragment has not arrived, or is no longer recorded: only the group can determine its rule.
     Orphan(Datagram),
 }
 
 impl Fragment {
-    /// The fragment's headers with the datagram's ports: its own in the first fragment, which
-    /// `memory` learns, remembered ones in the others. `None` for a first fragment without a UDP
-    /// header. To be asked only where some route has the group, so that a flood of other fragments
-    /// costs nothing.
+    /// The fragment's headers with the datagram's ports: its own in the first fragment, which `memory` records,
+    /// recorded ones in the others. `None` for a first fragment without a UDP header. To be called only where
+    /// some route has the group, so that a flood of other fragments costs nothing.
     pub fn attribute(
         &self,
         memory: &mut FragmentCache,
@@ -70,7 +69,7 @@ pub struct Piece {
 }
 
 /// Cuts an IP payload of `payload` bytes behind a header of `header` bytes into pieces for `mtu`.
-/// Gives no pieces if not even 8 bytes fit.
+/// Returns no pieces if not even 8 bytes fit.
 pub fn pieces(header: usize, payload: usize, mtu: usize) -> impl Iterator<Item = Piece> {
     let room = mtu.saturating_sub(header) & !7;
     let end = if room == 0 { 0 } else { payload };
@@ -83,8 +82,8 @@ pub fn pieces(header: usize, payload: usize, mtu: usize) -> impl Iterator<Item =
 
 /// Turns the IPv4 header in `header` (options included, a copy of the datagram's) into that of
 /// `piece`: length, offset, flags and checksum. In all pieces but the first, options that are not
-/// to be copied become no-operations, so that every piece has the same header length, as Linux
-/// does it (`ip_options_fragment`). `None` if the header is cut off.
+/// to be copied become no-operations, so that every piece has the same header length, as in Linux
+/// (`ip_options_fragment`). `None` if the header is cut off.
 pub fn write_piece_header(header: &mut [u8], piece: Piece) -> Option<()> {
     let length = ipv4::Header::parse(header).ok()?.length();
     let header = header.get_mut(..length)?;

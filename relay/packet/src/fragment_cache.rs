@@ -1,12 +1,12 @@
-//! Which ports the first fragment of a datagram named, and what has come of it where legs are merged:
-//! bounded, and forgetful, because identifications come back.
+//! The ports of first fragments, and what has arrived of their datagrams where legs are merged: bounded in size
+//! and time, because identifications are reused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-/// Datagrams that are remembered; the oldest goes first. The kernel path's map has the same size.
+/// Datagrams that are recorded; the oldest is dropped first. The kernel path's map has the same size.
 pub const DATAGRAMS: usize = 8192;
-/// For how long, in nanoseconds.
+/// How long they are recorded, in nanoseconds.
 pub const LIFETIME_NS: u64 = 2_000_000_000;
 
 /// What all fragments of one datagram share; the protocol is always UDP.
@@ -24,7 +24,7 @@ pub struct FragmentKey {
 #[derive(Clone, Debug, Default)]
 pub struct FragmentCache {
     entries: HashMap<(u32, FragmentKey), Entry>,
-    /// In the order they were made, with their numbers.
+    /// In the order in which they were recorded, with their numbers.
     order: VecDeque<(u64, (u32, FragmentKey))>,
     next: u64,
 }
@@ -38,13 +38,13 @@ struct Entry {
 }
 
 impl FragmentCache {
-    /// Remembers the source and destination ports of a datagram that arrives on `ingress`.
+    /// Records the source and destination ports of a datagram that arrives on `ingress`.
     pub fn remember(&mut self, ingress: u32, key: FragmentKey, ports: (u16, u16), now_ns: u64) {
         let entry = self.entry(ingress, key, now_ns);
         (entry.ports, entry.seen_ns) = (Some(ports), now_ns);
     }
 
-    /// What a merge keeps of a datagram; zero at first.
+    /// What a merge records of a datagram; zero at first.
     pub fn pieces(&mut self, ingress: u32, key: FragmentKey, now_ns: u64) -> &mut [u32; 2] {
         &mut self.entry(ingress, key, now_ns).pieces
     }

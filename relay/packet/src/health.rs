@@ -1,5 +1,5 @@
-//! What a stream's own packets say about its health: when they come, whether RTP sequence numbers
-//! (RFC 3550) and MPEG-TS continuity counters (ISO/IEC 13818-1) go on. The reference for both paths.
+//! A stream's health, from its own packets: when they arrive, whether RTP sequence numbers (RFC 3550) and
+//! MPEG-TS continuity counters (ISO/IEC 13818-1) continue. The reference for both paths.
 //!
 //! One [`Watch`] follows one route's stream in bounded memory; counters only grow. A watch judges
 //! payload, it never changes a packet's verdict.
@@ -18,10 +18,10 @@ pub const EPOCH_SHIFT: u32 = 30;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Content {
-    /// Nothing is looked for: only arrival times count.
+    /// Nothing is inspected: only arrival times count.
     #[default]
     None = 0,
-    /// Found out from each packet.
+    /// Determined from each packet.
     Auto = 1,
     /// RTP, perhaps with MPEG-TS inside.
     Rtp = 2,
@@ -33,34 +33,33 @@ pub enum Content {
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     content: Content,
-    /// Nanoseconds per tick of RTP timestamps whose payload type does not tell, times 2^16.
+    /// Nanoseconds per tick of RTP timestamps whose payload type does not define it, times 2^16.
     per_tick: u64,
-    /// When packets come.
+    /// When packets arrive.
     pub arrivals: Arrivals,
-    /// What RTP headers say.
+    /// What RTP headers show.
     pub rtp: Rtp,
-    /// What MPEG-TS headers say.
+    /// What MPEG-TS headers show.
     pub ts: Ts,
-    /// Datagrams that are not of the form looked for.
+    /// Datagrams that are not of the expected form.
     pub unrecognised: u64,
 }
 
-/// When packets come.
+/// When packets arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
-    /// The last packet's, in nanoseconds of any clock; 0: none came.
+    /// The last packet's, in nanoseconds of any clock; 0 if none arrived.
     pub last_ns: u64,
     /// Its epoch: its time shifted by [`EPOCH_SHIFT`].
     pub epoch: u64,
-    /// Longest time between two packets whose second came in this epoch.
+    /// Longest time between two packets of which the second arrived in this epoch.
     pub gap_ns: u64,
-    /// The same for the epoch before.
+    /// The same for the previous epoch.
     pub gap_before_ns: u64,
 }
 
 impl Watch {
-    /// Begins to follow a stream; `clock_hz` is the RTP clock's where the payload type does not
-    /// tell.
+    /// Begins to follow a stream; `clock_hz` is the RTP clock's where the payload type does not define it.
     pub fn new(content: Content, clock_hz: u32) -> Self {
         Self {
             content,
@@ -73,13 +72,13 @@ impl Watch {
         }
     }
 
-    /// Notes that a packet, or a super-packet as one, came.
+    /// Notes the arrival of a packet, or of a super-packet as one.
     #[inline]
     pub fn record_arrival(&mut self, now_ns: u64) {
         self.arrivals.note(now_ns);
     }
 
-    /// Looks at the payload of one datagram.
+    /// Inspects the payload of one datagram.
     #[inline]
     pub fn inspect(&mut self, payload: &[u8], now_ns: u64) {
         let recognised = match self.content {
@@ -129,7 +128,7 @@ mod tests {
     use crate::mpeg_ts;
 
     #[test]
-    fn gaps_are_kept_for_the_epoch_they_end_in_and_the_next() {
+    fn gaps_are_recorded_for_the_epoch_they_end_in_and_the_next() {
         let second = 1 << EPOCH_SHIFT;
         let mut watch = Watch::default();
         for at in [0, 10, 40, 60] {
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn rtp_of_which_nothing_goes_on_is_not_recognised() {
+    fn rtp_that_never_continues_is_not_recognised() {
         let mut watch = Watch::new(Content::Rtp, 90_000);
         for now_ns in 0..100 {
             watch.inspect(&[0x80; 12], now_ns);
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_it_does_not_recognise() {
+    fn counts_what_it_does_not_recognise() {
         for (content, payload, recognised) in [
             (Content::Auto, &[0_u8; 188][..], false),
             (Content::Auto, &[0x80; 12], true),

@@ -76,17 +76,17 @@ impl<'a> Header<'a> {
         u16::from_be_bytes([self.fixed[4], self.fixed[5]])
     }
 
-    /// Says whether routers must not fragment the packet.
+    /// Returns whether routers must not fragment the packet.
     pub const fn dont_fragment(self) -> bool {
         self.fixed[6] & 0x40 != 0
     }
 
-    /// Says whether more fragments follow.
+    /// Returns whether more fragments follow.
     pub const fn more_fragments(self) -> bool {
         self.fixed[6] & 0x20 != 0
     }
 
-    /// Where the fragment lies in the datagram, in bytes.
+    /// Offset of the fragment in the datagram, in bytes.
     pub const fn fragment_offset(self) -> u16 {
         (u16::from_be_bytes([self.fixed[6], self.fixed[7]]) & 0x1fff) << 3
     }
@@ -121,7 +121,7 @@ impl<'a> Header<'a> {
         )
     }
 
-    /// Says whether the header checksum is right.
+    /// Returns whether the header checksum is right.
     pub fn checksum_is_valid(self) -> bool {
         checksum::ipv4_header_is_valid(self.whole)
     }

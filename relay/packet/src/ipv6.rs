@@ -1,4 +1,4 @@
-//! The IPv6 header and the extension headers that may stand before UDP (RFC 8200), read in place.
+//! The IPv6 header and the extension headers that may precede UDP (RFC 8200), read in place.
 
 use std::net::Ipv6Addr;
 
@@ -83,7 +83,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// What the extension headers lead to.
+/// The end of the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper {
     /// Offset of the UDP header (or of the fragment's data) from the start of the packet.
@@ -97,7 +97,7 @@ pub struct Upper {
 pub struct FragmentHeader {
     /// Offset of the header from the start of the packet.
     pub at: usize,
-    /// Where the fragment lies in the datagram's fragmentable part, in bytes.
+    /// Offset of the fragment in the datagram's fragmentable part, in bytes.
     pub offset: u16,
     /// Whether more fragments follow.
     pub more: bool,
@@ -107,8 +107,8 @@ pub struct FragmentHeader {
 
 /// Follows the extension headers of `packet` from `next_header` to UDP. Hop-by-hop options,
 /// routing headers that are used up, and destination options are skipped; a fragment header ends
-/// the walk in every fragment but the first, because what follows there is data. Destination options
-/// may be part of these data, and then it is they that every fragment's header names.
+/// the walk in every fragment but the first, because what follows there is data. Destination options may be part
+/// of these data, and then every fragment's header names them.
 ///
 /// # Errors
 /// A header that is cut off, more than [`MAX_EXTENSIONS`], a routing header with segments left

@@ -1,20 +1,20 @@
-//! How long packets stay, as a histogram of a sample of them: both paths count it alike.
+//! The latency of packets, as a histogram of a sample: both paths count it alike.
 //!
-//! Each bucket reaches twice as far as the one before, from about a microsecond to about a second.
+//! The bound of each bucket is twice that of the one before, from about a microsecond to about a second.
 
 /// Buckets; the last has no upper bound.
 pub const BUCKETS: usize = 22;
-/// The first bucket holds what is shorter than 2 to this power nanoseconds.
+/// The first bucket holds times below 2 to this power nanoseconds.
 pub const FIRST_SHIFT: u32 = 10;
-/// Of how many packets of a rule on a core the kernel path looks at one; a power of two.
+/// The kernel path samples one of this many packets of a rule on a core; a power of two.
 pub const KERNEL_EVERY: u64 = 64;
 
-/// The sampled packets, by how long they stayed.
+/// The sampled packets, by their latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Packets per bucket.
     pub buckets: [u64; BUCKETS],
-    /// All times together, in nanoseconds.
+    /// The sum of all times, in nanoseconds.
     pub sum_ns: u64,
     /// Packets whose time began with the kernel's receive timestamp, not with the program.
     pub stamped: u64,
@@ -31,7 +31,7 @@ pub const fn bucket(ns: u64) -> usize {
     }
 }
 
-/// Where a bucket ends, in nanoseconds: what it holds is shorter. `None` for the last.
+/// Upper bound of a bucket, exclusive, in nanoseconds. `None` for the last.
 pub const fn bound_ns(bucket: usize) -> Option<u64> {
     if bucket + 1 < BUCKETS {
         Some(1 << (FIRST_SHIFT + bucket as u32))
@@ -41,19 +41,19 @@ pub const fn bound_ns(bucket: usize) -> Option<u64> {
 }
 
 impl Latency {
-    /// Packets looked at.
+    /// Packets sampled.
     pub fn samples(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Adds what was seen elsewhere.
+    /// Adds another sample.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.words_mut().zip(other.words()) {
             *mine = mine.wrapping_add(theirs);
         }
     }
 
-    /// Takes off what was seen before, for a place that had another owner.
+    /// Subtracts what was sampled before, for a slot that had another owner.
     pub fn since(&self, base: &Self) -> Self {
         let mut since = *self;
         for (mine, theirs) in since.words_mut().zip(base.words()) {

@@ -7,7 +7,7 @@ const SCALE: u32 = 20;
 /// A token bucket's rate and depth in units of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Nanoseconds in which one token comes, times 2^20.
+    /// Nanoseconds per token, times 2^20.
     pub per_token: u64,
     /// Nanoseconds in which an empty bucket fills up.
     pub depth_ns: u64,
@@ -25,14 +25,14 @@ impl Limit {
         }
     }
 
-    /// Says whether a packet that costs `tokens` passes at `now_ns`, and books it if so. `due_ns`
+    /// Returns whether a packet that costs `tokens` passes at `now_ns`, and books it if so. `due_ns`
     /// is the state: when the bucket will be full again; 0 at first, and whenever the limit changes.
     /// Clocks that step back only make the limit stricter for as long.
     #[inline]
     pub const fn admit(self, due_ns: &mut u64, now_ns: u64, tokens: u64) -> bool {
         let cost = time_of(self.per_token, tokens);
-        // A packet seldom comes in the very moment that has room for it. One that comes later by less
-        // than its own cost is booked from that moment on, or a small burst would lose the rest.
+        // A packet seldom arrives at the very moment that has room for it. One that arrives later by less than its
+        // own cost is booked from that moment on, or a small burst would lose the rest.
         let end = due_ns.saturating_add(cost);
         let is_on_schedule = *due_ns > 0 && end > now_ns;
         let end = if is_on_schedule {
@@ -103,7 +103,7 @@ mod tests {
         assert!(limit.admit(&mut due, later, 1));
         assert!(!limit.admit(&mut due, later, 1));
         assert!(!limit.admit(&mut 0, 1, 2), "more than the burst");
-        // Nothing was late yet, however short ago the clock began.
+        // Nothing was late yet, however recently the clock began.
         let mut fresh = 0;
         assert!(limit.admit(&mut fresh, 500_000, 1));
         assert!(!limit.admit(&mut fresh, 1_000_001, 1));

@@ -1,6 +1,6 @@
-//! What parsing is given beside a packet's bytes, and its reasons to leave a packet alone.
+//! The input of parsing beside a packet's bytes, and its reasons to ignore a packet.
 
-/// What stands in front of the IP header.
+/// What precedes the IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
     /// An Ethernet header.
@@ -11,20 +11,20 @@ pub enum Link {
 }
 
 impl Link {
-    /// Says whether a frame is what a program of this host sent by the interface, and the kernel path's
-    /// program gave to the taps (`complete` in `relay.bpf.c`); their filters take no such frame by the wire.
+    /// Returns whether a frame was sent by a program of this host by the interface, and given to the taps by the
+    /// kernel path's program (`complete` in `relay.bpf.c`); their filters take no such frame from the wire.
     pub fn is_looped(self, frame: &[u8]) -> bool {
         self == Self::Ethernet && frame.starts_with(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     }
 }
 
-/// What the kernel says of a packet beside its bytes.
+/// What the kernel reports of a packet beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// A tag that names a VLAN was taken off by the device and stands beside the packet.
+    /// A tag that names a VLAN was removed by the device and is stored beside the packet.
     pub vlan: bool,
-    /// The frame is for another host's link-layer address (`PACKET_OTHERHOST`): the interface hears
-    /// more than its own.
+    /// The frame is for another host's link-layer address (`PACKET_OTHERHOST`): the interface receives more than
+    /// its own.
     pub other_host: bool,
     /// The packet is a super-packet of several datagrams.
     pub gso: Option<Gso>,
@@ -50,14 +50,14 @@ pub enum ChecksumState {
     Partial,
 }
 
-/// Why a packet is left to the host's stack without a look at the routes.
+/// Why a packet is left to the host's stack without a lookup of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOurs {
     /// It carries a VLAN tag, which belongs to the VLAN interface.
     Vlan,
     /// It is neither IPv4 nor IPv6.
     Ethertype,
-    /// A header is not wholly there.
+    /// A header is cut off.
     Truncated,
     /// The version field contradicts the ethertype.
     Version,

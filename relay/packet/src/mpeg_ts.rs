@@ -4,17 +4,17 @@
 pub const PACKET: usize = 188;
 /// First byte of each.
 pub const SYNC: u8 = 0x47;
-/// Packets of stuffing, whose counters mean nothing.
+/// PID of stuffing packets, whose counters are meaningless.
 pub const NULL_PID: u16 = 0x1fff;
 /// Adaptation field control: payload.
 pub const PAYLOAD: u8 = 1;
 /// Adaptation field control: adaptation field.
 pub const ADAPTATION: u8 = 2;
 
-/// What a packet's header and its adaptation field's flags say.
+/// A packet's header and its adaptation field's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The sender marks the packet as broken; nothing else of it is to be trusted.
+    /// The sender marks the packet as broken; the rest of it is not to be trusted.
     pub transport_error: bool,
     /// Packet identifier, 13 bits.
     pub pid: u16,

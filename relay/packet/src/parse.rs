@@ -1,7 +1,7 @@
 //! From bytes to a [`Datagram`], or to the reason why the packet is not for us.
 //!
-//! Decides only what a packet is; whether its lengths and checksums hold is asked later, once a
-//! route has matched ([`Datagram::defect`]). Any bytes give an answer.
+//! Decides only what a packet is; its lengths and checksums are checked later, once a route has matched
+//! ([`Datagram::defect`]). Any bytes give a result.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub enum Parsed {
     NotOurs(NotOurs),
 }
 
-/// Says what `frame` is.
+/// Returns what `frame` is.
 #[inline]
 pub fn parse(frame: &[u8], link: Link, meta: Meta) -> Parsed {
     match try_parse(frame, link, meta) {
@@ -56,7 +56,7 @@ fn try_parse(frame: &[u8], link: Link, meta: Meta) -> Result<Parsed, NotOurs> {
     }
 }
 
-/// A tag that names no VLAN but a priority alone (IEEE 802.1Q) leaves a packet what it is.
+/// A tag that names only a priority and no VLAN (IEEE 802.1Q) does not change what a packet is.
 #[cold]
 fn parse_tagged(frame: &[u8], meta: Meta) -> Result<Parsed, NotOurs> {
     let word = |at| read_u16(frame, at).ok_or(NotOurs::Truncated);

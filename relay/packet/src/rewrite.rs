@@ -1,7 +1,7 @@
 //! The rewrite of one copy: addresses, ports, TTL, DSCP, link header, and every checksum with them.
 //!
-//! Works in place and touches nothing behind the UDP header, so a slice of the headers suffices and
-//! one payload serves many copies. Checksums are updated incrementally: a wrong UDP checksum stays
+//! Works in place and touches nothing after the UDP header, so a slice of the headers suffices and one payload
+//! serves many copies. Checksums are updated incrementally: a wrong UDP checksum stays
 //! wrong, a partial one stays partial, a zero one (IPv4) stays zero.
 
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::verdict::DropReason;
 /// Bytes a copy may need in front of its IP header for the link header.
 pub const LINK_HEADROOM: usize = ethernet::HEADER;
 
-/// What one copy looks like. `None` keeps what the packet has.
+/// The headers of one copy. `None` keeps the packet's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     /// New sender address, of the packet's family.
@@ -73,7 +73,7 @@ pub enum LinkChange {
 ///
 /// # Errors
 /// [`DropReason::TtlExpired`] where a decrement meets 1 or 0; [`DropReason::EgressError`] where the
-/// families differ or the headers do not fit in `frame`. Nothing is worth sending then.
+/// families differ or the headers do not fit in `frame`. The frame must not be sent then.
 #[inline]
 pub fn rewrite(
     frame: &mut [u8],

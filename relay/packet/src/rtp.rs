@@ -1,7 +1,7 @@
-//! The RTP header (RFC 3550), read in place, and what tells it from RTCP's.
+//! The RTP header (RFC 3550), read in place, and how it differs from RTCP's.
 //!
-//! RTP has no mark of its own: any payload whose first two bits say version 2 may be taken for it.
-//! Who needs to be sure looks at several packets.
+//! RTP has no distinguishing mark: any payload whose first two bits are version 2 may be taken for it. To be
+//! sure, inspect several packets.
 
 use std::ops::RangeInclusive;
 
@@ -15,10 +15,10 @@ pub const VERSION: u8 = 2 << 6;
 pub const MP2T: u8 = 33;
 /// First payload type of the dynamic range (RFC 3551 section 6).
 pub const DYNAMIC: u8 = 96;
-/// What stands for a payload type in RTCP packets: their types are 192 to 223, of which the highest
+/// The payload types that RTCP packets seem to have: their types are 192 to 223, of which the highest
 /// bit is RTP's marker. No RTP stream may use these beside RTCP (RFC 5761 section 4). RFC 3551
 /// reserves only 72 to 76, the five types of RFC 3550; feedback (205, 206) and extended reports (207)
-/// came later.
+/// were added later.
 pub const RTCP_PAYLOAD_TYPES: RangeInclusive<u8> = 64..=95;
 
 /// The fields of an RTP header that are used.
@@ -52,8 +52,8 @@ impl Header {
     }
 }
 
-/// What stands between the header, its list of contributors and its extension, and the padding; `None` if
-/// they claim more than there is.
+/// The payload between the header, its list of contributors and its extension, and the padding; `None` if they
+/// claim more than there is.
 #[inline]
 pub fn media(payload: &[u8]) -> Option<&[u8]> {
     let first = *payload.first()?;

@@ -23,12 +23,12 @@ pub struct Header {
     pub destination_port: u16,
     /// Header and payload in bytes, as the header claims.
     pub length: u16,
-    /// Checksum field as it stands in the packet.
+    /// Checksum field as in the packet.
     pub checksum: u16,
 }
 
 impl Header {
-    /// What stands for the header where there is none: in a later fragment.
+    /// A substitute for the header where there is none: in a later fragment.
     pub(crate) const NONE: Self = Self {
         source_port: 0,
         destination_port: 0,
@@ -36,7 +36,7 @@ impl Header {
         checksum: 0,
     };
 
-    /// Reads the header at `offset`; `None` if it is not wholly there.
+    /// Reads the header at `offset`; `None` if it is cut off.
     #[inline]
     pub fn parse(packet: &[u8], offset: usize) -> Option<Self> {
         let header = packet.get(offset..)?.first_chunk::<HEADER>()?;

@@ -1,15 +1,15 @@
-//! What became of one packet: the same words on both paths, in the API and in the metrics.
+//! The verdict on one packet: the same terms on both paths, in the API and in the metrics.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of one packet at a rule, or of one copy at an output.
+/// The verdict on one packet at a rule, or on one copy at an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Handed to its outputs (a rule) or to the egress device (an output).
     Forwarded,
-    /// Not for any rule: left to the host's stack, untouched.
+    /// Not for any rule: left to the host's stack, unchanged.
     Passed,
     /// Dropped and counted.
     Dropped(DropReason),
@@ -23,14 +23,14 @@ pub enum Verdict {
 pub enum DropReason {
     /// Rule: lengths that contradict each other, or a wrong IPv4 header checksum.
     Malformed = 0,
-    /// Rule: the source is an address that this host has in the input's VRF, and the packet came by another
-    /// interface than `lo`, so it went in a loop.
+    /// Rule: the source is an address that this host has in the input's VRF, and the packet arrived by another
+    /// interface than `lo`, so it was in a loop.
     OwnSource = 1,
     /// Rule or output: above the configured packet or bit rate.
     RateLimited = 2,
-    /// Rule: a fragment that came before its datagram's first, or after that was forgotten, to a
-    /// group that several rules take, or to an address of this host, whose other ports are not
-    /// relayed: its rule cannot be known. Counted at the first of them.
+    /// Rule: a fragment that arrived before its datagram's first, or after that was no longer recorded, to a group
+    /// that several rules take, or to an address of this host, whose other ports are not relayed: its rule
+    /// cannot be determined. Counted at the first of them.
     FragmentUnknown = 3,
     /// Rule: the userspace path had no free buffer or queue slot.
     BufferExhausted = 4,
@@ -54,19 +54,19 @@ pub enum DropReason {
     EgressError = 13,
     /// Output: above the budget of all unicast outputs together.
     OverBudget = 14,
-    /// Rule: came by an input that stands by while another is relayed (`failover`).
+    /// Rule: arrived by a standby input while another is relayed (`failover`).
     Standby = 15,
-    /// Rule: another leg, or the same, brought it before (`merge`).
+    /// Rule: another leg, or the same, delivered it before (`merge`).
     Duplicate = 16,
-    /// Rule: came so long after the other legs that copies cannot be recognised any more (`merge`).
+    /// Rule: arrived so long after the other legs that copies are no longer recognised (`merge`).
     Late = 17,
-    /// Rule: not of the stream that the other legs bring (`merge`).
+    /// Rule: not of the stream that the other legs deliver (`merge`).
     Stray = 18,
     /// Output: nobody on its interface listens to it (`demand`).
     NotWanted = 19,
     /// Output: the host's IPsec policies let none of its packets out.
     IpsecPolicy = 20,
-    /// Rule: of one stream more than are told apart at a time (`merge`).
+    /// Rule: of one stream more than are distinguished at a time (`merge`).
     StreamsExceeded = 21,
 }
 
@@ -178,13 +178,12 @@ impl DropReason {
         }
     }
 
-    /// Says whether nothing is lost where it is counted: another copy has passed, or will, or nobody is
-    /// there for it.
+    /// Returns whether it counts no loss: another copy has passed, or will, or there is no receiver.
     pub const fn is_meant(self) -> bool {
         matches!(self, Self::Standby | Self::Duplicate | Self::NotWanted)
     }
 
-    /// Says whether an input's packets are dropped for it because of what the rule's other inputs bring.
+    /// Returns whether it drops an input's packets because of what the rule's other inputs deliver.
     pub const fn is_of_an_input(self) -> bool {
         matches!(
             self,

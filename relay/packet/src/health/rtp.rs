@@ -1,18 +1,18 @@
-//! RTP: what is lost, late, double, and how evenly packets come (RFC 3550, appendices A.1 and A.8).
+//! RTP: lost, late and duplicate packets, and how evenly packets arrive (RFC 3550, appendices A.1 and A.8).
 //!
-//! The last 64 sequence numbers are remembered: a packet that did not come within them is lost, one
-//! that came late within them was only reordered, and one that came again is double. So every
-//! counter only grows, and a loss is counted when 64 later packets have come.
+//! The last 64 sequence numbers are recorded: a packet that did not arrive within them is lost, one that
+//! arrived late within them was only reordered, and one that arrived again is a duplicate. So every counter
+//! only grows, and a loss is counted when 64 later packets have arrived.
 
 use crate::rtp::{Header, clock_hz};
 
-/// A step forward from which on the sender is taken to have started anew (RFC 3550 A.1).
+/// The least step forward that counts as a restart of the sender (RFC 3550 A.1).
 pub const MAX_DROPOUT: u16 = 3000;
-/// Numbers within which the next packet of what is not followed yet goes on from the one before.
+/// Numbers within which the next packet of a source that is not followed yet continues from the one before.
 pub const CONFIRM: u16 = 16;
-/// Packets of others that may stand between two of what is not followed yet.
+/// Packets of others that may be between two of a source that is not followed yet.
 pub const PATIENCE: u16 = 8;
-/// Sequence numbers that are remembered.
+/// Sequence numbers that are recorded.
 pub const WINDOW: u16 = 64;
 /// Ticks are counted in nanoseconds times 2 to this power.
 const TICK_SHIFT: u32 = 16;
@@ -20,14 +20,13 @@ const TICK_SHIFT: u32 = 16;
 /// Follows the source that sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rtp {
-    /// Packets of the sources followed, each once; of a source the first as soon as the second has
-    /// come.
+    /// Packets of the sources followed, each once; the first of a source as soon as the second has arrived.
     pub packets: u64,
-    /// Packets that never came.
+    /// Packets that never arrived.
     pub lost: u64,
-    /// Packets that came behind a later one.
+    /// Packets that arrived after a later one.
     pub reordered: u64,
-    /// Packets that came again.
+    /// Packets that arrived again.
     pub duplicated: u64,
     /// Times the sequence numbers began anew without another source.
     pub restarts: u64,
@@ -41,14 +40,14 @@ pub struct Rtp {
     pub payload_type: u8,
     /// Whether there is a source yet.
     pub is_followed: bool,
-    /// How many others came since, plus one; 0: there is none.
+    /// How many packets of others arrived since the candidate, plus one; 0 without a candidate.
     has_candidate: u16,
     highest: u16,
     candidate_next: u16,
     candidate_ssrc: u32,
     timestamp: u32,
     arrival_ns: u64,
-    /// Bit n: whether `highest - n` came.
+    /// Bit n: whether `highest - n` arrived.
     window: u64,
 }
 
@@ -58,11 +57,11 @@ pub fn per_tick(clock_hz: u32) -> u64 {
 }
 
 impl Rtp {
-    /// Takes one packet; `other` is the tick of payload types that do not tell theirs. `false` if nothing
-    /// is followed and it goes on from nothing.
+    /// Takes one packet; `other` is the tick of payload types without a defined one. `false` if nothing is
+    /// followed and it continues nothing.
     pub fn packet(&mut self, header: &Header, now_ns: u64, other: u64) -> bool {
         if !self.is_followed || header.ssrc != self.ssrc {
-            let is_first = self.has_candidate == 0 || self.goes_on(header);
+            let is_first = self.has_candidate == 0 || self.continues(header);
             if self.follows_candidate(header) {
                 self.ssrc_changes += u64::from(self.is_followed);
                 self.follow(header, now_ns);
@@ -97,20 +96,20 @@ impl Rtp {
         true
     }
 
-    /// Says whether the packet goes on from what is not followed yet, be it behind a loss.
-    const fn goes_on(&self, header: &Header) -> bool {
+    /// Returns whether the packet continues the candidate, even after a loss.
+    const fn continues(&self, header: &Header) -> bool {
         let ahead = header.sequence.wrapping_sub(self.candidate_next);
         self.has_candidate > 0 && header.ssrc == self.candidate_ssrc && ahead < CONFIRM
     }
 
-    /// Says whether the packet is the second of two in a row of what is not followed yet. Some packets of
-    /// others may stand between: sources that send in turn.
+    /// Returns whether the packet is the second of two in a row of the candidate. Some packets of others may be
+    /// between them: sources that send in turn.
     fn follows_candidate(&mut self, header: &Header) -> bool {
-        let goes_on = self.goes_on(header);
-        if goes_on && header.sequence == self.candidate_next {
+        let continues = self.continues(header);
+        if continues && header.sequence == self.candidate_next {
             return true;
         }
-        if self.has_candidate > 0 && !goes_on && self.has_candidate < PATIENCE {
+        if self.has_candidate > 0 && !continues && self.has_candidate < PATIENCE {
             self.has_candidate += 1;
             return false;
         }
@@ -133,7 +132,7 @@ impl Rtp {
         self.packets += 2;
     }
 
-    /// Moves the window on; what leaves it without having come is lost.
+    /// Moves the window; numbers that leave it without having arrived are lost.
     fn advance(&mut self, step: u16) {
         if step < WINDOW {
             let leaving = self.window >> (WINDOW - step);
@@ -150,8 +149,8 @@ impl Rtp {
         let tick = clock_hz(header.payload_type).map_or(other, per_tick);
         let ticks = header.timestamp.wrapping_sub(self.timestamp).cast_signed();
         let sent = (i64::from(ticks) * tick.cast_signed()) >> TICK_SHIFT;
-        let came = now_ns.wrapping_sub(self.arrival_ns).cast_signed();
-        let deviation = came.wrapping_sub(sent).unsigned_abs();
+        let elapsed = now_ns.wrapping_sub(self.arrival_ns).cast_signed();
+        let deviation = elapsed.wrapping_sub(sent).unsigned_abs();
         let smoothed = (self.jitter_ns_16 + 8) >> 4;
         self.jitter_ns_16 = (self.jitter_ns_16 + deviation).saturating_sub(smoothed);
         self.timestamp = header.timestamp;
@@ -185,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_nothing_while_all_come_in_order_even_around_zero() {
+    fn counts_nothing_while_all_arrive_in_order_even_around_zero() {
         let rtp = run((65_000..=u16::MAX).chain(0..1000));
         assert_eq!((rtp.packets, rtp.lost, rtp.reordered), (1536, 0, 0));
         assert_eq!((rtp.duplicated, rtp.restarts, rtp.ssrc_changes), (0, 0, 0));
     }
 
     #[test]
-    fn counts_a_loss_once_64_later_packets_have_come() {
+    fn counts_a_loss_once_64_later_packets_have_arrived() {
         let without = |last| (0..=last).filter(|n| ![10, 11, 12].contains(n));
         assert_eq!(run(without(73)).lost, 0);
         assert_eq!(run(without(74)).lost, 1);
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_come_again_are_double() {
+    fn packets_that_arrive_again_are_duplicates() {
         let rtp = run((0..50).chain([49, 40, 40]).chain(50..200));
         assert_eq!((rtp.duplicated, rtp.reordered, rtp.lost), (3, 0, 0));
         assert_eq!(rtp.packets, 200);
@@ -232,7 +231,7 @@ mod tests {
             let mut rtp = Rtp::default();
             for sequence in 0..100 {
                 for ssrc in 0..sources {
-                    // Also under one SSRC, with numbers that lie apart.
+                    // Also under one SSRC, with distant numbers.
                     let (ssrc, ahead) = [(ssrc, 0), (7, ssrc as u16 * 5_000)][sources as usize % 2];
                     rtp.packet(&header(ssrc, sequence + ahead), 0, 1);
                 }
@@ -251,7 +250,7 @@ mod tests {
         assert_eq!((rtp.ssrc, rtp.ssrc_changes), (7, 0));
         rtp.packet(&header(8, 502), 0, 1);
         assert_eq!((rtp.ssrc, rtp.ssrc_changes, rtp.lost), (8, 1, 0));
-        // Of the other source that which came alone first is nobody's.
+        // The first packet of the other source, which arrived alone, is not counted.
         assert_eq!(rtp.packets, 101 + 2);
     }
 

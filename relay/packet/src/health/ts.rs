@@ -1,31 +1,31 @@
-//! MPEG-TS: whether each PID's continuity counter goes on (ISO/IEC 13818-1, 2.4.3.3, and the
-//! continuity count error of ETSI TR 101 290).
+//! MPEG-TS: whether each PID's continuity counter continues (ISO/IEC 13818-1, 2.4.3.3, and the continuity count
+//! error of ETSI TR 101 290).
 //!
-//! The counter goes on with every packet that has payload, stays in one that has only an adaptation
-//! field, may jump where the discontinuity flag stands, and one packet may come twice in a row.
+//! The counter increases with every packet that has payload, is unchanged in one that has only an adaptation
+//! field, may jump where the discontinuity flag is set, and one packet may be sent twice in a row.
 
 use crate::mpeg_ts::{Header, NULL_PID, PACKET, PAYLOAD, SYNC};
 
 const PIDS: usize = 8192;
-/// The PID was seen; its last counter stands in the lower four bits.
+/// The PID was seen; its last counter is in the lower four bits.
 const SEEN: u8 = 0x80;
-/// Its last packet came twice already.
+/// Its last packet has already been repeated.
 const TWICE: u8 = 0x40;
 
 /// Follows the packets of one stream.
 #[derive(Clone, Debug, Default)]
 pub struct Ts {
-    /// Packets, those of stuffing included.
+    /// Packets, including stuffing.
     pub packets: u64,
-    /// Packets that do not go on from the last one of their PID.
+    /// Packets that do not continue from the last one of their PID.
     pub continuity_errors: u64,
-    /// Packets that the sender marks as broken; nothing else of them is read.
+    /// Packets that the sender marks as broken; the rest of them is not read.
     pub transport_errors: u64,
     /// Packets that do not begin with the sync byte.
     pub sync_errors: u64,
-    /// PIDs seen so far, stuffing not included.
+    /// PIDs seen so far, except stuffing.
     pub pids: u64,
-    /// One byte for each PID; empty in a value that nothing is shown to.
+    /// One byte for each PID; empty in a value that inspects nothing.
     table: Box<[u8]>,
 }
 
@@ -78,7 +78,7 @@ impl Ts {
         if *state & SEEN == 0 {
             self.pids += 1;
         } else if header.may_jump {
-            // Whatever it is, it is the new beginning.
+            // Whatever its value, the counter starts anew from it.
         } else if adaptation & PAYLOAD == 0 {
             self.continuity_errors += u64::from(counter != last);
         } else if counter == last && *state & TWICE == 0 {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_may_come_twice_but_not_three_times() {
+    fn a_packet_may_be_sent_twice_but_not_three_times() {
         assert_eq!(counters(&[1, 2, 2, 3, 3, 4]).continuity_errors, 0);
         assert_eq!(counters(&[1, 2, 2, 2, 3]).continuity_errors, 1);
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_marked_broken_is_not_looked_at() {
+    fn what_is_marked_broken_is_not_inspected() {
         let mut broken = packet(1, 9, PAYLOAD);
         broken[1] |= 0x80;
         let ts = run(&[packet(1, 5, PAYLOAD), broken, packet(1, 6, PAYLOAD)]);
