@@ -1,4 +1,4 @@
-//! Ends the process when a part of it panics that the rest cannot do without.
+//! Ends the process when an indispensable part of it panics.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ pub struct AbortOnPanic;
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if thread::panicking() {
-            // Not an exit: what would run on the way may wait for the part that is gone.
+            // Not an exit: exit handlers may wait for the part that panicked.
             std::process::abort();
         }
     }

@@ -1,5 +1,5 @@
-//! A packet socket that asks by ARP who else has an IPv4 address, and hears who says to have one. It takes
-//! ARP alone, so traffic costs nothing here.
+//! A packet socket that probes by ARP whether another host has an IPv4 address, and receives claims to have one.
+//! It takes only ARP, so traffic costs nothing here.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -12,10 +12,10 @@ use socket2::Type;
 use crate::packet_socket::{PacketSocket, bind, link_address, send_to};
 
 const ARP: u16 = libc::ETH_P_ARP as u16;
-/// Ethernet and IPv4, with addresses of six and four bytes (RFC 826); what is asked or said comes next.
+/// Ethernet and IPv4, with addresses of six and four bytes (RFC 826); the operation follows.
 const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: [u8; 2] = [0, 1];
-/// The length of a packet, and where the sender's two addresses stand in it.
+/// The length of a packet, and the offsets of the sender's two addresses.
 const LENGTH: usize = 28;
 const MAC: usize = 8;
 const ADDRESS: usize = 14;
@@ -24,14 +24,14 @@ const ADDRESS: usize = 14;
 #[derive(Debug)]
 pub struct ArpSocket(PacketSocket);
 
-/// What somebody says in an ARP packet: that they have an address.
+/// The claim of an ARP packet's sender to have an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The interface that it came by.
+    /// The interface that it arrived by.
     pub interface: u32,
-    /// Who says so.
+    /// The sender.
     pub mac: [u8; 6],
-    /// What they say to have.
+    /// The claimed address.
     pub address: Ipv4Addr,
 }
 
@@ -46,8 +46,8 @@ impl ArpSocket {
         Ok(Self(socket))
     }
 
-    /// Asks everybody on an interface as a host does that wants to take an address (RFC 5227, 2.1.1): that
-    /// changes nobody's cache.
+    /// Probes for an address on an interface, as a host does before it uses one (RFC 5227, 2.1.1): that changes no
+    /// host's cache.
     ///
     /// # Errors
     /// The system call's.
@@ -56,11 +56,11 @@ impl ArpSocket {
         everybody.sll_halen = 6;
         everybody.sll_addr[..6].copy_from_slice(&[0xff; 6]);
         let nobody = [0; 10];
-        let asked = [&KIND[..], &REQUEST, &own, &nobody, &address.octets()];
-        send_to(self.0.as_fd(), &everybody, &asked.concat())
+        let request = [&KIND[..], &REQUEST, &own, &nobody, &address.octets()];
+        send_to(self.0.as_fd(), &everybody, &request.concat())
     }
 
-    /// What somebody has said that was not taken yet; those who only ask say nothing of themselves.
+    /// The next claim that was received; probes, which claim nothing, are skipped.
     pub fn next(&self) -> Option<Claim> {
         let mut packet = [0; LENGTH];
         loop {

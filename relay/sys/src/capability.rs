@@ -32,17 +32,17 @@ pub fn renounce_all() -> io::Result<()> {
     Ok(())
 }
 
-/// What the daemon cannot do without.
+/// The capabilities that the daemon requires.
 const NEEDED: [(Capability, &str); 3] = [
     (Capability::CAP_NET_ADMIN, "CAP_NET_ADMIN"),
     (Capability::CAP_NET_RAW, "CAP_NET_RAW"),
     (Capability::CAP_BPF, "CAP_BPF"),
 ];
 
-/// What the daemon makes use of beyond that: without it the verifier makes the program slower.
+/// A capability that the daemon uses beyond that: without it the verifier makes the program slower.
 const USEFUL: [Capability; 1] = [Capability::CAP_PERFMON];
 
-/// What it takes to start processes as another user, and to end them.
+/// The capabilities to start processes as another user, and to end them.
 const SWITCHING: [(Capability, &str); 3] = [
     (Capability::CAP_SETUID, "CAP_SETUID"),
     (Capability::CAP_SETGID, "CAP_SETGID"),
@@ -59,11 +59,11 @@ const SWITCHING: [(Capability, &str); 3] = [
 pub fn keep_needed(switching: bool) -> io::Result<()> {
     let switching = if switching { &SWITCHING[..] } else { &[] };
     let needed = NEEDED.iter().chain(switching);
-    let keep: CapsHashSet = needed.map(|(needed, _)| *needed).chain(USEFUL).collect();
+    let wanted: CapsHashSet = needed.map(|(needed, _)| *needed).chain(USEFUL).collect();
     nix::sys::prctl::set_no_new_privs()?;
     empty_bounding_set();
     let has = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
-    let keep = has.intersection(&keep).copied().collect();
+    let keep = has.intersection(&wanted).copied().collect();
     let none = CapsHashSet::new();
     for (set, value) in [
         (CapSet::Ambient, &none),
@@ -76,8 +76,8 @@ pub fn keep_needed(switching: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Needs CAP_SETPCAP. Without it the set stays, and no-new-privileges keeps it from mattering: a
-/// program gets nothing that whoever runs it does not hold (`cap_bprm_creds_from_file`).
+/// Needs CAP_SETPCAP. Without it the set stays, which no-new-privileges makes harmless: a program gets nothing
+/// that its caller does not hold (`cap_bprm_creds_from_file`).
 fn empty_bounding_set() {
     for capability in caps::all() {
         let _ = caps::drop(None, CapSet::Bounding, capability);
@@ -91,7 +91,7 @@ pub fn raise_locked_memory_limit() {
     let _ = setrlimit(Resource::RLIMIT_MEMLOCK, most, most);
 }
 
-/// Raises the limit of open descriptors as far as it may be raised.
+/// Raises the limit of open descriptors as far as allowed.
 ///
 /// # Errors
 /// The system call's.
@@ -100,19 +100,19 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
 }
 
-/// How many descriptors this process may have open.
+/// The most descriptors that this process may have open.
 pub fn descriptor_limit() -> usize {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(limit, _)| limit);
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Names what the daemon needs of capabilities and this process does not have.
+/// Names the capabilities that the daemon needs and this process does not have.
 pub fn missing() -> Vec<&'static str> {
     missing_of(NEEDED)
 }
 
-/// Names what starting and ending processes of another user needs of capabilities and this process
-/// does not have.
+/// Names the capabilities that starting and ending processes of another user needs and this process does not
+/// have.
 pub fn missing_for_switching() -> Vec<&'static str> {
     missing_of(SWITCHING)
 }
@@ -123,8 +123,8 @@ fn missing_of<const N: usize>(needed: [(Capability, &'static str); N]) -> Vec<&'
     missing.map(|(_, name)| name).collect()
 }
 
-/// Ignores SIGINT and SIGTERM, for a child that ends when its parent tells it to: a terminal and
-/// systemd send both to the whole group.
+/// Ignores SIGINT and SIGTERM, for a child that ends at its parent's request: a terminal and systemd send both to
+/// the whole group.
 ///
 /// # Errors
 /// The system call's.
@@ -136,7 +136,7 @@ pub fn ignore_termination() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process a session of its own. Where the kernel groups tasks by session
+/// Gives this process a session of its own. Where the kernel groups tasks by session
 /// (`kernel.sched_autogroup_enabled`, its default), tasks of one session share one task's weight over
 /// all cores, however many of them are pinned to one core each.
 ///
@@ -147,12 +147,12 @@ pub fn lead_session() -> io::Result<()> {
     Ok(())
 }
 
-/// How far a thread stands back, by its niceness (sched(7)): a third of a default task's weight. With a
-/// tenth, what somebody waits for took a minute on a host whose cores had six tasks each.
+/// The niceness of a background thread (sched(7)): a third of a default task's weight. With a tenth, work that was
+/// waited for took a minute on a host whose cores had six tasks each.
 const STANDS_BACK: i32 = 5;
 
-/// Has the calling thread, and those that it starts, run after others of this host that want to. Does
-/// nothing where that is not allowed.
+/// Gives the calling thread, and those that it starts, a lower priority than others of this host. Does nothing
+/// where that is not allowed.
 pub fn stand_back() {
     // SAFETY: nice takes a number and returns one; on Linux it is of the thread.
     let _ = unsafe { libc::nice(STANDS_BACK) };

@@ -1,6 +1,6 @@
-//! The sign of a capture: packet sockets see nothing of what XDP takes or hands over, so whoever captures
-//! shows where, and the daemon of the network namespace leaves those packets to tc meanwhile. It is the name
-//! of a socket, which goes with its process.
+//! The sign of a capture: packet sockets see nothing of what XDP takes or hands over, so a capturing process shows
+//! where, and the daemon of the network namespace leaves those packets to tc meanwhile. It is the name of a
+//! socket, which ends with its process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What a sign is called, with the interface's index and a number behind it.
+/// The name of a sign, followed by the interface's index and a number.
 const NAME: &str = "mcr/capture/";
 
-/// Shows that an interface is captured at, until it is dropped.
+/// Shows that an interface is being captured, until it is dropped.
 #[derive(Debug)]
 pub struct CaptureSign {
     _socket: UnixDatagram,
@@ -34,7 +34,7 @@ impl CaptureSign {
     }
 }
 
-/// The interfaces that are captured at, whichever process of the calling thread's network namespace does.
+/// The interfaces that any process of the calling thread's network namespace captures.
 pub fn captured() -> BTreeSet<u32> {
     let sockets = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
     let signs = sockets

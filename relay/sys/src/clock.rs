@@ -11,13 +11,13 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_MONOTONIC)
 }
 
-/// What this process's monotonic clock shows when the kernel's own, which its BPF programs go by, shows
-/// `ns`: a time namespace shifts it.
+/// Converts a time of the kernel's own monotonic clock, which its BPF programs use, to this process's: a time
+/// namespace shifts it.
 pub fn from_kernel_ns(ns: u64) -> u64 {
     ns.wrapping_add_signed(shift_ns("monotonic", &MONOTONIC))
 }
 
-/// What the kernel's own monotonic clock shows, which its BPF programs go by.
+/// The time of the kernel's own monotonic clock, which its BPF programs use.
 pub fn kernel_monotonic_ns() -> u64 {
     let shift = shift_ns("monotonic", &MONOTONIC);
     monotonic_ns().wrapping_add_signed(shift.wrapping_neg())
@@ -26,40 +26,40 @@ pub fn kernel_monotonic_ns() -> u64 {
 static MONOTONIC: OnceLock<i64> = OnceLock::new();
 static BOOTTIME: OnceLock<i64> = OnceLock::new();
 
-/// How far the time namespace of this process shifts a clock of it (time_namespaces(7)), as known
-/// since it was asked for first; 0 where there are none.
+/// By how much the time namespace of this process shifts a clock (time_namespaces(7)), cached since the first
+/// call; 0 where there are none.
 #[inline]
-fn shift_ns(clock: &str, known: &OnceLock<i64>) -> i64 {
-    *known.get_or_init(|| {
+fn shift_ns(clock: &str, shift: &OnceLock<i64>) -> i64 {
+    *shift.get_or_init(|| {
         let text = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         let mut lines = text.lines();
-        let shift = lines.find_map(|line| {
+        let offset = lines.find_map(|line| {
             let mut words = line.strip_prefix(clock)?.split_ascii_whitespace();
             let seconds: i64 = words.next()?.parse().ok()?;
             let nanoseconds: i64 = words.next()?.parse().ok()?;
             seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
         });
-        shift.unwrap_or(0)
+        offset.unwrap_or(0)
     })
 }
 
-/// Nanoseconds since this boot's start, time asleep included.
+/// Nanoseconds since this boot's start, including suspend.
 pub fn boottime_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_BOOTTIME)
 }
 
-/// What the kernel's own boot clock shows, which its BPF programs go by.
+/// The time of the kernel's own boot clock, which its BPF programs use.
 #[inline]
 pub fn kernel_boottime_ns() -> u64 {
     to_kernel_boottime_ns(boottime_ns())
 }
 
-/// What the kernel's own boot clock shows when this process's shows `ns`: a time namespace shifts it.
+/// Converts a time of this process's boot clock to the kernel's own: a time namespace shifts it.
 pub fn to_kernel_boottime_ns(ns: u64) -> u64 {
     ns.saturating_add_signed(shift_ns("boottime", &BOOTTIME).saturating_neg())
 }
 
-/// What this process's boot clock shows when the kernel's own shows `ns`.
+/// Converts a time of the kernel's own boot clock to this process's.
 pub fn from_kernel_boottime_ns(ns: u64) -> u64 {
     ns.saturating_add_signed(shift_ns("boottime", &BOOTTIME))
 }

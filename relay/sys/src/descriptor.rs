@@ -18,8 +18,8 @@ use nix::sys::socket::{
 /// Descriptors one message may carry (`SCM_MAX_FD` is 253).
 pub const MAX_DESCRIPTORS: usize = 64;
 
-/// Writes `bytes` to `stream`, `descriptors` riding on the first of them, and returns how many
-/// bytes were written; the descriptors are gone once that is at least 1.
+/// Writes `bytes` to `stream`, with `descriptors` attached to the first of them, and returns how many bytes were
+/// written; the descriptors were sent if that is at least 1.
 ///
 /// # Errors
 /// The system call's; `EAGAIN` where a non-blocking stream is full.
@@ -42,7 +42,7 @@ pub fn send_with(
     )?)
 }
 
-/// Reads some bytes from `stream` into `buffer`, appends the descriptors that came with them to
+/// Reads some bytes from `stream` into `buffer`, appends the descriptors attached to them to
 /// `descriptors`, and returns how many bytes were read: 0 at the end of the stream.
 ///
 /// # Errors
@@ -81,7 +81,7 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Says whether a child process started from now on inherits `fd`.
+/// Returns whether a child process started from now on inherits `fd`.
 ///
 /// # Errors
 /// The system call's.
@@ -99,11 +99,11 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Waits until `first` or one of `others` is readable or has an error, or `timeout` is over if
-    /// there is one, and says whether it was `first`. A signal ends the waiting.
+    /// Waits until `first` or one of `others` is readable or has an error, or `timeout` is over if there is one, and
+    /// returns whether it was `first`. A signal ends the wait.
     ///
-    /// Errors of sockets (`ENETDOWN` when a tap's interface goes down) are taken from them: one
-    /// that stayed would end every later wait at once.
+    /// Errors of sockets (`ENETDOWN` when a tap's interface goes down) are cleared: one that stayed would end every
+    /// later wait at once.
     ///
     /// # Errors
     /// The system call's.
@@ -145,14 +145,14 @@ impl Waiter {
     }
 }
 
-/// Clears the pending error of a socket; of anything else, nothing.
+/// Clears the pending error of a socket; does nothing for other descriptors.
 fn take_socket_error(fd: RawFd) {
     // SAFETY: the descriptor is used for one call, which refuses it if it is closed or no socket.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let _ = getsockopt(&fd, SocketError);
 }
 
-/// A process that cannot be mistaken for another one that got its number later.
+/// A process, which cannot be confused with another one that gets its number later.
 #[derive(Debug)]
 pub struct ProcessHandle {
     fd: OwnedFd,
@@ -183,7 +183,7 @@ impl ProcessHandle {
             return Err(io::ErrorKind::NotFound.into());
         }
         let process = Self::open(pid)?;
-        // Its number belongs to nobody else as long as the connection stands.
+        // Its number is not reused as long as the connection exists.
         if crate::wait::readable(stream.as_fd(), Duration::ZERO)? {
             Err(io::ErrorKind::NotFound.into())
         } else {
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_descriptor_rides_along_with_its_bytes() {
         let (here, there) = UnixStream::pair().unwrap();
-        let (mut kept, given) = UnixStream::pair().unwrap();
+        let (mut own, given) = UnixStream::pair().unwrap();
         send_with(&here, b"take it", &[given.as_fd()]).unwrap();
         drop(given);
 
@@ -276,7 +276,7 @@ mod tests {
         let mut received = UnixStream::from(descriptors.remove(0));
         received.write_all(b"hello").unwrap();
         let mut hello = [0; 5];
-        kept.read_exact(&mut hello).unwrap();
+        own.read_exact(&mut hello).unwrap();
         assert_eq!(&hello, b"hello");
     }
 }

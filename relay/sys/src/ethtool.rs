@@ -1,7 +1,7 @@
 //! The features of an interface that `ethtool -k` shows, read and switched through the same ioctl.
 //!
-//! Features are known by the kernel's own names (`rx-gro-list`), whose numbers differ between
-//! kernels and are asked for each time.
+//! Features are identified by the kernel's own names (`rx-gro-list`), whose numbers differ between kernels and are
+//! queried each time.
 
 #![expect(
     unsafe_code,
@@ -72,7 +72,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Finds a feature by its name; `None` if this kernel does not know it.
+    /// Looks up a feature by its name; `None` if this kernel does not have it.
     ///
     /// # Errors
     /// `EOPNOTSUPP` where the kernel has no such call.
@@ -83,7 +83,7 @@ impl Switch {
         Ok(number.map(|number| Self { number, blocks }))
     }
 
-    /// Says whether the feature is in effect on an interface of the calling thread's network
+    /// Returns whether the feature is in effect on an interface of the calling thread's network
     /// namespace.
     ///
     /// # Errors
@@ -104,8 +104,8 @@ impl Switch {
 /// without CAP_NET_ADMIN.
 pub fn switch(interface: &str, feature: &str, on: bool) -> io::Result<()> {
     let names = names(interface)?;
-    let number = names.iter().position(|name| name == feature);
-    let number = number.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
+    let position = names.iter().position(|name| name == feature);
+    let number = position.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
     let blocks = names.len().div_ceil(32);
     let mut buffer = header(&[ETHTOOL_SFEATURES, blocks as u32], blocks * SET_BLOCK);
     let at = 8 + number / 32 * SET_BLOCK;
@@ -131,12 +131,12 @@ fn names(interface: &str) -> io::Result<Vec<String>> {
     Ok(names.map(text).collect())
 }
 
-/// How many strings a set has: 0 where the device has none.
+/// The number of strings in a set; 0 where the device has none.
 fn set_size(interface: &str, set: u32) -> io::Result<usize> {
     // struct ethtool_sset_info: cmd, reserved, sset_mask (u64), one count.
     let mut info = header(&[ETHTOOL_GSSET_INFO, 0, 1 << set, 0], 4);
     ioctl(interface, &mut info)?;
-    // The mask that comes back has the sets that there are.
+    // The returned mask has the existing sets.
     Ok(if word_at(&info, 8) == 0 {
         0
     } else {
@@ -150,7 +150,7 @@ fn text(bytes: &[u8]) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// The words of a request, and room for its answer.
+/// The words of a request, and room for its reply.
 fn header(words: &[u32], room: usize) -> Vec<u8> {
     let mut buffer: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     buffer.resize(buffer.len() + room, 0);

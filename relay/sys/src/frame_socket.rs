@@ -61,8 +61,7 @@ impl FrameSocket {
         Ok(())
     }
 
-    /// Reads the next frame with its vnet header, waiting for one until `deadline`; `None` if none
-    /// came.
+    /// Reads the next frame with its vnet header, waiting for one until `deadline`; `None` if none arrived.
     ///
     /// # Errors
     /// The system call's, such as `ENETDOWN` once when the interface goes down.

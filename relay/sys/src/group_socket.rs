@@ -1,8 +1,8 @@
 //! AF_PACKET sockets of a multicast router: they receive IGMP or MLD on one interface, whatever group
 //! it is sent to, and send it.
 //!
-//! Bound to one protocol, so frames that are tagged for a VLAN, copies on their way out and the traffic
-//! itself cost nothing here.
+//! Bound to one protocol, so frames that are tagged for a VLAN, outgoing copies and the traffic itself cost nothing
+//! here.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -61,7 +61,7 @@ impl GroupSocket {
         })
     }
 
-    /// Takes the next IP packet, if there is one; of one that is longer than `buffer` its beginning.
+    /// Takes the next IP packet, if there is one; one that is longer than `buffer` is truncated.
     ///
     /// # Errors
     /// The system call's, such as `ENETDOWN` once after the interface went down or away.
@@ -73,7 +73,7 @@ impl GroupSocket {
         }
     }
 
-    /// Sends an IP packet to a link-layer address; devices without such take no notice of it.
+    /// Sends an IP packet to a link-layer address, which devices without such addresses ignore.
     ///
     /// # Errors
     /// The system call's.

@@ -1,12 +1,12 @@
-//! Memory that was freed, given back to the kernel.
+//! Returns freed memory to the kernel.
 
 #![expect(unsafe_code, reason = "mallopt and malloc_trim have no safe wrappers")]
 
-/// Blocks of this size have a mapping of their own, and so much may be free at a heap's end.
+/// Blocks of this size have a mapping of their own, and as much may be free at a heap's end.
 #[cfg(target_env = "gnu")]
 const LARGE: libc::c_int = 1024 * 1024;
 
-/// Has large blocks given back as soon as they are freed, for as long as the process lives. By
+/// Makes the allocator return large blocks as soon as they are freed, as long as the process lives. By
 /// default the allocator keeps blocks of up to 32 MiB, and twice that at the end of each thread's
 /// heap, where [`trim`] does not reach, once it has seen a block of that size. All threads share one
 /// heap: what one frees another uses again, and it grows without a system call for each few pages. To
@@ -22,7 +22,7 @@ pub fn keep_little() {
     }
 }
 
-/// Gives freed memory back that the allocator keeps for later: tens of megabytes after thousands
+/// Returns freed memory that the allocator keeps for later: tens of megabytes after thousands
 /// of rules were read. Takes some milliseconds; does nothing where the C library has no such call.
 pub fn trim() {
     #[cfg(target_env = "gnu")]

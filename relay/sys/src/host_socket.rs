@@ -1,8 +1,8 @@
 //! A raw IP socket that hands whole packets to sockets of this host, through its own IP stack.
 //!
 //! The route is looked up when a packet is sent and stays with it over the loopback interface, so
-//! nothing judges its source address again on the way in: neither `rp_filter` nor the checks that
-//! call a packet from an address of the host's own a martian (`ip_rcv_finish_core` in
+//! its source address is not checked again on the way in: neither by `rp_filter` nor by the checks that treat a
+//! packet from an address of the host's own as a martian (`ip_rcv_finish_core` in
 //! net/ipv4/ip_input.c looks up a route only where there is none).
 
 use std::io;
@@ -31,7 +31,7 @@ pub fn open(is_ipv4: bool, buffer_bytes: usize) -> io::Result<OwnedFd> {
     // This protocol means that the header is included, in both families (inet_create).
     let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)))?;
     socket.set_nonblocking(true)?;
-    // Nobody reads it: what comes in as this protocol is not to be kept.
+    // Never read: received packets of this protocol are not to be queued.
     socket.set_recv_buffer_size(0)?;
     force_send_buffer(socket.as_fd(), buffer_bytes)?;
     set_multicast_interface(socket.as_fd(), family, LOOPBACK)?;

@@ -1,4 +1,4 @@
-//! What is asked of one interface, or set on it, by ioctl (`struct ifreq`, netdevice(7)).
+//! Reads or sets properties of one interface by ioctl (`struct ifreq`, netdevice(7)).
 
 #![expect(unsafe_code, reason = "ioctl takes a pointer to what its number names")]
 
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-/// The device type of an interface (`ARPHRD_ETHER` and such); none where it is gone.
+/// The device type of an interface (`ARPHRD_ETHER` and such); `None` where it does not exist.
 pub fn device_type(ifindex: u32) -> Option<u16> {
     let name = if_indextoname(ifindex).ok()?;
     // SAFETY: SIOCGIFHWADDR reads and writes the request itself and nothing else.
@@ -18,10 +18,10 @@ pub fn device_type(ifindex: u32) -> Option<u16> {
     Some(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
 }
 
-/// What an interface is called in messages; by its index where it is gone.
+/// The name of an interface for messages; by its index where it does not exist.
 pub fn called(ifindex: u32) -> String {
-    let name = if_indextoname(ifindex).ok();
-    let name = name.and_then(|name| name.into_string().ok());
+    let bytes = if_indextoname(ifindex).ok();
+    let name = bytes.and_then(|name| name.into_string().ok());
     name.unwrap_or_else(|| format!("interface {ifindex}"))
 }
 

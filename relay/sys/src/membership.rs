@@ -1,10 +1,9 @@
-//! IGMPv3 and MLDv2 memberships, spread over as many sockets as the per-socket limits ask: 20
+//! IGMPv3 and MLDv2 memberships, spread over as many sockets as the per-socket limits require: 20
 //! groups (`igmp_max_memberships`) and 10 sources of a group (`igmp_max_msf`) by default.
 //!
-//! The limits are found by running into them, so a host that raised them gets fewer sockets. The
-//! sockets are never bound: no datagram reaches them and no socket lookup finds them. A set can be
-//! put together from sockets that another process opened, because memberships live as long as some
-//! process holds the socket.
+//! The limits are determined by running into them, so a host that raised them gets fewer sockets. The sockets
+//! are never bound: no datagram reaches them and no socket lookup finds them. A set can be assembled from
+//! sockets that another process opened, because memberships last as long as any process holds the socket.
 
 mod listed;
 mod socket;
@@ -30,10 +29,10 @@ pub struct Membership {
     pub source: Option<IpAddr>,
 }
 
-/// In place of a group: the interface takes all there are (`allmulticast`), and no report is sent.
+/// In place of a group: the interface takes all groups (`allmulticast`), and no report is sent.
 pub const ALL: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Why a membership is not there.
+/// Why a membership is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused the join.
@@ -41,7 +40,7 @@ pub enum Error {
     Join {
         /// What was to be joined.
         membership: Membership,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// No socket to join with.
@@ -52,10 +51,10 @@ pub enum Error {
     Adopt(#[source] io::Error),
 }
 
-/// How many changes of a set can be asked for one by one.
+/// How many changes of a set are recorded one by one.
 const RECENT: usize = 1024;
 
-/// How often [`Memberships::claim_listed`] asks a socket for a group at most: start-up waits for it.
+/// The most queries of a socket for a group by [`Memberships::claim_listed`]: start-up waits for them.
 const CHECKS_MAX: usize = 100_000;
 
 /// The memberships this process holds.
@@ -71,18 +70,18 @@ pub struct Memberships {
     recent: VecDeque<Change>,
 }
 
-/// A membership that came or went.
+/// A membership that was added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Number of the socket.
     pub number: u32,
     /// The membership.
     pub membership: Membership,
-    /// Whether it came.
+    /// Whether it was added.
     pub joined: bool,
 }
 
-/// One socket of the set, for whoever keeps it beyond this process.
+/// One socket of the set, to be held beyond this process.
 #[derive(Debug)]
 pub struct Held<'a> {
     /// Number of the socket within the set; never used twice.
@@ -100,12 +99,12 @@ impl Memberships {
         Self::default()
     }
 
-    /// Takes over a socket that another process joined with and called `number`. Of `claims` those
-    /// are believed that the kernel confirms.
+    /// Takes over a socket that another process joined with and numbered `number`. Those of `claims` that the
+    /// kernel confirms are recorded.
     ///
     /// # Errors
-    /// [`Error::Adopt`] where `socket` is none, or one of another network namespace; nothing else
-    /// will be called `number` all the same.
+    /// [`Error::Adopt`] where `socket` is not one for memberships, or of another network namespace; `number` will
+    /// not be used again all the same.
     pub fn adopt(
         &mut self,
         number: u32,
@@ -126,18 +125,18 @@ impl Memberships {
         Ok(())
     }
 
-    /// Takes over what the adopted sockets joined and no claim named, and says how much that was: a
-    /// process may be killed between a join or a leave and the word of it.
+    /// Takes over what the adopted sockets joined and no claim named, and returns how much that was: a process may
+    /// be killed between a join or a leave and its record.
     pub fn claim_listed(&mut self, listed: &Listed) -> usize {
-        let unknown = listed.iter().filter(|group| !self.held.contains_key(group));
-        let mut unknown: Vec<Membership> = unknown.copied().collect();
-        // Of what is held in part most is known: it comes last.
-        unknown.sort_by_key(|group| self.has_sources(group));
+        let mut unclaimed: Vec<Membership> = listed.iter().copied().collect();
+        unclaimed.retain(|group| !self.held.contains_key(group));
+        // Groups that are held in part are mostly recorded already: they go last.
+        unclaimed.sort_by_key(|group| self.has_sources(group));
         let most = CHECKS_MAX / self.sockets.len().max(1);
         let before = self.held.len();
         for Membership {
             interface, group, ..
-        } in unknown.into_iter().take(most)
+        } in unclaimed.into_iter().take(most)
         {
             for (number, socket) in &mut self.sockets {
                 if socket.is_ipv4() == group.is_ipv4() {
@@ -147,19 +146,19 @@ impl Memberships {
                 }
             }
         }
-        let found = self.held.len() - before;
-        if found > 0 {
+        let claimed = self.held.len() - before;
+        if claimed > 0 {
             self.revision += 1;
             self.recent.clear();
         }
-        found
+        claimed
     }
 
-    /// Joins; joining what is joined already changes nothing.
+    /// Joins; does nothing if it is joined already.
     ///
     /// # Errors
-    /// [`Error::Join`] with the kernel's answer, at once: `ENODEV` for an interface that is not
-    /// there, `EINVAL` for an address that is no group.
+    /// [`Error::Join`] with the kernel's error, at once: `ENODEV` for an interface that does not exist, `EINVAL`
+    /// for an address that is no group.
     pub fn join(&mut self, membership: Membership) -> Result<(), Error> {
         if self.held.contains_key(&membership) {
             return Ok(());
@@ -170,7 +169,7 @@ impl Memberships {
             let Some(socket) = socket.filter(|socket| socket.may_take(&membership)) else {
                 continue;
             };
-            if socket.join(membership).map_err(refused)? == Room::Found {
+            if socket.join(membership).map_err(refused)? == Room::Available {
                 self.held.insert(membership, number);
                 self.note(number, membership, true);
                 return Ok(());
@@ -201,14 +200,14 @@ impl Memberships {
         let same = |held: &Membership| {
             (held.interface, held.group) == (membership.interface, membership.group)
         };
-        let of_group = self.held.range(group..);
-        let of_group = of_group.take_while(|(held, _)| same(held));
+        let from_group = self.held.range(group..);
+        let of_group = from_group.take_while(|(held, _)| same(held));
         let mut numbers: BTreeSet<u32> = of_group.map(|(_, number)| *number).collect();
         numbers.extend(&self.with_room);
         numbers.into_iter().collect()
     }
 
-    /// Leaves; also when the interface is gone. Leaving what is not joined changes nothing.
+    /// Leaves, even if the interface no longer exists; does nothing if it is not joined.
     pub fn leave(&mut self, membership: Membership) {
         let Some(number) = self.held.remove(&membership) else {
             return;
@@ -224,10 +223,10 @@ impl Memberships {
         }
     }
 
-    /// Joins what is wanted and is not there, then leaves what is there and not wanted: a group
-    /// that only changes its sources is never left in between. Hands back every join that failed.
+    /// Joins what is wanted and not held, then leaves what is held and not wanted: a group that only changes its
+    /// sources is never left in between. Returns every failed join.
     pub fn reconcile(&mut self, wanted: &BTreeSet<Membership>) -> Vec<Error> {
-        let joined = wanted
+        let failed = wanted
             .iter()
             .map(|membership| self.join(*membership))
             .filter_map(Result::err)
@@ -237,11 +236,11 @@ impl Memberships {
         for membership in unwanted.copied().rev().collect::<Vec<_>>() {
             self.leave(membership);
         }
-        joined
+        failed
     }
 
-    /// Leaves and joins everything on an interface, so that routers and switches hear of it again:
-    /// for a link that comes back without having gone down (carrier), or with its number.
+    /// Leaves and joins everything on an interface, so that routers and switches receive new reports: for a link
+    /// that regains its carrier without having gone down, or is added again with its number.
     pub fn rejoin(&mut self, interface: u32) -> Vec<Error> {
         let here = |membership: &&Membership| membership.interface == interface;
         let memberships: Vec<Membership> = self.held.keys().filter(here).copied().collect();
@@ -254,7 +253,7 @@ impl Memberships {
         again.filter_map(Result::err).collect()
     }
 
-    /// Says whether a membership is held.
+    /// Returns whether a membership is held.
     pub fn holds(&self, membership: &Membership) -> bool {
         self.held.contains_key(membership)
     }
@@ -266,20 +265,20 @@ impl Memberships {
             group,
             source: None,
         };
-        let held = self.held.range(any..).map(|(held, _)| held);
-        let mut held = held.take_while(|held| (held.interface, held.group) == (interface, group));
-        let first = held.next()?;
+        let from_group = self.held.range(any..).map(|(held, _)| held);
+        let mut of_group =
+            from_group.take_while(|held| (held.interface, held.group) == (interface, group));
+        let first = of_group.next()?;
         Some(match first.source {
             None => Vec::new(),
             Some(source) => std::iter::once(source)
-                .chain(held.filter_map(|held| held.source))
+                .chain(of_group.filter_map(|held| held.source))
                 .collect(),
         })
     }
 
-    /// Lists what is held and not there: a socket goes on listing a group when its interface is gone
-    /// or was without addresses of the family for a moment, also when another one comes with the
-    /// number.
+    /// Lists what is held and not joined: a socket continues to list a group when its interface is removed or was
+    /// without addresses of the family for a moment, even when another one is added with the number.
     pub fn missing(&self, listed: &Listed) -> Vec<Membership> {
         let missing = self.held.keys().filter(|held| !listed.has(held));
         missing.copied().collect()
@@ -290,7 +289,7 @@ impl Memberships {
         self.held.len()
     }
 
-    /// Says whether nothing is joined.
+    /// Returns whether nothing is joined.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -309,20 +308,19 @@ impl Memberships {
         self.sockets.get(&number).map(Socket::as_fd)
     }
 
-    /// Grows with every membership that comes or goes.
+    /// Grows with every membership that is added or removed.
     pub const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// What came and went since `revision`, oldest first; `None` where that is too long ago.
+    /// What was added and removed since `revision`, oldest first; `None` where that is too long ago.
     pub fn changes_since(&self, revision: u64) -> Option<impl Iterator<Item = &Change>> {
         let missed = usize::try_from(self.revision.checked_sub(revision)?).ok()?;
-        let known = self.recent.len().checked_sub(missed)?;
-        Some(self.recent.iter().skip(known))
+        let seen = self.recent.len().checked_sub(missed)?;
+        Some(self.recent.iter().skip(seen))
     }
 
-    /// What the kernel lists of the families that there are sockets of, in the network namespace of the
-    /// calling thread.
+    /// The kernel's lists of the families of the sockets, in the network namespace of the calling thread.
     ///
     /// # Errors
     /// When the kernel's lists cannot be read.
@@ -331,7 +329,7 @@ impl Memberships {
         Listed::read(has(true), has(false))
     }
 
-    /// Says whether some source of a group is held.
+    /// Returns whether some source of a group is held.
     fn has_sources(&self, group: &Membership) -> bool {
         let next = self.held.range(*group..).next();
         next.is_some_and(|(held, _)| (held.interface, held.group) == (group.interface, group.group))

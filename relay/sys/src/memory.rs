@@ -1,9 +1,8 @@
 //! Memory that several processes, or programs in the kernel, read and write at the same time: arrays of
 //! plain structs, be they in a BPF array or in a [region](crate::shared_memory).
 //!
-//! It is only ever accessed atomically and by whole 64-bit words, so a peer that writes at the same time,
-//! or that died while writing, cannot make this process misbehave. What is not there reads as zeros and
-//! is not written.
+//! It is only accessed atomically and by whole 64-bit words, so a peer that writes at the same time, or that died
+//! while writing, cannot make this process misbehave. Missing entries read as zeros and are not written.
 
 #![expect(unsafe_code, reason = "mapping memory needs raw system calls")]
 
@@ -53,7 +52,7 @@ unsafe impl Sync for Mapping {}
 
 impl Memory {
     /// Maps the first `bytes` bytes of a file, to read and to write, rounded down to whole words. The
-    /// caller knows that they are there and will stay: touching others would end the process.
+    /// caller ensures that they exist and will stay: touching others would end the process.
     ///
     /// # Errors
     /// The system call's; `EINVAL` for a length of 0.
@@ -63,7 +62,7 @@ impl Memory {
         Ok(Self(Arc::new(Mapping { base, words })))
     }
 
-    /// The `length` entries that begin `at` bytes into it, a multiple of 8; none if there are not so many.
+    /// The `length` entries that begin `at` bytes into it, a multiple of 8; none if they do not all exist.
     pub fn array<T: Plain>(&self, at: usize, length: u32) -> Array<T> {
         let first = at / WORD;
         let words = length as usize * Array::<T>::ENTRY;
@@ -90,8 +89,8 @@ impl Drop for Mapping {
 
 /// Entries of one kind in shared memory; clones are the same ones.
 ///
-/// Others read and write them at any time. Whoever [writes](Array::write) an entry makes sure that nothing
-/// refers to it yet, or changes one word of it.
+/// Other processes read and write them at any time. Before [writing](Array::write) an entry make sure that nothing
+/// refers to it yet, or change only one word of it.
 #[derive(Clone, Debug)]
 pub struct Array<T> {
     base: NonNull<AtomicU64>,
@@ -121,7 +120,7 @@ macro_rules! field {
 }
 
 impl<T> Field<T> {
-    /// The word so many bytes into a `T`, a multiple of 8.
+    /// The word at an offset into a `T` in bytes, a multiple of 8.
     pub const fn at(at: usize) -> Self {
         assert!(at.is_multiple_of(WORD), "words lie 8 bytes apart");
         Self {
@@ -130,7 +129,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// The word so many words further on.
+    /// The word a number of words further on.
     #[must_use]
     pub const fn skip(self, words: usize) -> Self {
         Self::at(self.at + words * WORD)
@@ -163,19 +162,19 @@ impl<T: Plain> Array<T> {
         (self.words / Self::ENTRY) as u32
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.words == 0
     }
 
-    /// Where entries lie in the memory, in bytes.
+    /// The bytes of entries in the memory.
     pub fn bytes(&self, entries: Range<u32>) -> Range<usize> {
         let first = self.base.addr().get() - self.mapping.base.addr().get();
         let at = |entry: u32| first + entry as usize * size_of::<T>();
         at(entries.start)..at(entries.end)
     }
 
-    /// The words of an entry; none if it is not there.
+    /// The words of an entry; none if it does not exist.
     #[inline]
     pub fn words(&self, index: u32) -> &[AtomicU64] {
         let at = index as usize * Self::ENTRY;
@@ -190,7 +189,7 @@ impl<T: Plain> Array<T> {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
-    /// A word of an entry, if that is there.
+    /// A word of an entry, if that exists.
     #[inline]
     pub fn word(&self, index: u32, field: Field<T>) -> Option<&AtomicU64> {
         self.words(index).get(field.at / WORD)
@@ -228,7 +227,7 @@ impl<T: Plain> Array<T> {
         entry
     }
 
-    /// Overwrites an entry that nobody goes by, after everything written before.
+    /// Overwrites an entry that is not in use, after everything written before.
     pub fn write(&self, index: u32, entry: &T) {
         let mut entry = *entry;
         fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The `netdev` family of generic netlink (Linux 6.3): what devices can do with XDP.
+//! The `netdev` family of generic netlink (Linux 6.3): the XDP features of devices.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ const VERSION: u8 = 1;
 /// The features of all devices of the calling thread's network namespace, by index.
 ///
 /// # Errors
-/// `ENOENT` where the kernel does not tell.
+/// `ENOENT` where the kernel does not report them.
 pub fn xdp_features() -> io::Result<BTreeMap<u32, u64>> {
     let mut request = Request::new(CONTROL, 0, &[GET_FAMILY, VERSION, 0, 0]);
     request.attribute(FAMILY_NAME, b"netdev\0");

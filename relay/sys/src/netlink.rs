@@ -1,4 +1,4 @@
-//! Netlink, as far as filters and families of generic netlink need it: one request, its answers.
+//! Netlink, as far as filters and families of generic netlink need it: one request, its replies.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -6,20 +6,20 @@ use std::os::fd::AsRawFd;
 pub use nix::sys::socket::SockProtocol as Protocol;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket};
 
-/// The flag of a request whose answers are many.
+/// The flag of a request with many replies.
 pub const DUMP: u16 = libc::NLM_F_DUMP as u16;
 
 const HEADER: usize = 16;
 const ERROR: u16 = libc::NLMSG_ERROR as u16;
 const DONE: u16 = libc::NLMSG_DONE as u16;
-/// What one answer may hold; the kernel's dumps use 32 kB at most.
+/// The most bytes of one reply; the kernel's dumps use 32 kB at most.
 const BUFFER: usize = 65_536;
 
 /// A request.
 #[derive(Debug)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// Bytes of the protocol's own header, in the request and in each answer.
+    /// Bytes of the protocol's own header, in the request and in each reply.
     own_header: usize,
     dump: bool,
 }
@@ -29,12 +29,12 @@ pub struct Request {
 pub struct Attribute {
     /// Its type, without the flags for nested attributes and byte order.
     pub kind: u16,
-    /// What it holds.
+    /// Its value.
     pub value: Vec<u8>,
 }
 
 impl Request {
-    /// Begins a request that has the protocol's own header behind that of netlink.
+    /// Begins a request with the protocol's own header after that of netlink.
     pub fn new(kind: u16, flags: u16, own_header: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
         let always = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
@@ -54,7 +54,7 @@ impl Request {
     }
 
     /// Sends the request in the calling thread's network namespace and collects the attributes of each
-    /// answer.
+    /// reply.
     ///
     /// # Errors
     /// The kernel's.
@@ -65,18 +65,18 @@ impl Request {
         let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
         // An unconnected netlink socket sends to the kernel.
         send(socket.as_raw_fd(), &self.bytes, MsgFlags::empty())?;
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         let mut buffer = vec![0; BUFFER];
         loop {
             let read = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
-            if self.take(&buffer[..read], &mut answers)? {
-                return Ok(answers);
+            if self.take(&buffer[..read], &mut replies)? {
+                return Ok(replies);
             }
         }
     }
 
-    /// Takes the messages of one datagram; says whether the conversation is over.
-    fn take(&self, mut bytes: &[u8], answers: &mut Vec<Vec<Attribute>>) -> io::Result<bool> {
+    /// Takes the messages of one datagram; returns whether the conversation is over.
+    fn take(&self, mut bytes: &[u8], replies: &mut Vec<Vec<Attribute>>) -> io::Result<bool> {
         while bytes.len() >= HEADER {
             let length = (word(bytes, 0) as usize).clamp(HEADER, bytes.len());
             let (message, rest) = bytes.split_at(length);
@@ -88,7 +88,7 @@ impl Request {
                 };
             }
             let attributes = message.get(HEADER + self.own_header..);
-            answers.push(nested(attributes.unwrap_or_default()));
+            replies.push(nested(attributes.unwrap_or_default()));
             let padding = length.next_multiple_of(4) - length;
             bytes = rest.get(padding..).unwrap_or_default();
         }
@@ -121,10 +121,10 @@ pub fn nested(mut bytes: &[u8]) -> Vec<Attribute> {
     attributes
 }
 
-/// What the first attribute of this type holds.
+/// The value of the first attribute of this type.
 pub fn find(attributes: &[Attribute], kind: u16) -> Option<&[u8]> {
-    let found = attributes.iter().find(|attribute| attribute.kind == kind);
-    found.map(|attribute| &attribute.value[..])
+    let first = attributes.iter().find(|attribute| attribute.kind == kind);
+    first.map(|attribute| &attribute.value[..])
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

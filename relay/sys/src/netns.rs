@@ -1,4 +1,4 @@
-//! Network namespaces: make a named one, run code or a command inside it, take it away again.
+//! Network namespaces: make a named one, run code or a command inside it, remove it again.
 //!
 //! Only the network namespace ever changes, never the mount namespace: what is mounted outside
 //! (bpffs above all) stays visible inside. The names live under `/run/netns`, where `ip`,
@@ -64,11 +64,11 @@ pub enum Error {
     },
 }
 
-/// A named network namespace. One that was created here is taken away when the last clone of it
-/// is dropped; one that was opened stays.
+/// A named network namespace. One that was created here is removed when the last clone of it is dropped; one that
+/// was opened stays.
 ///
 /// The kernel keeps the namespace itself alive as long as a process, a socket or this value uses
-/// it; only the name goes at once.
+/// it; only the name is removed at once.
 #[derive(Clone, Debug)]
 pub struct Namespace(Arc<Inner>);
 
@@ -80,8 +80,8 @@ struct Inner {
 }
 
 impl Namespace {
-    /// Creates a namespace with a name of its own, `PREFIX-PID-COUNTER-LABEL`. Leftovers of
-    /// processes that are no longer there, under the same prefix, are swept away first.
+    /// Creates a namespace with a name of its own, `PREFIX-PID-COUNTER-LABEL`. Leftovers of processes that no longer
+    /// exist, under the same prefix, are removed first.
     ///
     /// # Errors
     /// [`Error::Create`] when a step fails, mostly for want of `CAP_SYS_ADMIN`.
@@ -123,7 +123,7 @@ impl Namespace {
         Self::open_as(name, true)
     }
 
-    /// Opens a namespace that somebody else made.
+    /// Opens a namespace that another process made.
     ///
     /// # Errors
     /// [`Error::Open`] when there is none of that name.
@@ -150,8 +150,8 @@ impl Namespace {
         path_of(&self.0.name)
     }
 
-    /// Runs `work` inside, on a thread of its own, and hands back what it returns. Sockets opened
-    /// there belong to the namespace for good. A panic inside goes on in the caller.
+    /// Runs `work` inside, on a thread of its own, and returns its result. Sockets opened there belong to the
+    /// namespace for good. A panic inside is propagated to the caller.
     ///
     /// # Errors
     /// [`Error::Enter`] when the kernel refuses.
@@ -166,9 +166,8 @@ impl Namespace {
         })
     }
 
-    /// Runs `work` inside like [`Namespace::run`], and hands it a directory where the namespace's
-    /// own sysfs is mounted, invisible to everybody else: `/sys/class/net` outside shows other
-    /// interfaces.
+    /// Runs `work` inside like [`Namespace::run`], and passes it a directory where the namespace's own sysfs is
+    /// mounted, invisible to other processes: `/sys/class/net` outside shows other interfaces.
     ///
     /// # Errors
     /// [`Error::Enter`] when the kernel refuses, also the mount.
@@ -229,7 +228,7 @@ impl Drop for Inner {
 }
 
 /// Makes `/run/netns` a shared mount of itself, as iproute2 does, so that names made in one mount
-/// namespace appear and go in all of them. The lock keeps two processes from doing so at once.
+/// namespace appear and disappear in all of them. The lock keeps two processes from doing so at once.
 fn prepare_directory() -> io::Result<Flock<File>> {
     fs::create_dir_all(DIRECTORY)?;
     let lock = Flock::lock(File::open(DIRECTORY)?, FlockArg::LockExclusive)

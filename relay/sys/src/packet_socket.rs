@@ -1,7 +1,7 @@
 //! AF_PACKET sockets: the tap (a receive ring behind `packet_fanout`) and the egress socket, both
 //! with a virtio-net header, so that GSO super-packets and partial checksums pass through whole.
 //!
-//! Here is what both have in common, and all there is to an egress socket.
+//! This module has what both have in common, and the egress socket.
 
 #![expect(unsafe_code, reason = "socket options need raw system calls")]
 
@@ -42,8 +42,8 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Opens one that takes IP packets alone: the kernel puts each device's own link header in front. It
-    /// knows no virtio-net header then. Needs `CAP_NET_RAW`.
+    /// Opens one that takes only IP packets: the kernel puts each device's own link header in front. It has no
+    /// virtio-net header then. Needs `CAP_NET_RAW`.
     ///
     /// # Errors
     /// The system call's.
@@ -53,8 +53,8 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Opens a socket for a [`Sniffer`](crate::sniffer::Sniffer): it receives nothing yet, and whoever has
-    /// it needs no capability to bind it. Needs `CAP_NET_RAW`.
+    /// Opens a socket for a [`Sniffer`](crate::sniffer::Sniffer): it receives nothing yet, and binding it needs no
+    /// capability. Needs `CAP_NET_RAW`.
     ///
     /// # Errors
     /// The system call's.
@@ -131,8 +131,8 @@ pub(crate) const fn link_address(interface: u32, protocol: u16) -> libc::sockadd
     }
 }
 
-/// What a socket takes beyond its host's own, of one kind (`PACKET_MR_ALLMULTI` and such), as
-/// `PACKET_ADD_MEMBERSHIP` wants it.
+/// What a socket receives beyond its host's own packets, of one kind (`PACKET_MR_ALLMULTI` and such), as
+/// `PACKET_ADD_MEMBERSHIP` takes it.
 pub(crate) const fn reception(interface: u32, kind: libc::c_int) -> libc::packet_mreq {
     libc::packet_mreq {
         mr_ifindex: interface as libc::c_int,

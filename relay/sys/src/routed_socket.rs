@@ -1,8 +1,8 @@
-//! UDP sockets whose datagrams go the way that the host's own stack finds for them: by its routing
-//! policy, its IPsec policies and what its routes encapsulate with.
+//! UDP sockets whose datagrams are routed by the host's own stack: by its routing policy, its IPsec policies and the
+//! encapsulation of its routes.
 //!
-//! Each has a source port of its own, the one part of a packet that no message can give. Nothing is
-//! received by them, and none has an address at which anybody could send to it.
+//! Each has a source port of its own, the one part of a packet that no message can set. They receive nothing, and
+//! none has an address to which a datagram could be sent.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -27,11 +27,11 @@ pub struct SocketKind {
 /// A datagram's headers, as such a socket takes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers {
-    /// Source address, of this host or not; unspecified, the route's own, over IPv4 alone.
+    /// Source address, of this host or not; unspecified for the route's own, only over IPv4.
     pub source: IpAddr,
     /// Destination.
     pub to: SocketAddr,
-    /// Interface that the route has to lead through; 0 where the routing table decides.
+    /// Interface that the route has to use; 0 where the routing table decides.
     pub by: u32,
     /// TTL or hop limit.
     pub ttl: u8,
@@ -42,8 +42,7 @@ pub struct Headers {
 /// Bytes that [`Headers::control`] writes at most.
 pub(crate) const CONTROL: usize = 88;
 
-/// An address of nobody (RFC 7600, RFC 6666): what is bound to it receives nothing, and takes packets
-/// from nobody.
+/// An unassigned address (RFC 7600, RFC 6666): a socket bound to it receives nothing, from no sender.
 const NOBODY: (Ipv4Addr, Ipv6Addr) = (
     Ipv4Addr::new(192, 0, 0, 8),
     Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1),
@@ -101,8 +100,8 @@ pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
 }
 
 impl Headers {
-    /// Writes the ancillary messages (`struct cmsghdr`) that say all but the destination, and returns
-    /// how many bytes they take.
+    /// Writes the ancillary messages (`struct cmsghdr`) that set all but the destination, and returns how many bytes
+    /// they take.
     pub(crate) fn control(&self, room: &mut [u8]) -> usize {
         let [ttl, class] =
             [self.ttl, self.traffic_class].map(|value| i32::from(value).to_ne_bytes());

@@ -1,10 +1,9 @@
-//! The sandbox of a process that has all it needs: it gets no new file, socket, process or program.
+//! The sandbox of a process that has all it needs: it can get no new file, socket, process or program.
 //!
-//! Landlock closes the file system, seccomp every system call that is not on a short list. What is
-//! refused fails with `EPERM`, so that a library which tries something new goes on without it. The
-//! calls on the list are answered from the kernel's bitmap (Linux 5.11): 40 ns more for each, of
-//! which a worker makes one or two for a batch of up to 256 packets. A kernel without one of the
-//! two leaves the other standing.
+//! Landlock closes the file system, seccomp every system call that is not on a short list. Refused calls fail with
+//! `EPERM`, so that a library which tries something new continues without it. The calls on the list are allowed
+//! by the kernel's bitmap (Linux 5.11): 40 ns more for each, of which a worker makes one or two for a batch of up
+//! to 256 packets. On a kernel without one of the two the other still applies.
 
 use std::io;
 
@@ -15,11 +14,11 @@ use seccompiler::{
     SeccompFilter, SeccompRule, apply_filter,
 };
 
-/// The newest Landlock whose rights are known here; of an older one all it has is closed.
+/// The newest Landlock whose rights are known here; an older one closes all that it has.
 const LANDLOCK: ABI = ABI::V6;
 
-/// What workers and keepers do once they are set up: move bytes between descriptors they hold,
-/// wait, manage memory, and end.
+/// The calls of workers and keepers once they are set up: move bytes between held descriptors, wait, manage memory,
+/// and end.
 const ALLOWED: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_brk,
@@ -64,8 +63,8 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_poll,
 ];
 
-/// What a process may ask of its descriptors. Not among them is `F_SETOWN`, with which the kernel would
-/// signal whom the process names, in the name of whoever opened the descriptor: root.
+/// The allowed operations on descriptors. `F_SETOWN` is not among them: with it the kernel would signal any process
+/// that is named, with the rights of the descriptor's opener: root.
 const FCNTL: &[c_int] = &[
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
@@ -75,12 +74,11 @@ const FCNTL: &[c_int] = &[
 ];
 
 /// Puts the calling thread into the sandbox, and what it starts, for good. For a process of one
-/// thread that has given up its capabilities: it also forbids new privileges, and keeps the
-/// process from being traced or dumped by anybody but root. Without `landlock` the file system is left
-/// to seccomp.
+/// thread that has given up its capabilities: it also forbids new privileges, and prevents tracing or dumping of
+/// the process by anyone but root. Without `landlock` the file system is left to seccomp.
 ///
 /// # Errors
-/// The first fence that could not be closed; the others are.
+/// The first part that could not be closed; the others are.
 pub fn close(landlock: bool) -> io::Result<()> {
     close_at(landlock.then_some(LANDLOCK))
 }
@@ -96,7 +94,7 @@ fn close_at(landlock: Option<ABI>) -> io::Result<()> {
     dumpable.and(files).and(calls)
 }
 
-/// Says whether the kernel has Landlock and it is turned on.
+/// Returns whether the kernel has Landlock and it is turned on.
 #[expect(unsafe_code, reason = "the library does not tell")]
 pub fn has_landlock() -> bool {
     const VERSION: u32 = 1;
@@ -105,10 +103,10 @@ pub fn has_landlock() -> bool {
     unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION) > 0 }
 }
 
-/// Handles every right that the kernel's Landlock knows and allows none of them: files, TCP, abstract
+/// Handles every right that the kernel's Landlock has and allows none of them: files, TCP, abstract
 /// Unix sockets and signals of others. Does nothing where there is no Landlock.
 ///
-/// Signals are a right from Linux 6.12 on (version 6), so seccomp does not leave them to it.
+/// Signals are a right only from Linux 6.12 on (version 6), so seccomp closes them too.
 fn close_file_system(newest: ABI) -> Result<(), RulesetError> {
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(newest))?
@@ -120,20 +118,20 @@ fn close_file_system(newest: ABI) -> Result<(), RulesetError> {
     rules.create()?.restrict_self().map(drop)
 }
 
-/// Allows the calls of the list, and those alone, of this architecture alone: one of another ends the
-/// process. The numbers of x32 have a bit set that none of the list has.
+/// Allows only the calls of the list, and only of this architecture: a call of another ends the process. The
+/// numbers of x32 have a bit set that none of the list has.
 fn close_calls() -> io::Result<()> {
     let program = filter().map_err(io::Error::other)?;
     apply_filter(&program).map_err(io::Error::other)
 }
 
 fn filter() -> Result<BpfProgram, BackendError> {
-    let allowed = ALLOWED.iter().map(|call| (*call, Vec::new()));
+    let unconditional = ALLOWED.iter().map(|call| (*call, Vec::new()));
     let commands: Result<Vec<_>, _> = FCNTL.iter().map(|c| is(1, *c as u32)).collect();
     // `abort` signals the process itself.
     let own = vec![is(0, std::process::id())?];
     let judged = [(libc::SYS_fcntl, commands?), (libc::SYS_tgkill, own)];
-    let allowed = allowed.chain(judged).collect();
+    let allowed = unconditional.chain(judged).collect();
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let architecture = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(allowed, refuse, SeccompAction::Allow, architecture)?.try_into()
@@ -155,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// The fence belongs to a thread, so each test makes one for itself.
+    /// The sandbox belongs to a thread, so each test makes its own.
     fn behind_the_fence<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let fenced = std::thread::spawn(|| {
             close(true).unwrap();
@@ -194,7 +192,7 @@ mod tests {
         assert_eq!(refused, [Err(ErrorKind::PermissionDenied); 6]);
     }
 
-    /// As on kernels before 6.12, whose Landlock knows no signals.
+    /// As on kernels before 6.12, whose Landlock has no right for signals.
     #[test]
     #[expect(unsafe_code, reason = "the calls that are refused")]
     fn nobody_can_be_signalled() {
@@ -220,7 +218,7 @@ mod tests {
                     libc::fcntl(fd, libc::F_SETOWN, victim).into(),
                     libc::fcntl(fd, F_SETSIG, libc::SIGTERM).into(),
                     libc::fcntl(fd, F_SETOWN_EX, owner.as_ptr()).into(),
-                    // What a process may do goes on.
+                    // What a process may do still works.
                     libc::syscall(libc::SYS_tgkill, own.0, own.1, 0),
                     libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK).into(),
                 ]

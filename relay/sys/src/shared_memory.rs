@@ -26,8 +26,7 @@ pub fn create(name: &CStr, bytes: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Makes bytes of a region zero again and gives back the pages that lie between the first and the last
-/// of them.
+/// Clears bytes of a region and frees the whole pages among them.
 ///
 /// # Errors
 /// The system call's.
@@ -37,8 +36,8 @@ pub fn clear(fd: BorrowedFd<'_>, bytes: Range<usize>) -> io::Result<()> {
     Ok(fallocate(fd, mode, start, length)?)
 }
 
-/// Copies what was written to a region into another one, which is as long at least; what never was takes no
-/// memory there either.
+/// Copies what was written to a region into another one, which is at least as long; unwritten parts take no memory
+/// there either.
 ///
 /// # Errors
 /// The system call's.
@@ -62,7 +61,7 @@ pub fn copy(from: &File, to: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// # Errors
 /// The system call's; `EINVAL` for a length of 0, or for anything but a region of at least that length
-/// that can never be shrunk: touching what is not there would kill the process.
+/// that can never be shrunk: touching missing memory would kill the process.
 pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Memory> {
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS);
     let length = nix::sys::stat::fstat(fd)?.st_size;
@@ -73,19 +72,19 @@ pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Memory> {
     Memory::map(fd, bytes)
 }
 
-/// A region, for other processes, and what is in it.
+/// A region, for other processes, and its content.
 pub type Held<R> = (OwnedFd, R);
 
-/// What is in a region; [`region!`](crate::region) declares it.
+/// The content of a region; [`region!`](crate::region) declares it.
 pub trait Region: Sized {
-    /// What the region is called where processes' files are listed.
+    /// The region's name where processes' files are listed.
     const NAME: &CStr;
-    /// Its length; another one is another layout.
+    /// Its length, which identifies the layout.
     const BYTES: usize;
     /// The same in words.
     const WORDS: usize = Self::BYTES / size_of::<u64>();
 
-    /// Finds the arrays.
+    /// Locates the arrays.
     fn of(memory: &Memory) -> Self;
 
     /// Makes a region of zeros. It is sparse: only what is written takes memory.
@@ -98,7 +97,7 @@ pub trait Region: Sized {
         Ok((region, mapped))
     }
 
-    /// Maps the region another process made.
+    /// Maps a region that another process made.
     ///
     /// # Errors
     /// The system call's.
@@ -204,7 +203,7 @@ mod tests {
         let taken = || file.metadata().unwrap().blocks();
         let before = taken();
         clear(file.as_fd(), 512 * 8..BYTES - 8).unwrap();
-        // Before the words are read: that takes memory again.
+        // Before the words are read: reading takes memory again.
         let after = taken();
         let values = words.all().iter().map(|w| w.load(Ordering::Relaxed));
         assert_eq!(values.sum::<u64>(), 7 * 513);

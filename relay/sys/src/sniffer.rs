@@ -1,6 +1,5 @@
 //! AF_PACKET sockets that capture at one interface, in one direction, for one destination or for all
-//! groups; never part of the relay. What the socket cannot hold is lost to the capture alone, and
-//! counted.
+//! groups; never part of the relay. What the socket cannot hold is lost only to the capture, and counted.
 
 #![expect(
     unsafe_code,
@@ -37,18 +36,18 @@ pub enum Direction {
 pub struct Sniffer {
     socket: PacketSocket,
     ethernet: bool,
-    /// Whether each packet comes with a virtio-net header in front.
+    /// Whether each packet has a virtio-net header in front.
     segmented: bool,
 }
 
-/// What is known of a packet beside its bytes.
+/// A packet's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sniffed {
     /// Bytes in the buffer.
     pub captured: usize,
     /// Bytes the packet had.
     pub length: usize,
-    /// When the kernel saw it, in nanoseconds since the epoch; 0 where the socket does not ask.
+    /// When the kernel saw it, in nanoseconds since the epoch; 0 where the socket does not request it.
     pub at_ns: u64,
     /// The VLAN that it is tagged for; its tag is not among the bytes.
     pub vlan: Option<u16>,
@@ -74,16 +73,16 @@ impl Sniffer {
         (destination, bits): (IpAddr, u8),
         snap_length: u32,
     ) -> io::Result<Self> {
-        // Not bound yet: nothing arrives before the filter stands.
+        // Not bound yet: nothing arrives before the filter is set.
         socket.set_at(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
         socket.set(libc::PACKET_AUXDATA, &1i32)?;
         socket.attach_filter(&filter(direction, destination, bits, snap_length))?;
         Self::finish(socket, interface, false)
     }
 
-    /// Captures all multicast UDP, and PGM, that arrives at one interface or leaves by it, also for groups that nobody on this
-    /// host joined and for VLANs without an interface: while the socket, of [`PacketSocket::capture`], is
-    /// open the interface is in promiscuous mode. At most `snap_length` bytes of each packet.
+    /// Captures all multicast UDP, and PGM, that arrives at one interface or leaves by it, also for groups that no
+    /// program of this host joined and for VLANs without an interface: while the socket, of
+    /// [`PacketSocket::capture`], is open the interface is in promiscuous mode. At most `snap_length` bytes of each packet.
     ///
     /// # Errors
     /// The system call's.
@@ -106,13 +105,13 @@ impl Sniffer {
         })
     }
 
-    /// Says whether packets begin with an Ethernet header; otherwise with that of IP.
+    /// Returns whether packets begin with an Ethernet header; otherwise with that of IP.
     pub const fn is_ethernet(&self) -> bool {
         self.ethernet
     }
 
-    /// Takes the next packet, if there is one. An interface that goes down is no error: the socket goes on
-    /// when it is up again.
+    /// Takes the next packet, if there is one. An interface that goes down is no error: the socket continues when it
+    /// is up again.
     ///
     /// # Errors
     /// The system call's.
@@ -182,7 +181,7 @@ impl AsFd for Sniffer {
     }
 }
 
-/// Finds time, original length and VLAN in a received message's ancillary data.
+/// Reads time, original length and VLAN from a received message's ancillary data.
 fn read_control(message: &libc::msghdr, sniffed: &mut Sniffed) {
     // SAFETY: `message` is as `recvmsg` left it: control data and its length belong together, so
     // the macros walk whole headers. Data is read unaligned, and only of the type that level and
@@ -241,11 +240,11 @@ fn filter(
         program.require(u32::from(udp::PROTOCOL));
     }
     for (position, word) in (0u32..).zip(words) {
-        let left = u32::from(bits).saturating_sub(position * 32).min(32);
-        if left == 0 {
+        let fixed = u32::from(bits).saturating_sub(position * 32).min(32);
+        if fixed == 0 {
             break;
         }
-        let mask = u32::MAX << (32 - left);
+        let mask = u32::MAX << (32 - fixed);
         program.load_word(NETWORK + at as u32 + position * 4);
         program.mask(mask);
         program.require(word & mask);
@@ -254,8 +253,8 @@ fn filter(
     program.finish()
 }
 
-/// Takes multicast UDP and PGM; all else is not copied. Behind the extension headers of IPv6 it
-/// does not look: whoever reads the packets does.
+/// Takes multicast UDP and PGM; all else is not copied. It does not follow the extension headers of IPv6: the
+/// reader of the packets does.
 fn multicast_filter(snap_length: u32) -> Vec<Instruction> {
     let mut program = Program::new();
     program.load_byte(NETWORK);

@@ -1,5 +1,5 @@
-//! Asks the kernel which UDP socket of the host a datagram would go to, as it finds it when one comes
-//! (`udp_dump_one` in net/ipv4/udp_diag.c). No privilege is needed.
+//! Queries the kernel for the UDP socket of the host that would take a datagram, by the lookup for received
+//! datagrams (`udp_dump_one` in net/ipv4/udp_diag.c). No privilege is needed.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -15,25 +15,25 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
 
-/// A socket to ask by.
+/// A socket for queries.
 #[derive(Debug)]
 pub struct SocketLookup {
     netlink: Socket,
 }
 
 impl SocketLookup {
-    /// Opens one and makes sure that it knows of sockets that are there.
+    /// Opens one and checks that it reports existing sockets.
     ///
     /// # Errors
-    /// `Unsupported` on a kernel that does not tell (CONFIG_INET_UDP_DIAG), or the system call's.
+    /// `Unsupported` on a kernel without this (CONFIG_INET_UDP_DIAG), or the system call's.
     pub fn open() -> io::Result<Self> {
         let family = Domain::from(libc::AF_NETLINK);
         let protocol = Protocol::from(NETLINK_SOCK_DIAG);
         let netlink = Socket::new(family, Type::DGRAM, Some(protocol))?;
         netlink.set_nonblocking(true)?;
         let lookup = Self { netlink };
-        let known = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, known.local_addr()?.port()));
+        let bound = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, bound.local_addr()?.port()));
         if lookup.finds(here, here, 0)? {
             Ok(lookup)
         } else {
@@ -41,11 +41,11 @@ impl SocketLookup {
         }
     }
 
-    /// Says whether some socket would take a datagram from `source` to `destination`, both of one
-    /// family, that comes by `interface`; 0: by any.
+    /// Returns whether some socket would take a datagram from `source` to `destination`, both of one
+    /// family, that arrives by `interface`, or with 0 by any.
     ///
     /// # Errors
-    /// The system call's, or the kernel's answer.
+    /// The system call's, or the kernel's error.
     pub fn finds(
         &self,
         source: SocketAddr,
@@ -54,9 +54,9 @@ impl SocketLookup {
     ) -> io::Result<bool> {
         let request = request(source, destination, interface);
         self.netlink.send(&request)?;
-        let mut reply = [0; 512];
-        let length = (&self.netlink).read(&mut reply)?;
-        let reply = &reply[..length.min(reply.len())];
+        let mut buffer = [0; 512];
+        let length = (&self.netlink).read(&mut buffer)?;
+        let reply = &buffer[..length.min(buffer.len())];
         match (reply.get(4..6), reply.get(HEADER..HEADER + 4)) {
             (Some(kind), _) if kind == SOCK_DIAG_BY_FAMILY.to_ne_bytes() => Ok(true),
             (Some(kind), Some(error)) if kind == NLMSG_ERROR.to_ne_bytes() => {
@@ -71,8 +71,8 @@ impl SocketLookup {
     }
 }
 
-/// A `nlmsghdr` with an `inet_diag_req_v2`, in which the kernel takes the source for what it calls
-/// source, contrary to where sockets have their own address.
+/// A `nlmsghdr` with an `inet_diag_req_v2`, in which the kernel takes the field called source for the datagram's
+/// source, although sockets have their own address there.
 fn request(source: SocketAddr, destination: SocketAddr, interface: u32) -> [u8; HEADER + REQUEST] {
     let mut bytes = [0; HEADER + REQUEST];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where sysfs has interfaces, as a rule.
+/// The usual directory of interfaces in sysfs.
 pub const INTERFACES: &str = "/sys/class/net";
 
 /// The directory of an interface below `root`, if it is the one with this index and Ethernet address;

@@ -1,7 +1,7 @@
 //! Sockets of the traffic tools: UDP with sendmmsg, recvmmsg, segmentation offload, timestamps;
 //! whole frames.
 //!
-//! Sockets are `socket2::Socket`; this module adds only what socket2 has no safe call for.
+//! Sockets are `socket2::Socket`; this module adds only what socket2 lacks a safe call for.
 #![expect(
     unsafe_code,
     reason = "setsockopt, bind, sendmmsg and recvmmsg take raw pointers"
@@ -21,8 +21,8 @@ use socket2::{Domain, Socket, Type};
 #[cfg(test)]
 mod tests;
 
-/// Opens a socket for whose life the kernel notes when it receives a packet of this host, any packet, before
-/// it puts it into a core's queue. It begins a while after the first of all who ask.
+/// Opens a socket during whose life the kernel stamps every received packet of this host before it puts it into a
+/// core's queue. It begins a while after the first request.
 ///
 /// # Errors
 /// The system call's.

@@ -5,9 +5,9 @@
 //! seccomp filter, the limit of locked memory) or cannot be kept to sending (before Linux 5.10),
 //! the same batch goes out by `sendmsg`.
 //!
-//! Waiting for packets is not done here: a poll request that is under way holds its socket, and
-//! when the process is killed the kernel lets go of it only some 10 ms later, during which the
-//! socket would swallow its share of a `packet_fanout` group. [`crate::descriptor::Waiter`] does it.
+//! Waiting for packets is not done here: a pending poll request holds its socket, and when the process is killed the
+//! kernel releases it only some 10 ms later, during which the socket would swallow its share of a `packet_fanout`
+//! group. [`crate::descriptor::Waiter`] does it.
 
 #![expect(unsafe_code, reason = "the kernel reads messages through raw pointers")]
 
@@ -29,7 +29,7 @@ const _: () = assert!(CONTROL <= HEAD);
 
 /// Payload parts that fit in the pool, per message slot on average.
 const PARTS_PER_MESSAGE: usize = 16;
-/// Parts that one message may have at most: the kernel's `UIO_MAXIOV` is 1024.
+/// The most parts of one message: the kernel's `UIO_MAXIOV` is 1024.
 const MAX_PARTS: usize = 256;
 
 /// Sends batches.
@@ -68,7 +68,7 @@ union Address {
 pub struct Head<'h, 'p> {
     /// Its bytes, which are copied; at most [`HEAD`].
     pub bytes: &'h [u8],
-    /// What stands in the midst of them, behind so many, and is not copied; nothing if empty.
+    /// Bytes inserted after a number of them, which are not copied; may be empty.
     pub gap: (usize, &'p [u8]),
 }
 
@@ -115,7 +115,7 @@ impl Uring {
         })
     }
 
-    /// Says whether io_uring is used, rather than one system call per message.
+    /// Returns whether io_uring is used, rather than one system call per message.
     pub const fn is_ring(&self) -> bool {
         self.ring.is_some()
     }
@@ -143,18 +143,18 @@ pub struct Batch<'u, 'p> {
 pub struct Destination<'a> {
     /// Socket to send from.
     pub socket: BorrowedFd<'a>,
-    /// Whom to send to.
+    /// The receivers.
     pub to: To,
 }
 
-/// Whom a message goes to.
+/// The receivers of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum To {
-    /// Whoever is on a link, by a packet socket.
+    /// Hosts on a link, by a packet socket.
     Link {
         /// Interface to send by.
         interface: u32,
-        /// Whose link address the kernel writes, if it is the one to write the header.
+        /// The link address that the kernel writes, if it writes the header.
         receiver: Option<[u8; 6]>,
         /// Ethertype of the payload.
         protocol: u16,
@@ -236,7 +236,7 @@ impl<'p> Batch<'_, 'p> {
         }
         let uring = &mut *self.uring;
         let first_part = uring.parts.len();
-        // Where the head lies is known once the batch is complete.
+        // The address of the head is known once the batch is complete.
         uring.parts.push(part(std::ptr::null(), front));
         if !gap.is_empty() {
             uring.parts.push(part(gap.as_ptr(), gap.len()));
@@ -296,7 +296,7 @@ impl<'p> Batch<'_, 'p> {
         Ok(())
     }
 
-    /// Says whether a message of `parts` parts, its head included, no longer fits: submit the
+    /// Returns whether a message of `parts` parts, its head included, no longer fits: submit the
     /// batch and start the next. An empty batch takes any message of up to 256 parts.
     #[inline]
     pub fn is_full(&self, parts: usize) -> bool {
@@ -311,7 +311,7 @@ impl<'p> Batch<'_, 'p> {
         self.uring.slots.len()
     }
 
-    /// Says whether no message was collected.
+    /// Returns whether no message was collected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -422,7 +422,7 @@ fn build(capacity: usize) -> io::Result<IoUring> {
         }
         other => other?,
     };
-    // A ring works around any fence of system calls, so it may send and nothing else.
+    // A ring bypasses seccomp, so it may only send.
     let submitter = ring.submitter();
     submitter.register_restrictions(&mut [Restriction::sqe_op(opcode::SendMsg::CODE)])?;
     submitter.register_enable_rings()?;

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
 
-/// A user of this host: no supplementary group is among what it may use.
+/// A user of this host, without supplementary groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     uid: Uid,
@@ -20,37 +20,37 @@ pub struct User {
 }
 
 impl User {
-    /// Looks a user up, by name or number; `None` where there is no such user. A number that
-    /// nobody has is a user too, of a group of the same number.
+    /// Looks up a user, by name or number; `None` where there is no such user. An unassigned number is a user too,
+    /// with a group of the same number.
     ///
     /// # Errors
     /// The database's.
     pub fn find(name: &str) -> io::Result<Option<Self>> {
-        let found = if cfg!(target_feature = "crt-static") {
+        let user = if cfg!(target_feature = "crt-static") {
             // It must not load the C library's name service modules, which are made for another
             // copy of that library and crash it.
             user_in(&fs::read_to_string("/etc/passwd").unwrap_or_default(), name)
         } else {
-            let user = match name.parse() {
+            let entry = match name.parse() {
                 Ok(uid) => nix::unistd::User::from_uid(Uid::from_raw(uid)),
                 Err(_) => nix::unistd::User::from_name(name),
             };
-            user?.map(|nix::unistd::User { uid, gid, .. }| Self { uid, gid })
+            entry?.map(|nix::unistd::User { uid, gid, .. }| Self { uid, gid })
         };
         let number = || {
             let number = name.parse().ok()?;
             let (uid, gid) = (Uid::from_raw(number), Gid::from_raw(number));
             Some(Self { uid, gid })
         };
-        Ok(found.or_else(number))
+        Ok(user.or_else(number))
     }
 
-    /// Says whether it is the user of this process.
+    /// Returns whether it is the user of this process.
     pub fn is_own(&self) -> bool {
         self.uid == geteuid()
     }
 
-    /// Has a program run as this user, with this user's group alone. Starting it needs
+    /// Makes a program run as this user, with only this user's group. Starting it needs
     /// `CAP_SETUID` and `CAP_SETGID`, and fails with `EPERM` without; ending it needs `CAP_KILL`.
     pub fn run(&self, command: &mut Command) {
         let Self { uid, gid } = *self;
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_found_by_name_and_by_number() {
+    fn a_user_is_looked_up_by_name_and_by_number() {
         let root = User::find("root").unwrap().unwrap();
         assert_eq!((root.uid.as_raw(), root.gid.as_raw()), (0, 0));
         assert_eq!(User::find("0").unwrap(), Some(root));

@@ -1,28 +1,27 @@
-//! Files that are there whole, as they were before or as they are now, whatever happens meanwhile.
+//! Atomic replacement of files: each is whole, either before or after the change, whatever happens meanwhile.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Puts `bytes` in the place of a file, so that they are there after the power failed; its owner alone may
-/// read them.
+/// Replaces the content of a file by `bytes`, so that it survives a power failure; only its owner may read it.
 ///
 /// # Errors
-/// Why it stays as it was; the path is named.
+/// Why it is unchanged; the path is named.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    let written = write(&new, bytes).and_then(|()| fs::rename(&new, path));
-    let written = written.and_then(|()| sync_directory(path));
-    written.map_err(|error| {
-        // What failed matters more than what cannot be taken away.
+    let renamed = write(&new, bytes).and_then(|()| fs::rename(&new, path));
+    let synced = renamed.and_then(|()| sync_directory(path));
+    synced.map_err(|error| {
+        // This error matters more than one of the removal.
         let _ = fs::remove_file(&new);
         named(path, &error)
     })
 }
 
 fn write(new: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Made anew, so that it is nobody else's to read.
+    // Made anew, so that no other user can read it.
     let _ = fs::remove_file(new);
     let mut open = OpenOptions::new();
     let mut file = open.write(true).create_new(true).mode(0o600).open(new)?;
@@ -30,10 +29,10 @@ fn write(new: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Removes a file for good; it need not be there.
+/// Removes a file for good; it need not exist.
 ///
 /// # Errors
-/// Why it is still there; the path is named.
+/// Why it still exists; the path is named.
 pub fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

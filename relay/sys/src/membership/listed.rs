@@ -1,6 +1,6 @@
-//! What the kernel says is joined on each interface of the calling thread's network namespace, by
-//! whomever: `/proc/net/igmp` and `igmp6`. Groups alone: what lists their sources, `mcfilter` and
-//! `mcfilter6`, leaves out an interface whose first group has none (`igmp_mcf_get_first`).
+//! The groups joined on each interface of the calling thread's network namespace, by any process:
+//! `/proc/net/igmp` and `igmp6`. Groups only: the lists of their sources, `mcfilter` and `mcfilter6`, omit an
+//! interface whose first group has none (`igmp_mcf_get_first`).
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::{ALL, Membership};
 pub struct Listed(HashSet<Membership>);
 
 impl Listed {
-    /// Reads the lists of the families asked for.
+    /// Reads the lists of the requested families.
     pub(super) fn read(ipv4: bool, ipv6: bool) -> io::Result<Self> {
         let mut listed = Self::default();
         if ipv4 {
@@ -31,9 +31,9 @@ impl Listed {
         self.0.iter()
     }
 
-    /// Says whether the group of a membership is in the lists.
+    /// Returns whether the group of a membership is in the lists.
     pub(super) fn has(&self, membership: &Membership) -> bool {
-        // No list has that.
+        // No list contains it.
         membership.group == ALL
             || self.0.contains(&Membership {
                 source: None,
@@ -46,7 +46,7 @@ fn text(file: &str) -> io::Result<String> {
     fs::read_to_string(format!("/proc/thread-self/net/{file}"))
 }
 
-/// Of each interface, by name, the version of IGMP that is spoken there: `V1`, `V2`, `V3`.
+/// The version of IGMP on each interface, by name: `V1`, `V2`, `V3`.
 pub fn igmp_versions() -> Vec<(String, String)> {
     versions(&text("igmp").unwrap_or_default())
 }

@@ -17,7 +17,7 @@ use crate::udp::option::{self, storage};
 /// Whether a socket had room for one more membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    Found,
+    Available,
     None,
 }
 
@@ -50,7 +50,7 @@ impl Socket {
             Domain::IPV6
         };
         let socket = socket2::Socket::new(domain, Type::DGRAM, None)?;
-        // Unbound, so nothing arrives; should somebody bind it, it gets only what it joined.
+        // Unbound, so nothing arrives; if another process binds it, it gets only what it joined.
         if family.is_ipv4() {
             socket.set_multicast_all_v4(false)?;
         } else {
@@ -86,8 +86,8 @@ impl Socket {
         }
     }
 
-    /// Says whether trying makes sense: right family, not known to be full, and no other mode of
-    /// the same group, which the kernel would switch.
+    /// Returns whether a join may succeed: right family, not known to be full, and no other mode of the same
+    /// group, which the kernel would switch.
     pub(super) fn may_take(&self, membership: &Membership) -> bool {
         if membership.group.is_ipv4() != self.ipv4
             || (membership.group == ALL) != self.all
@@ -102,7 +102,7 @@ impl Socket {
         }
     }
 
-    /// Whether it is known to take no other group.
+    /// Returns whether it is known to take no other group.
     pub(super) const fn is_full(&self) -> bool {
         self.full
     }
@@ -132,27 +132,27 @@ impl Socket {
             Err(error) => return Err(error),
         }
         self.record(membership);
-        Ok(Room::Found)
+        Ok(Room::Available)
     }
 
-    /// Records a membership if the kernel knows it too.
+    /// Records a membership if the kernel confirms it.
     pub(super) fn confirm(&mut self, membership: Membership) -> bool {
-        let known = self.in_kernel(membership.interface, membership.group);
-        // The kernel tells nobody of a packet socket's.
-        let known = known.contains(&membership) || self.all && membership.group == ALL;
-        if known {
+        let joined = self.in_kernel(membership.interface, membership.group);
+        // The kernel does not list a packet socket's memberships.
+        let is_joined = joined.contains(&membership) || self.all && membership.group == ALL;
+        if is_joined {
             self.record(membership);
         }
-        known
+        is_joined
     }
 
-    /// Records what the kernel knows of a group on an interface, and hands it back.
+    /// Records the kernel's memberships of a group on an interface, and returns them.
     pub(super) fn claim(&mut self, interface: u32, group: IpAddr) -> Vec<Membership> {
-        let known = self.in_kernel(interface, group);
-        for membership in &known {
+        let joined = self.in_kernel(interface, group);
+        for membership in &joined {
             self.record(*membership);
         }
-        known
+        joined
     }
 
     pub(super) fn leave(&mut self, membership: Membership) {
@@ -174,16 +174,16 @@ impl Socket {
             _ => true,
         };
         if let Some(source) = source.filter(|_| !last) {
-            // Fails only where the interface is gone, and then the group follows below.
+            // Fails only where the interface no longer exists, and then the group is left below.
             let request = source_request(interface, group, source);
             let _ = self.set(libc::MCAST_LEAVE_SOURCE_GROUP, &request);
         }
         if self.all {
-            // Fails only where the interface is gone, and that with it.
+            // Fails only where the interface no longer exists, and the membership with it.
             let _ = self.set_all(interface, libc::PACKET_DROP_MEMBERSHIP);
             self.groups.remove(&key);
         } else if last {
-            // Unlike a source, a group can be left although the interface is gone.
+            // Unlike a source, a group can be left although the interface no longer exists.
             let request = group_request(interface, group);
             let _ = self.set(libc::MCAST_LEAVE_GROUP, &request);
             self.groups.remove(&key);
@@ -253,8 +253,8 @@ impl Socket {
         option::set(self.socket.as_fd(), self.level(), name, value)
     }
 
-    /// Asks the kernel for the socket's memberships of a group on an interface; none where it refuses,
-    /// as it does for a group that the socket has not joined.
+    /// Queries the kernel for the socket's memberships of a group on an interface; none where it refuses, as for a
+    /// group that the socket has not joined.
     fn in_kernel(&self, interface: u32, group: IpAddr) -> Vec<Membership> {
         let mut filter = GroupFilter {
             interface,

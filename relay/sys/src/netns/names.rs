@@ -1,4 +1,4 @@
-//! The names of network namespaces: whose they are, who is inside, taking them away.
+//! The names of network namespaces: their owners, the processes inside, their removal.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ pub fn sweep(prefix: &str) {
     }
 }
 
-/// Lists the processes that no longer exist and of which names `PREFIX-PID-…` are left.
+/// Lists the processes that no longer exist but whose names `PREFIX-PID-…` do.
 pub fn abandoned_by(prefix: &str) -> BTreeSet<u32> {
     let names = names();
     let makers = names.iter().filter_map(|name| maker(prefix, name));
@@ -67,7 +67,7 @@ fn names_in(directory: &str) -> Vec<String> {
     names.collect()
 }
 
-/// Takes a name away. The namespace goes with the last that uses it.
+/// Removes a name. The namespace ends with its last user.
 pub fn remove(name: &str) {
     let path = path_of(name);
     // A lazy unmount never waits for users of the namespace; the empty file is then only a name.

@@ -1,6 +1,5 @@
-//! What packet sockets can: send UDP super-packets (`VIRTIO_NET_HDR_GSO_UDP_L4`, Linux 6.2), share
-//! packets by flow. Found by trying where nobody sees it: on the loopback of a network namespace that
-//! is gone afterwards.
+//! What packet sockets support: sending UDP super-packets (`VIRTIO_NET_HDR_GSO_UDP_L4`, Linux 6.2), sharing
+//! packets by flow. Probed by trying without side effects: on the loopback of a temporary network namespace.
 
 #![expect(unsafe_code, reason = "an interface's flags need a raw system call")]
 
@@ -19,24 +18,24 @@ use crate::ifreq::control;
 
 /// Bytes of the Ethernet, IPv4 and UDP headers.
 const HEADERS: u16 = 14 + 20 + 8;
-/// Locally administered, and nobody's: the loopback's IP stack ignores what is for another host.
+/// Locally administered and unused: the loopback's IP stack ignores what is for another host.
 const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// What packet sockets can here.
+/// What packet sockets support here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// They send super-packets.
     pub super_packets: bool,
-    /// They share packets as a program says.
+    /// They share packets as a program decides.
     pub fanout: bool,
 }
 
 impl PacketSocket {
-    /// Finds out what sockets can. In a process that may not make a network namespace the packet
-    /// goes by the loopback of its own.
+    /// Probes what sockets support. In a process that may not make a network namespace the packet uses the loopback
+    /// of its own.
     ///
     /// # Errors
-    /// Whatever keeps it from being sent; nothing is known then.
+    /// Any other reason why it cannot be sent; the support is unknown then.
     pub fn probe() -> io::Result<Abilities> {
         let probe = thread::spawn(|| {
             if unshare(CloneFlags::CLONE_NEWNET).is_ok() {
@@ -53,7 +52,7 @@ impl PacketSocket {
     }
 }
 
-/// `EINVAL` is what a kernel says to what it does not know.
+/// `EINVAL` is the kernel's error for an unknown option.
 fn is_valid(tried: io::Result<()>) -> io::Result<bool> {
     match tried {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
@@ -92,7 +91,7 @@ fn super_packet() -> Vec<u8> {
     packet.extend(NOBODY);
     packet.extend(NOBODY);
     packet.extend([8, 0]);
-    // 127.0.0.1 to itself, 30 bytes, TTL 1. Nobody looks at its checksum.
+    // 127.0.0.1 to itself, 30 bytes, TTL 1. Its checksum is not checked.
     packet.extend([0x45, 0, 0, 30, 0, 0, 0x40, 0, 1, 17, 0, 0]);
     packet.extend([127, 0, 0, 1, 127, 0, 0, 1]);
     // From and to the port of discard, 10 bytes.
@@ -119,8 +118,8 @@ mod tests {
             eprintln!("skipped: needs root");
             return;
         }
-        let release = nix::sys::utsname::uname().unwrap();
-        let release = release.release().to_string_lossy().into_owned();
+        let system = nix::sys::utsname::uname().unwrap();
+        let release = system.release().to_string_lossy();
         let mut numbers = release
             .split(['.', '-', '+'])
             .map(|number| number.parse::<u32>());
@@ -128,8 +127,8 @@ mod tests {
             eprintln!("skipped: {release} is no version");
             return;
         };
-        let found = PacketSocket::probe().unwrap();
-        assert_eq!(found.super_packets, (major, minor) >= (6, 2));
-        assert!(found.fanout);
+        let support = PacketSocket::probe().unwrap();
+        assert_eq!(support.super_packets, (major, minor) >= (6, 2));
+        assert!(support.fanout);
     }
 }

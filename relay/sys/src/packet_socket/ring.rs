@@ -69,15 +69,15 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
     /// Bytes of the whole packet.
     pub length: usize,
-    /// Where the IP header starts in `bytes`, as the kernel took it to be when the packet came.
+    /// Where the IP header starts in `bytes`, according to the kernel at the packet's arrival.
     pub network: usize,
-    /// A tag that names a VLAN was taken off.
+    /// A tag that names a VLAN was removed.
     pub vlan: bool,
     /// The frame is for another host's link-layer address.
     pub other_host: bool,
     /// The frame is too small: the packet waits in the socket's queue.
     pub queued: bool,
-    /// The frame is too small and the queue was full: the packet's end is lost.
+    /// The frame is too small and the queue was full: the packet is truncated.
     pub truncated: bool,
 }
 
@@ -114,9 +114,9 @@ impl Ring {
     #[inline]
     pub fn received_ns(&self, index: usize) -> u64 {
         self.bytes(index).map_or(0, |(frame, _)| {
-            // struct tpacket2_hdr: tp_sec and tp_nsec stand behind what `decode_frame` reads.
-            let word = |at: usize| frame.get(at..).and_then(|rest| rest.first_chunk::<4>());
-            let word = |at| word(at).map_or(0, |bytes| u64::from(u32::from_ne_bytes(*bytes)));
+            // struct tpacket2_hdr: tp_sec and tp_nsec follow what `decode_frame` reads.
+            let bytes = |at: usize| frame.get(at..).and_then(|rest| rest.first_chunk::<4>());
+            let word = |at| bytes(at).map_or(0, |word| u64::from(u32::from_ne_bytes(*word)));
             word(16) * 1_000_000_000 + word(20)
         })
     }
@@ -131,7 +131,7 @@ impl Ring {
         self.head = (self.head + count) & (self.size.frames - 1);
     }
 
-    /// Offset of the frame `index` places behind the head.
+    /// Offset of the frame `index` after the head.
     #[inline]
     fn start(&self, index: usize) -> usize {
         ((self.head + index) & (self.size.frames - 1)) * self.size.frame_bytes
@@ -145,7 +145,7 @@ impl Ring {
     }
 }
 
-/// Where a packet's type stands: in the `sockaddr_ll` behind `struct tpacket2_hdr`.
+/// Offset of a packet's type: in the `sockaddr_ll` after `struct tpacket2_hdr`.
 const PACKET_TYPE: usize = 32 + std::mem::offset_of!(libc::sockaddr_ll, sll_pkttype);
 
 #[inline]
@@ -205,7 +205,7 @@ mod tests {
         assert!(decoded.truncated);
     }
 
-    /// Only a timestamp that the packet brought along makes the kernel say so.
+    /// The kernel sets this status only for a timestamp that the packet already had.
     #[test]
     fn packets_are_stamped_before_they_wait_for_their_core() {
         if !nix::unistd::geteuid().is_root() {
@@ -218,8 +218,8 @@ mod tests {
         assert!(received.abs_diff(crate::clock::realtime_ns()) < 60_000_000_000);
     }
 
-    /// Status and time of the first packet whose timestamp was taken early, else of the last of many:
-    /// the kernel begins to take them a while after the first who wants them.
+    /// Status and time of the first packet whose timestamp was taken early, else of the last of many: the kernel
+    /// begins to take them a while after the first request.
     fn stamp() -> (u32, u64) {
         let up = std::process::Command::new("ip")
             .args(["link", "set", "lo", "up"])

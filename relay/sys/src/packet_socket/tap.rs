@@ -1,11 +1,11 @@
 //! The tap: opened closed, bound, filtered, joined to its group.
 //!
 //! Taps use `TPACKET_V2`: unlike version 3 it has no block timer, so a packet is readable as soon
-//! as it has arrived. Packets larger than a ring frame come through the socket's queue
+//! as it has arrived. Packets larger than a ring frame take the socket's queue
 //! (`PACKET_COPY_THRESH`), announced by a frame in the ring, so order is kept.
 //!
 //! The ring has the timestamp that a packet was received with, before it was put into a core's queue, where
-//! any socket of the host asks for them ([`ask_for_stamps`](crate::udp::ask_for_stamps)), else when the tap
+//! any socket of the host requests them ([`ask_for_stamps`](crate::udp::ask_for_stamps)), else when the tap
 //! got it.
 
 #![expect(unsafe_code, reason = "binding and receiving need raw system calls")]
@@ -73,7 +73,7 @@ impl PacketSocket {
         super::bind(self.as_fd(), interface, ETH_P_ALL)
     }
 
-    /// Says whether packets of the interface the tap is bound to carry an Ethernet header.
+    /// Returns whether packets of the interface the tap is bound to carry an Ethernet header.
     ///
     /// # Errors
     /// The system call's.
@@ -84,8 +84,8 @@ impl PacketSocket {
         ))
     }
 
-    /// Says whether the interface that the tap was bound to went, and another one came with its
-    /// number: the kernel takes the tap off an interface that goes, and puts it on no other.
+    /// Returns whether the interface that the tap was bound to was removed, and another one added with its number: the
+    /// kernel unbinds the tap from a removed interface, and binds it to no other.
     ///
     /// # Errors
     /// The system call's.
@@ -94,7 +94,7 @@ impl PacketSocket {
         Ok(at != Some(interface) && if_indextoname(interface).is_ok())
     }
 
-    /// What the tap is bound to.
+    /// The interface that the tap is bound to.
     fn name(&self) -> io::Result<libc::sockaddr_ll> {
         let mut address = link_address(0, 0);
         let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
@@ -110,8 +110,8 @@ impl PacketSocket {
     }
 
     /// Joins the bound tap to a `packet_fanout` group, a new one for `None`, and returns the group's
-    /// number, unique in the network namespace. `program` says, modulo the number of taps, which tap
-    /// a packet is for; it sees no link header, so it has to load from [`NETWORK`] on.
+    /// number, unique in the network namespace. `program` returns, modulo the number of taps, which tap a packet is
+    /// for; it sees no link header, so it has to load from [`NETWORK`] on.
     ///
     /// [`NETWORK`]: packet::classic_bpf::NETWORK
     ///

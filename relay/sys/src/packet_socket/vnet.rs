@@ -3,8 +3,7 @@
 /// Bytes of a [`VnetHeader`] on the wire.
 pub const VNET_HEADER: usize = 10;
 
-/// What the kernel says of a packet's segmentation and checksum (`struct virtio_net_hdr`, host
-/// byte order).
+/// A packet's segmentation and checksum, as the kernel reports it (`struct virtio_net_hdr`, host byte order).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
     /// `NEEDS_CSUM` (1), `DATA_VALID` (2).
@@ -24,7 +23,7 @@ pub struct VnetHeader {
 impl VnetHeader {
     /// The checksum field holds the pseudo-header's sum; the rest is to be added.
     pub const NEEDS_CHECKSUM: u8 = 1;
-    /// The device found the checksum right.
+    /// The device has verified the checksum.
     pub const CHECKSUM_VALID: u8 = 2;
     /// UDP segmentation.
     pub const GSO_UDP: u8 = 5;

@@ -1,5 +1,5 @@
-//! A UDP socket that receives nothing: the kernel keeps no packet that comes to its port, and does not
-//! tell the sender that the port is closed.
+//! A UDP socket that receives nothing: the kernel drops packets to its port, and does not report to the sender that
+//! the port is closed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};

@@ -35,7 +35,7 @@ pub fn set_multicast_interface(
     }
 }
 
-/// Says whether UDP sockets cut one send into datagrams (UDP_SEGMENT, Linux 4.18).
+/// Returns whether UDP sockets cut one send into datagrams (UDP_SEGMENT, Linux 4.18).
 pub fn has_segmentation() -> bool {
     let size: libc::c_int = 1000;
     std::net::UdpSocket::bind("0.0.0.0:0")
@@ -90,7 +90,7 @@ pub fn force_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<
         .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
 }
 
-/// Asks for the kernel's receive time with each datagram (SO_TIMESTAMPNS, CLOCK_REALTIME).
+/// Requests the kernel's receive time with each datagram (SO_TIMESTAMPNS, CLOCK_REALTIME).
 pub fn enable_timestamps(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)
 }
@@ -152,7 +152,7 @@ pub(crate) fn set<T>(
     Ok(())
 }
 
-/// Reads an option; what the kernel leaves of the value is zero.
+/// Reads an option; bytes that the kernel does not write are zero.
 pub(crate) fn get<T: FromBytes>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,

@@ -25,7 +25,7 @@ pub struct Received<'a> {
     pub bytes: &'a [u8],
     /// Bytes per datagram; the last one may be shorter. Equals the length for a single datagram.
     pub segment: usize,
-    /// When the kernel took it in, in nanoseconds of CLOCK_REALTIME, where asked for.
+    /// When the kernel received it, in nanoseconds of CLOCK_REALTIME, where requested.
     pub timestamp_ns: Option<u64>,
     /// The datagram was longer than the buffer.
     pub truncated: bool,
