@@ -109,7 +109,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Says whether the operation failed because the interface does not exist (any more).
+    /// Returns whether the operation failed because the interface does not exist (any more).
     pub fn is_no_such_interface(&self) -> bool {
         matches!(self, Self::Attach { error, .. } if error.raw_os_error() == Some(libc::ENODEV))
     }

@@ -18,11 +18,11 @@ use self::merge_layout::{Merge, MergeBlock};
 use crate::object::Object;
 use crate::{Error, merge};
 
-/// Flows of ranges that are kept.
+/// Flows of ranges that are recorded.
 const FLOWS: u32 = 4096;
 
-/// How much the maps hold. Counters number `routes + outputs`: a rule and an output need one each,
-/// and so does an input of a rule with several, which has slots of its own for the rule's outputs.
+/// The capacity of the maps. There are `routes + outputs` counters: a rule and an output need one each, and so
+/// does an input of a rule with several, which has slots of its own for the rule's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Routes, the placeholders of source-specific ones included. Their table has twice as many
@@ -42,8 +42,8 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// What so many rules of one input and output each need, with room for a change of each; less than
-    /// the default never.
+    /// What `rules` rules of one input and output each need, with room for a change of each; at least the
+    /// default.
     pub fn for_rules(rules: u32) -> Self {
         let default = Self::default();
         Self {
@@ -68,8 +68,8 @@ impl Capacity {
     }
 }
 
-/// Declares the maps, each a row: what it is for user space, how it is taken from the object, and how
-/// many entries it has; of those that the program alone uses the number of entries.
+/// Declares the maps, each a row: its type in user space, how it is taken from the object, and its number of
+/// entries; for those that only the program uses, the number of entries.
 macro_rules! maps {
     (
         ($capacity:ident, $cpus:ident);
@@ -83,7 +83,7 @@ macro_rules! maps {
         }
 
         impl Maps {
-            /// What the object's maps are called.
+            /// The names of the object's maps.
             pub(crate) const NAMES: &[&str] = &[$(stringify!($name),)+ $(stringify!($own)),+];
 
             /// The number of entries of each, on a host with so many CPUs.
@@ -119,35 +119,35 @@ maps! {
         outputs: Array<Output> = array, capacity.outputs;
         /// Packets and bytes of rules and outputs.
         counters: Counters = counters, capacity.counters();
-        /// When which of them were counted in, [`layout::ACTIVITY_TICKS`] counters in an entry.
+        /// When each counter last changed, [`layout::ACTIVITY_TICKS`] counters in an entry.
         activity: Array<Activity> = array, layout::activity_entries(capacity.counters());
         /// Drops of rules and outputs, indexed alike.
         drops: Array<Drops> = array, capacity.counters();
         /// Rate limits of rules and outputs, indexed alike.
         limits: Array<Limit> = array, capacity.counters();
-        /// What is known of the streams of routes, by index in `route_table`.
+        /// The health of the streams of routes, by index in `route_table`.
         health: Array<Health> = array, capacity.routes * 2;
         /// The continuity counters of those whose payload is inspected, by the same index.
         pids: HashMap<u32, Pids> = hash_map, capacity.routes * 2;
-        /// What was found in packets of rules' former routes, by the rule's counter.
+        /// The health of rules' former routes, by the rule's counter.
         past_health: HashMap<u32, PastHealth> = hash_map, capacity.routes;
-        /// How long packets of rules stay, by the rule's counter.
+        /// The latency of rules, by the rule's counter.
         latency: HashMap<u32, Latency> = hash_map, capacity.routes;
-        /// When which of a rule's inputs passes, by the rule's counter.
+        /// How a rule fails over between its inputs, by the rule's counter.
         failovers: HashMap<u32, Failover> = hash_map, capacity.routes;
-        /// When packets of those inputs came, by the input's counter.
+        /// When packets of those inputs arrived, by the input's counter.
         lines: Array<Line> = array, capacity.counters();
-        /// Which of a rule's inputs passes, by the rule's counter.
+        /// The input of a rule that passes, by the rule's counter.
         choices: Array<Choice> = array, capacity.counters();
-        /// What is known of legs that are merged, by the number of the merge.
+        /// The state of merges, by the number of the merge.
         merges: Array<Merge> = array, capacity.merges();
-        /// The numbers that they brought.
+        /// The numbers that their legs delivered.
         merge_blocks: HashMap<u32, MergeBlock> = hash_map, merge::BLOCKS_MAX;
-        /// Until when packets of each share pass. Whoever opens and shuts them does so from any thread.
+        /// Until when packets of each share pass. They may be opened and shut from any thread.
         gates: Array<Gate> = array, layout::GATES;
         /// Since when each of them is open, by the same clock.
         opened: Array<u64> = array, layout::GATES;
-        /// Whose each counter is, indexed alike.
+        /// The owner of each counter, indexed alike.
         identities: Array<Identity> = array, capacity.counters();
         /// What concerns all packets.
         settings: Array<Settings> = array, 1;
@@ -157,7 +157,7 @@ maps! {
         candidates: Array<Candidate> = array, capacity.candidates();
         /// Exact keys without ports to index in `route_table`, for fragments whose ports are not known.
         group_routes: HashMap<GroupKey, u32> = hash_map, capacity.routes;
-        /// What was seen of ranges.
+        /// The flows of ranges.
         flows: Flows = flows, FLOWS;
         /// This host's addresses, and which VRF its interfaces are in.
         own_sources: HashMap<Address, u32> = hash_map, 65_536;
@@ -170,11 +170,11 @@ maps! {
 }
 
 impl Maps {
-    /// Maps that former versions of this layout had not. Where they are not pinned they begin empty.
+    /// Maps that former versions of this layout did not have. Where they are not pinned they begin empty.
     pub(crate) const LATER: &[&str] = &["opened"];
 
-    /// Checks that maps that are indexed alike are as long as one another, and others as they have to
-    /// be, which pinned ones may not be.
+    /// Checks that maps that are indexed alike have equal lengths, and others the required one, which pinned ones
+    /// may not have.
     ///
     /// # Errors
     ///

@@ -15,31 +15,31 @@ pub const BLOCKS: u32 = RINGS + RULES * TABLE + CELLS * CELL_BLOCKS;
 /// How many of them may be there at a time on the kernel path.
 pub const BLOCKS_MAX: u32 = 65_536;
 
-/// Of where a fragment lies in its datagram, above its length and, from bit 16 on, its offset: no other comes
-/// behind it.
+/// Flag of a fragment's position, which has the fragment's length and, from bit 16 on, its offset: it is the
+/// last.
 pub const PIECE_LAST: u64 = 1 << 32;
-/// Likewise: it is not the first.
+/// Flag of a fragment's position: it is not the first.
 pub const PIECE_LATER: u64 = 1 << 33;
 
-/// What becomes of a packet.
+/// The verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is the first copy: it passes.
     First,
     /// Another leg was first.
     Duplicate,
-    /// The leg itself brought it before.
+    /// The leg itself delivered it before.
     Repeated,
-    /// It is further behind than what is remembered.
+    /// It is older than what is recorded.
     Late,
-    /// It is not of the stream, or not yet known to be its restart.
+    /// It does not belong to the stream, or is not yet recognised as its restart.
     Stray,
-    /// It is of one stream more than there is room for.
+    /// It belongs to a stream that there is no room for.
     Exceeded,
 }
 
 impl Verdict {
-    /// What the C code says, as it says it.
+    /// Decodes the C code's verdict.
     const fn of(verdict: u32) -> Self {
         match verdict {
             1 => Self::Duplicate,
@@ -51,7 +51,7 @@ impl Verdict {
         }
     }
 
-    /// Its place in [`MergeLine::counts`](crate::merge_layout::MergeLine::counts).
+    /// Its index in [`MergeLine::counts`](crate::merge_layout::MergeLine::counts).
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -78,15 +78,15 @@ sys::region! {
     pub struct Windows as c"mcr-merges" {
         /// Each rule's own.
         pub rules: [Merge; RULES],
-        /// The numbers that their legs brought.
+        /// The numbers that their legs delivered.
         pub blocks: [MergeBlock; BLOCKS],
     }
 }
 
 impl Windows {
-    /// Judges and counts a packet that came on leg `line` of rule `index`, of which `payload` is
-    /// the UDP payload and `sender` stands for who sent it, which counts where a rule reflects with the
-    /// senders kept; `now_ns` is `CLOCK_MONOTONIC`, which may be as of the batch.
+    /// Judges and counts a packet that arrived on leg `line` of rule `index`, given by its UDP payload and a
+    /// value that represents its sender, which matters where a rule reflects and keeps the senders; `now_ns` is
+    /// `CLOCK_MONOTONIC`, which may be that of the batch.
     ///
     /// Safe from any thread and process at once. What is not merged is always [`Verdict::First`].
     #[inline]
@@ -94,9 +94,8 @@ impl Windows {
         self.judge_piece((index, line), packet, now_ns, None)
     }
 
-    /// The same of a fragment whose payload that is, which goes by what its leg has brought of the datagram:
-    /// nothing at first, and what this writes there; `place` is where it lies, `PIECE_LATER` with it where
-    /// others go before.
+    /// The same for a fragment with this payload. `piece` holds what its leg has delivered of the datagram,
+    /// zeros at first and then what this writes there, and the fragment's position with its flags.
     #[must_use]
     #[inline]
     pub fn judge_piece(
@@ -106,8 +105,8 @@ impl Windows {
         now_ns: u64,
         piece: Option<(&mut [u32; 2], u64)>,
     ) -> Verdict {
-        let (pieces, place) = piece.map_or((std::ptr::null_mut(), 0), |(pieces, place)| {
-            (std::ptr::from_mut(pieces), place)
+        let (pieces, position) = piece.map_or((std::ptr::null_mut(), 0), |(pieces, position)| {
+            (std::ptr::from_mut(pieces), position)
         });
         if index >= self.rules.len() {
             return Verdict::First;
@@ -130,7 +129,7 @@ impl Windows {
                 sender,
                 now_ns,
                 pieces,
-                place,
+                position,
             )
         };
         Verdict::of(verdict)
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_where_they_stand() {
+    fn numbers_are_read_at_their_offsets() {
         let windows = windows();
         windows.rules.write(0, &merge(rules::merge::By::MoldUdp64));
         let mold = |session: &[u8; 10], number: u64, count: u16| {
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_passes_as_often_as_one_line_brings_it() {
+    fn a_payload_passes_as_often_as_one_line_delivers_it() {
         let windows = windows();
         windows.rules.write(0, &merge(rules::merge::By::Payload));
         let judge = |line, packet: &[u8], ms| windows.judge((0, line), (packet, 0), ms * MS);
@@ -292,7 +291,7 @@ mod tests {
             assert_eq!(judge(1, &packet, 5), Verdict::First);
             assert_eq!(judge(0, &packet, 6), Verdict::Duplicate);
         }
-        // What the other leg never brings is forgotten after the window.
+        // What the other leg never delivers is dropped after the window.
         assert_eq!(judge(0, b"alone", 10), Verdict::First);
         assert_eq!(judge(1, b"alone", 70), Verdict::First);
         assert_eq!(windows.rules.read(0).unsettled, 0);
@@ -300,7 +299,7 @@ mod tests {
 
     /// One line's worker is a second behind the other's.
     #[test]
-    fn payloads_are_judged_by_when_they_came() {
+    fn payloads_are_judged_by_their_arrival() {
         let windows = windows();
         windows.rules.write(0, &merge(rules::merge::By::Payload));
         let judge = |line, packet: &[u8], ms| windows.judge((0, line), (packet, 0), ms * MS);
@@ -333,14 +332,14 @@ mod tests {
             for (sender, ms) in [(1, 1), (2, 30), (3, 50)] {
                 assert_eq!(judge(0, &packet, sender, ms), Verdict::Duplicate);
             }
-            // Copies do not make it last: what never stops passes again.
+            // Copies do not prolong it: what never stops passes again.
             assert_eq!(judge(0, &packet, 2, 60), Verdict::First);
             assert_eq!(judge(1, &packet, 1, 1), Verdict::First, "{length}");
             assert_eq!(judge(1, &packet, 2, 1), Verdict::First, "{length}");
             assert_eq!(judge(1, &packet, 1, 2), Verdict::Duplicate);
         }
         assert_eq!(windows.rules.read(0).unsettled, 0);
-        // Of more than there is room for, what came last is known.
+        // Of more than there is room for, the latest are recorded.
         for number in 0..100_000_u32 {
             let packet = number.to_be_bytes();
             assert_eq!(judge(0, &packet, 0, 500), Verdict::First, "{number}");
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn by_payload_as_many_are_remembered_as_is_said() {
+    fn by_payload_as_many_are_recorded_as_configured() {
         for (by, packets) in [
             (rules::merge::By::Payload, 2_048),
             (rules::merge::By::Payload, 65_536),
@@ -381,9 +380,9 @@ mod tests {
         }
     }
 
-    /// One leg brings them 750 later than the other, long after the window.
+    /// One leg delivers them 750 later than the other, long after the window.
     #[test]
-    fn as_many_datagrams_in_fragments_are_remembered_as_is_said() {
+    fn as_many_datagrams_in_fragments_are_recorded_as_configured() {
         const APART: u32 = 750;
         for sources in [1, 3] {
             let windows = windows();
@@ -391,13 +390,13 @@ mod tests {
             let judge = |line, number: u32, ms: u64| {
                 let first = rtp((number / sources) as u16, number % sources);
                 let mut pieces = [0; 2];
-                let mut come = |payload: &[u8], place| {
-                    let piece = Some((&mut pieces, place));
+                let mut judge_piece = |payload: &[u8], position| {
+                    let piece = Some((&mut pieces, position));
                     windows.judge_piece((3, line), (payload, 0), ms * MS, piece)
                 };
                 let length = first.len() as u64 + 8;
                 let last = PIECE_LAST | PIECE_LATER | length << 16 | 500;
-                [come(&first, length), come(&[3; 500], last)]
+                [judge_piece(&first, length), judge_piece(&[3; 500], last)]
             };
             for number in 0..4 * APART {
                 let ms = u64::from(number) * 5 + 100;

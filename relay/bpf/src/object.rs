@@ -1,7 +1,7 @@
 //! A compiled object in the kernel: its programs verified, its maps made or taken from pins.
 //!
-//! Whatever it holds is taken out by name, maps only with entries of the size that they have: every
-//! later access relies on that.
+//! Programs and maps are taken out by name, maps only with the right size of entries: every later access relies
+//! on that.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +26,7 @@ pub struct Object {
 
 impl Object {
     /// Loads an ELF file, with maps of the given numbers of entries. With `pins`, those maps are
-    /// taken from that directory where they are there, and pinned in it where they are not.
+    /// taken from that directory where they exist, and pinned in it where they do not.
     ///
     /// # Errors
     ///
@@ -42,11 +42,11 @@ impl Object {
         Ok(object)
     }
 
-    /// The same without having its programs verified.
+    /// The same without verifying its programs.
     ///
     /// # Errors
     ///
-    /// [`Error::Load`] where the file or its maps are no good.
+    /// [`Error::Load`] where the file or its maps are invalid.
     pub(crate) fn make(
         elf: &[u8],
         sizes: &[(&str, u32)],
@@ -156,8 +156,8 @@ impl Object {
                 error,
             }
         };
-        let duplicate = data.fd().as_fd().try_clone_to_owned();
-        let duplicate = duplicate.map_err(failed("duplicate"))?;
+        let cloned = data.fd().as_fd().try_clone_to_owned();
+        let duplicate = cloned.map_err(failed("duplicate"))?;
         let info = syscall::map_info(duplicate.as_fd()).map_err(failed("info"))?;
         if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
             return Err(problem("has entries of another size"));

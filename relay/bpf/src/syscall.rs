@@ -1,4 +1,4 @@
-//! bpf(2), for what aya has no safe call for: batches, links by interface index, pins by path.
+//! bpf(2), for operations without a safe call in aya: batches, links by interface index, pins by path.
 
 use std::ffi::CString;
 use std::io;
@@ -70,7 +70,7 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     unsafe { bpf(bpf_cmd::BPF_OBJ_GET, &mut attr) }.map(new_descriptor)
 }
 
-/// Loads a program written by hand.
+/// Loads a handwritten program.
 pub(crate) fn load(kind: bpf_prog_type, program: &[bpf_insn]) -> io::Result<OwnedFd> {
     let mut attr = attr();
     attr.__bindgen_anon_3.prog_type = kind as u32;
@@ -85,8 +85,8 @@ pub(crate) fn load(kind: bpf_prog_type, program: &[bpf_insn]) -> io::Result<Owne
     })
 }
 
-/// Loads a program again when the verifier was interrupted: it gives up with `EAGAIN` at whatever
-/// signal is pending (`do_check`), and a busy machine has some.
+/// Loads a program again when the verifier was interrupted: it fails with `EAGAIN` at any pending signal
+/// (`do_check`), and a busy machine has some.
 pub(crate) fn persist<T, E>(
     again: impl Fn(&E) -> bool,
     mut load: impl FnMut() -> Result<T, E>,
@@ -101,8 +101,7 @@ pub(crate) fn persist<T, E>(
     load()
 }
 
-/// Makes an array of one value of `value_bytes` bytes; an array of maps is given one that all its
-/// maps are like.
+/// Makes an array of one value of `value_bytes` bytes; an array of maps is given a prototype of its maps.
 pub(crate) fn create_array(
     kind: bpf_map_type,
     value_bytes: u32,
@@ -146,7 +145,7 @@ pub(crate) fn create_tcx_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Resu
     unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }.map(new_descriptor)
 }
 
-/// Attaches an XDP program to an interface whose driver runs it, and to no other.
+/// Attaches an XDP program to an interface, only if its driver runs it.
 pub(crate) fn create_xdp_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
     /// XDP_FLAGS_DRV_MODE of linux/if_link.h.
     const BY_DRIVER: u32 = 1 << 2;
@@ -159,7 +158,7 @@ pub(crate) fn create_xdp_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Resu
     unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }.map(new_descriptor)
 }
 
-/// Has the kernel call a program at the tracepoint that it was loaded for.
+/// Attaches a program to the tracepoint that it was loaded for.
 pub(crate) fn create_tracepoint_link(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attr = attr();
     attr.raw_tracepoint.prog_fd = program.as_raw_fd() as u32;
@@ -182,19 +181,19 @@ pub(crate) struct Link {
     pub(crate) id: u32,
     /// The number of its program.
     pub(crate) program: u32,
-    /// The interface that it is attached to, 0 once that is gone.
+    /// The interface that it is attached to, 0 once that no longer exists.
     pub(crate) ifindex: u32,
 }
 
 impl Link {
-    /// Says whether it is at the tcx ingress of that interface of the calling thread's network namespace.
+    /// Returns whether it is at the tcx ingress of that interface of the calling thread's network namespace.
     pub(crate) fn is_at_tcx(self, ifindex: u32) -> bool {
         let here = tcx_ingress(ifindex).unwrap_or_default();
         self.ifindex == ifindex && here.iter().any(|(id, _)| *id == self.id)
     }
 }
 
-/// What a tcx or XDP link is.
+/// Reads a tcx or XDP link.
 pub(crate) fn link(link: BorrowedFd<'_>) -> io::Result<Link> {
     // SAFETY: bpf_link_info is a plain C struct; all-zero is a value of it.
     let mut info: bpf_link_info = unsafe { mem::zeroed() };
@@ -209,8 +208,8 @@ pub(crate) fn link(link: BorrowedFd<'_>) -> io::Result<Link> {
 }
 
 /// The links at the tcx ingress of an interface of the calling thread's network namespace, each with
-/// the number of its program, in the order in which they see a packet; a program that somebody
-/// attached without a link has link 0.
+/// the number of its program, in the order in which they see a packet; a program that was attached without a
+/// link has link 0.
 pub(crate) fn tcx_ingress(ifindex: u32) -> io::Result<Vec<(u32, u32)>> {
     /// BPF_MPROG_MAX of linux/bpf_mprog.h.
     const MOST: usize = 64;
@@ -228,7 +227,7 @@ pub(crate) fn tcx_ingress(ifindex: u32) -> io::Result<Vec<(u32, u32)>> {
     Ok(links.into_iter().zip(programs).take(count).collect())
 }
 
-/// Opens an object that the kernel has under a number; `command` says of what kind it is.
+/// Opens an object by the kernel's number; `command` determines its kind.
 /// Needs CAP_SYS_ADMIN.
 pub(crate) fn open_by_id(command: bpf_cmd, id: u32) -> io::Result<OwnedFd> {
     let mut attr = attr();
@@ -237,7 +236,7 @@ pub(crate) fn open_by_id(command: bpf_cmd, id: u32) -> io::Result<OwnedFd> {
     unsafe { bpf(command, &mut attr) }.map(new_descriptor)
 }
 
-/// Takes a link off its interface, whoever else holds it.
+/// Detaches a link from its interface, whoever else holds it.
 pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = attr();
     attr.link_detach.link_fd = link.as_raw_fd() as u32;
@@ -266,7 +265,7 @@ pub(crate) fn name(bytes: &[libc::c_char]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// Reads the value of a key, of `bytes` bytes; of a map with one for each CPU, of all of them.
+/// Reads the value of a key, of `bytes` bytes; in a per-CPU map, the values of all CPUs.
 pub(crate) fn value(map: BorrowedFd<'_>, key: u32, bytes: usize) -> io::Result<Vec<u8>> {
     // The kernel rounds values up to 8 bytes.
     let mut value = vec![0_u8; bytes.next_multiple_of(8)];
@@ -275,7 +274,7 @@ pub(crate) fn value(map: BorrowedFd<'_>, key: u32, bytes: usize) -> io::Result<V
     Ok(value)
 }
 
-/// Puts a value in, as [`value`] reads it.
+/// Stores a value in the form in which [`value`] reads it.
 pub(crate) fn set_value(map: BorrowedFd<'_>, key: u32, mut value: Vec<u8>) -> io::Result<()> {
     value.resize(value.len().next_multiple_of(8), 0);
     element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, key, value.as_mut_ptr())
@@ -322,15 +321,15 @@ mod tests {
 
     #[test]
     fn an_interrupted_load_is_tried_again_and_no_other_is() {
-        let mut left = 3;
+        let mut remaining = 3;
         let loaded = persist(
             |_: &i32| true,
             || {
-                left -= 1;
-                if left == 0 { Ok(()) } else { Err(0) }
+                remaining -= 1;
+                if remaining == 0 { Ok(()) } else { Err(0) }
             },
         );
-        assert_eq!((loaded, left), (Ok(()), 0));
+        assert_eq!((loaded, remaining), (Ok(()), 0));
         let mut tried = 0;
         let refused = persist(
             |_: &i32| false,

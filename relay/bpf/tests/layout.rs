@@ -32,8 +32,8 @@ fn constants() -> BTreeMap<String, u32> {
     text.lines().filter_map(constant).collect()
 }
 
-/// The directory of pinned maps is named after the headers: another one, and what the version before has counted
-/// begins at zero. Whoever changes them carries the totals over.
+/// The directory of pinned maps is named after the headers: with another name the counts of the previous version
+/// begin at zero. A change of the headers must carry the totals over.
 #[test]
 fn an_upgrade_finds_the_maps_that_are_pinned() {
     assert_eq!(layout::HASH, "cb357e02905f6506");

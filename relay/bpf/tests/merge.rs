@@ -40,14 +40,14 @@ fn build(headers: &Path, to: &Path) -> Option<PathBuf> {
     Some(check)
 }
 
-/// Whether the checker finds nothing. It has found something, too, where it comes to harm.
+/// Returns whether the checker reports no error. A crash of the checker counts as an error.
 fn passes(check: &Path, arguments: &[&str]) -> bool {
     let output = Command::new(check)
         .args(arguments)
         .output()
         .expect("the checker runs");
-    let told = String::from_utf8_lossy(&output.stdout);
-    println!("{told}({})", output.status);
+    let report = String::from_utf8_lossy(&output.stdout);
+    println!("{report}({})", output.status);
     assert_ne!(
         output.status.code(),
         Some(2),
@@ -99,11 +99,11 @@ fn generated_streams_are_merged_as_a_model_of_sets_says() {
     check(&["random", "2000"]);
 }
 
-/// The first: a line that was away comes back just as the source begins anew. The second: a source goes
-/// back to where it once was while what is remembered of that gives place. Two: a packet that a line alone has
-/// comes a little after the first that the line brings of the stream. Another: a jump in disorder. Two: a
-/// stranger that brings what another line brings, too, which it has not missed. The last three: the newest comes long
-/// before those before it, of which a line fills in some.
+/// The first: a line that was away recovers just as the source begins anew. The second: a source returns to earlier
+/// numbers while their record is being replaced. Two: a packet that only one line has arrives a little after the
+/// first that the line delivers of the stream. Another: a jump in disorder. Two: a foreign sender that delivers what
+/// another line delivers, too, which it has not missed. The last three: the newest arrives long before those before
+/// it, of which a line fills in some.
 #[test]
 fn streams_that_once_failed_are_merged_as_a_model_of_sets_says() {
     for stream in [
@@ -127,7 +127,7 @@ fn the_checker_notices_some_errors() {
     notice(&MUTANTS[..3]);
 }
 
-/// From the scene `MCR_TEST_SCENE` on, if that names one.
+/// Begins with the scene `MCR_TEST_SCENE`, if that names one.
 #[test]
 #[ignore = "an hour: make merge-check"]
 fn every_schedule_with_three_preemptions_passes_each_packet_once() {
@@ -150,7 +150,7 @@ fn the_checker_notices_every_error() {
     notice(MUTANTS);
 }
 
-/// What is wrong with what leaves of a world of chance, and how many packets there were.
+/// What is wrong with what leaves of a random world, and how many packets there were.
 fn chance(seed: u64) -> (Option<String>, usize) {
     let world = World::new(&mut Random::of(seed), 4, 2_000);
     let by = match world.format {
@@ -188,20 +188,20 @@ fn chance(seed: u64) -> (Option<String>, usize) {
         .iter_mut()
         .for_each(|line| line.since_ns = 1);
     windows.rules.write(3, &rule);
-    let left = world.arrivals.iter().filter_map(|arrival| {
+    let leaving = world.arrivals.iter().filter_map(|arrival| {
         let now_ns = 1_000_000_000 + arrival.at_us * 1_000;
         let packet = (&*world.payload(arrival.packet), 7);
         let verdict = windows.judge((3, arrival.leg as u32), packet, now_ns);
         (verdict == Verdict::First).then_some(arrival.packet)
     });
-    (world.judge(left), world.arrivals.len())
+    (world.judge(leaving), world.arrivals.len())
 }
 
-/// The first ones found something: a jump of packets with many numbers that nobody believed, a stream that went
-/// on after a pause and was late behind a stranger, a key without a place beside free ones, a jump in disorder.
-/// The one after them has a jump whose first packet to come is none of its first, the next two strangers: near
-/// each other, and near to where a jump leads. Then one with a jump to near where a leg was that has missed the
-/// jump before.
+/// The first ones failed once: an unconfirmed jump of packets with many numbers, a stream that continued after a
+/// pause and was late behind a foreign packet, a key without an entry beside free ones, a jump in disorder. The one
+/// after them has a jump whose first packet to arrive is none of its first, the next two foreign packets: near each
+/// other, and near the target of a jump. Then one with a jump to near a leg's number that has missed the jump
+/// before.
 #[test]
 fn of_streams_of_chance_everything_leaves_once() {
     for seed in [
@@ -232,7 +232,7 @@ fn of_very_many_streams_of_chance_everything_leaves_once() {
     );
 }
 
-/// Two threads are two lines, each with a loss of its own, never further apart than the window.
+/// Two threads are two lines, each with its own losses, never further apart than the window.
 #[test]
 fn threads_that_race_pass_each_number_once() {
     const NUMBERS: u64 = 150_000;
@@ -243,7 +243,7 @@ fn threads_that_race_pass_each_number_once() {
     rule.line[1].since_ns = 1;
     windows.rules.write(5, &rule);
     let at = [AtomicU64::new(0), AtomicU64::new(0)];
-    // Told at the end: a line that ends too early has the other wait for ever.
+    // Checked at the end: a line that ends too early makes the other wait for ever.
     let strange = Mutex::new(Vec::new());
     let is_lost = |line: u64, number: u64| {
         number > 0 && (number * 2 + line).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58 == 0
@@ -289,12 +289,12 @@ fn threads_that_race_pass_each_number_once() {
     });
     assert_eq!(strange.into_inner().expect("no line panics"), []);
     passed.sort_unstable();
-    let came = |number: &u64| !is_lost(0, *number) || !is_lost(1, *number);
+    let is_received = |number: &u64| !is_lost(0, *number) || !is_lost(1, *number);
     assert!(
-        passed.iter().copied().eq((0..NUMBERS).filter(came)),
+        passed.iter().copied().eq((0..NUMBERS).filter(is_received)),
         "{} passed of {}",
         passed.len(),
-        (0..NUMBERS).filter(came).count()
+        (0..NUMBERS).filter(is_received).count()
     );
     assert_eq!(windows.rules.read(5).unsettled, 0);
 }

@@ -1,4 +1,4 @@
-//! Which programs are attached at an interface's ingress, whoever attached them.
+//! The programs attached to an interface's ingress, whoever attached them.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -22,12 +22,12 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Says whether it is the kernel path's own program, by its name.
+    /// Returns whether it is the kernel path's own program, by its name.
     pub fn is_relay(&self) -> bool {
         NAMES.contains(&self.name.as_str())
     }
 
-    /// Says whether it takes packets at XDP.
+    /// Returns whether it takes packets at XDP.
     pub fn relays_at_xdp(&self) -> bool {
         self.name == RELAY
     }
@@ -60,21 +60,21 @@ pub fn tcx_ingress(interface: &str) -> io::Result<Vec<Attached>> {
     Ok(attached.collect())
 }
 
-/// Says of each program at the tcx ingress of an interface of the calling thread's network namespace, in the
-/// order in which they see a packet, whether it is an instance's, as links pinned below `bpffs` show. Names
-/// take CAP_SYS_ADMIN, which the daemon gives up; this does not.
+/// Returns for each program at the tcx ingress of an interface of the calling thread's network namespace, in
+/// the order in which they see a packet, whether it is an instance's, as links pinned below `bpffs` show.
+/// Names require CAP_SYS_ADMIN, which the daemon gives up; this does not.
 ///
 /// # Errors
 ///
 /// The kernel's: EINVAL before Linux 6.6.
 pub fn are_instances(bpffs: &Path, ifindex: u32) -> io::Result<Vec<bool>> {
-    let there = syscall::tcx_ingress(ifindex)?.into_iter();
+    let programs = syscall::tcx_ingress(ifindex)?.into_iter();
     let pinned = pinned(bpffs, "link", ifindex);
     let is_pinned = |id| pinned.iter().any(|link| link.id == id);
-    Ok(there.map(|(id, _)| is_pinned(id)).collect())
+    Ok(programs.map(|(id, _)| is_pinned(id)).collect())
 }
 
-/// Says whether an XDP program at an interface of the calling thread's network namespace is an instance's, in
+/// Returns whether an XDP program at an interface of the calling thread's network namespace is an instance's, in
 /// the same way.
 pub fn is_xdp_instances(bpffs: &Path, ifindex: u32, program: u32) -> bool {
     let pinned = pinned(bpffs, XDP, ifindex);
@@ -92,8 +92,8 @@ fn pinned(bpffs: &Path, kind: &str, ifindex: u32) -> Vec<syscall::Link> {
     links.filter(|link| link.ifindex == ifindex).collect()
 }
 
-/// Says whether what filters at the ingress qdisc of an interface of the calling thread's network namespace
-/// are programs of instances alone, as they are before Linux 6.6, one at least.
+/// Returns whether all filters at the ingress qdisc of an interface of the calling thread's network namespace
+/// are programs of instances, as they are before Linux 6.6, and there is at least one.
 pub fn has_instances_filters_alone(ifindex: u32) -> bool {
     Filter::are_instances_alone(ifindex).unwrap_or(false)
 }

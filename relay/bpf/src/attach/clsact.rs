@@ -1,9 +1,9 @@
 //! The program as a filter of the clsact queueing discipline, for kernels without tcx links (before
 //! Linux 6.6).
 //!
-//! A filter belongs to the interface, not to a process, so it persists by itself. It is found again
-//! by its priority, a handle made from the instance's name, and that name; it is replaced in place,
-//! so that no packet sees neither program.
+//! A filter belongs to the interface, not to a process, so it persists by itself. It is recognised by its
+//! priority, a handle made from the instance's name, and that name; it is replaced in place, so that every
+//! packet sees one of the two programs.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -34,9 +34,9 @@ const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_ID: u16 = 11;
 const DIRECT_ACTION: u32 = 1;
 
-/// Where MCR's filters stand among those of others: lower numbers go first.
+/// Priority of MCR's filters among others: lower numbers go first.
 const PRIORITY: u32 = 50;
-/// How their names begin.
+/// Prefix of their names.
 const NAME_PREFIX: &str = "mcr/";
 /// ETH_P_ALL, in network order.
 const ANY_PROTOCOL: u16 = 3u16.to_be();
@@ -55,7 +55,7 @@ impl Filter {
         }
     }
 
-    /// Adds the discipline, unless it is there; says whether it was added.
+    /// Adds the discipline, unless it exists; returns whether it was added.
     pub(crate) fn add_qdisc(ifindex: u32) -> io::Result<bool> {
         let mut request = request(
             NEW_QDISC,
@@ -70,7 +70,7 @@ impl Filter {
         }
     }
 
-    /// Takes the discipline away, unless somebody's filters are in it.
+    /// Removes the discipline, unless there are filters in it.
     pub(crate) fn remove_empty_qdisc(ifindex: u32) -> io::Result<()> {
         for hook in [INGRESS, EGRESS] {
             let filters = request(GET_FILTER, DUMP, [ifindex, 0, hook, 0]);
@@ -82,38 +82,38 @@ impl Filter {
         request.exchange(Protocol::NetlinkRoute).map(drop)
     }
 
-    /// Says whether the filters at an interface's ingress are instances' alone, one at least.
+    /// Returns whether all filters at an interface's ingress belong to instances, and there is at least one.
     pub(crate) fn are_instances_alone(ifindex: u32) -> io::Result<bool> {
-        let filters = request(GET_FILTER, DUMP, [ifindex, 0, INGRESS, 0]);
-        let filters = filters.exchange(Protocol::NetlinkRoute)?;
-        // Before the filters of a priority stands what they have in common.
-        let mut filters = filters.iter().filter(|it| find(it, TCA_OPTIONS).is_some());
+        let dump = request(GET_FILTER, DUMP, [ifindex, 0, INGRESS, 0]);
+        let entries = dump.exchange(Protocol::NetlinkRoute)?;
+        // The filters of a priority are preceded by an entry without options.
+        let mut filters = entries.iter().filter(|it| find(it, TCA_OPTIONS).is_some());
         let is_own = |filter: &Vec<Attribute>| Attached::of(filter).name.starts_with(NAME_PREFIX);
         Ok(filters.clone().count() > 0 && filters.all(is_own))
     }
 
-    /// Puts `program` at the interface's ingress, in the place of an older one of this instance.
+    /// Attaches `program` to the interface's ingress, in place of an older one of this instance.
     pub(crate) fn attach(&self, program: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
-        let flags = CREATE | self.unless_there(ifindex)?;
+        let flags = CREATE | self.placement(ifindex)?;
         let mut request = self.request(NEW_FILTER, flags, ifindex);
         request.attribute(TCA_OPTIONS, &self.options(program));
         request.exchange(Protocol::NetlinkRoute).map(drop)
     }
 
-    /// Says whether this instance's filter is at the interface.
+    /// Returns whether this instance's filter is at the interface.
     pub(crate) fn is_attached(&self, ifindex: u32) -> io::Result<bool> {
         Ok(self.program(ifindex)?.is_some())
     }
 
-    /// The kernel's number of the program in this instance's filter, if that is at the interface; 0 where
-    /// the kernel does not tell.
+    /// The kernel's number of the program in this instance's filter, if that is at the interface; 0 where the
+    /// kernel does not report it.
     pub(crate) fn program(&self, ifindex: u32) -> io::Result<Option<u32>> {
-        let there = self.read(ifindex)?;
-        let own = there.filter(|there| there.name == self.name);
+        let attached = self.read(ifindex)?;
+        let own = attached.filter(|attached| attached.name == self.name);
         Ok(own.map(|own| own.program))
     }
 
-    /// Takes this instance's filter away, if it is there.
+    /// Removes this instance's filter, if there is one.
     pub(crate) fn detach(&self, ifindex: u32) -> io::Result<()> {
         if !self.is_attached(ifindex)? {
             return Ok(());
@@ -122,8 +122,8 @@ impl Filter {
         request.exchange(Protocol::NetlinkRoute).map(drop)
     }
 
-    /// REPLACE where the place is this instance's own, otherwise nobody's place is taken.
-    fn unless_there(&self, ifindex: u32) -> io::Result<u16> {
+    /// REPLACE where this instance has a filter, otherwise EXCLUSIVE: no other filter is replaced.
+    fn placement(&self, ifindex: u32) -> io::Result<u16> {
         Ok(if self.is_attached(ifindex)? {
             REPLACE
         } else {
@@ -131,19 +131,19 @@ impl Filter {
         })
     }
 
-    /// The filter in this instance's place.
+    /// The filter at this instance's priority and handle.
     fn read(&self, ifindex: u32) -> io::Result<Option<Attached>> {
         let request = self.request(GET_FILTER, 0, ifindex);
-        let answer = match request.exchange(Protocol::NetlinkRoute) {
-            Ok(answer) => answer,
+        let reply = match request.exchange(Protocol::NetlinkRoute) {
+            Ok(reply) => reply,
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let filter = answer.first().map(|filter| Attached::of(filter));
+        let filter = reply.first().map(|filter| Attached::of(filter));
         Ok(Some(filter.unwrap_or_default()))
     }
 
-    /// A request about the filter in this instance's place.
+    /// A request about the filter at this instance's priority and handle.
     fn request(&self, kind: u16, flags: u16, ifindex: u32) -> Request {
         let info = PRIORITY << 16 | u32::from(ANY_PROTOCOL);
         let mut request = request(kind, flags, [ifindex, self.handle(), INGRESS, info]);
@@ -162,7 +162,7 @@ impl Filter {
         options
     }
 
-    /// FNV-1a of the name, never 0: instances do not take each other's place.
+    /// FNV-1a of the name, never 0: instances do not replace each other's filters.
     fn handle(&self) -> u32 {
         let hash = self.name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -185,7 +185,7 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// A filter as the kernel tells of it; what it does not tell is empty or 0.
+/// A filter as the kernel reports it; what it does not report is empty or 0.
 #[derive(Debug, Default)]
 struct Attached {
     name: String,

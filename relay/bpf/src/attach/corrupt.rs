@@ -1,4 +1,4 @@
-//! Writes nonsense into pinned maps, so that tests see that nothing trusts it.
+//! Writes invalid data into pinned maps, so that tests can show that nothing trusts it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,18 +11,18 @@ use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_map_info};
 
 use crate::syscall;
 
-/// Values that every element of a map is overwritten with, at most; and elements that are added.
+/// The most elements of a map that are overwritten or added.
 const ELEMENTS: usize = 64;
 
 /// Overwrites the first elements of a pinned map, and adds others, with words that `word` makes. Maps
-/// with a value on each CPU, and those in which the kernel makes room, are left alone.
+/// with a value on each CPU, and those in which the kernel makes room, are not changed.
 ///
 /// # Errors
 ///
 /// When there is no such map.
 pub fn scribble(pin: &Path, mut word: impl FnMut() -> u32) -> io::Result<()> {
     let map = Map::open(pin)?;
-    if map.is_left_alone() {
+    if map.is_exempt() {
         return Ok(());
     }
     let mut words = |bytes: u32| -> Vec<u8> {
@@ -41,14 +41,14 @@ pub fn scribble(pin: &Path, mut word: impl FnMut() -> u32) -> io::Result<()> {
                 None => words(map.info.key_size),
             }
         };
-        // The kernel refuses what is no key; that is no nonsense that anybody could leave.
+        // The kernel refuses invalid keys; no process could leave those.
         let _ = map.update(&next, &words(map.info.value_size));
         key = Some(next);
     }
     Ok(())
 }
 
-/// Gives every element of a pinned map, of whatever kind, this value.
+/// Sets every element of a pinned map of any kind to this value.
 ///
 /// # Errors
 ///
@@ -65,20 +65,20 @@ pub fn overwrite(pin: &Path, value: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What becomes of one element of a map.
+/// What is done to one element of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     /// Its value changes.
     Change,
-    /// Its value stands under another key as well.
+    /// Its value is stored under another key as well.
     Copy,
-    /// It goes.
+    /// It is removed.
     Remove,
 }
 
-/// Does harm to one element of a pinned map: the one that has `place` others before it, counted
-/// round. `bytes` take the place of those of its value, or of its key, from `offset` on, counted
-/// round likewise. Of a map without elements it is one of zeros. The same maps are left alone.
+/// Harms one element of a pinned map: the one at `position`, modulo their number. `bytes` replace those of its
+/// value, or of its key, from `offset` on, modulo its length. In a map without elements it is one of zeros.
+/// The same maps as above are not changed.
 ///
 /// # Errors
 ///
@@ -86,11 +86,11 @@ pub enum Harm {
 pub fn harm(
     pin: &Path,
     harm: Harm,
-    place: usize,
+    position: usize,
     (offset, bytes): (usize, &[u8]),
 ) -> io::Result<()> {
     let map = Map::open(pin)?;
-    if map.is_left_alone() {
+    if map.is_exempt() {
         return Ok(());
     }
     let keys: Vec<Vec<u8>> =
@@ -100,7 +100,7 @@ pub fn harm(
     let none = || vec![0; map.info.key_size as usize];
     let mut key = match keys.len() {
         0 => none(),
-        count => keys[place % count].clone(),
+        count => keys[position % count].clone(),
     };
     let mut value = map.value(&key);
     let put = |field: &mut Vec<u8>| {
@@ -122,7 +122,7 @@ pub fn harm(
     Ok(())
 }
 
-/// A map of whatever kind.
+/// A map of any kind.
 struct Map {
     map: OwnedFd,
     info: bpf_map_info,
@@ -135,8 +135,8 @@ impl Map {
         Ok(Self { map, info })
     }
 
-    /// Says whether it is of a kind that has a value on each CPU, or that the kernel makes room in.
-    fn is_left_alone(&self) -> bool {
+    /// Returns whether it is of a kind that has a value on each CPU, or that the kernel makes room in.
+    fn is_exempt(&self) -> bool {
         let kinds = [BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE];
         !kinds.iter().any(|kind| self.is(*kind))
     }

@@ -47,7 +47,7 @@ pub fn framing(device: u16, header: Option<u32>, is_open: bool) -> Framing {
     }
 }
 
-/// Says whether packets of the interface begin with an Ethernet header. An interface that does not
+/// Returns whether packets of the interface begin with an Ethernet header. An interface that does not
 /// exist is taken for Ethernet; attaching to it fails anyway.
 pub(crate) fn is_ethernet(ifindex: u32) -> bool {
     device_type(ifindex).is_none_or(|device| ETHERNET.contains(&device))

@@ -11,11 +11,11 @@ use crate::pin::Pins;
 use crate::program::Program;
 use crate::{Error, syscall};
 
-/// How long the kernel may take to let go of a link whose pin was removed: a work item of its own does
-/// it, and until then the same program cannot be attached once more.
+/// How long the kernel may take to release a link whose pin was removed: it does so in a work item, and until
+/// then the same program cannot be attached again.
 const LET_GO: Duration = Duration::from_millis(500);
 
-/// What the program is attached with.
+/// How the program is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hook {
     /// tcx links, since Linux 6.6.
@@ -52,8 +52,8 @@ impl Link {
         Ok(Self { attachment })
     }
 
-    /// Takes over what an earlier process left at the interface, and removes what is left of it if
-    /// that is gone.
+    /// Takes over what an earlier process left at the interface, and removes its remains if that no longer
+    /// works.
     ///
     /// # Errors
     ///
@@ -74,22 +74,22 @@ impl Link {
         }
     }
 
-    /// Puts `program` in the place of the one that is attached; no packet sees neither.
+    /// Replaces the attached program by `program`; every packet sees one of the two.
     ///
     /// # Errors
     ///
-    /// When the interface is gone.
+    /// When the interface no longer exists.
     pub fn replace(&self, program: &Program) -> Result<(), Error> {
         let ifindex = self.ifindex();
-        let program = program.variant(ifindex)?;
-        match &self.attachment {
-            Attachment::Tcx(link) => syscall::update_link(link.as_fd(), program),
-            Attachment::Clsact { filter, ifindex } => filter.attach(program, *ifindex),
-        }
-        .map_err(|error| Error::Attach { ifindex, error })
+        let variant = program.variant(ifindex)?;
+        let replaced = match &self.attachment {
+            Attachment::Tcx(link) => syscall::update_link(link.as_fd(), variant),
+            Attachment::Clsact { filter, ifindex } => filter.attach(variant, *ifindex),
+        };
+        replaced.map_err(|error| Error::Attach { ifindex, error })
     }
 
-    /// The interface it is attached to, 0 once that is gone.
+    /// The interface it is attached to, 0 once that no longer exists.
     pub fn ifindex(&self) -> u32 {
         match &self.attachment {
             Attachment::Tcx(link) => syscall::link(link.as_fd()).map_or(0, |link| link.ifindex),
@@ -100,7 +100,7 @@ impl Link {
         }
     }
 
-    /// Says whether it is attached to this interface of the calling thread's network namespace: a
+    /// Returns whether it is attached to this interface of the calling thread's network namespace: a
     /// link that an earlier process left may be at one of the same number in another namespace.
     pub fn is_at(&self, ifindex: u32) -> bool {
         let Attachment::Tcx(link) = &self.attachment else {
@@ -109,8 +109,8 @@ impl Link {
         syscall::link(link.as_fd()).is_ok_and(|link| link.is_at_tcx(ifindex))
     }
 
-    /// Takes this instance's program off an interface, and a clsact discipline that was added for
-    /// it; nothing happens if it is not there. A tcx link stays as long as a [`Link`] is kept.
+    /// Removes this instance's program from an interface, and a clsact discipline that was added for it; does
+    /// nothing if there is none. A tcx link stays as long as a [`Link`] is held.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Link {
             let removed = pins.filter().detach(ifindex);
             removed.map_err(|error| Error::Attach { ifindex, error })?;
             if pins.added_qdisc(ifindex) {
-                // The interface may be gone, the discipline in use by now, or already removed.
+                // The interface may not exist any more, the discipline may be in use or already removed.
                 let _ = Filter::remove_empty_qdisc(ifindex);
             }
             pins.remove_filter(ifindex)?;
@@ -129,7 +129,7 @@ impl Link {
         Ok(())
     }
 
-    /// Removes everything of the instance: its links detach, its maps go with the last user.
+    /// Removes everything of the instance: its links detach, its maps end with the last user.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Link {
 }
 
 /// Attaches a program to the ingress of an interface of the calling thread's network namespace, for as
-/// long as what is returned is held.
+/// long as the returned link is held.
 ///
 /// # Errors
 ///
@@ -172,8 +172,8 @@ fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Attachment
     Ok(Attachment::Tcx(link))
 }
 
-/// Writes down what will be there before it is, so that a process killed in between leaves nothing
-/// that the next one does not find.
+/// Records the filter before it is attached, so that a process killed in between leaves nothing that the next
+/// one does not find.
 fn attach_clsact(program: &Program, ifindex: u32, pins: &Pins) -> Result<Attachment, Error> {
     let variant = program.variant(ifindex)?;
     let filter = pins.filter();

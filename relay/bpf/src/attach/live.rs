@@ -1,5 +1,5 @@
-//! Frames as a driver delivers them: BPF_PROG_TEST_RUN with live frames. What the program says of a frame is
-//! done with it.
+//! Frames as a driver delivers them: BPF_PROG_TEST_RUN with live frames. The program's verdict on a frame is
+//! carried out.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -11,8 +11,8 @@ use crate::syscall::{attr, bpf};
 /// BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h.
 const LIVE_FRAMES: u32 = 1 << 1;
 
-/// Runs an XDP program on so many copies of a frame, so many at once, that came by an interface of the calling
-/// thread's network namespace, or with 0 by none.
+/// Runs an XDP program on `count` copies of a frame, `batch` at a time, as if they arrived by an interface of
+/// the calling thread's network namespace, or with 0 by none.
 ///
 /// # Errors
 ///

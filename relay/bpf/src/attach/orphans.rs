@@ -1,6 +1,6 @@
-//! Programs of the kernel path that are attached and that no pins here hold: those of a daemon whose
-//! bpffs is another one, or gone. They are found at the interfaces, and known by their name and by a
-//! map that they have.
+//! Programs of the kernel path that are attached and that no pins here hold: those of a daemon whose bpffs is
+//! another one, or no longer exists. They are searched at the interfaces, and recognised by their name and by
+//! one of their maps.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,8 +16,8 @@ use super::program::NAMES;
 use super::sign::{self, SETTINGS};
 use crate::{Error, syscall};
 
-/// How long a daemon of a build that shows no [`sign`] may take to set the clock of its program: it
-/// does so each second while it is idle.
+/// How long a daemon of a build without a [`sign`] may take to set the clock of its program: it does so each
+/// second while it is idle.
 const CLOCK: Duration = Duration::from_millis(2500);
 
 /// A program at the tcx ingress of an interface.
@@ -44,11 +44,12 @@ struct Settings {
 /// below `bpffs`. Without CAP_SYS_ADMIN no program can be inspected, and the list is empty.
 pub fn strays(bpffs: &Path, interfaces: &[u32]) -> Vec<Stray> {
     let attached = interfaces.iter().flat_map(|ifindex| {
-        let there = syscall::tcx_ingress(*ifindex).unwrap_or_default();
-        there.into_iter().map(|pair| (*ifindex, pair))
+        let programs = syscall::tcx_ingress(*ifindex).unwrap_or_default();
+        programs.into_iter().map(|pair| (*ifindex, pair))
     });
-    let strays = attached.filter_map(|(ifindex, (link, program))| look(ifindex, link, program));
-    let mut strays: Vec<Stray> = strays.collect();
+    let mut strays: Vec<Stray> = attached
+        .filter_map(|(ifindex, (link, program))| inspect(ifindex, link, program))
+        .collect();
     if !strays.is_empty() {
         let pinned = pinned(&bpffs.join("mcr"));
         strays.retain(|stray| !pinned.contains(&stray.settings.id));
@@ -56,8 +57,8 @@ pub fn strays(bpffs: &Path, interfaces: &[u32]) -> Vec<Stray> {
     strays
 }
 
-/// Parts them into those that nobody looks after any more and those whose daemon runs. To be called in
-/// the network namespace of their interfaces.
+/// Splits them into those without a daemon and those whose daemon runs. To be called in the network namespace
+/// of their interfaces.
 pub fn abandoned(strays: Vec<Stray>) -> (Vec<Stray>, Vec<Stray>) {
     let (mut running, mut strays): (Vec<_>, Vec<_>) = strays
         .into_iter()
@@ -66,10 +67,10 @@ pub fn abandoned(strays: Vec<Stray>) -> (Vec<Stray>, Vec<Stray>) {
     let deadline = Instant::now() + CLOCK;
     while !strays.is_empty() && Instant::now() < deadline {
         thread::sleep(CLOCK / 20);
-        for at in (0..strays.len()).rev() {
-            if strays[at].clock() != before[at] {
-                before.remove(at);
-                running.push(strays.remove(at));
+        for index in (0..strays.len()).rev() {
+            if strays[index].clock() != before[index] {
+                before.remove(index);
+                running.push(strays.remove(index));
             }
         }
     }
@@ -77,7 +78,7 @@ pub fn abandoned(strays: Vec<Stray>) -> (Vec<Stray>, Vec<Stray>) {
 }
 
 impl Stray {
-    /// Takes it off its interface.
+    /// Detaches it from its interface.
     ///
     /// # Errors
     ///
@@ -88,7 +89,7 @@ impl Stray {
         detached.map_err(|error| Error::Detach { ifindex, error })
     }
 
-    /// What the daemon last set: the last word of the settings.
+    /// The clock that the daemon last set: the last word of the settings.
     fn clock(&self) -> Option<Vec<u8>> {
         let Settings { map, bytes, .. } = &self.settings;
         let value = syscall::value(map.as_fd(), 0, *bytes).ok()?;
@@ -96,8 +97,8 @@ impl Stray {
     }
 }
 
-/// Takes an instance's clsact filter off an interface, unless a daemon of that name looks after it with
-/// a bpffs of its own; says whether there was one.
+/// Removes an instance's clsact filter from an interface, unless a daemon of that name runs with a bpffs of its
+/// own; returns whether there was one.
 ///
 /// # Errors
 ///
@@ -115,13 +116,13 @@ pub fn detach_filter(instance: &str, ifindex: u32) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// A program of the kernel path.
-fn look(ifindex: u32, link: u32, program: u32) -> Option<Stray> {
+/// Reads a program, if it is the kernel path's.
+fn inspect(ifindex: u32, link: u32, program: u32) -> Option<Stray> {
     let (name, settings) = settings_of(program)?;
     if !NAMES.contains(&name.as_str()) {
         return None;
     }
-    // One that nobody holds any more is on its way out of the kernel, and cannot be opened.
+    // A link without holders is being destroyed by the kernel, and cannot be opened.
     let link = syscall::open_by_id(bpf_cmd::BPF_LINK_GET_FD_BY_ID, link).ok()?;
     Some(Stray {
         ifindex,
@@ -131,7 +132,7 @@ fn look(ifindex: u32, link: u32, program: u32) -> Option<Stray> {
     })
 }
 
-/// The name of a program, and its settings, if it has some.
+/// The name of a program, and its settings, if it has any.
 fn settings_of(program: u32) -> Option<(String, Settings)> {
     let opened = syscall::open_by_id(bpf_cmd::BPF_PROG_GET_FD_BY_ID, program).ok()?;
     let (name, maps) = syscall::program_maps(opened.as_fd()).ok()?;

@@ -20,16 +20,16 @@ use crate::syscall;
 pub struct Neighbour {
     /// Its name.
     pub instance: String,
-    /// Who runs it; `None` for one whose programs forward without a process.
+    /// The process that runs it; `None` if its programs forward without a process.
     pub owner: Option<String>,
-    /// The interfaces of this namespace that its programs are at.
+    /// The interfaces of this namespace that its programs are attached to.
     pub interfaces: BTreeSet<u32>,
     /// What it takes there. Empty for an instance of a version with another layout.
     pub taken: Vec<RouteKey>,
 }
 
 /// Lists the instances other than `instance` that have pins below `bpffs` and programs at interfaces
-/// of the calling thread's network namespace. What may not be read is left out.
+/// of the calling thread's network namespace. What cannot be read is skipped.
 pub fn neighbours(bpffs: &Path, instance: &str) -> Vec<Neighbour> {
     let Ok(directories) = fs::read_dir(bpffs.join("mcr")) else {
         return Vec::new();
@@ -60,8 +60,9 @@ fn read(directory: &Path, instance: String) -> Option<Neighbour> {
     let maps = directory.join(format!("{}{}", pin::MAPS, layout::HASH));
     let exact = entries::<layout::RouteKey, u32>("routes", &maps);
     let exact6 = entries::<layout::RouteKey6, u32>("routes6", &maps);
-    let exact = exact.iter().map(|(key, _)| of_v4(key));
     let mut taken: Vec<RouteKey> = exact
+        .iter()
+        .map(|(key, _)| of_v4(key))
         .chain(exact6.iter().map(|(key, _)| of_v6(key)))
         .chain(ranges(&maps))
         .collect();
@@ -92,7 +93,7 @@ fn of_v6(key: &layout::RouteKey6) -> RouteKey {
     }
 }
 
-/// The routes for ranges. Another daemon may be changing them, so what makes no sense is left out.
+/// The routes for ranges. Another daemon may be changing them, so invalid entries are skipped.
 fn ranges(maps: &Path) -> Vec<RouteKey> {
     let blocks = entries::<layout::RangeKey, layout::Range>("ranges", maps);
     let candidates = || -> Option<Array<Candidate>> {
@@ -136,7 +137,7 @@ fn of_range(key: &layout::RangeKey, length: u8, candidate: &Candidate) -> RouteK
     }
 }
 
-/// The entries of a pinned map; none of a map of another shape.
+/// The entries of a pinned map; none if the map has another shape.
 fn entries<K: Plain, V: Plain>(name: &'static str, maps: &Path) -> Vec<(K, V)> {
     let Ok(map) = syscall::open_pin(&maps.join(name)) else {
         return Vec::new();

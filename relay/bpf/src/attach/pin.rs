@@ -1,11 +1,11 @@
-//! Where an instance's state lives in bpffs, and what outlives a process there. One process at a time
-//! has it ([`super::pin_lock`]).
+//! The layout of an instance's state in bpffs, which outlives processes. One process at a time owns it
+//! ([`super::pin_lock`]).
 //!
 //! `BPFFS/mcr/INSTANCE/maps-HASH/NAME` holds the maps, HASH being that of `layout.h`;
 //! `BPFFS/mcr/INSTANCE/link-IFINDEX` the links. Links of a program with another layout are moved to
-//! the new program first, then the old maps' directory goes. `xdp-IFINDEX` are the links of the hook at XDP,
-//! `tracepoint-NAME-NUMBER` those of what counts for it. Where clsact filters stand for links,
-//! empty directories say where: `filter-IFINDEX`, and `qdisc-IFINDEX` if the discipline is ours.
+//! the new program first, then the old maps' directory is removed. `xdp-IFINDEX` are the links of the hook at
+//! XDP, `tracepoint-NAME-NUMBER` those of the tracepoints that count for it. Where clsact filters replace
+//! links, empty directories mark them: `filter-IFINDEX`, and `qdisc-IFINDEX` if the discipline is ours.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -18,11 +18,11 @@ use super::pin_lock::{claim, failed};
 use crate::maps::Maps;
 use crate::{Error, layout};
 
-/// What names of directories with maps begin with.
+/// Prefix of the names of directories with maps.
 pub(super) const MAPS: &str = "maps-";
-/// What names of pinned XDP links begin with.
+/// Prefix of the names of pinned XDP links.
 pub(super) const XDP: &str = "xdp";
-/// What names of pinned links of tracepoints begin with.
+/// Prefix of the names of pinned links of tracepoints.
 const TRACEPOINT: &str = "tracepoint-";
 
 /// Where bpffs is mounted, unless options say otherwise.
@@ -37,8 +37,8 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Makes the directories below `bpffs`, unless they are there, and claims them until the value
-    /// and its clones are dropped.
+    /// Makes the directories below `bpffs`, unless they exist, and claims them until the value and its clones
+    /// are dropped.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Pins {
             .try_for_each(|name| remove_directory(&self.directory.join(name)))
     }
 
-    /// Says whether no map of this build's layout is pinned.
+    /// Returns whether no map of this build's layout is pinned.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Pins {
         Ok(self.pinned()?.is_empty())
     }
 
-    /// Says whether some maps of this build's layout are pinned and some are not that any version of it had.
+    /// Returns whether some maps of this build's layout are pinned but not all that every version of it had.
     ///
     /// # Errors
     ///
@@ -122,12 +122,12 @@ impl Pins {
     /// The names of this build's maps that are pinned.
     fn pinned(&self) -> Result<BTreeSet<String>, Error> {
         let maps = self.maps();
-        let there = fs::read_dir(&maps).map_err(|error| failed(&maps, "read", error))?;
-        let names = there.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let entries = fs::read_dir(&maps).map_err(|error| failed(&maps, "read", error))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.collect())
     }
 
-    /// Puts this build's maps out of the way; they count as foreign from now on.
+    /// Renames the directory of this build's maps; they count as foreign from now on.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl Pins {
         fs::create_dir_all(&maps).map_err(|error| failed(&maps, "create the directory", error))
     }
 
-    /// Removes a link's pin, if it is there.
+    /// Removes a link's pin, if there is one.
     ///
     /// # Errors
     ///
@@ -199,23 +199,23 @@ impl Pins {
         indexes(&self.directory, &[XDP])
     }
 
-    /// Pin of a tracepoint's link; the number sets those of one process apart.
+    /// Pin of a tracepoint's link; the number distinguishes processes.
     pub(super) fn tracepoint(&self, name: &str, number: u32) -> PathBuf {
         self.directory.join(format!("{TRACEPOINT}{name}-{number}"))
     }
 
-    /// Those that are there.
+    /// Existing pins of tracepoints' links.
     pub(super) fn tracepoints(&self) -> Result<Vec<PathBuf>, Error> {
-        let names = self.names()?.into_iter();
-        let names = names.filter(|name| name.starts_with(TRACEPOINT));
-        Ok(names.map(|name| self.directory.join(name)).collect())
+        let mut names = self.names()?;
+        names.retain(|name| name.starts_with(TRACEPOINT));
+        Ok(names.iter().map(|it| self.directory.join(it)).collect())
     }
 
     fn mark(&self, kind: &str, ifindex: u32) -> PathBuf {
         self.directory.join(format!("{kind}-{ifindex}"))
     }
 
-    /// Removes the maps, whatever else is pinned, and the directory; maps go with their last user.
+    /// Removes the maps, whatever else is pinned, and the directory; maps end with their last user.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Pins {
     }
 }
 
-/// As [`Pins::links`], of whatever instance has the directory.
+/// As [`Pins::links`], for the directory of any instance.
 pub(super) fn links_in(directory: &Path) -> Result<Vec<u32>, Error> {
     indexes(directory, &["link", "filter"])
 }
@@ -248,8 +248,7 @@ fn indexes(directory: &Path, kinds: &[&str]) -> Result<Vec<u32>, Error> {
     let names = names_in(directory)?;
     let index = |name: &String| {
         let (kind, index) = name.rsplit_once('-')?;
-        let index = kinds.contains(&kind).then_some(index)?;
-        index.parse().ok()
+        kinds.contains(&kind).then_some(index)?.parse().ok()
     };
     let indexes: BTreeSet<u32> = names.iter().filter_map(index).collect();
     Ok(indexes.into_iter().collect())

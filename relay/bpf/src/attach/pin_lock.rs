@@ -1,5 +1,5 @@
-//! Who has an instance's pins: a lock on their directory, which ends with the process, and a link in
-//! it that says whose it is, for whoever is refused. Containers may share a bpffs and nothing else.
+//! The owner of an instance's pins: a lock on their directory, which ends with the process, and a link in it
+//! that names the owner, for processes that are refused. Containers may share a bpffs and nothing else.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -13,18 +13,17 @@ use crate::Error;
 /// Name of the link; bpffs has no files of text.
 const OWNER: &str = "owner";
 
-/// How long the lock of a process that was killed may stand: a child that it was about to start has a
-/// copy until it is executed.
+/// How long the lock of a killed process may last: a child that it was starting has a copy until it is
+/// executed.
 const LET_GO: Duration = Duration::from_millis(500);
 
-/// Makes the directory unless it is there, and claims it for as long as what is returned is open.
+/// Makes the directory unless it exists, and claims it for as long as the returned file is open.
 pub(super) fn claim(directory: &Path) -> Result<File, Error> {
     let deadline = Instant::now() + LET_GO;
     loop {
         let made = fs::create_dir_all(directory);
         made.map_err(|error| failed(directory, "create the directory", error))?;
-        let opened = File::open(directory);
-        let opened = opened.map_err(|error| failed(directory, "open", error))?;
+        let opened = File::open(directory).map_err(|error| failed(directory, "open", error))?;
         match opened.try_lock() {
             // A former owner may have removed it between the opening and the locking.
             Ok(()) if is_the_same(&opened, directory) => {
@@ -44,7 +43,7 @@ pub(super) fn claim(directory: &Path) -> Result<File, Error> {
     }
 }
 
-/// Says whose the directory is, if a process has claimed it.
+/// Returns the owner of the directory, if a process has claimed it.
 pub(super) fn owner(directory: &Path) -> Option<String> {
     let opened = File::open(directory).ok()?;
     let locked = matches!(opened.try_lock_shared(), Err(TryLockError::WouldBlock));
@@ -52,12 +51,11 @@ pub(super) fn owner(directory: &Path) -> Option<String> {
 }
 
 fn is_the_same(opened: &File, directory: &Path) -> bool {
-    let inode =
-        |there: io::Result<fs::Metadata>| there.map(|there| (there.dev(), there.ino())).ok();
+    let inode = |metadata: io::Result<fs::Metadata>| metadata.map(|it| (it.dev(), it.ino())).ok();
     inode(opened.metadata()) == inode(fs::metadata(directory))
 }
 
-/// Without it a process that is refused only learns less.
+/// Names this process as the owner. If that fails, a refused process only learns less.
 fn sign(directory: &Path) {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let namespace = fs::read_link("/proc/thread-self/ns/net").unwrap_or_default();
@@ -80,7 +78,7 @@ fn signature(directory: &Path) -> String {
     )
 }
 
-/// What could not be done with what is pinned.
+/// The error of an operation on a pin.
 pub(crate) fn failed(path: &Path, operation: &'static str, error: io::Error) -> Error {
     Error::Pin {
         path: path.to_owned(),
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_process_has_a_directory_and_the_next_is_told_who() {
+    fn one_process_has_a_directory_and_the_next_learns_which() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("default");
         assert_eq!(owner(&directory), None);

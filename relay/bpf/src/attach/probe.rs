@@ -50,7 +50,7 @@ pub fn probe() -> Result<Hook, Unavailable> {
     })
 }
 
-/// Says whether tc programs may call bpf_loop; `None` if this process may not find out.
+/// Returns whether tc programs may call bpf_loop; `None` if this process may not find out.
 pub fn has_loop() -> Option<bool> {
     is_helper_supported(ProgramType::SchedClassifier, BpfHelper::BPF_FUNC_loop).ok()
 }

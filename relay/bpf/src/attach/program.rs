@@ -16,33 +16,32 @@ pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), 
 
 /// The program of the object for interfaces with an Ethernet header.
 const ETHERNET: &str = "relay";
-/// The one for those without.
+/// The program for interfaces without one.
 const BARE: &str = "relay_bare";
-/// The one that relays at XDP.
+/// The program that relays at XDP.
 pub(super) const RELAY: &str = "relay_xdp";
-/// The one there that passes everything on.
+/// The program at XDP that passes everything on.
 pub(super) const PASS: &str = "pass_xdp";
-/// All of them.
+/// The names of all programs.
 pub(super) const NAMES: [&str; 4] = [ETHERNET, BARE, RELAY, PASS];
 
 /// The program, loaded, with its maps.
 #[derive(Debug)]
 pub struct Program {
     ethernet: OwnedFd,
-    /// Verified when the first interface needs it: that takes some tenths of a second, and few hosts do.
+    /// Verified when the first interface needs it: that takes some tenths of a second, and few hosts need it.
     bare: OnceCell<OwnedFd>,
     pub(super) capacity: Capacity,
     pub(super) pins: Option<PathBuf>,
     /// Its maps.
     pub maps: Maps,
-    /// That somebody looks after it, where it is pinned.
+    /// The sign that it is managed, where it is pinned.
     _sign: Option<Sign>,
 }
 
 impl Program {
     /// Loads the object. With `pins`, maps pinned in that directory are taken as they are, others
-    /// are made with `capacity` and pinned there; programs that were verified with these maps are
-    /// taken as well.
+    /// are made with `capacity` and pinned there; programs verified with these maps are taken as well.
     ///
     /// # Errors
     ///
@@ -60,12 +59,12 @@ impl Program {
         let ethernet = verify(&mut object, pins, ETHERNET)?;
         let bare = OnceCell::new();
         if pins.is_none() {
-            // Its maps cannot be found again.
+            // Its maps cannot be opened again.
             let _ = bare.set(verify(&mut object, None, BARE)?);
         }
         let maps = Maps::take(&mut object)?;
-        let sign = pins.map(Sign::show).transpose();
-        let sign = sign.inspect_err(|error| {
+        let shown = pins.map(Sign::show).transpose();
+        let sign = shown.inspect_err(|error| {
             tracing::warn!(%error, "daemons of other containers may take this one's programs for left");
         });
         Ok(Self {
@@ -107,7 +106,7 @@ impl Program {
     }
 }
 
-/// Takes the program of that name from an earlier process, or has it verified and keeps it for the next.
+/// Takes the program of that name from an earlier process, or verifies it and pins it for the next.
 fn verify(object: &mut Object, pins: Option<&Path>, name: &str) -> Result<OwnedFd, Error> {
     if let Some(verified) = pins.and_then(|maps| program_cache::find(maps, name)) {
         return Ok(verified);

@@ -1,8 +1,8 @@
 //! Programs that an earlier process had verified: pinned, they spare a start the verifier, which takes
 //! some tenths of a second of two processors.
 //!
-//! `BPFFS/mcr/INSTANCE/programs-HASH/NAME` holds them, HASH being that of the compiled object. They go on
-//! with the maps that they were loaded with, so they are of use as long as these are the instance's.
+//! `BPFFS/mcr/INSTANCE/programs-HASH/NAME` holds them, HASH being that of the compiled object. They use the
+//! maps that they were loaded with, so they are usable as long as these are the instance's.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use super::pin;
 use crate::syscall;
 
-/// What names of directories with programs begin with.
+/// Prefix of the names of directories with programs.
 const PROGRAMS: &str = "programs-";
 
 /// Hash of the compiled object.
 const HASH: &str = env!("MCR_OBJECT_HASH");
 
-/// The program of this build and name, if it is there and uses no maps but those in the directory `maps`.
+/// The program of this build and name, if it is pinned and uses no maps but those in the directory `maps`.
 pub(super) fn find(maps: &Path, name: &str) -> Option<OwnedFd> {
-    let pinned = fs::read_dir(maps).ok()?;
+    let entries = fs::read_dir(maps).ok()?;
     let id = |path: &Path| {
         Some(
             syscall::map_info(syscall::open_pin(path).ok()?.as_fd())
@@ -29,14 +29,16 @@ pub(super) fn find(maps: &Path, name: &str) -> Option<OwnedFd> {
                 .id,
         )
     };
-    let pinned: HashSet<u32> = pinned.filter_map(|entry| id(&entry.ok()?.path())).collect();
+    let pinned: HashSet<u32> = entries
+        .filter_map(|entry| id(&entry.ok()?.path()))
+        .collect();
     let program = syscall::open_pin(&directory(maps)?.join(name)).ok()?;
-    let (called, used) = syscall::program_maps(program.as_fd()).ok()?;
-    let is_ours = called == name && used.iter().all(|map| pinned.contains(map));
+    let (program_name, used) = syscall::program_maps(program.as_fd()).ok()?;
+    let is_ours = program_name == name && used.iter().all(|map| pinned.contains(map));
     is_ours.then_some(program)
 }
 
-/// Keeps a program for the next process, in place of those of other builds.
+/// Pins a program for the next process, in place of those of other builds.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! The sign that a daemon looks after the kernel path's programs: a socket whose abstract name has the
-//! number of the programs' settings. Every process of the network namespace sees it, whatever bpffs or
-//! process namespace is its own, and it goes with the daemon, however that ends. A daemon that is idle,
-//! stopped or late shows it all the same.
+//! The sign that a daemon manages the kernel path's programs: a socket whose abstract name has the number of
+//! the programs' settings. Every process of the network namespace sees it, whatever its bpffs or process
+//! namespace, and it ends with the daemon, however that ends. A daemon that is idle, stopped or late still
+//! shows it.
 //!
-//! Whoever may make sockets there can show it, too: then something is left that nobody looks after.
+//! Any process that may make sockets there can show it, too: then abandoned programs are not removed.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use crate::syscall;
 
-/// Name of the map that a program is known by.
+/// Name of the map that identifies a program.
 pub(super) const SETTINGS: &str = "settings";
 
-/// How long a process that was killed may still show it: its files are closed one by one, and the lock
-/// of its pins may be free before.
+/// How long a killed process may still show it: its files are closed one by one, and the lock of its pins may
+/// be released before.
 const LET_GO: Duration = Duration::from_millis(500);
 
 /// The sign; it is shown until it is dropped.
@@ -33,11 +33,10 @@ impl Sign {
     /// the calling thread.
     ///
     /// # Errors
-    /// The kernel's; `AddrInUse` where somebody shows it already.
+    /// The kernel's; `AddrInUse` where another process shows it already.
     pub(super) fn show(maps: &Path) -> io::Result<Self> {
         let settings = syscall::open_pin(&maps.join(SETTINGS))?;
-        let settings = syscall::map_info(settings.as_fd())?.id;
-        let name = name(settings)?;
+        let name = name(syscall::map_info(settings.as_fd())?.id)?;
         let deadline = Instant::now() + LET_GO;
         loop {
             match UnixDatagram::bind_addr(&name) {

@@ -1,5 +1,5 @@
-//! A filter for a packet socket that also counts what no counter of the kernel shows: how many
-//! datagrams are in the super-packets that it lets in. A full receive ring drops a super-packet as one
+//! A filter for a packet socket that also counts what no counter of the kernel shows: the datagrams in the
+//! super-packets that it lets in. A full receive ring drops a super-packet as one
 //! packet.
 //!
 //! The filter itself is classic BPF, which needs no privilege; where BPF is allowed, it is
@@ -45,7 +45,7 @@ impl HiddenDatagrams {
     /// [`Error::MapOperation`]; `EPERM` where BPF is not allowed.
     pub fn new() -> Result<Self, Error> {
         let kind = bpf_map_type::BPF_MAP_TYPE_ARRAY;
-        let map = create_array(kind, 8, BPF_F_MMAPABLE, None);
+        let created = create_array(kind, 8, BPF_F_MMAPABLE, None);
         let failed = |operation| {
             move |error| Error::MapOperation {
                 name: NAME,
@@ -53,12 +53,12 @@ impl HiddenDatagrams {
                 error,
             }
         };
-        let map = map.map_err(failed("create"))?;
+        let map = created.map_err(failed("create"))?;
         let count = map_array(map.as_fd(), 1).map_err(failed("mmap"))?;
         Ok(Self { map, count })
     }
 
-    /// What was counted so far.
+    /// The count so far.
     pub fn read(&self) -> u64 {
         self.count.read(0)
     }

@@ -1,7 +1,6 @@
 //! Runs the loaded program on one packet, without an interface: BPF_PROG_TEST_RUN.
 //!
-//! Clones that the program makes do leave by their interfaces; the packet itself comes back with the
-//! verdict.
+//! Clones that the program makes do leave by their interfaces; the packet itself is returned with the verdict.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -17,14 +16,14 @@ use crate::program::Program;
 use crate::syscall::{attr, bpf, program_info};
 use crate::xdp::Xdp;
 
-/// `struct __sk_buff` of linux/bpf.h, whose layout the kernel keeps for ever, in 4-byte words.
+/// `struct __sk_buff` of linux/bpf.h, whose layout never changes, in 4-byte words.
 const CONTEXT_WORDS: usize = 48;
 const IFINDEX: usize = 10;
 const RECEIVED: usize = 38;
 const GSO_SEGMENTS: usize = 41;
 const GSO_SIZE: usize = 44;
 
-/// What the program said and what became of the packet.
+/// The program's verdict and the resulting packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// What the tc hook would do.
@@ -65,7 +64,7 @@ pub struct Input<'a> {
     pub repeat: u32,
 }
 
-/// What the kernel says of the loaded program.
+/// What the kernel reports of the loaded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Instructions the verifier walked; its limit is a million.
@@ -81,7 +80,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn facts(&self) -> Result<Facts, Error> {
         facts(self.fd())
     }
@@ -134,7 +133,7 @@ fn facts(program: BorrowedFd<'_>) -> Result<Facts, Error> {
 }
 
 impl Xdp {
-    /// Has all of the hook's programs verified, and says what the kernel says of each.
+    /// Verifies all of the hook's programs, and returns what the kernel reports of each.
     ///
     /// # Errors
     ///
@@ -150,8 +149,8 @@ impl Xdp {
         Ok(verified)
     }
 
-    /// Has a frame come by an interface of the calling thread's network namespace as a driver hands it over:
-    /// what the program leaves goes on to the stack, tc included.
+    /// Injects a frame on an interface of the calling thread's network namespace as a driver would hand it over:
+    /// what the program passes on goes to the stack, including tc.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
 //! The kernel path's second hook, at XDP: the program at interfaces whose drivers run it, the devices that
 //! its copies may leave by, and the tracepoints that count what those took.
 //!
-//! Once attached it stays until the daemon stops for good, for many drivers rebuild their rings when the
-//! first program comes and when the last goes; where it has to stand aside, one that passes everything on
-//! takes its place. Links are pinned beside those at tc. The maps are not: whoever comes next makes new ones
-//! and puts its own program in this one's place.
+//! Once attached it stays until the daemon stops for good, because many drivers rebuild their rings when the
+//! first program is added and when the last is removed; where it must not relay, one that passes everything
+//! on replaces it. Links are pinned beside those at tc. The maps are not: the next process makes new ones and
+//! replaces this program by its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,9 +26,9 @@ pub(super) static OBJECT: &[u8] =
 pub(super) const TRACEPOINTS: [&str; 2] = ["xdp_devmap_xmit", "xdp_redirect_err"];
 /// Bytes of `struct handed` in hook.bpf.c, and how many there are.
 const HANDED: usize = 8 + 17 * 8;
-const PLACES: u32 = 1024;
+const ENTRIES: u32 = 1024;
 
-/// The hook's programs, loaded, and where they are.
+/// The hook's programs, loaded, and their attachments.
 #[derive(Debug)]
 pub struct Xdp {
     relay: OwnedFd,
@@ -51,8 +51,8 @@ struct Attached {
 }
 
 impl Xdp {
-    /// Loads the programs on the maps of `program`, which have to be pinned, and takes over the links that
-    /// an earlier process left at `interfaces`; they go on running what they run. Those at others go.
+    /// Loads the programs on the maps of `program`, which have to be pinned, and takes over the links that an
+    /// earlier process left at `interfaces`; they keep running their programs. Links elsewhere are removed.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Xdp {
         Ok(xdp)
     }
 
-    /// Ends what counts for programs of earlier processes, none of which is attached any more.
+    /// Ends the tracepoints of earlier processes' programs, none of which is attached any more.
     ///
     /// # Errors
     ///
@@ -108,15 +108,13 @@ impl Xdp {
 
     fn adopt(&mut self, pins: &Pins, interfaces: &[u32]) -> Result<(), Error> {
         for ifindex in pins.xdp_links()? {
-            let link = syscall::open_pin(&pins.xdp(ifindex)).ok();
-            let link = link.filter(|link| interfaces.contains(&ifindex) && is_at(link, ifindex));
-            match link {
-                Some(link) => {
+            match syscall::open_pin(&pins.xdp(ifindex)) {
+                Ok(link) if interfaces.contains(&ifindex) && is_at(&link, ifindex) => {
                     self.count_from(ifindex)?;
                     let relays = false;
                     self.attached.insert(ifindex, Attached { link, relays });
                 }
-                None => remove_file(&pins.xdp(ifindex))?,
+                _ => remove_file(&pins.xdp(ifindex))?,
             }
         }
         Ok(())
@@ -127,13 +125,13 @@ impl Xdp {
         syscall::set_value(self.taken.as_fd(), ifindex, zeros).map_err(Error::Hook)
     }
 
-    /// Says whether a program is at the interface.
+    /// Returns whether a program is at the interface.
     pub fn is_at(&self, ifindex: u32) -> bool {
         let attached = self.attached.get(&ifindex);
         attached.is_some_and(|attached| is_at(&attached.link, ifindex))
     }
 
-    /// Puts the program, or one that passes everything on, at an interface of the calling thread's network
+    /// Attaches the program, or one that passes everything on, to an interface of the calling thread's network
     /// namespace.
     ///
     /// # Errors
@@ -150,7 +148,7 @@ impl Xdp {
         Ok(())
     }
 
-    /// Has the program at an interface relay, or pass everything on.
+    /// Makes the program at an interface relay, or pass everything on.
     ///
     /// # Errors
     ///
@@ -166,13 +164,13 @@ impl Xdp {
         Ok(())
     }
 
-    /// Says whether the program at an interface relays.
+    /// Returns whether the program at an interface relays.
     pub fn relays(&self, ifindex: u32) -> bool {
         let attached = self.attached.get(&ifindex);
         attached.is_some_and(|attached| attached.relays)
     }
 
-    /// Takes the program off an interface.
+    /// Detaches the program from an interface.
     ///
     /// # Errors
     ///
@@ -182,13 +180,13 @@ impl Xdp {
         remove_file(&pins.xdp(ifindex))
     }
 
-    /// The interfaces that a program is at, or was.
+    /// The interfaces that a program is or was attached to.
     pub fn attached(&self) -> impl Iterator<Item = u32> {
         self.attached.keys().copied()
     }
 
-    /// Lets copies leave by these devices and by no others; one that is gone is passed over, and one whose
-    /// place is another's. The kernel takes out those that leave their namespace, and they may be back.
+    /// Lets copies leave by these devices and by no others; skips those that no longer exist, and those whose
+    /// entry belongs to another. The kernel removes devices that leave their namespace, and they may return.
     ///
     /// # Errors
     ///
@@ -197,19 +195,19 @@ impl Xdp {
         let others: Vec<u32> = self.open.difference(wanted).copied().collect();
         self.ports.remove(&others)?;
         let ports = &self.ports;
-        let is_there = |ifindex: &u32| matches!(ports.get(*ifindex), Ok(Some(_)));
+        let is_present = |ifindex: &u32| matches!(ports.get(*ifindex), Ok(Some(_)));
         self.open
-            .retain(|ifindex| wanted.contains(ifindex) && is_there(ifindex));
+            .retain(|ifindex| wanted.contains(ifindex) && is_present(ifindex));
         for ifindex in wanted.difference(&self.open.clone()) {
-            let place = ifindex % PLACES;
-            if self.open.iter().any(|other| other % PLACES == place) {
+            let entry = ifindex % ENTRIES;
+            if self.open.iter().any(|other| other % ENTRIES == entry) {
                 continue;
             }
-            let mut nothing = [0; HANDED];
-            nothing[..4].copy_from_slice(&ifindex.to_ne_bytes());
-            let nothing = nothing.repeat(self.cpus);
-            syscall::set_value(self.handed.as_fd(), place, nothing).map_err(Error::Hook)?;
-            // And no program.
+            let mut handed = [0; HANDED];
+            handed[..4].copy_from_slice(&ifindex.to_ne_bytes());
+            let value = handed.repeat(self.cpus);
+            syscall::set_value(self.handed.as_fd(), entry, value).map_err(Error::Hook)?;
+            // Without a program.
             let value = [ifindex.to_ne_bytes(), [0; 4]].concat();
             match syscall::set_value(self.ports.as_fd(), *ifindex, value) {
                 Ok(()) => self.open.insert(*ifindex),
@@ -220,15 +218,15 @@ impl Xdp {
         Ok(())
     }
 
-    /// Says whether copies may leave by a device.
+    /// Returns whether copies may leave by a device.
     pub fn is_open(&self, ifindex: u32) -> bool {
         self.open.contains(&ifindex)
     }
 
-    /// How many packets of an interface were handed to devices; nothing of one that never had the program.
+    /// How many packets of an interface were handed to devices; `None` for one that never had the program.
     pub fn taken(&self, ifindex: u32) -> Option<u64> {
-        let of_cpus = syscall::value(self.taken.as_fd(), ifindex, 8 * self.cpus).ok()?;
-        let of_cpus = of_cpus.as_chunks::<8>().0.iter();
+        let bytes = syscall::value(self.taken.as_fd(), ifindex, 8 * self.cpus).ok()?;
+        let of_cpus = bytes.as_chunks::<8>().0.iter();
         Some(of_cpus.map(|count| u64::from_ne_bytes(*count)).sum())
     }
 
@@ -238,8 +236,8 @@ impl Xdp {
     }
 }
 
-/// Attaches a program natively to an interface of the calling thread's network namespace, for as long as what is
-/// returned is held.
+/// Attaches a program natively to an interface of the calling thread's network namespace, for as long as the
+/// returned link is held.
 ///
 /// # Errors
 ///
@@ -249,14 +247,14 @@ pub fn attach_while_held(program: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedF
     link.map_err(|error| Error::Attach { ifindex, error })
 }
 
-/// Takes away what an earlier process left.
+/// Removes what an earlier process left.
 ///
 /// # Errors
 ///
 /// When a pin stays.
 pub fn remove_all(pins: &Pins) -> Result<(), Error> {
-    let links = pins.xdp_links()?.into_iter();
-    let links = links.map(|ifindex| pins.xdp(ifindex));
+    let pin = |ifindex| pins.xdp(ifindex);
+    let links = pins.xdp_links()?.into_iter().map(pin);
     links
         .chain(pins.tracepoints()?)
         .try_for_each(|path| remove_file(&path))
@@ -266,8 +264,8 @@ fn is_at(link: &OwnedFd, ifindex: u32) -> bool {
     syscall::link(link.as_fd()).is_ok_and(|link| link.ifindex == ifindex)
 }
 
-/// Says whether an error of attaching is that another program is there; of generic XDP, or at a device upon it,
-/// it is EEXIST (`dev_xdp_attach`).
+/// Returns whether attaching failed because another program is there; with generic XDP, or at an upper device,
+/// the error is EEXIST (`dev_xdp_attach`).
 pub fn is_taken(error: &Error) -> bool {
     let taken = [io::ErrorKind::ResourceBusy, io::ErrorKind::AlreadyExists];
     matches!(error, Error::Attach { error, .. } if taken.contains(&error.kind()))

@@ -1,4 +1,4 @@
-//! The flows of ranges: a per-CPU hash map that keeps those most recently seen.
+//! The flows of ranges: a per-CPU hash map of the most recently seen.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,7 +63,7 @@ impl Flows {
         }
     }
 
-    /// Forgets the flows of a counter that gets another owner.
+    /// Removes the flows of a counter that gets another owner.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ pub use streams::*;
 pub use sys::memory::Plain;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// An address as maps hold it: of IPv4 the first four bytes.
+/// An address as maps hold it: IPv4 in the first four bytes.
 pub fn address_bytes(address: IpAddr) -> [u8; 16] {
     let mut bytes = [0; 16];
     match address {
@@ -23,7 +23,7 @@ pub fn address_bytes(address: IpAddr) -> [u8; 16] {
     bytes
 }
 
-/// The address that such bytes hold.
+/// Decodes an address.
 pub fn address_of(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
     match bytes {
         [a, b, c, d, ..] if !is_ipv6 => IpAddr::from([a, b, c, d]),
@@ -85,7 +85,7 @@ pub struct GroupKey {
     pub group: [u8; 16],
 }
 
-/// Bit in a value of `group_routes`, beside the index in `route_table`: several rules take it.
+/// Bit in a value of `group_routes`, beside the index in `route_table`: several rules take the group.
 pub const GROUP_OF_SEVERAL: u32 = 1 << 31;
 
 /// Key of `ranges`.
@@ -104,7 +104,7 @@ pub struct RangeKey {
     pub group: [u8; 16],
 }
 
-/// Value of `ranges`: where its candidates lie.
+/// Value of `ranges`: the slots of its candidates.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Range {
@@ -118,7 +118,7 @@ pub struct Range {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Candidate {
-    /// Sender, as far as `specific` says; IPv4 in the first four bytes.
+    /// Sender, of which `specific` bits count; IPv4 in the first four bytes.
     pub source: [u8; 16],
     /// Lowest port, host order.
     pub first_port: u16,
@@ -126,7 +126,7 @@ pub struct Candidate {
     pub last_port: u16,
     /// Index in `route_table`.
     pub route: u32,
-    /// Leading bits of `source` that a sender has to have; 0: any.
+    /// Leading bits of `source` that a sender has to have; 0 for any sender.
     pub specific: u32,
     /// Leading bits of the route's own group prefix.
     pub prefix: u32,
@@ -140,21 +140,21 @@ pub struct Route {
     pub word: u64,
     /// [`LOOKUP_PLACEHOLDER`] and the three below it.
     pub lookup: u16,
-    /// Index of its gate in `gates`; 0: none. Of one that is not there nothing passes.
+    /// Index of its gate in `gates`; 0 for none. Nothing passes a gate that does not exist.
     pub gate: u16,
-    /// Its own index plus one: its packets are inspected; 0: they are not.
+    /// Its own index plus one if its packets are inspected; else 0.
     pub health: u32,
 }
 
-/// No (*,G) route here: the entry only says that (S,G) entries exist.
+/// No (*,G) route here: the entry only shows that (S,G) entries exist.
 pub const LOOKUP_PLACEHOLDER: u16 = 1;
 /// (S,G) entries exist for this interface, group and port.
 pub const LOOKUP_SOURCES: u16 = 2;
 /// Source-specific ranges cover this interface, group and port.
 pub const LOOKUP_RANGES: u16 = 4;
-/// Answers to its copies go back to whoever sent the packets.
+/// Answers to its copies are returned to the packets' senders.
 pub const LOOKUP_ANSWERED: u16 = 8;
-/// What taps know a packet by that a program of this host sent.
+/// Mark by which taps recognise a packet sent by a program of this host.
 pub const LOOPED_MARK: u32 = 1_296_257_612;
 
 /// Also up the stack if a UDP socket matches.
@@ -168,7 +168,7 @@ pub const ROUTE_SHADOW: u8 = 8;
 /// The rule has several inputs: the word names this one's counter, whose identity names the rule's.
 pub const ROUTE_INPUT: u8 = 16;
 
-/// What one packet obeys, changed for every packet at once by one store of [`Route::word`].
+/// What determines a packet's outputs, changed for every packet at once by one store of [`Route::word`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Word {
     /// First slot in `outputs`, below 2^22.
@@ -206,7 +206,7 @@ impl Word {
     }
 }
 
-/// Entries of `gates`, of which the first is nobody's.
+/// Entries of `gates`; the first has no owner.
 pub const GATES: u32 = 4096;
 /// Bytes of a share's name, the zero behind it included.
 pub const SHARE_NAME: usize = 64;
@@ -217,7 +217,7 @@ pub const SHARE_NAME: usize = 64;
 pub struct Gate {
     /// They pass before that time, in nanoseconds by the kernel's own `CLOCK_BOOTTIME`.
     pub until: u64,
-    /// The share's name, a zero behind it; nothing but zeros: it is nobody's.
+    /// The share's name, followed by a zero; only zeros without an owner.
     pub share: [u8; SHARE_NAME],
 }
 
@@ -288,22 +288,22 @@ pub const OUTPUT_UNICAST: u16 = 1 << 10;
 pub const OUTPUT_GROUP_OF_PORT: u16 = 1 << 11;
 /// With [`OUTPUT_PORT_DELTA`]: to the group's last bits.
 pub const OUTPUT_PORT_OF_GROUP: u16 = 1 << 12;
-/// Answers to copies go back to who sent the packet.
+/// Answers to copies are returned to the packet's sender.
 pub const OUTPUT_ANSWERS: u16 = 1 << 13;
 
 /// The one entry of `settings`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Settings {
-    /// Of all unicast outputs together; all zero for none.
+    /// Limit of all unicast outputs together; all zero for none.
     pub budget: Limit,
     /// 4096 bits, one per value of [`Settings::own_bit`].
     pub own_bloom: [u64; 64],
-    /// Not zero: there are range routes.
+    /// Not zero if there are range routes.
     pub ranges: u64,
     /// Routes for addresses of this host, and those whose copies are answered.
     pub addresses: u64,
-    /// The latter alone.
+    /// Only the latter.
     pub answers: u64,
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`, to compare receive timestamps with.
     pub clock_ns: u64,
@@ -335,7 +335,7 @@ impl Settings {
         self.own_bloom[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// Says whether the address's bit is set.
+    /// Returns whether the address's bit is set.
     #[inline]
     pub fn may_be_own(&self, address: IpAddr) -> bool {
         let bit = Self::own_bit(address) as usize;
@@ -343,7 +343,7 @@ impl Settings {
     }
 }
 
-/// Entries of `askers`: questions that are remembered.
+/// Entries of `askers`: recorded questions.
 pub const ASKERS: u32 = 4096;
 
 /// Key of `own_sources`; IPv4 as `::ffff:a.b.c.d`. The value of an interface is the VRF that it is in.
@@ -364,7 +364,7 @@ impl Address {
         Self { words }
     }
 
-    /// The key of an address within a VRF, or on an interface; 0: outside of any.
+    /// The key of an address within a VRF, or on an interface; 0 for neither.
     pub fn within(scope: u32, address: IpAddr) -> Self {
         let octets = match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

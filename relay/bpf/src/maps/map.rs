@@ -40,7 +40,7 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
         }
     }
 
-    /// Its descriptor, for what only one kind of map can do.
+    /// Its descriptor, for operations of one kind of map.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
@@ -83,7 +83,7 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
             attr.__bindgen_anon_2.key = std::ptr::from_ref(key) as u64;
             // SAFETY: `key` is a whole K, whose size is the map's key size.
             let removed = unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attr) };
-            if_there(removed).map_err(|error| self.failed("delete", error))?;
+            if_exists(removed).map_err(|error| self.failed("delete", error))?;
         }
         Ok(())
     }
@@ -111,8 +111,8 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
         attr.__bindgen_anon_2.key = &raw const key as u64;
         attr.__bindgen_anon_2.__bindgen_anon_1.value = &raw mut value as u64;
         // SAFETY: `key` and `value` are a whole K and V, whose sizes are the map's.
-        let found = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) };
-        let found = if_there(found).map_err(|error| self.failed("lookup", error))?;
+        let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) };
+        let found = if_exists(result).map_err(|error| self.failed("lookup", error))?;
         Ok(found.map(|_| value))
     }
 
@@ -124,7 +124,7 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
     pub fn keys(&self) -> Result<Vec<K>, Error> {
         let mut keys: Vec<K> = Vec::new();
         let mut next = K::default();
-        // One that is removed meanwhile leads back to the first.
+        // If a key is removed meanwhile, iteration restarts from the first.
         while keys.len() < self.capacity as usize {
             let mut attr = attr();
             attr.__bindgen_anon_2.map_fd = self.map.as_raw_fd() as u32;
@@ -133,7 +133,7 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
             // SAFETY: `key` is null or a whole K, and `next` has room for one, whose size is the map's
             // key size.
             let found = unsafe { bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr) };
-            match if_there(found).map_err(|error| self.failed("iterate", error))? {
+            match if_exists(found).map_err(|error| self.failed("iterate", error))? {
                 Some(_) => keys.push(next),
                 None => break,
             }
@@ -147,7 +147,7 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
     ///
     /// The kernel's.
     pub fn entries(&self) -> Result<Vec<(K, V)>, Error> {
-        // In parts: room for all that the map may hold would be touched for the few that it holds.
+        // In parts: otherwise memory for all possible entries would be touched for a few.
         let size = self.capacity as usize;
         let mut keys = vec![K::default(); BATCH.min(size)];
         let mut values = vec![V::default(); BATCH.min(size)];
@@ -168,7 +168,7 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
             let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
             // SAFETY: reads the union member that was passed.
             let count = unsafe { attr.batch.count } as usize;
-            let found = if_there(result).map_err(|error| self.failed("lookup", error))?;
+            let found = if_exists(result).map_err(|error| self.failed("lookup", error))?;
             let more = found.is_some() && count > 0;
             entries.extend(
                 keys[..count]
@@ -176,7 +176,7 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
                     .copied()
                     .zip(values[..count].iter().copied()),
             );
-            // An LRU map that changes meanwhile may show more than it holds.
+            // An LRU map that changes meanwhile may return more entries than it holds.
             if !more || entries.len() >= size {
                 return Ok(entries);
             }
@@ -229,13 +229,13 @@ impl Counters {
         self.length
     }
 
-    /// Says whether there are no counters, which the kernel does not allow.
+    /// Returns whether there are no counters, which the kernel does not allow.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Reads the next of the first `count` counters, each summed over all CPUs, behind those that are
-    /// in `sums`: some thousand at most.
+    /// Reads the next of the first `count` counters, each summed over all CPUs, after those in `sums`: some
+    /// thousand at most.
     ///
     /// # Errors
     ///
@@ -249,7 +249,7 @@ impl Counters {
     }
 
     /// Reads the next `count` counters from `first` on, each summed over all CPUs: some thousand at
-    /// most, and none behind the last one.
+    /// most, and none after the last one.
     ///
     /// # Errors
     ///
@@ -279,7 +279,7 @@ impl Counters {
         let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
         // SAFETY: reads the union member that was passed.
         let got = unsafe { attr.batch.count } as usize;
-        if_there(result).map_err(|error| self.failed(error))?;
+        if_exists(result).map_err(|error| self.failed(error))?;
         if got == 0 {
             return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -317,8 +317,8 @@ fn sum(per_cpu: &[Tally]) -> Tally {
     per_cpu.iter().fold(Tally::default(), Tally::with)
 }
 
-/// What is not there is no error: none.
-fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+/// Turns a missing entry into `None`.
+fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         other => other.map(Some),

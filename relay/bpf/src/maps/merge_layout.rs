@@ -3,13 +3,13 @@
 use rules::merge::{By, LINES_MAX, Merge as Model, Sequence};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Streams of a merge that are remembered at a time.
+/// Streams of a merge that are recorded at a time.
 pub const STREAMS: usize = 4;
 /// Words of a block, each of [`WORD_NUMBERS`].
 pub const WORDS: usize = 256;
-/// Names of blocks that rules get; behind them come those of what has no number.
+/// Blocks that rules get; those of packets without numbers follow.
 pub const RINGS: u32 = 262_144;
-/// Blocks of what has no number, of each merge; behind them come those of cells.
+/// Blocks of packets without numbers, for each merge; those of cells follow.
 pub const TABLE: u32 = 4;
 /// Blocks of a cell.
 pub const CELL_BLOCKS: u32 = 128;
@@ -19,52 +19,52 @@ pub const CELLS: u32 = 8_192;
 pub const CELL: u64 = 0xc000_0000 << 32;
 /// Numbers of a word.
 pub const WORD_NUMBERS: usize = 8;
-/// Numbers that a packet may take up for as many packets to be remembered as is said, their logarithm.
+/// Logarithm of the most numbers that a packet may take up for the configured number of packets to be recorded.
 pub const NUMBERS_LOG: u32 = 5;
-/// The most blocks of a stream whose packets take up several numbers, their logarithm.
+/// Logarithm of the most blocks of a stream whose packets take up several numbers.
 const COUNTED_LOG_MAX: u32 = 5;
-/// Bits of a number; above them stands the generation.
+/// Bits of a number; the generation is above them.
 pub const NUMBER_BITS: u32 = 48;
 
 /// Nothing is merged: each packet passes.
 pub const BY_NOTHING: u32 = 0;
 /// By RTP's sequence number and source.
 pub const BY_RTP: u32 = 1;
-/// By a number at a fixed place.
+/// By a number at a fixed offset.
 pub const BY_SEQUENCE: u32 = 2;
 /// By all of the payload.
 pub const BY_PAYLOAD: u32 = 3;
 /// By all of the payload, which passes once in a window.
 pub const BY_ONCE: u32 = 4;
-/// The same, of each sender by itself.
+/// The same, for each sender by itself.
 pub const BY_ONCE_FROM_EACH: u32 = 5;
 
-/// What a packet of a stream is called by, in the payload.
+/// How a packet of a stream is identified, by its payload.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct MergeFormat {
     /// `BY_*`.
     pub by: u32,
-    /// Where the number stands.
+    /// Offset of the number.
     pub number_offset: u16,
     /// Its length.
     pub number_bytes: u8,
-    /// 1: its least significant byte comes first, and that of `count`.
+    /// 1 if its least significant byte comes first, and that of `count`.
     pub little_endian: u8,
-    /// Where the session stands.
+    /// Offset of the session.
     pub session_offset: u16,
-    /// Its length; 0: there is none.
+    /// Its length; 0 if there is none.
     pub session_bytes: u8,
-    /// Length of the count; 0: each packet takes up one number.
+    /// Length of the count; 0 if each packet takes up one number.
     pub count_bytes: u8,
-    /// Where the count stands.
+    /// Offset of the count.
     pub count_offset: u16,
     /// Zero.
     pub pad: u16,
 }
 
 impl MergeFormat {
-    /// What a rule says, as the program reads it.
+    /// Encodes a rule's merge for the program.
     pub fn of(merge: &Model) -> Self {
         match merge.by {
             By::Rtp => Self {
@@ -89,12 +89,12 @@ impl MergeFormat {
         }
     }
 
-    /// Says whether it matters which leg brings a packet.
+    /// Returns whether it matters which leg delivers a packet.
     pub const fn has_lines(&self) -> bool {
         !matches!(self.by, BY_ONCE | BY_ONCE_FROM_EACH)
     }
 
-    /// Says whether something in packets tells streams apart.
+    /// Returns whether something in packets distinguishes streams.
     pub const fn has_keys(&self) -> bool {
         self.by == BY_RTP || self.session_bytes != 0
     }
@@ -116,7 +116,7 @@ impl MergeFormat {
     }
 }
 
-/// The numbers of one stream that one leg brought; generation in the upper 16 bits.
+/// The numbers of one stream that one leg delivered; generation in the upper 16 bits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct MergePart {
@@ -124,16 +124,16 @@ pub struct MergePart {
     pub first: u64,
     /// The last.
     pub last: u64,
-    /// The program's: the last that it brought at all, be it too far behind.
+    /// The program's: the last that it delivered at all, even if too far behind.
     pub mark: u64,
 }
 
-/// Numbers of one SSRC or session that go on from each other.
+/// Consecutive numbers of one SSRC or session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct MergeStream {
-    /// Key 32, generation 16, lower bits of its first number 16; generation 0: none. A generation has
-    /// in its two lower bits the leg that opened the stream.
+    /// Key 32, generation 16, lower bits of its first number 16; generation 0 for none. The two lower bits of a
+    /// generation are the leg that opened the stream.
     pub id: u64,
     /// Newest number: generation 16, number 48.
     pub top: u64,
@@ -141,13 +141,13 @@ pub struct MergeStream {
     pub base: u64,
     /// When it was opened.
     pub opened_ns: u64,
-    /// When a packet of it came.
+    /// When a packet of it last arrived.
     pub seen_ns: u64,
-    /// When it got its first number; 0: each leg accounts for it from its own first.
+    /// When it got its first number; 0 if each leg accounts for it from its own first.
     pub began_ns: u64,
     /// The program's: how often in a row each leg repeated itself, and where.
     pub again: u64,
-    /// The program's: the newest before packets that came alone far ahead, or one of those; 0: none came.
+    /// The program's: the newest before packets that arrived alone far ahead, or one of those; 0 for none.
     pub pad: u64,
 }
 
@@ -157,19 +157,19 @@ pub struct MergeStream {
 pub struct MergeLine {
     /// Packets by verdict: first, duplicate, repeated, late, stray.
     pub counts: [u64; 5],
-    /// Numbers that it brought, where packets take up several.
+    /// Numbers that it delivered, where packets take up several.
     pub numbers: u64,
-    /// When a packet of it belonged to a stream.
+    /// When a packet of it last belonged to a stream.
     pub seen_ns: u64,
     /// The program's: a number that may begin a stream anew.
     pub candidate: u64,
     /// Numbers of streams that are over.
     pub span: u64,
-    /// How much later than the first its copies come: mean, times 8.
+    /// How much later than the first its copies arrive: mean, times 8.
     pub skew_ns_8: u64,
     /// The most that was.
     pub skew_max_ns: u64,
-    /// User space's: since when it is a leg of this rule; 0: it is none.
+    /// User space's: since when it is a leg of this rule; 0 if it is none.
     pub since_ns: u64,
     /// User space's: its input's counter plus one.
     pub owner: u64,
@@ -179,15 +179,15 @@ pub struct MergeLine {
     pub still: u64,
     /// Packets of streams for which there was no room.
     pub exceeded: u64,
-    /// Packets of what another leg cut differently.
+    /// Packets of content that another leg cut differently.
     pub cut: u64,
-    /// The program's: a number that nobody had begun when it came.
+    /// The program's: a number that no leg had begun when it arrived.
     pub stray: u64,
-    /// User space's: not 0 where it came to others, or in the place of some.
+    /// User space's: not 0 where it joined others, or replaced one.
     pub joins: u64,
-    /// The program's: when it brought its first of the stream that it came to last.
+    /// The program's: when it delivered its first number of the stream that it joined last.
     pub began_ns: u64,
-    /// What it brought of each stream.
+    /// What it delivered of each stream.
     pub part: [MergePart; STREAMS],
 }
 
@@ -195,17 +195,17 @@ pub struct MergeLine {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Merge {
-    /// What packets are called by.
+    /// How packets are identified.
     pub format: MergeFormat,
     /// First of its [`Self::blocks`].
     pub first_block: u32,
     /// Blocks of a stream, their logarithm.
     pub blocks_log: u32,
-    /// After so long without a packet nothing of a stream is in flight.
+    /// The time without a packet after which nothing of a stream is in flight.
     pub window_ns: u64,
-    /// The program's: generation of the stream opened last, without a leg, and its place.
+    /// The program's: generation of the stream opened last, without a leg, and its index.
     pub newest: u64,
-    /// User space's: the rule's counter plus one; 0: free. Of a cell: [`CELL`], rule and key.
+    /// User space's: the rule's counter plus one; 0 if free. Of a cell: [`CELL`], rule and key.
     pub owner: u64,
     /// The first of the entries that packets may take as cells.
     pub first_place: u32,
@@ -215,19 +215,19 @@ pub struct Merge {
     pub cells: u64,
     /// Numbers of streams that are over.
     pub span: u64,
-    /// Numbers that left and stand in no leg's counts.
+    /// Numbers that passed and are in no leg's counts.
     pub firsts: u64,
-    /// Packets that left and have no number.
+    /// Packets that passed and have no number.
     pub unnumbered: u64,
-    /// Packets, or payloads that are remembered, for which there was no room.
+    /// Packets, or recorded payloads, for which there was no room.
     pub unsettled: u64,
     /// The route whose `health` all legs' packets are inspected for, plus one.
     pub watch: u32,
-    /// The program's: a CPU is at it.
+    /// The program's: a CPU is using it.
     pub watcher: u32,
-    /// Whose streams are here, with bit 32 set; 0: nobody's.
+    /// The key of the streams here, with bit 32 set; 0 for none.
     pub key: u64,
-    /// The program's: when a leg began to bring something while none did.
+    /// The program's: when a leg began to deliver while none did.
     pub opener: u64,
     /// The most keys at a time.
     pub streams: u32,
@@ -240,8 +240,7 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// A merge in which nothing came yet and that has no legs; its blocks are to follow
-    /// `first_block`.
+    /// A merge without packets and legs; its blocks begin at `first_block`.
     pub fn of(merge: &Model, first_block: u32) -> Self {
         Self {
             format: MergeFormat::of(merge),
@@ -253,7 +252,7 @@ impl Merge {
         }
     }
 
-    /// Bytes of a merge that has all the streams it may have, none of which begins anew.
+    /// Bytes of a merge with the most streams, none of which begins anew.
     pub fn memory(merge: &Model) -> u64 {
         let format = MergeFormat::of(merge);
         let log = Self::blocks_log(merge);
@@ -271,9 +270,9 @@ impl Merge {
         (STREAMS as u32) << blocks_log
     }
 
-    /// `blocks_log` of a merge that remembers as many packets as it says. A payload takes up a word, and
-    /// has a place in one bucket of eight alone: with one word taken of eight none overflows. Where
-    /// packets take up several numbers, each may take up so many.
+    /// `blocks_log` of a merge that records the configured number of packets. A payload takes up a word, in a
+    /// single bucket of eight: with one word of eight in use none overflows. Where packets take up several
+    /// numbers, each may take up 2 to the power of [`NUMBERS_LOG`].
     pub fn blocks_log(merge: &Model) -> u32 {
         let block = (WORDS * WORD_NUMBERS) as u32;
         let log = merge
@@ -298,7 +297,7 @@ impl Merge {
 pub struct MergeBlock {
     /// Generation 16, turn of the ring 16, a bit for each leg and 8 numbers.
     pub word: [u64; WORDS],
-    /// When the first packet of every fourth word came.
+    /// When the first packet of every fourth word arrived.
     pub stamp: [u64; WORDS / 4],
 }
 

@@ -1,12 +1,12 @@
-//! What the legs of a merge brought, out of its words: by arithmetic, without walking through numbers.
+//! What the legs of a merge delivered, computed from its words by arithmetic, without walking through numbers.
 //!
-//! A stream's numbers lie between its oldest and its newest; what did not pass was lost, what a leg
-//! did not bring it missed. Only numbers younger than a window may still come: those are told by the
-//! ring's bits, and only when there is anything to tell. Where packets take up several numbers the
-//! bits do not say it; there what is missing counts once it was in several readings.
+//! A stream's numbers lie between its oldest and its newest; those that did not pass were lost, those that a
+//! leg did not deliver it missed. Only numbers younger than a window may still arrive: those are determined
+//! by the ring's bits, and only when something is missing. Where packets take up several numbers the bits do
+//! not show it; there missing numbers count once they were missing in several readings.
 //!
-//! Packets go on while words are read. Whatever was read too early or too late makes the counts lower,
-//! never higher, and they never go down: so a count is right as soon as one reading found quiet.
+//! Packets keep arriving while words are read. Values read too early or too late make the counts lower, never
+//! higher, and counts never decrease: so a count is right as soon as one reading coincides with quiet.
 
 mod payloads;
 
@@ -19,24 +19,24 @@ use crate::merge_layout::{
 };
 
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
-/// Readings in which numbers must be missing, where the ring does not say which are.
+/// Readings in which numbers must be missing, where the ring does not show which are.
 const READINGS: usize = 4;
 const GENERATION_MAX: u16 = u16::MAX / LINES_MAX as u16;
 
-/// What a merge's legs brought.
+/// What a merge's legs delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Numbers that no leg brought, since the merge's first stream began; by payload always 0.
+    /// Numbers that no leg delivered, since the merge's first stream began; by payload always 0.
     pub lost: u64,
-    /// Streams begun since this process reads them, and those that were there before.
+    /// Streams begun since this process reads them, and those that existed before.
     pub streams: u64,
-    /// Packets that passed unjudged and payloads that were forgotten too early, for want of room.
+    /// Packets that passed unjudged and payloads that were dropped too early, for want of room.
     pub unsettled: u64,
-    /// By place.
+    /// By position.
     pub lines: [Line; LINES_MAX],
 }
 
-/// What one leg brought.
+/// What one leg delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// Packets by [`Verdict::index`].
@@ -45,15 +45,15 @@ pub struct Line {
     pub still: u64,
     /// Packets of streams for which there was no room.
     pub exceeded: u64,
-    /// Packets of what another leg cut into packets differently, as far as that is seen.
+    /// Packets of content that another leg cut into packets differently, as far as that is visible.
     pub cut: u64,
-    /// Numbers that only other legs brought.
+    /// Numbers that only other legs delivered.
     pub missed: u64,
-    /// How much later than the first its copies come by now; a mean.
+    /// How much later than the first its copies currently arrive; a mean.
     pub skew_ns: u64,
     /// The most that was.
     pub skew_max_ns: u64,
-    /// When a packet of it belonged to a stream; 0: none did.
+    /// When a packet of it last belonged to a stream; 0 if none did.
     pub seen_ns: u64,
 }
 
@@ -77,12 +77,12 @@ impl Counts {
     }
 }
 
-/// Adds to a rule's words what a cell that is given back counted.
+/// Adds to a rule's words the counts of a cell that is given back.
 pub fn fold(rule: &mut Merge, cell: &Merge, now_ns: u64) {
     rule.span += spans(cell);
     rule.firsts += cell.firsts;
     rule.unnumbered += cell.unnumbered;
-    for (place, (line, other)) in rule.line.iter_mut().zip(&cell.line).enumerate() {
+    for (index, (line, other)) in rule.line.iter_mut().zip(&cell.line).enumerate() {
         for (count, other) in line.counts.iter_mut().zip(other.counts) {
             *count += other;
         }
@@ -94,13 +94,13 @@ pub fn fold(rule: &mut Merge, cell: &Merge, now_ns: u64) {
         line.span += if line.since_ns == 0 {
             0
         } else {
-            span_of(cell, place, now_ns)
+            span_of(cell, index, now_ns)
         };
         line.skew_max_ns = line.skew_max_ns.max(other.skew_max_ns);
     }
 }
 
-/// What is known from earlier readings of one merge.
+/// The state of earlier readings of one merge.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     lost: u64,
@@ -116,21 +116,21 @@ struct LineReading {
     owner: u64,
     since_ns: u64,
     missed: u64,
-    /// What was lost or, by payload, had passed before it came.
+    /// What was lost or, by payload, had passed before it joined.
     before: u64,
-    /// By payload: it came to others, and what had passed by then is not known yet.
+    /// By payload: it joined others, and what had passed by then is not known yet.
     is_new: bool,
     missing: Recent,
 }
 
-/// Up to where the numbers of a stream with this oldest one are older than a window.
+/// The number up to which a stream with this oldest number is older than a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     base: u64,
     top: Delayed,
 }
 
-/// A value as it was a window ago, or longer.
+/// A value as of a window ago, or longer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Delayed {
     settled: Option<u64>,
@@ -172,16 +172,16 @@ impl Recent {
 /// When words are read, by `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
-    /// It began then.
+    /// When the reading began.
     pub now_ns: u64,
-    /// All packets that came by then have been judged; what came later may wait for its worker.
+    /// All packets that had arrived by then have been judged; later ones may wait for their worker.
     pub judged_ns: u64,
 }
 
-/// Reads what the legs brought.
+/// Reads what the legs delivered.
 ///
 /// `merge` copies the merge's words, `block` one of its blocks by number. `reading` belongs to this merge
-/// alone, and begins with its default.
+/// only, and begins with its default.
 pub fn counts(
     merge: impl Fn() -> Merge,
     reading: &mut Reading,
@@ -221,7 +221,7 @@ pub fn counts(
 }
 
 impl Reading {
-    /// Streams begun by now.
+    /// Streams begun so far.
     pub fn streams(&mut self, words: &Merge) -> u64 {
         self.note_streams(words);
         self.streams
@@ -236,10 +236,10 @@ impl Reading {
         self.generation = generation;
     }
 
-    /// Begins anew with legs that came.
+    /// Begins anew with legs that joined.
     fn note_lines(&mut self, words: &Merge) {
-        let oldest = words.line.iter().map(|line| line.since_ns);
-        let oldest = oldest.filter(|&since_ns| since_ns != 0).min();
+        let since = words.line.iter().map(|line| line.since_ns);
+        let oldest = since.filter(|&since_ns| since_ns != 0).min();
         for (line, words) in self.lines.iter_mut().zip(&words.line) {
             if (line.owner, line.since_ns) == (words.owner, words.since_ns) {
                 continue;
@@ -256,20 +256,20 @@ impl Reading {
         }
     }
 
-    /// Where packets take up several numbers.
+    /// Reads merges whose packets take up several numbers.
     fn read_sums(&mut self, words: &Merge, before: &Merge, when: When) {
         let window_ns = words.window_ns;
         let missing = spans(words).saturating_sub(firsts(words));
         let most = spans(words).saturating_sub(firsts(before));
         let lost = self.missing.least(missing, when, window_ns);
         self.lost = self.lost.max(lost);
-        for (place, line) in self.lines.iter_mut().enumerate() {
-            let own = &words.line[place];
+        for (index, line) in self.lines.iter_mut().enumerate() {
+            let own = &words.line[index];
             if own.since_ns == 0 {
                 continue;
             }
-            let missing = span_of(words, place, when.judged_ns)
-                .saturating_sub(brought(own, true) + most.saturating_sub(line.before));
+            let missing = span_of(words, index, when.judged_ns)
+                .saturating_sub(delivered(own, true) + most.saturating_sub(line.before));
             let missed = line.missing.least(missing, when, window_ns);
             line.missed = line.missed.max(missed);
         }
@@ -293,39 +293,39 @@ impl Reading {
             }
             mark.top.note(stream.top, when, words.window_ns);
         }
-        if !self.is_news(words, judged_ns) {
+        if !self.has_more_missing(words, judged_ns) {
             return;
         }
         let mut young = Holes::default();
-        for (place, stream) in words.stream.iter().enumerate() {
-            let settled = self.marks[place].top.settled;
-            young.add(words, place, stream, settled, judged_ns, &mut block);
+        for (index, stream) in words.stream.iter().enumerate() {
+            let settled = self.marks[index].top.settled;
+            young.add(words, index, stream, settled, judged_ns, &mut block);
         }
         let after = merge();
         let lost = spans(words).saturating_sub(firsts(&after) + young.all);
         let most = spans(words).saturating_sub(firsts(before) + young.all);
         self.lost = self.lost.max(lost);
-        for (place, line) in self.lines.iter_mut().enumerate() {
-            let own = &after.line[place];
-            if own.since_ns == 0 || own.since_ns != words.line[place].since_ns {
+        for (index, line) in self.lines.iter_mut().enumerate() {
+            let own = &after.line[index];
+            if own.since_ns == 0 || own.since_ns != words.line[index].since_ns {
                 continue;
             }
             let accounted =
-                brought(own, false) + young.lines[place] + most.saturating_sub(line.before);
-            let missed = span_of(words, place, judged_ns).saturating_sub(accounted);
+                delivered(own, false) + young.lines[index] + most.saturating_sub(line.before);
+            let missed = span_of(words, index, judged_ns).saturating_sub(accounted);
             line.missed = line.missed.max(missed);
         }
     }
 
-    /// Says whether more is missing than is known.
-    fn is_news(&self, words: &Merge, now_ns: u64) -> bool {
+    /// Returns whether more is missing than is accounted for.
+    fn has_more_missing(&self, words: &Merge, now_ns: u64) -> bool {
         let is_lost = spans(words).saturating_sub(firsts(words)) > self.lost;
         is_lost
-            || self.lines.iter().enumerate().any(|(place, line)| {
-                let own = &words.line[place];
-                let known = line.missed + self.lost.saturating_sub(line.before);
-                let missing = span_of(words, place, now_ns).saturating_sub(brought(own, false));
-                own.since_ns != 0 && missing > known
+            || self.lines.iter().enumerate().any(|(index, line)| {
+                let own = &words.line[index];
+                let accounted = line.missed + self.lost.saturating_sub(line.before);
+                let missing = span_of(words, index, now_ns).saturating_sub(delivered(own, false));
+                own.since_ns != 0 && missing > accounted
             })
     }
 }
@@ -340,16 +340,15 @@ fn firsts(words: &Merge) -> u64 {
     (words.firsts + counted).saturating_sub(words.unnumbered)
 }
 
-/// Numbers that a leg brought, each once, in time or late.
-fn brought(line: &MergeLine, takes_several: bool) -> u64 {
+/// Numbers that a leg delivered, each once, in time or late.
+fn delivered(line: &MergeLine, takes_several: bool) -> u64 {
     if takes_several {
         return line.numbers;
     }
-    let counted = [Verdict::First, Verdict::Duplicate, Verdict::Late];
-    let counted = counted
-        .map(|verdict| line.counts[verdict.index()])
-        .into_iter();
-    counted.sum::<u64>().saturating_sub(line.unnumbered)
+    let verdicts = [Verdict::First, Verdict::Duplicate, Verdict::Late];
+    let counted = verdicts.map(|verdict| line.counts[verdict.index()]);
+    let sum: u64 = counted.iter().sum();
+    sum.saturating_sub(line.unnumbered)
 }
 
 /// The oldest and the newest number of a stream that has any.
@@ -378,7 +377,7 @@ fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u
     let part = own.part[stream];
     let is_part = (part.first ^ words.stream[stream].top) >> NUMBER_BITS == 0;
     let is_later = own.since_ns > words.stream[stream].began_ns;
-    // It is with the others as long as it brings something, even if of another stream.
+    // It is live as long as it delivers anything, even of another stream.
     let is_live =
         own.seen_ns != 0 && now_ns.saturating_sub(own.seen_ns) <= words.window_ns.saturating_mul(1);
     let first = match (is_later, is_part) {
@@ -390,7 +389,7 @@ fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u
         (false, _) => Some((first, top)),
         (true, true) => {
             let last = part.last & NUMBER_MASK;
-            // A stranger's is further ahead than the stream.
+            // The number of a foreign packet is further ahead than the stream.
             let ahead = last.wrapping_sub(top) << (64 - NUMBER_BITS);
             Some((first, if ahead.cast_signed() > 0 { top } else { last }))
         }
@@ -404,21 +403,21 @@ fn span_of(words: &Merge, line: usize, now_ns: u64) -> u64 {
     words.line[line].span + due.map(|(first, last)| length(first, last)).sum::<u64>()
 }
 
-/// Young numbers that have not come.
+/// Young numbers that have not arrived.
 #[derive(Debug, Default)]
 struct Holes {
-    /// On no leg.
+    /// On any leg.
     all: u64,
-    /// On each leg, of those that are due there.
+    /// On each leg, among those that are due there.
     lines: [u64; LINES_MAX],
 }
 
 impl Holes {
-    /// Adds those of one stream that lie above `settled` and are still in its ring.
+    /// Adds those of one stream that are above `settled` and still in its ring.
     fn add(
         &mut self,
         words: &Merge,
-        place: usize,
+        index: usize,
         stream: &MergeStream,
         settled: Option<u64>,
         now_ns: u64,
@@ -429,36 +428,36 @@ impl Holes {
         };
         let log = words.blocks_log & 15;
         let ring = (WORDS as u64) << log;
-        // How far behind the top the oldest one is that counts.
+        // Distance from the top to the oldest number that counts.
         let oldest_word = (ring - 1) * WORD_NUMBERS as u64 + top % WORD_NUMBERS as u64;
         let mut back = oldest_word.min(length(base, top) - 1);
         if let Some(settled) = settled {
-            let since = top.wrapping_sub(settled) & NUMBER_MASK;
-            let Some(since) = since.checked_sub(1) else {
+            let distance = top.wrapping_sub(settled) & NUMBER_MASK;
+            let Some(since) = distance.checked_sub(1) else {
                 return;
             };
             back = back.min(since);
         }
-        let due: [_; LINES_MAX] = std::array::from_fn(|line| due(words, place, line, now_ns));
-        let mut at = None;
+        let due: [_; LINES_MAX] = std::array::from_fn(|line| due(words, index, line, now_ns));
+        let mut current = None;
         for ahead in 0..=back {
             let number = top.wrapping_sub(ahead) & NUMBER_MASK;
             let word = number / WORD_NUMBERS as u64;
             let block_number = (word % ring / WORDS as u64) as u32;
-            if at
+            if current
                 .as_ref()
                 .is_none_or(|(number, _)| *number != block_number)
             {
-                let wanted = words.first_block + ((place as u32) << log) + block_number;
-                at = Some((block_number, block(wanted).unwrap_or_default()));
+                let wanted = words.first_block + ((index as u32) << log) + block_number;
+                current = Some((block_number, block(wanted).unwrap_or_default()));
             }
-            let Some((_, block)) = &at else {
+            let Some((_, block)) = &current else {
                 return;
             };
-            let bits = block.word[word as usize % WORDS];
+            let stored = block.word[word as usize % WORDS];
             let tag = (stream.top >> NUMBER_BITS) << 16 | (word >> (8 + log)) & 0xffff;
-            let bits = if bits >> 32 == tag {
-                bits as u32 >> (number % WORD_NUMBERS as u64)
+            let bits = if stored >> 32 == tag {
+                stored as u32 >> (number % WORD_NUMBERS as u64)
             } else {
                 0
             };

@@ -1,13 +1,13 @@
-//! Streams of chance and what becomes of them on the way: legs lose, delay, swap and repeat packets, fall
-//! silent and come back; streams begin anew; strangers are among them. And the truth: each message that a leg
-//! brought leaves, and once. What is left out is what the guide says may be held back: what comes from far away
-//! before a second packet in a row says the same.
+//! Random streams and their transport: legs lose, delay, swap and repeat packets, fall silent and recover; streams
+//! begin anew; foreign packets are among them. And the truth: each message that a leg delivered leaves, and once.
+//! Exempt is what may be held back according to the guide: distant numbers before a second packet in a row
+//! confirms them.
 
 mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Chance that a seed repeats (xorshift64*).
+/// Random numbers that a seed repeats (xorshift64*).
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -39,7 +39,7 @@ pub(super) enum Format {
     Payload,
 }
 
-/// One packet, as a leg may bring it.
+/// One packet, as a leg may deliver it.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     kind: Kind,
@@ -53,16 +53,16 @@ struct Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Numbered,
-    /// RTCP, a heartbeat or what stands outside the sequence.
+    /// RTCP, a heartbeat or a packet outside the sequence.
     Unnumbered,
 }
 
-/// A message: whether some leg brought it and it has to leave.
+/// A message: whether some leg delivered it and it has to leave.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
-    is_brought: bool,
+    is_delivered: bool,
     is_excused: bool,
-    /// The run of numbers that it is one of, if that began by a jump.
+    /// The run of numbers that it belongs to, if that began by a jump.
     jump: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Arrival {
     pub(super) packet: usize,
 }
 
-/// All that is sent.
+/// All packets and their arrivals.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) format: Format,
@@ -87,7 +87,7 @@ pub(super) struct World {
     pub(super) is_recut: bool,
 }
 
-/// What a leg does to its packets.
+/// The faults of a leg.
 #[derive(Clone, Copy, Debug)]
 struct Leg {
     /// In a thousand.
@@ -100,8 +100,8 @@ struct Leg {
     cut_us: (u64, u64),
 }
 
-/// What comes back after three windows is a stranger to a stream that the others do not bring either: where one
-/// leg is away for so long, none of them is for a window.
+/// A leg that recovers after three windows is foreign to a stream that the others do not deliver either: where one leg
+/// is away for so long, none of them is for a window.
 fn keep_one(legs: &mut [Leg]) {
     let away = |leg: &Leg| leg.cut_us.1 - leg.cut_us.0;
     let longest = legs.iter().map(away).max().unwrap_or(0);
@@ -112,12 +112,12 @@ fn keep_one(legs: &mut [Leg]) {
     }
 }
 
-/// How far a jump leads at least, in numbers: further than anything remembered lies apart.
+/// The least length of a jump, in numbers: more than the distance of any recorded numbers.
 const FAR: u64 = 70_000;
 const FAR_RTP: u64 = 9_000;
 
 impl World {
-    /// The world of a seed, of so many seconds with so many packets a second on each leg.
+    /// The world of a seed, with its seconds and packets a second on each leg.
     pub(super) fn new(random: &mut Random, seconds: u64, rate: u64) -> Self {
         let format = random.choose(&[
             Format::Rtp,
@@ -143,7 +143,7 @@ impl World {
             is_recut: format == Format::MoldUdp64 && random.below(4) == 0,
         };
         let end_us = seconds * 1_000_000;
-        // Either streams begin anew, or legs are away for long: after that what they begin is a stranger's.
+        // Either streams begin anew, or legs are away for long: after that what they begin is foreign.
         let restarts = random.below(2) == 0;
         let mut legs: Vec<Leg> = (0..world.legs)
             .map(|_| {
@@ -179,7 +179,8 @@ impl World {
         world
     }
 
-    /// Nobody can tell a stranger's packet from one of its stream whose number is near, be it by a jump: none comes.
+    /// A foreign packet cannot be distinguished from one of the stream with a near number, even after a jump: none
+    /// arrives.
     fn keep_strangers_apart(&mut self) {
         let near = match self.format {
             Format::MoldUdp64 => 65_536,
@@ -206,7 +207,7 @@ impl World {
         });
     }
 
-    /// All legs bring the same first packets, one after the other: none is a stranger.
+    /// All legs deliver the same first packets, one after the other: none is foreign.
     fn introduce(&mut self) {
         let number = if self.format == Format::Rtp {
             5
@@ -238,7 +239,7 @@ impl World {
         let mut begun_us = 100_000 + random.below(interval.min(1_000_000));
         let mut key = random.below(u64::from(u32::MAX)) as u32;
         let mut number = self.some_number(random);
-        // Without keys what comes after the introduction is a jump.
+        // Without keys what follows the introduction is a jump.
         let mut jump = (self.format == Format::Mdp3).then_some(0);
         let mut next_restart = if restarts {
             begun_us + 500_000 + random.below(end_us)
@@ -270,14 +271,14 @@ impl World {
             number = self.wrapped(number + u64::from(count));
             let all = if self.is_recut { 1 } else { legs.len() };
             for (leg, faults) in legs.iter_mut().enumerate().take(all) {
-                self.bring(random, (leg, faults), at, packet);
+                self.deliver(random, (leg, faults), at, packet);
             }
             if self.is_recut {
                 run.push((at, packet));
             }
-            let is_brought = self.messages_of(packet).any(|message| message.is_brought);
-            steady = if is_brought { steady + 1 } else { 0 };
-            // What comes first after a pause, or of a stream, is no stranger's.
+            let is_delivered = self.messages_of(packet).any(|message| message.is_delivered);
+            steady = if is_delivered { steady + 1 } else { 0 };
+            // The first packet after a pause, or of a stream, is not foreign.
             let strangers = if steady > 3 && at > begun_us + 3 * interval + 100_000 {
                 strangers * interval / 1_000
             } else {
@@ -289,7 +290,7 @@ impl World {
         self.recut(random, legs, &mut run);
     }
 
-    /// What other legs make of the messages of a run of packets.
+    /// Cuts the messages of a run of packets for the other legs.
     fn recut(&mut self, random: &mut Random, legs: &mut [Leg], run: &mut Vec<(u64, usize)>) {
         let (Some(&(_, first)), Some(&(_, last))) = (run.first(), run.last()) else {
             return;
@@ -308,7 +309,7 @@ impl World {
                 {
                     at += 1;
                 }
-                // Messages do not follow each other among all streams': each packet's stand together.
+                // Messages of a stream are not consecutive among all: those of each packet are.
                 let packet = self.packets.len();
                 let message = self.message_at(run, number + done);
                 self.packets.push(Packet {
@@ -318,7 +319,7 @@ impl World {
                     message,
                     count,
                 });
-                self.bring(random, (leg, faults), run[at].0, packet);
+                self.deliver(random, (leg, faults), run[at].0, packet);
                 done += u64::from(count);
             }
         }
@@ -332,7 +333,7 @@ impl World {
         packet.message + (number - packet.number) as u32
     }
 
-    /// What else comes with a stream's packet: a stranger on one leg, and what has no number on all.
+    /// What else arrives with a stream's packet: a foreign packet on one leg, and packets without numbers on all.
     fn company(
         &mut self,
         random: &mut Random,
@@ -349,12 +350,12 @@ impl World {
             self.messages_of(packet)
                 .for_each(|message| message.is_excused = true);
             let leg = random.below(self.legs as u64) as usize;
-            self.bring(random, (leg, &mut legs[leg]), at, packet);
+            self.deliver(random, (leg, &mut legs[leg]), at, packet);
         }
         if random.below(100) < 2 {
             let packet = self.packet(Kind::Unnumbered, key, number, 1);
             for (leg, faults) in legs.iter_mut().enumerate() {
-                self.bring(random, (leg, faults), at, packet);
+                self.deliver(random, (leg, faults), at, packet);
             }
         }
     }
@@ -362,7 +363,7 @@ impl World {
     fn some_number(&self, random: &mut Random) -> u64 {
         match self.format {
             Format::Rtp => random.below(65_536),
-            // Far from 0, which stands outside the sequence.
+            // Far from 0, which is outside the sequence.
             _ => 10_000_000 + random.below(1_000_000_000),
         }
     }
@@ -402,11 +403,11 @@ impl World {
 
     fn arrive(&mut self, at_us: u64, leg: usize, packet: usize) {
         self.messages_of(packet)
-            .for_each(|message| message.is_brought = true);
+            .for_each(|message| message.is_delivered = true);
         self.arrivals.push(Arrival { at_us, leg, packet });
     }
 
-    fn bring(
+    fn deliver(
         &mut self,
         random: &mut Random,
         (leg, faults): (usize, &mut Leg),

@@ -1,52 +1,59 @@
-//! What packets of chance look like, and what is wrong with what leaves of them.
+//! The bytes of random packets, and what is wrong with what leaves of them.
 
 use std::collections::BTreeMap;
 
 use super::{Format, Kind, Message, Packet, World};
 
-/// Packets within which a second one says that a stream goes on elsewhere.
+/// Packets within which a second one confirms that a stream continues elsewhere.
 const CONFIRM: i64 = 16;
 
-/// Three windows: so long after it brought anything known a leg is a stranger to what nobody has brought since.
+/// Three windows: this long after it delivered anything established a leg is foreign to a stream that no leg has
+/// delivered since.
 const PATIENCE_US: u64 = 3 * 400_000;
 
-/// What has been brought of the streams of one key, which begin anew by jumps.
+/// What has been delivered of the streams of one key, which begin anew by jumps.
 #[derive(Default)]
-struct Told {
-    /// When the last of it was brought.
+struct Established {
+    /// When the last of it was delivered.
     at_us: u64,
-    /// Runs of numbers that are known, a jump's since it was told twice: each leg's newest message, plus one.
+    /// Established runs of numbers, a jump's since it was confirmed: each leg's newest message, plus one.
     runs: BTreeMap<Option<u32>, [u32; 3]>,
-    /// What a leg brought last of what nobody knew, if nothing of the stream has gone on there since.
-    strange: [Option<u64>; 3],
+    /// The last unconfirmed number of a leg, if nothing of the stream has continued there since.
+    unconfirmed: [Option<u64>; 3],
 }
 
-impl Told {
-    /// Whether a packet is no stranger's as far as anybody can tell.
-    fn is_known(&mut self, leg: usize, packet: &Packet, message: Message, format: Format) -> bool {
+impl Established {
+    /// Returns whether a packet can be recognised as the stream's.
+    fn is_established(
+        &mut self,
+        leg: usize,
+        packet: &Packet,
+        message: Message,
+        format: Format,
+    ) -> bool {
         let Packet { number, count, .. } = *packet;
-        let is_second = |(other, strange): (usize, &Option<u64>)| {
-            strange.is_some_and(|strange| {
-                let apart = ahead(number, strange, format).abs();
+        let is_second = |(other, unconfirmed): (usize, &Option<u64>)| {
+            unconfirmed.is_some_and(|unconfirmed| {
+                let apart = ahead(number, unconfirmed, format).abs();
                 apart <= CONFIRM * i64::from(count) && (other != leg || apart > 0)
             })
         };
         let is_run = message.jump.is_none() || self.runs.contains_key(&message.jump);
-        let is_told = is_run || self.strange.iter().enumerate().any(is_second);
-        if message.is_excused || !is_told {
-            self.strange[leg] = Some(number);
+        let is_confirmed = is_run || self.unconfirmed.iter().enumerate().any(is_second);
+        if message.is_excused || !is_confirmed {
+            self.unconfirmed[leg] = Some(number);
             return false;
         }
         let newest = &mut self.runs.entry(message.jump).or_default()[leg];
         if packet.message >= *newest {
             *newest = packet.message + 1;
-            self.strange[leg] = None;
+            self.unconfirmed[leg] = None;
         }
         true
     }
 }
 
-/// Without keys all is one stream.
+/// The key of a packet's stream; without keys all is one stream.
 pub(super) const fn key(packet: &Packet, format: Format) -> u32 {
     match format {
         Format::Mdp3 => 0,
@@ -63,26 +70,26 @@ pub(super) fn ahead(a: u64, b: u64, format: Format) -> i64 {
 }
 
 impl World {
-    /// Of each message whether it has to leave: a leg brought it when nobody took it for a stranger's.
+    /// For each message whether it has to leave: a leg delivered it when it could be recognised as the stream's.
     fn have_to_leave(&self) -> Vec<bool> {
         let mut have_to = vec![false; self.messages.len()];
-        let mut told = BTreeMap::<u32, Told>::new();
-        // When each leg brought something known.
+        let mut streams = BTreeMap::<u32, Established>::new();
+        // When each leg last delivered something established.
         let mut legs = [0; 3];
         for arrival in &self.arrivals {
             let packet = &self.packets[arrival.packet];
             let messages = packet.message as usize..(packet.message + packet.count) as usize;
             if packet.kind == Kind::Numbered && self.format != Format::Payload {
-                let told = told.entry(key(packet, self.format)).or_default();
+                let stream = streams.entry(key(packet, self.format)).or_default();
                 let is_away = |at_us: u64| arrival.at_us > at_us + PATIENCE_US;
-                let is_stranger = is_away(legs[arrival.leg])
-                    && is_away(told.at_us)
+                let is_foreign = is_away(legs[arrival.leg])
+                    && is_away(stream.at_us)
                     && !legs.iter().all(|at_us| is_away(*at_us));
                 let message = self.messages[messages.start];
-                if is_stranger || !told.is_known(arrival.leg, packet, message, self.format) {
+                if is_foreign || !stream.is_established(arrival.leg, packet, message, self.format) {
                     continue;
                 }
-                told.at_us = arrival.at_us;
+                stream.at_us = arrival.at_us;
                 legs[arrival.leg] = arrival.at_us;
             }
             have_to[messages].fill(true);
@@ -90,7 +97,7 @@ impl World {
         have_to
     }
 
-    /// A packet's payload; its last bytes say which it is.
+    /// A packet's payload; its last bytes identify it.
     pub(crate) fn payload(&self, index: usize) -> Vec<u8> {
         let packet = &self.packets[index];
         let is_numbered = packet.kind == Kind::Numbered;

@@ -1,4 +1,4 @@
-//! What is counted, whose it is, and the buckets that limit it.
+//! Counters, their owners, and the buckets that limit them.
 
 use packet::verdict::DropReason;
 use zerocopy::{FromBytes, IntoBytes};
@@ -11,15 +11,15 @@ pub struct Tally {
     pub packets: u64,
     /// UDP payload bytes.
     pub bytes: u64,
-    /// When a packet was counted last, `CLOCK_MONOTONIC` as of the timer tick; 0: none was.
+    /// When a packet was counted last, `CLOCK_MONOTONIC` as of the timer tick; 0 if none was.
     pub last_ns: u64,
     /// The program's own note: that tick.
     pub tick: u64,
-    /// The program's own note: for which sender it last looked for a local socket.
+    /// The program's own note: the sender of the last lookup of a local socket.
     pub sender: u64,
-    /// The program's own note: for which group and port, when, and the answer.
+    /// The program's own note: group and port, time and result of that lookup.
     pub asked: u64,
-    /// Of the packets, those sent back to who asked.
+    /// Of the packets, those returned to a requester.
     pub answers: u64,
 }
 
@@ -44,12 +44,12 @@ pub const ACTIVITY_TICKS: u32 = 16;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Activity {
-    /// The timer tick of the last packet that was the first of its tick on its CPU, lower half; one
-    /// that is not as it was says that packets came.
+    /// The timer tick of the last packet that was the first of its tick on its CPU, lower half; a change shows
+    /// that packets arrived.
     pub ticks: [u32; ACTIVITY_TICKS as usize],
 }
 
-/// Entries of `activity` for so many counters.
+/// Entries of `activity` for a number of counters.
 pub const fn activity_entries(counters: u32) -> u32 {
     counters.div_ceil(ACTIVITY_TICKS)
 }
@@ -98,45 +98,45 @@ pub struct Limit {
     pub depth_ns: u64,
     /// State: when the bucket will be full again.
     pub due_ns: u64,
-    /// 1: a token is a bit of payload; 0: a packet.
+    /// 1 if a token is a bit of payload; 0 if it is a packet.
     pub bits: u64,
 }
 
-/// Entry of `identities`: whose counter it is.
+/// Entry of `identities`: the owner of a counter.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Identity {
-    /// Hash of the rule's, the input's or the output's identity; zero: nobody's.
+    /// Hash of the rule's, the input's or the output's identity; zero without an owner.
     pub hash: [u64; 2],
-    /// Packets the per-CPU values stood at when the counter was given out.
+    /// Packets in the per-CPU values when the counter was given out.
     pub packets: u64,
     /// Bytes, likewise.
     pub bytes: u64,
     /// Answers, likewise.
     pub answers: u64,
-    /// Of an input's counter: its rule's.
+    /// For an input's counter: its rule's counter.
     pub rule: u32,
-    /// Of an input's counter: what decides whether its packets pass, `ARBITER_*` or [`merge_arbiter`].
+    /// For an input's counter: what decides whether its packets pass, `ARBITER_*` or [`merge_arbiter`].
     pub arbiter: u32,
 }
 
-/// Bits that say what kind of arbiter it is; 0: none.
+/// Bits of the kind of arbiter; 0 for none.
 pub const ARBITER_KIND: u32 = 0xf;
-/// The rule's inputs stand by for each other.
+/// The rule fails over between its inputs.
 pub const ARBITER_FAILOVER: u32 = 1;
 /// The rule's inputs are merged.
 pub const ARBITER_MERGE: u32 = 2;
-/// Where the leg's place stands then.
+/// Shift of the leg's position, for a merge.
 pub const ARBITER_LINE_SHIFT: u32 = 4;
-/// Where the number of the merge stands, plus one.
+/// Shift of the number of the merge, plus one.
 pub const ARBITER_MERGE_SHIFT: u32 = 8;
 
-/// What decides about packets of a leg that has place `line` in merge `merge`.
+/// The arbiter of the leg at position `line` of merge `merge`.
 pub const fn merge_arbiter(merge: u32, line: u32) -> u32 {
     (merge + 1) << ARBITER_MERGE_SHIFT | line << ARBITER_LINE_SHIFT | ARBITER_MERGE
 }
 
-/// The merge that an arbiter leads to, if it is one.
+/// The merge of an arbiter, if it is one.
 pub const fn merge_of(arbiter: u32) -> Option<u32> {
     match arbiter & ARBITER_KIND {
         ARBITER_MERGE => (arbiter >> ARBITER_MERGE_SHIFT).checked_sub(1),

@@ -1,5 +1,4 @@
-//! What is kept of streams: which leg is relayed, what was found in their packets, how long they
-//! stayed.
+//! The state of streams: which leg is relayed, the health of their packets, and their latency.
 
 use packet::latency;
 use zerocopy::{FromBytes, IntoBytes};
@@ -13,7 +12,7 @@ pub const FAILOVER_LINES: usize = rules::failover::LINES_MAX;
 pub struct Failover {
     /// Time without a packet of the active leg, in nanoseconds.
     pub silence_ns: u64,
-    /// How long a leg before the active one must deliver to take over again; 0: never.
+    /// How long a leg before the active one must deliver to take over again; 0 for never.
     pub revert_ns: u64,
     /// How many legs there are.
     pub count: u32,
@@ -27,9 +26,9 @@ pub struct Failover {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Line {
-    /// When its last packet came.
+    /// When its last packet arrived.
     pub last_ns: u64,
-    /// When the first since its last silence did.
+    /// When the first since its last silence arrived.
     pub since_ns: u64,
 }
 
@@ -37,13 +36,13 @@ pub struct Line {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Choice {
-    /// Which leg is active, and since when.
+    /// The active leg, and since when.
     pub active: u64,
-    /// Times another took over.
+    /// Times another leg took over.
     pub changes: u64,
 }
 
-/// Entry of `health`: a [`packet::health::Watch`], by lines of the cache.
+/// Entry of `health`: a [`packet::health::Watch`], ordered by cache lines.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Health {
@@ -51,7 +50,7 @@ pub struct Health {
     pub content: u64,
     /// Nanoseconds per tick of the RTP clock, times 2^16.
     pub per_tick: u64,
-    /// Arrival of the last packet, `CLOCK_MONOTONIC`; 0: none came.
+    /// Arrival of the last packet, `CLOCK_MONOTONIC`; 0 if none arrived.
     pub last_ns: u64,
     /// Its epoch.
     pub epoch: u64,
@@ -59,7 +58,7 @@ pub struct Health {
     pub gap_ns: u64,
     /// RTP packets of the source, each once.
     pub rtp_packets: u64,
-    /// The program's: which of the last 64 sequence numbers came.
+    /// The program's: which of the last 64 sequence numbers arrived.
     pub window: u64,
     /// The program's: arrival that goes with `timestamp`.
     pub rtp_ns: u64,
@@ -81,11 +80,11 @@ pub struct Health {
     pub candidate_ssrc: u32,
     /// Payload type of the last packet.
     pub payload_type: u32,
-    /// RTP packets that never came.
+    /// RTP packets that never arrived.
     pub lost: u64,
-    /// RTP packets that came behind a later one.
+    /// RTP packets that arrived after a later one.
     pub reordered: u64,
-    /// RTP packets that came again.
+    /// RTP packets that arrived again.
     pub duplicated: u64,
     /// MPEG-TS packets.
     pub ts_packets: u64,
@@ -97,11 +96,11 @@ pub struct Health {
     pub restarts: u64,
     /// Times another source took over.
     pub ssrc_changes: u64,
-    /// MPEG-TS packets that do not go on from the last one of their PID.
+    /// MPEG-TS packets that do not continue from the last one of their PID.
     pub continuity_errors: u64,
-    /// Those marked broken by the sender.
+    /// MPEG-TS packets marked broken by the sender.
     pub transport_errors: u64,
-    /// Those without the sync byte.
+    /// MPEG-TS packets without the sync byte.
     pub sync_errors: u64,
     /// PIDs seen.
     pub pids: u64,
@@ -123,22 +122,22 @@ impl Default for Pids {
     }
 }
 
-/// Value of `past_health`: what was found in packets of a rule's routes that have gone.
+/// Value of `past_health`: the health of a rule's removed routes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct PastHealth {
-    /// What only grows, in an order of user space's own.
+    /// The sums, in an order of user space's own.
     pub sums: [u64; 12],
 }
 
-/// Value of `latency`: how long a sample of a rule's packets stayed.
+/// Value of `latency`: the latency of a sample of a rule's packets.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Latency {
-    /// Packets by how long they stayed.
+    /// Packets by their latency.
     pub buckets: [u64; latency::BUCKETS],
-    /// All times together.
+    /// The sum of all times.
     pub sum_ns: u64,
-    /// Packets that came with the kernel's receive timestamp.
+    /// Packets that had the kernel's receive timestamp.
     pub stamped: u64,
 }

@@ -1,6 +1,6 @@
-//! What a leg missed of payloads, which have no numbers: by what the words say that it may still bring.
+//! What a leg missed of payloads, which have no numbers: from what it may still deliver according to the words.
 
-use super::{Reading, When, brought, firsts};
+use super::{Reading, When, delivered, firsts};
 use crate::merge_layout::{Merge, MergeBlock};
 
 /// Of a payload's word (merge_payload.h).
@@ -9,7 +9,7 @@ const LEVEL: i64 = 128;
 const TICK_SHIFT: u32 = 20;
 
 impl Reading {
-    /// What passed and a leg did not bring it missed, unless it may still come.
+    /// Counts as missed what passed and a leg did not deliver, unless it may still arrive.
     pub(super) fn read_payloads(
         &mut self,
         merge: impl Fn() -> Merge,
@@ -19,25 +19,25 @@ impl Reading {
         when: When,
     ) {
         let passed = firsts(before);
-        let is_news = self.lines.iter().enumerate().any(|(place, line)| {
-            let missing = passed.saturating_sub(excused(words, words, place));
-            words.line[place].since_ns != 0 && missing > line.before + line.missed
+        let has_more_missing = self.lines.iter().enumerate().any(|(index, line)| {
+            let missing = passed.saturating_sub(excused(words, words, index));
+            words.line[index].since_ns != 0 && missing > line.before + line.missed
         });
-        if !is_news {
+        if !has_more_missing {
             return;
         }
         let young = young_payloads(words, block, when);
         let after = merge();
-        for (place, line) in self.lines.iter_mut().enumerate() {
-            let own = &words.line[place];
-            if own.since_ns == 0 || own.since_ns != after.line[place].since_ns {
+        for (index, line) in self.lines.iter_mut().enumerate() {
+            let own = &words.line[index];
+            if own.since_ns == 0 || own.since_ns != after.line[index].since_ns {
                 continue;
             }
-            let accounted = excused(words, &after, place) + young[place % 2];
+            let accounted = excused(words, &after, index) + young[index % 2];
             let missing = passed.saturating_sub(accounted);
             if line.is_new {
-                // As much as it may be.
-                let accounted = excused(&after, words, place) + young[place % 2];
+                // The most that it may be.
+                let accounted = excused(&after, words, index) + young[index % 2];
                 line.before = firsts(&after).saturating_sub(accounted);
                 line.is_new = when.judged_ns <= own.since_ns + 2 * words.window_ns;
             }
@@ -46,14 +46,14 @@ impl Reading {
     }
 }
 
-/// Payloads that a leg brought, that passed as its merge began in a running stream and it does not bring any
-/// more, and those that found no place, of which nobody knows.
-fn excused(words: &Merge, after: &Merge, place: usize) -> u64 {
-    let (own, early) = (&after.line[place], words.line[place].numbers);
-    brought(own, false) + after.unsettled + after.span.saturating_sub(early)
+/// Payloads that a leg delivered, those that passed while its merge began in a running stream and that it no
+/// longer delivers, and those that there was no room for, whose legs are unknown.
+fn excused(words: &Merge, after: &Merge, index: usize) -> u64 {
+    let (own, early) = (&after.line[index], words.line[index].numbers);
+    delivered(own, false) + after.unsettled + after.span.saturating_sub(early)
 }
 
-/// How many payloads each of two legs may still bring.
+/// How many payloads each of two legs may still deliver.
 fn young_payloads(
     words: &Merge,
     mut block: impl FnMut(u32) -> Option<MergeBlock>,
@@ -70,7 +70,7 @@ fn young_payloads(
         for word in block.word.into_iter().filter(|word| word & CONFIRMED != 0) {
             let age = tick.wrapping_sub(word >> 8).wrapping_add(window) & 0xffff;
             let ahead = (word & 0xff).cast_signed() - LEVEL;
-            // Clocks may be some ticks apart, and a packet may take its time.
+            // Clocks may be some ticks apart, and a packet may be delayed.
             if age <= 3 * window + 16 + waits {
                 young[usize::from(ahead > 0)] += ahead.unsigned_abs();
             }

@@ -30,7 +30,7 @@ fn missed(counts: &Counts) -> [u64; 2] {
 }
 
 #[test]
-fn what_may_still_come_is_not_lost_yet() {
+fn what_may_still_arrive_is_not_lost_yet() {
     let windows = prepare(rules::merge::By::Rtp);
     let judge = |line, number, ms| windows.judge((0, line), (&rtp(number, 7), 0), ms * MS);
     let mut reading = Reading::default();
@@ -68,7 +68,7 @@ fn what_may_still_come_is_not_lost_yet() {
     assert_eq!(counts.streams, 1);
 }
 
-/// The second line is some packets behind the first, one that goes on at once where it ends.
+/// The second line is some packets behind the first, one that continues at once where it ends.
 #[test]
 fn a_stream_that_begins_anew_again_and_again_loses_nothing() {
     for (behind, length) in [(0, 300), (3, 300), (5, 40), (7, 1_000)] {
@@ -87,7 +87,7 @@ fn a_stream_that_begins_anew_again_and_again_loses_nothing() {
                 assert_eq!((counts.lost, missed(&counts)), (0, [0, 0]), "at {at}");
             }
         }
-        // Of a short one not each: within a window four are remembered.
+        // Not each of a short one: within a window four are recorded.
         let streams = read(&windows, &mut reading, 30_100).streams;
         assert!(streams > 24_000 / length, "{streams} of {length}");
     }
@@ -110,7 +110,7 @@ fn streams_are_counted_when_generations_begin_anew() {
 }
 
 #[test]
-fn a_line_that_is_silent_misses_what_the_other_brings() {
+fn a_silent_line_misses_what_the_other_delivers() {
     let windows = prepare(rules::merge::By::Rtp);
     let mut reading = Reading::default();
     for number in 0..20_000u64 {
@@ -130,7 +130,7 @@ fn a_line_that_is_silent_misses_what_the_other_brings() {
         read(&windows, &mut reading, ms);
     }
     let counts = read(&windows, &mut reading, 2_200);
-    // Nobody knows of the first number, before which nothing had come.
+    // The first number is unknown, because nothing had arrived before it.
     assert_eq!((counts.lost, missed(&counts)), (1_999, [0, 13_500]));
 }
 
@@ -171,8 +171,8 @@ fn a_payload_is_missed_when_two_windows_have_passed() {
     assert_eq!((counts.lost, missed(&counts)), (0, [12, 17]));
 }
 
-/// A line is 20 ms behind at a payload each millisecond; each loses one. What they are apart is no loss, and
-/// what one lost is told while the other goes on.
+/// One line is 20 ms behind, with a payload each millisecond; each loses one. Their distance is no loss, and a
+/// loss of one is counted while the other continues.
 fn lines_apart(since_ns: u64, lost: [u32; 2]) -> Vec<[u64; 2]> {
     let windows = prepare(rules::merge::By::Payload);
     let mut rule = windows.rules.read(0);
@@ -182,7 +182,7 @@ fn lines_apart(since_ns: u64, lost: [u32; 2]) -> Vec<[u64; 2]> {
     let mut seen = Vec::new();
     for ms in 1..=3_000_u32 {
         for (line, number) in [(0, ms), (1, ms.wrapping_sub(20))] {
-            // Where the merge begins in the stream, the line ahead has brought 20 before.
+            // Where the merge begins in a running stream, the line ahead has delivered 20 before.
             let is_there = (1..=ms).contains(&number) || since_ns > MS;
             if is_there && number != lost[line] {
                 let packet = number.to_be_bytes();
@@ -211,16 +211,16 @@ fn what_was_in_flight_when_a_merge_by_payload_began_is_not_missed() {
     assert_eq!(seen[12..], [[1, 1]; 18]);
 }
 
-/// Packets come while the words are read, and then no more.
+/// Packets arrive while the words are read, and then no more.
 #[test]
-fn a_line_that_comes_later_misses_nothing_of_before() {
+fn a_line_that_joins_later_misses_nothing_of_before() {
     let windows = prepare(rules::merge::By::Payload);
     let mut rule = windows.rules.read(0);
     rule.line[1].since_ns = 1_000 * MS;
     rule.line[1].joins = 1;
     windows.rules.write(0, &rule);
     let next = std::cell::Cell::new(0_u32);
-    let come = |ms: u64| {
+    let judge_packet = |ms: u64| {
         let packet = next.get().to_be_bytes();
         for line in 0..1 + u32::from(ms >= 900) {
             let _ = windows.judge((0, line), (&packet, 0), ms * MS);
@@ -230,7 +230,7 @@ fn a_line_that_comes_later_misses_nothing_of_before() {
     let mut reading = Reading::default();
     for ms in (100..3_000).step_by(100) {
         let words = || {
-            (0..3).filter(|_| ms < 2_000).for_each(|_| come(ms));
+            (0..3).filter(|_| ms < 2_000).for_each(|_| judge_packet(ms));
             windows.rules.read(0)
         };
         let block = |number| Some(windows.blocks.read(number));
@@ -278,39 +278,42 @@ fn what_waits_to_be_judged_is_not_missed() {
     }
 }
 
-/// Two lines take the places of two, which had brought something.
+/// Two lines replace two others, which had delivered packets.
 #[test]
-fn lines_that_come_in_the_place_of_others_miss_nothing_of_before() {
+fn lines_that_replace_others_miss_nothing_of_before() {
     for by in [rules::merge::By::Rtp, rules::merge::By::Payload] {
         let windows = prepare(by);
         let mut reading = Reading::default();
         for ms in (10..3_000).step_by(10) {
             if ms == 1_000 {
                 let mut rule = windows.rules.read(0);
-                for (place, line) in rule.line.iter_mut().enumerate() {
-                    let comes = place > 1;
-                    line.since_ns = if comes {
-                        (1_100 + place as u64) * MS
+                for (index, line) in rule.line.iter_mut().enumerate() {
+                    let is_new = index > 1;
+                    line.since_ns = if is_new {
+                        (1_100 + index as u64) * MS
                     } else {
                         0
                     };
-                    line.joins = comes.into();
+                    line.joins = is_new.into();
                 }
                 windows.rules.write(0, &rule);
             }
             for line in [0, 1] {
                 let line = line + if ms < 1_000 { 0 } else { 2 };
-                // Of the former lines each loses something, and of the others one.
+                // Each of the former lines loses packets, and one of the others.
                 if ms % 100 != u64::from(line) * 10 || ms > 1_000 && line == 2 {
                     let _ = windows.judge((0, line), (&rtp((ms / 10) as u16, 7), 0), ms * MS);
                 }
             }
             let counts = read(&windows, &mut reading, ms);
-            let came = [2, 3].map(|line| counts.lines[line].missed);
+            let missed_by = [2, 3].map(|line| counts.lines[line].missed);
             let lost = ((ms + 70) / 100).saturating_sub(10);
-            assert!(came[0] == 0 && came[1] <= lost, "{by:?} at {ms}: {came:?}");
+            assert!(
+                missed_by[0] == 0 && missed_by[1] <= lost,
+                "{by:?} at {ms}: {missed_by:?}"
+            );
             if ms == 2_990 {
-                assert!(came[1] >= lost - 4, "{by:?}: {came:?}");
+                assert!(missed_by[1] >= lost - 4, "{by:?}: {missed_by:?}");
             }
         }
     }
@@ -318,7 +321,7 @@ fn lines_that_come_in_the_place_of_others_miss_nothing_of_before() {
 
 /// The second line was away for more than three windows and is three packets ahead as the source begins anew.
 #[test]
-fn what_a_line_brings_before_another_confirms_it_is_not_missed() {
+fn what_a_line_delivers_before_another_confirms_it_is_not_missed() {
     let windows = prepare(rules::merge::By::Rtp);
     let mut reading = Reading::default();
     let judge = |line, number: u64, ssrc, ms| {
@@ -359,9 +362,9 @@ fn what_a_line_brings_before_another_confirms_it_is_not_missed() {
     }
 }
 
-/// It is not the newest of its stream, unless that comes there.
+/// It is not the newest of its stream, unless that arrives there.
 #[test]
-fn what_a_strange_packet_is_ahead_is_neither_lost_nor_missed() {
+fn what_a_foreign_packet_is_ahead_is_neither_lost_nor_missed() {
     let mold = |number: u64| {
         let number = (30 * number).to_be_bytes();
         [&[b'A'; 10][..], &number, &[0, 30]].concat()
@@ -395,10 +398,10 @@ fn what_a_strange_packet_is_ahead_is_neither_lost_nor_missed() {
     }
 }
 
-/// The second line brings another sender's numbers, from before the stream began; or, after it was away, again
-/// numbers that it brought before. Only what lags is late.
+/// The second line delivers another sender's numbers, from before the stream began; or, after it was away,
+/// numbers that it delivered before. Only what lags is late.
 #[test]
-fn a_stranger_whose_numbers_are_behind_hides_nothing_that_its_line_misses() {
+fn foreign_numbers_that_are_behind_hide_nothing_that_their_line_misses() {
     for (away, first, verdict) in [
         (10..2_000, 100, Verdict::Stray),
         (1_000..4_000, 10_100, Verdict::Stray),
@@ -422,9 +425,9 @@ fn a_stranger_whose_numbers_are_behind_hides_nothing_that_its_line_misses() {
             }
             read(&windows, &mut reading, ms);
         }
-        let brought = away.start - 10 + 500 * u64::from(verdict == Verdict::Late);
+        let delivered = away.start - 10 + 500 * u64::from(verdict == Verdict::Late);
         let counts = [9_100, 9_200].map(|ms| read(&windows, &mut reading, ms))[1];
-        assert_eq!(missed(&counts), [0, 8_990 - brought], "{away:?}");
+        assert_eq!(missed(&counts), [0, 8_990 - delivered], "{away:?}");
         assert_eq!(counts.lines[1].packets[Verdict::Stray.index()], strange);
     }
 }
