@@ -1,5 +1,5 @@
 //! Which rules received packets since the last reading, and a reading of those alone: a quiet rule
-//! costs no more than reading one word.
+//! costs no more than the reading of one word.
 //!
 //! On each path every rule has a word that changes when its packets are counted. A packet that is
 //! counted during a reading may be missed by it, and is seen by the next.
@@ -16,11 +16,11 @@ use crate::Dataplane;
 use crate::counters::Arrived;
 use crate::error::Error;
 use crate::kernel;
-use crate::owners::known::PART;
+use crate::owners::registry::PART;
 use crate::ticks::Ticks;
 use crate::userspace::shared::counters::SharedCounters;
 
-/// What somebody who looks now and then has seen.
+/// The state at the last reading of one who reads from time to time.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub(crate) kernel: Ticks,
@@ -30,7 +30,7 @@ pub struct Seen {
     frames: u64,
 }
 
-/// Says whether packets come without the thread that has the dataplane; clones say the same.
+/// Detects packets without the thread that owns the dataplane; clones are equivalent.
 #[derive(Clone, Debug, Default)]
 pub struct Activity(Arc<Inner>);
 
@@ -38,7 +38,7 @@ pub struct Activity(Arc<Inner>);
 struct Inner {
     kernel: Option<Array<layout::Activity>>,
     used: AtomicU32,
-    /// Where workers count.
+    /// The counters of workers.
     workers: Mutex<Vec<Arc<SharedCounters>>>,
 }
 
@@ -50,7 +50,7 @@ impl Activity {
         }))
     }
 
-    /// Says whether nothing came since `seen`.
+    /// Returns whether nothing has arrived since `seen`.
     #[must_use]
     pub fn is_quiet(&self, seen: &Seen) -> bool {
         let used = self.0.used.load(Ordering::Acquire);
@@ -65,12 +65,12 @@ impl Activity {
     }
 }
 
-/// A reading that has begun: of the rules that packets came for since `seen`, in parts.
+/// A reading that has begun, in parts: of the rules that packets have arrived for since `seen`.
 #[derive(Debug)]
 pub struct ActivityScan {
     seen: Seen,
     also: Vec<Arc<str>>,
-    /// What is still to be read, once that is known.
+    /// The rules still to be read, once they are known.
     rules: Option<Vec<Arc<str>>>,
     arrived: Arrived,
     /// Rules read so far.
@@ -78,7 +78,7 @@ pub struct ActivityScan {
 }
 
 impl ActivityScan {
-    /// Begins one that reads the rules `also` as well, whether packets came for them or not.
+    /// Begins one that reads the rules `also` as well, whether or not packets have arrived for them.
     #[must_use]
     pub fn new(seen: Seen, also: Vec<Arc<str>>) -> Self {
         Self {
@@ -90,14 +90,14 @@ impl ActivityScan {
         }
     }
 
-    /// Reads the next part; `false`: that was the last.
+    /// Reads the next part; `false` if that was the last.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn go_on(&mut self, dataplane: &Dataplane) -> Result<bool, Error> {
         let Some(rules) = &mut self.rules else {
-            self.rules = Some(self.touched(dataplane));
+            self.rules = Some(self.changed_rules(dataplane));
             return Ok(true);
         };
         let part = rules.split_off(rules.len().saturating_sub(PART));
@@ -112,21 +112,21 @@ impl ActivityScan {
         Ok(more)
     }
 
-    /// The rules to be read: those that packets came for on either path, and those asked for.
-    fn touched(&mut self, dataplane: &Dataplane) -> Vec<Arc<str>> {
+    /// The rules to be read: those that packets have arrived for on either path, and those requested.
+    fn changed_rules(&mut self, dataplane: &Dataplane) -> Vec<Arc<str>> {
         let mut rules: BTreeSet<Arc<str>> = std::mem::take(&mut self.also).into_iter().collect();
         if let Some(kernel) = &dataplane.kernel {
-            rules.extend(kernel.touched(&mut self.seen.kernel));
+            rules.extend(kernel.changed_rules(&mut self.seen.kernel));
         }
         if let Some(userspace) = &dataplane.userspace {
-            // Before what they brought, so that what comes meanwhile is read once more.
+            // Before the counters, so that what arrives meanwhile is read again.
             self.seen.frames = SharedCounters::frames(userspace.worker_memory());
-            rules.extend(userspace.touched(&mut self.seen.userspace));
+            rules.extend(userspace.changed_rules(&mut self.seen.userspace));
         }
         rules.into_iter().collect()
     }
 
-    /// What was read: of each of these rules all that it ever counted, and of others nothing.
+    /// What was read: all that each of these rules ever counted, and nothing of others.
     #[must_use]
     pub fn finish(self) -> (Arrived, Seen) {
         (self.arrived, self.seen)

@@ -1,5 +1,5 @@
-//! Gives out entries of arrays, one by one and in blocks. What is given back waits for a grace period: a
-//! packet may still be reading it.
+//! Allocates entries of arrays, singly and in blocks. What is given back waits for a grace period: a packet
+//! may still be reading it.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Indices {
             .collect();
     }
 
-    /// How many can be taken at once, those that still wait included.
+    /// How many can be taken, including those that still wait.
     pub(crate) fn room(&self) -> usize {
         self.free.len() + self.waiting.len() + (self.limit - self.unused) as usize
     }
@@ -80,10 +80,10 @@ impl Blocks {
         }
     }
 
-    /// Marks a block as in use; the parts of it that are already are left alone.
+    /// Marks a block as in use; parts of it that are already in use stay so.
     fn occupy(&mut self, start: u32, length: u32) {
         let end = start + length;
-        // Runs lie apart, so what ends before the block begins follows what overlaps it.
+        // Runs are disjoint, so the ones that overlap the block precede, in reverse, those that end before it.
         let before_end = self.free.range(..end).rev();
         let overlapping: Vec<(u32, u32)> = before_end
             .take_while(|(run, size)| **run + **size > start)
@@ -100,8 +100,8 @@ impl Blocks {
         }
     }
 
-    /// The same of a block that was found, if it is there and nothing of it is in use; says whether it is:
-    /// no two things may have the same.
+    /// The same for an adopted block, if it exists and no part of it is in use; returns whether that is so: no
+    /// two owners may share a block.
     pub(crate) fn occupy_free(&mut self, start: u32, length: u32) -> bool {
         if length == 0 {
             return true;
@@ -164,7 +164,7 @@ impl Blocks {
         }
     }
 
-    /// Free slots, those that still wait included.
+    /// Free slots, including those that still wait.
     pub(crate) fn room(&self) -> usize {
         let waiting = self.waiting.iter().map(|(_, length)| *length as usize);
         self.ready() + waiting.sum::<usize>()

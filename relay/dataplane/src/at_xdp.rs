@@ -1,4 +1,4 @@
-//! What the kernel path takes at XDP: told by whoever knows the host, and told back.
+//! What the kernel path takes at XDP: set by the code that knows the host, and reported back.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::error::Error;
 use crate::kernel::Kernel;
 
 impl Dataplane {
-    /// Says what XDP may be used for; to be called before the rules that it concerns are set.
+    /// Sets what XDP may be used for; to be called before the rules that it concerns are set.
     ///
     /// # Errors
     ///
-    /// When what is at an interface cannot be changed.
+    /// When the program at an interface cannot be changed.
     pub fn set_hooks(&mut self, hooks: Hooks) -> Result<(), Error> {
         let kernel = self.kernel.as_mut();
         kernel.map_or(Ok(()), |kernel| kernel.set_hooks(hooks))
@@ -33,7 +33,7 @@ impl Dataplane {
         kernel.map(Kernel::taken_at_xdp).unwrap_or_default()
     }
 
-    /// Has a frame come by an interface as its driver hands it over; what XDP leaves goes on to tc.
+    /// Injects a frame on an interface as its driver would hand it over; what XDP passes on goes to tc.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What earlier daemons left forwarding on the kernel path, and its end.
+//! Ends what earlier daemons left forwarding on the kernel path.
 
 use std::path::Path;
 
@@ -8,26 +8,26 @@ use bpf::pin::Pins;
 
 use crate::error::Error;
 
-/// Takes away, at these interfaces of the calling thread's network namespace, what daemons left that
-/// no pins here hold; hands back where that was, and where a program is that somebody still looks
-/// after: a daemon with a bpffs of its own.
+/// Removes, at these interfaces of the calling thread's network namespace, what daemons left that no pins
+/// here hold; returns where that was, and where programs are still in use, by a daemon with a bpffs of its
+/// own.
 ///
 /// # Errors
-/// When a program cannot be taken away.
+/// When a program cannot be removed.
 pub fn end_strays(bpffs: &Path, interfaces: &[u32]) -> Result<(Vec<u32>, Vec<u32>), Error> {
-    let (left, running) = orphans::abandoned(orphans::strays(bpffs, interfaces));
-    for stray in &left {
+    let (abandoned, running) = orphans::abandoned(orphans::strays(bpffs, interfaces));
+    for stray in &abandoned {
         stray.detach()?;
     }
-    let where_of = |strays: Vec<orphans::Stray>| strays.iter().map(|stray| stray.ifindex).collect();
-    Ok((where_of(left), where_of(running)))
+    let ifindices = |strays: Vec<orphans::Stray>| strays.iter().map(|it| it.ifindex).collect();
+    Ok((ifindices(abandoned), ifindices(running)))
 }
 
-/// Takes away all that an instance has pinned or attached, which nobody may run; hands back at which
-/// interfaces that was.
+/// Removes all that an instance has pinned or attached, which must not be running; returns the interfaces
+/// where that was.
 ///
 /// # Errors
-/// When somebody runs it, or something cannot be taken away.
+/// When the instance is running, or something cannot be removed.
 pub fn end(bpffs: &Path, instance: &str, interfaces: &[u32]) -> Result<Vec<u32>, Error> {
     let mut ended = Vec::new();
     if bpffs.join("mcr").join(instance).exists() {

@@ -1,7 +1,7 @@
-//! The control side of one path, over the memory that it brings: whose counters are whose and what was
-//! counted there, which limits are in force, and what decides between the legs of a rule.
+//! The control side of one path, over that path's memory: the owners of counters and what was counted
+//! there, which limits are in force, and what decides between the legs of a rule.
 //!
-//! It is the same for every path. A further executor brings a [`Memory`], and has all of it.
+//! It is the same for every path: a further executor only provides a [`Memory`].
 
 mod read;
 
@@ -16,23 +16,23 @@ use crate::counters::{Drops, HealthCounters, Traffic};
 use crate::failover::Failovers;
 use crate::limits::{self, Limiter};
 use crate::merge::{BlockMemory, Merges};
-use crate::owners::known::KnownRules;
 use crate::owners::name::{Hash, Kind, Name};
+use crate::owners::registry::RuleRegistry;
 use crate::owners::{First, Owners};
 
 /// The memory in which a path counts and decides.
 pub(crate) trait Memory {
-    /// Whose routes use it.
+    /// The path whose routes use it.
     const PATH: Path;
     /// Which slots are given out first.
     const FIRST: First;
-    /// Whether names of all kinds have slots of one row; otherwise each kind has a row of its own.
+    /// Whether all kinds of names share one row of slots; otherwise each kind has a row of its own.
     const IS_ONE_ROW: bool;
-    /// What a slot had counted before its owner came.
+    /// What a slot had counted before its owner got it.
     type Base: Default + PartialEq + fmt::Debug;
-    /// What has to be read of it beforehand.
+    /// What has to be read from it beforehand.
     type Lanes: ?Sized;
-    /// The numbers that merged legs brought.
+    /// The numbers that merged legs delivered.
     type Blocks: BlockMemory<Error = Self::Error>;
     /// What may go wrong.
     type Error: fmt::Display;
@@ -40,11 +40,11 @@ pub(crate) trait Memory {
     /// How many slots there are for names of a kind.
     fn slots(&self, kind: Kind) -> u32;
 
-    /// Writes down whose a slot is from now on, and hands back what it counted for others. Limits of
-    /// theirs are not in force any more.
+    /// Records the new owner of a slot, and returns what the slot counted for others. Their limits are no
+    /// longer in force.
     ///
     /// # Errors
-    /// The path's; the slot is nobody's then.
+    /// The path's; the slot has no owner then.
     fn begin(
         &mut self,
         owner: &Owner<'_>,
@@ -52,16 +52,16 @@ pub(crate) trait Memory {
         is_fresh: bool,
     ) -> Result<Self::Base, Self::Error>;
 
-    /// Writes down that a slot is nobody's any more.
+    /// Records that a slot has no owner any more.
     fn end(&mut self, kind: Kind, slot: u32);
 
-    /// The limit in force; all zero: there is none.
+    /// The limit in force; all zero if there is none.
     fn limit(&self, limiter: Limiter) -> Limit;
 
     /// Puts another limit in force, which starts full.
     fn set_limit(&mut self, limiter: Limiter, limit: Limit);
 
-    /// Writes down how a rule fails over, where packets go by what is written there.
+    /// Records how a rule fails over, on a path whose packets read it there.
     ///
     /// # Errors
     /// The path's.
@@ -69,15 +69,15 @@ pub(crate) trait Memory {
         Ok(())
     }
 
-    /// What passed and what was dropped at a slot since its owner came, all lanes together.
+    /// What passed and what was dropped at a slot since its owner got it, all lanes together.
     fn traffic(
         &self,
         lanes: &Self::Lanes,
-        place: (Kind, u32),
+        slot: (Kind, u32),
         base: Option<&Self::Base>,
     ) -> Option<(Traffic, Drops)>;
 
-    /// What was found in packets of the rule of a slot, and how long they stayed.
+    /// The health and the latency of the packets of the rule of a slot.
     fn of_rule(
         &self,
         lanes: &Self::Lanes,
@@ -86,7 +86,7 @@ pub(crate) trait Memory {
     ) -> (HealthCounters, Latency);
 }
 
-/// Who is to own a slot.
+/// The future owner of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner<'a> {
     pub(crate) name: Name<'a>,
@@ -108,11 +108,11 @@ pub(crate) struct Control<M: Memory> {
     pub(crate) merges: Merges<M::Blocks>,
     /// By [`Kind`], or in one row.
     owners: Vec<Owners<Hash, M::Base>>,
-    known: KnownRules,
+    registry: RuleRegistry,
 }
 
 impl<M: Memory> Control<M> {
-    /// Nobody owns anything yet.
+    /// Without any owners.
     pub(crate) fn new(memory: M, failovers: Failovers, merges: Merges<M::Blocks>) -> Self {
         let row = |kind: &Kind| Owners::new(memory.slots(*kind), M::FIRST);
         let kinds = if M::IS_ONE_ROW { 1 } else { Kind::ALL.len() };
@@ -121,11 +121,11 @@ impl<M: Memory> Control<M> {
             memory,
             failovers,
             merges,
-            known: KnownRules::default(),
+            registry: RuleRegistry::default(),
         }
     }
 
-    /// Whose the slots of a kind are.
+    /// The owners of the slots of a kind.
     pub(crate) fn owners(&self, kind: Kind) -> &Owners<Hash, M::Base> {
         &self.owners[row::<M>(kind)]
     }
@@ -142,24 +142,24 @@ impl<M: Memory> Control<M> {
 
     /// The slots of names of one kind, as far as they own any.
     pub(crate) fn slots(&self, kind: Kind, names: &[Hash]) -> Vec<u32> {
-        let slots = names.iter().filter_map(|name| self.slot(kind, name));
-        slots.collect()
+        let slot = |name| self.slot(kind, name);
+        names.iter().filter_map(slot).collect()
     }
 
-    /// Remembers under which names a route counts.
-    pub(crate) fn learn(&mut self, route: &Route) {
-        self.known.learn(&route.rule, Name::all_of(route));
+    /// Registers the names under which a route counts.
+    pub(crate) fn register(&mut self, route: &Route) {
+        self.registry.register(&route.rule, Name::all_of(route));
     }
 
-    /// Takes over an owner that a former process wrote down, and its name.
+    /// Takes over an owner that a former process recorded, and its name.
     pub(crate) fn restore(&mut self, name: Name<'_>, slot: u32, base: M::Base) {
-        self.known.learn(name.rule(), [name].into_iter());
+        self.registry.register(name.rule(), [name].into_iter());
         let owners = self.owners_mut(name.kind());
         owners.restore(name.hash(), slot, base);
     }
 
-    /// A slot for one use more of a name; `None` where there is no room. Before packets are counted under
-    /// a name, it is written down.
+    /// A slot for one more use of a name; `None` where there is no room. A name is recorded before packets
+    /// are counted under it.
     ///
     /// # Errors
     /// The memory's.
@@ -180,7 +180,7 @@ impl<M: Memory> Control<M> {
 
     /// Ends the counters of a rule that no longer exists: one of that name starts from zero.
     pub(crate) fn forget(&mut self, rule: &str) {
-        for (kind, hash) in self.known.forget(rule) {
+        for (kind, hash) in self.registry.forget(rule) {
             let Some(slot) = self.owners_mut(kind).forget(&hash) else {
                 continue;
             };
@@ -194,14 +194,14 @@ impl<M: Memory> Control<M> {
         }
     }
 
-    /// Puts a limit in force. One that differs starts full, the same goes on.
+    /// Puts a limit in force. One that differs starts full, an unchanged one continues.
     pub(crate) fn set_limit(&mut self, limiter: Limiter, limit: Limit) {
         if !limits::is_same(self.memory.limit(limiter), limit) {
             self.memory.set_limit(limiter, limit);
         }
     }
 
-    /// Has packets of a rule pass by one leg at a time, or by all.
+    /// Lets packets of a rule pass by one leg at a time, or by all.
     ///
     /// # Errors
     /// The memory's.
@@ -210,11 +210,11 @@ impl<M: Memory> Control<M> {
         rule: u32,
         failover: Option<Failover>,
     ) -> Result<(), M::Error> {
-        let is_news = match failover {
+        let has_changed = match failover {
             Some(failover) => self.failovers.set(rule, failover),
             None => self.failovers.end(rule),
         };
-        if is_news {
+        if has_changed {
             self.memory.fail_over(rule, failover.as_ref())?;
         }
         Ok(())
@@ -223,8 +223,8 @@ impl<M: Memory> Control<M> {
     /// Makes an input the active one of its rule; `false` if it is none of the rule's legs.
     pub(crate) fn switch(&self, rule: &str, input: &str) -> bool {
         let slot = |name: Name<'_>| self.slot(name.kind(), &name.hash());
-        let found = (slot(Name::Rule(rule)), slot(Name::Input(rule, input)));
-        matches!(found, (Some(rule), Some(line)) if self.failovers.switch(rule, line))
+        let slots = (slot(Name::Rule(rule)), slot(Name::Input(rule, input)));
+        matches!(slots, (Some(rule), Some(line)) if self.failovers.switch(rule, line))
     }
 
     /// The names of the rules that count in some slots.
@@ -232,13 +232,14 @@ impl<M: Memory> Control<M> {
         &self,
         slots: impl IntoIterator<Item = u32>,
     ) -> impl Iterator<Item = Arc<str>> {
-        let owners = slots.into_iter();
-        let owners = owners.filter_map(|slot| self.owners(Kind::Rule).owner_of(slot));
-        owners.filter_map(|owner| self.known.name(owner).cloned())
+        slots.into_iter().filter_map(|slot| {
+            let owner = self.owners(Kind::Rule).owner_of(slot)?;
+            self.registry.name(owner).cloned()
+        })
     }
 }
 
-/// Which row the slots of a kind are in.
+/// The row of a kind's slots.
 const fn row<M: Memory>(kind: Kind) -> usize {
     if M::IS_ONE_ROW { 0 } else { kind as usize }
 }

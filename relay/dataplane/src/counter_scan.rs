@@ -5,7 +5,7 @@ use crate::Dataplane;
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::kernel::{self, KernelReading};
-use crate::owners::known::Progress;
+use crate::owners::registry::Progress;
 
 /// A scan that has begun.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct CounterScan {
 }
 
 impl CounterScan {
-    /// Reads the next part; `false`: that was the last.
+    /// Reads the next part; `false` if that was the last.
     ///
     /// # Errors
     ///

@@ -29,24 +29,24 @@ pub struct RuleCounters {
     /// Packets that took one of the rule's routes.
     pub received: Traffic,
     /// The same per input, by the endpoint as the rule writes it: of one input since it has been one
-    /// of several, of a rule's only one not at all. Inputs that have gone may be among them.
+    /// of several, of a rule's only one not at all. Removed inputs may be among them.
     pub inputs: BTreeMap<String, InputCounters>,
     /// Which of them is active, where they stand by for each other.
     pub failover: Option<Box<FailoverCounters>>,
-    /// What its legs brought, where they are merged.
+    /// What its legs delivered, where they are merged.
     pub merge: Option<Box<MergeCounters>>,
     /// Packets dropped before the outputs.
     pub dropped: Drops,
     /// Per output, by its index in the rule; most rules have one, and a map has room for eleven.
     pub outputs: BTreeMap<u64, Box<OutputCounters>>,
-    /// What was found in its packets, if anything was: most rules are not watched.
+    /// The health of its packets, if anything was found: most rules are not watched.
     pub health: Option<Box<HealthCounters>>,
     /// How long a sample of its packets stayed, by the path that relayed them.
     pub latency: BTreeMap<Path, Latency>,
 }
 
 impl RuleCounters {
-    /// Adds what another path found in its packets, if anything was found.
+    /// Adds what another path found in its packets, if it found anything.
     pub fn add_health(&mut self, health: &HealthCounters) {
         if *health != HealthCounters::default() {
             self.health.get_or_insert_default().add(health);
@@ -54,39 +54,39 @@ impl RuleCounters {
     }
 }
 
-/// What the arrivals of one rule come to: the part of [`RuleCounters`] that is looked at all the
-/// time, however many rules there are.
+/// The arrivals of one rule: the part of [`RuleCounters`] that is read all the time, however many rules
+/// there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Packets that took one of the rule's routes.
     pub traffic: Traffic,
-    /// What was found in them, if anything was: most rules are not watched.
+    /// Their health, if anything was found: most rules are not watched.
     pub health: Option<Box<HealthCounters>>,
-    /// What was dropped, if anything was: most rules drop nothing.
+    /// What was dropped, if anything: most rules drop nothing.
     pub lost: Option<Box<Lost>>,
-    /// What came by each leg, if the rule's inputs stand by for each other.
+    /// The traffic of each leg, if the rule fails over between its inputs.
     pub lines: Option<Box<LinesSeen>>,
-    /// What its legs brought, if they are merged; when the last packet of each came stands beside it.
+    /// What its legs delivered, if they are merged, with the time of each one's last packet.
     pub merge: Option<Box<MergeSeen>>,
 }
 
 /// The legs of a merged rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeSeen {
-    /// What they brought.
+    /// What they delivered.
     pub counters: MergeCounters,
-    /// When the last packet of each came, in nanoseconds of `CLOCK_MONOTONIC`; 0: none did.
+    /// Arrival of each one's last packet, in nanoseconds of `CLOCK_MONOTONIC`; 0 if there was none.
     pub last_ns: BTreeMap<String, u64>,
 }
 
-/// The legs of a rule whose inputs stand by for each other, as the rule writes them.
+/// The legs of a rule that fails over between its inputs, as the rule writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinesSeen {
     /// The one that is relayed.
     pub active: String,
-    /// Times another has become so.
+    /// Times another leg has become active.
     pub changes: u64,
-    /// What came by each.
+    /// The traffic of each.
     pub came: BTreeMap<String, Traffic>,
 }
 
@@ -129,19 +129,19 @@ impl Received {
 /// What each rule received, by name.
 pub type Arrived = HashMap<Arc<str>, Received>;
 
-/// What a rule's packets say about its streams: sums, and of the stream whose packet came last its
-/// times, jitter and source.
+/// What a rule's packets show of its streams: sums, and the times, jitter and source of the stream whose
+/// packet arrived last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthCounters {
-    /// When packets came, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// When packets arrived, in nanoseconds of `CLOCK_MONOTONIC`.
     pub arrivals: Arrivals,
     /// RTP packets, each once.
     pub rtp_packets: u64,
-    /// RTP packets that never came.
+    /// RTP packets that never arrived.
     pub lost: u64,
-    /// RTP packets that came behind a later one.
+    /// RTP packets that arrived after a later one.
     pub reordered: u64,
-    /// RTP packets that came again.
+    /// RTP packets that arrived again.
     pub duplicated: u64,
     /// RTP sequences that began anew.
     pub restarts: u64,
@@ -153,7 +153,7 @@ pub struct HealthCounters {
     pub source: Option<(u32, u8)>,
     /// MPEG-TS packets.
     pub ts_packets: u64,
-    /// MPEG-TS packets that do not go on from the last one of their PID.
+    /// MPEG-TS packets that do not continue from the last one of their PID.
     pub continuity_errors: u64,
     /// MPEG-TS packets marked broken by the sender.
     pub transport_errors: u64,
@@ -166,8 +166,8 @@ pub struct HealthCounters {
 }
 
 impl HealthCounters {
-    /// Adds what was found in another stream. Sums wrap: what they are made of may come from pinned
-    /// maps, which somebody else may have written to.
+    /// Adds what was found in another stream. Sums wrap: their values may come from pinned maps, which
+    /// another process may have written to.
     pub fn add(&mut self, other: &Self) {
         self.add_sums(other);
         if other.arrivals.last_ns > self.arrivals.last_ns {
@@ -184,7 +184,7 @@ impl HealthCounters {
         }
     }
 
-    /// Takes off what was counted before, for a place that had another owner.
+    /// Subtracts what was counted before, for a slot that had another owner.
     #[must_use]
     pub fn since(&self, base: &Self) -> Self {
         let mut since = *self;
@@ -235,9 +235,9 @@ impl HealthCounters {
 /// The counters of one of a rule's several inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputCounters {
-    /// Packets that came by it.
+    /// Packets that arrived by it.
     pub received: Traffic,
-    /// Those of them that the rule dropped because they came by it.
+    /// Those of them that the rule dropped because they arrived by it.
     pub dropped: Drops,
 }
 
@@ -248,11 +248,11 @@ pub struct FailoverCounters {
     pub active: String,
     /// When it became so, in nanoseconds of `CLOCK_MONOTONIC`, a millisecond exact.
     pub since_ns: u64,
-    /// Times another has become so.
+    /// Times another leg has become active.
     pub changes: u64,
 }
 
-/// What the legs of a merged rule brought.
+/// What the legs of a merged rule delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeCounters {
     /// All together.
@@ -262,13 +262,13 @@ pub struct MergeCounters {
 }
 
 impl MergeCounters {
-    /// What was read of a merge, with the names of its legs and their places.
+    /// The counts of a merge, with the names of its legs and their positions.
     pub(crate) fn of<'a>(
         counts: &bpf::merge::Counts,
         lines: impl Iterator<Item = (&'a String, usize)>,
     ) -> Self {
-        let of_place = |(at, place): (&String, usize)| {
-            let line = counts.lines.get(place)?;
+        let of_position = |(at, position): (&String, usize)| {
+            let line = counts.lines.get(position)?;
             let [first, duplicate, repeated, late, stray] = line.packets;
             let counts = LineStats {
                 first,
@@ -291,7 +291,7 @@ impl MergeCounters {
                 streams: counts.streams,
                 unsettled: counts.unsettled,
             },
-            lines: lines.filter_map(of_place).collect(),
+            lines: lines.filter_map(of_position).collect(),
         }
     }
 }
@@ -305,7 +305,7 @@ pub struct OutputCounters {
     pub dropped: Drops,
 }
 
-/// How long a rule's packets stayed, out of memory.
+/// Converts a rule's latency from memory.
 pub(crate) const fn latency(counted: &layout::Latency) -> Latency {
     Latency {
         buckets: counted.buckets,
@@ -335,7 +335,7 @@ impl Drops {
         }
     }
 
-    /// Takes off what was counted before.
+    /// Subtracts what was counted before.
     #[must_use]
     pub fn since(&self, base: &Self) -> Self {
         let since = |reason: usize| self.0[reason].saturating_sub(base.0[reason]);

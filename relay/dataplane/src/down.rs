@@ -1,4 +1,4 @@
-//! What copies to an output that cannot send are counted as.
+//! The drop reasons of copies to an output that cannot send.
 
 use compile::table::DownReason;
 use packet::verdict::DropReason;

@@ -6,7 +6,7 @@ use compile::table::RouteKey;
 
 use crate::userspace::supervisor::error::Error as UserspaceError;
 
-/// Why the dataplane cannot do what it is asked to.
+/// Why the dataplane cannot do what is requested.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel path failed.
@@ -18,7 +18,7 @@ pub enum Error {
     /// More than fits; nothing was changed.
     #[error("{wanted} {what} needed, room for {limit}; nothing was changed")]
     Capacity {
-        /// What there is too little of.
+        /// The resource that is short.
         what: &'static str,
         /// How much the change needs.
         wanted: usize,
@@ -36,7 +36,7 @@ pub enum Error {
         /// What it needs.
         blocks: u32,
     },
-    /// A share finds no gate; nothing was changed.
+    /// There is no gate for a share; nothing was changed.
     #[error(
         "share {share:?}: no room for its gate, a path has {limit}: let more rules share one \
          (`share = \"NAME\"`); nothing was changed"
@@ -52,7 +52,7 @@ pub enum Error {
     Unsupported {
         /// The route's key.
         key: RouteKey,
-        /// What it asks for.
+        /// The unsupported request.
         what: &'static str,
     },
     /// The path that a route is placed on is not available.
@@ -62,7 +62,7 @@ pub enum Error {
         key: RouteKey,
         /// The route's rule.
         rule: String,
-        /// Why there is no such path.
+        /// Why the path is not available.
         reason: String,
     },
     /// A packet cannot be tried.

@@ -1,5 +1,5 @@
-//! What a packet would meet if it came now: the reference over a snapshot of what packets decide by.
-//! Nothing is sent, counted or booked.
+//! What would become of a packet that arrived now: the reference over a snapshot of the state that decides
+//! about packets. Nothing is sent, counted or booked.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,41 +21,41 @@ use crate::down::drop_reason;
 use crate::limits::{self, Limiter};
 use crate::owners::name::{Kind, Name};
 
-/// What a packet would meet.
+/// What would become of a packet.
 #[derive(Clone, Debug)]
 pub struct Explained {
-    /// What becomes of it.
+    /// Its outcome.
     pub outcome: plain::Outcome,
     /// The route that it takes.
     pub route: Option<(RouteKey, Route)>,
     /// Whether the gate of the rule's share is open, where it has one.
     pub open: Option<bool>,
-    /// Whether the input that it comes by is relayed, where inputs stand by for each other.
+    /// Whether the input that it arrives by is relayed, where the rule fails over between inputs.
     pub active: Option<bool>,
 }
 
-/// A packet that is asked about.
+/// The packet to explain.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// Interface that it would arrive on.
     pub ingress: Ifindex,
     /// The packet, with an Ethernet header.
     pub frame: &'a [u8],
-    /// What the kernel would know beside it.
+    /// What the kernel would report beside it.
     pub meta: Meta,
     /// Whether a UDP socket of this host is bound to its port.
     pub socket_bound: bool,
 }
 
 impl Dataplane {
-    /// Says what would become of a packet. `table` holds at least the routes that it might take, as they
-    /// are executed. Merging is not judged: of merged inputs each packet counts as the first.
+    /// Explains what would become of a packet. `table` holds at least the routes that it might take, as they
+    /// are executed. Merging is not judged: each packet of merged inputs counts as the first.
     #[must_use]
     pub fn explain(&self, table: &Table, asked: Asked<'_>) -> Explained {
         let routes = table.routes.iter();
         let mut reference = plain::Reference {
             routes: routes
-                .map(|(key, route)| self.as_it_stands(key, route))
+                .map(|(key, route)| self.current_route(key, route))
                 .collect(),
             own_addresses: plain_own(table),
             ..plain::Reference::default()
@@ -70,9 +70,9 @@ impl Dataplane {
                 now_ns,
             )
         };
-        // Which path's clock and budget count, its route says.
-        let found = execute(&mut reference.clone(), u64::MAX).route;
-        let route = found.and_then(|index| table.routes.iter().nth(index));
+        // The route determines which path's clock and budget count.
+        let matched = execute(&mut reference.clone(), u64::MAX).route;
+        let route = matched.and_then(|index| table.routes.iter().nth(index));
         let mut now_ns = 0;
         if let Some((_, route)) = route {
             reference.budget = match (route.path, &self.kernel, &self.userspace) {
@@ -89,7 +89,7 @@ impl Dataplane {
             };
         }
         let outcome = execute(&mut reference, now_ns);
-        let taken = found.map(|index| &reference.routes[index]);
+        let taken = matched.map(|index| &reference.routes[index]);
         Explained {
             outcome,
             open: route
@@ -100,20 +100,20 @@ impl Dataplane {
         }
     }
 
-    fn as_it_stands(&self, key: &RouteKey, route: &Route) -> plain::Route {
+    fn current_route(&self, key: &RouteKey, route: &Route) -> plain::Route {
         let until = route.share.as_deref().map(|share| self.gates.until(share));
         let is_shut = until.is_some_and(|until| until <= sys::clock::boottime_ns());
         let plain = plain_route(key, route, is_shut);
         match (route.path, &self.kernel, &self.userspace) {
-            (Path::Kernel, Some(kernel), _) => standing(kernel.control(), route, plain),
-            (Path::Userspace, _, Some(path)) => standing(path.control(), route, plain),
+            (Path::Kernel, Some(kernel), _) => with_state(kernel.control(), route, plain),
+            (Path::Userspace, _, Some(path)) => with_state(path.control(), route, plain),
             _ => plain,
         }
     }
 }
 
-/// The route with what was booked on its limits, and with the input that is relayed now.
-fn standing<M: Memory>(
+/// The route with what is booked on its limits, and with the input that is currently relayed.
+fn with_state<M: Memory>(
     control: &Control<M>,
     route: &Route,
     mut plain: plain::Route,
@@ -127,8 +127,8 @@ fn standing<M: Memory>(
             egress.limit = of_slot(Kind::Output, slot(Name::output(&route.rule, output)));
         }
     }
-    let input = route.input.as_deref();
-    let input = input.and_then(|input| slot(Name::Input(&route.rule, input)));
+    let own = route.input.as_deref();
+    let input = own.and_then(|at| slot(Name::Input(&route.rule, at)));
     if let (Some(rule), Some(input), Some(_)) = (rule, input, &route.failover) {
         plain.stands_by = !control.failovers.would_pass(rule, input);
     }
@@ -144,7 +144,7 @@ fn bucket(memory: &impl Memory, limiter: Limiter) -> Option<plain::Bucket> {
     })
 }
 
-/// The addresses that betray a loop, for each interface that packets come by.
+/// The addresses that betray a loop, for each interface that packets arrive by.
 #[must_use]
 pub fn plain_own(table: &Table) -> BTreeSet<(u32, IpAddr)> {
     let mut own = BTreeSet::new();
@@ -156,7 +156,7 @@ pub fn plain_own(table: &Table) -> BTreeSet<(u32, IpAddr)> {
     own
 }
 
-/// A route in the reference's words: nothing is booked, and of inputs that stand by the first is relayed.
+/// Converts a route for the reference: nothing is booked, and of failover inputs the first is relayed.
 #[must_use]
 pub fn plain_route(key: &RouteKey, route: &Route, is_shut: bool) -> plain::Route {
     plain::Route {
@@ -220,7 +220,7 @@ fn plain_egress(egress: &Egress) -> plain::Egress {
     }
 }
 
-/// A limit that nothing was booked on.
+/// A limit without bookings.
 #[must_use]
 pub fn plain_limit(limit: RateLimit) -> plain::Bucket {
     plain::Bucket {

@@ -1,6 +1,6 @@
 //! Failover: what the control side does to the words that packets decide by, alike on both paths. Legs
 //! and rules are named by the slots that they count in, so a leg that stays keeps its words when others
-//! come, go or change slots.
+//! are added, removed or change slots.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use sys::memory::Array;
 
 use crate::clock::Clock;
 
-/// Those of one path.
+/// The failovers of one path.
 #[derive(Debug)]
 pub(crate) struct Failovers {
     lines: Array<Line>,
     choices: Array<Choice>,
     clock: Clock,
-    /// By the rule.
+    /// By rule.
     rules: BTreeMap<u32, Failover>,
 }
 
-/// Which leg of a rule passes.
+/// The leg of a rule that is relayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Active {
     pub(crate) line: u32,
     /// Since when, by this process's clock.
     pub(crate) since_ns: u64,
-    /// Times another has become so.
+    /// Times another leg has become active.
     pub(crate) changes: u64,
 }
 
@@ -48,20 +48,20 @@ impl Failovers {
         self.rules.get(&rule)
     }
 
-    /// Takes over one that was found, if all that it names is there.
-    pub(crate) fn adopt(&mut self, rule: u32, found: Failover) -> bool {
-        let is_there = |line: &u32| *line < self.lines.len();
+    /// Adopts the failover of an earlier process, if all that it names exists.
+    pub(crate) fn adopt(&mut self, rule: u32, former: Failover) -> bool {
+        let exists = |line: &u32| *line < self.lines.len();
         let is_sound =
-            found.count as usize <= found.lines.len() && found.lines.iter().all(is_there);
+            former.count as usize <= former.lines.len() && former.lines.iter().all(exists);
         if is_sound {
-            self.rules.insert(rule, found);
+            self.rules.insert(rule, former);
         }
         is_sound
     }
 
-    /// Lets packets of a rule pass by one leg at a time; says whether that changed. A rule without an
-    /// active leg, or with one that is none any more, gets one: the first that delivers, or else the
-    /// first, which gets its time.
+    /// Lets packets of a rule pass by one leg at a time; returns whether that changed. A rule without an
+    /// active leg, or whose active leg was removed, gets one: the first that delivers, or else the first,
+    /// whose silence begins now.
     pub(crate) fn set(&mut self, rule: u32, failover: Failover) -> bool {
         let before = self.rules.insert(rule, failover);
         let when = when(&failover);
@@ -81,12 +81,12 @@ impl Failovers {
         before != Some(failover)
     }
 
-    /// Lets a rule relay each of its inputs; says whether it did not.
+    /// Lets a rule relay each of its inputs; returns whether it failed over before.
     pub(crate) fn end(&mut self, rule: u32) -> bool {
         self.rules.remove(&rule).is_some()
     }
 
-    /// Ends those of all rules but `wanted`.
+    /// Ends the failovers of all rules but `wanted`.
     pub(crate) fn end_others(&mut self, wanted: impl Fn(u32) -> bool) {
         self.rules.retain(|rule, _| wanted(*rule));
     }
@@ -98,12 +98,12 @@ impl Failovers {
             return false;
         };
         let lines = when(failover).lines;
-        let Some(at) = lines.iter().position(|other| *other == line) else {
+        let Some(position) = lines.iter().position(|other| *other == line) else {
             return false;
         };
         let now_ns = self.clock.now_ns();
         let is_silent = when(failover).is_silent(self.lines.read(line).last_ns, now_ns);
-        let before = if is_silent { &[] } else { &lines[..at] };
+        let before = if is_silent { &[] } else { &lines[..position] };
         for other in before {
             let last_ns = self.lines.read(*other).last_ns;
             let since_ns = now_ns;
@@ -131,7 +131,7 @@ impl Failovers {
         })
     }
 
-    /// Says whether a packet of a line would pass now; it takes nothing over.
+    /// Returns whether a packet of a line would pass now; the active leg does not change.
     pub(crate) fn would_pass(&self, rule: u32, line: u32) -> bool {
         let Some(failover) = self.rules.get(&rule).map(when) else {
             return true;
@@ -146,39 +146,39 @@ impl Failovers {
         failover.passes(line, self.clock.now_ns(), &choice, |line| lines.get(&line))
     }
 
-    /// Forgets what was decided with for the former owner of an input's place.
+    /// Clears the state of the former owner of an input's slot.
     pub(crate) fn forget_line(&self, line: u32) {
         self.lines.write(line, &Line::default());
     }
 
-    /// The same of a rule's.
+    /// Clears the state of the former owner of a rule's slot.
     pub(crate) fn forget_choice(&self, rule: u32) {
         self.choices.write(rule, &Choice::default());
     }
 
-    /// Forgets times that are yet to come: a silent leg would seem to deliver until then.
-    pub(crate) fn mend(&self, line: u32) {
+    /// Resets times in the future: a silent leg would seem to deliver until then.
+    pub(crate) fn reset_future_times(&self, line: u32) {
         let now_ns = self.clock.now_ns();
-        let found = self.lines.read(line);
-        let known = |at_ns: u64| if at_ns > now_ns { 0 } else { at_ns };
-        let mended = Line {
-            last_ns: known(found.last_ns),
-            since_ns: known(found.since_ns),
+        let before = self.lines.read(line);
+        let past = |at_ns: u64| if at_ns > now_ns { 0 } else { at_ns };
+        let after = Line {
+            last_ns: past(before.last_ns),
+            since_ns: past(before.since_ns),
         };
-        if mended != found {
-            self.lines.write(line, &mended);
+        if after != before {
+            self.lines.write(line, &after);
         }
     }
 
-    /// Whoever sees another active leg sees that it changed.
+    /// Counts the change first, so that whoever sees another active leg also sees the change.
     fn choose(&self, rule: u32, active: u64, changes: u64) {
         self.choices.store(rule, field!(Choice, changes), changes);
         self.choices.store(rule, field!(Choice, active), active);
     }
 }
 
-/// How a route's rule fails over between legs that count there, if it does. A leg whose interface is
-/// missing may count nowhere yet.
+/// How a route's rule fails over between the legs at these slots, if it does. A leg whose interface is
+/// missing may have no slot yet.
 pub(crate) fn of_route(route: &Route, lines: impl Iterator<Item = u32>) -> Option<Failover> {
     let wanted = route.failover.as_ref()?;
     let failover = Failover {
@@ -196,8 +196,8 @@ pub(crate) fn between(failover: Failover, lines: impl Iterator<Item = u32>) -> F
         lines: [0; FAILOVER_LINES],
         ..failover
     };
-    for (place, line) in failover.lines.iter_mut().zip(lines) {
-        *place = line;
+    for (entry, line) in failover.lines.iter_mut().zip(lines) {
+        *entry = line;
         failover.count += 1;
     }
     failover
@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_goes_leaves_the_stream_to_one_that_delivers() {
+    fn a_removed_line_leaves_the_stream_to_one_that_delivers() {
         let mut failovers = failovers();
         set(&mut failovers, &[0, 1, 2]);
         let now = Clock::Process.now_ns();
         let (last_ns, since_ns) = (now, now);
         failovers.lines.write(2, &Line { last_ns, since_ns });
-        // The process may run for less than the silence: that a leg never delivered is long ago.
+        // The process may have run for less than the silence, so the time of the last packet wraps.
         let last_ns = now.wrapping_sub(200 * SECOND);
         failovers.lines.write(1, &Line { last_ns, since_ns });
         set(&mut failovers, &[0, 1, 2, 3]);
@@ -279,7 +279,7 @@ mod tests {
         let mut failovers = failovers();
         set(&mut failovers, &[0, 1]);
         let before = failovers.lines.read(0);
-        // A silent one loses its place to what delivers all the while.
+        // A silent leg is replaced by one that has delivered all the while.
         let last_ns = Clock::Process.now_ns().wrapping_sub(200 * SECOND);
         let since_ns = 0;
         failovers.lines.write(1, &Line { last_ns, since_ns });
@@ -303,18 +303,18 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_taken_over() {
+    fn invalid_state_is_not_adopted() {
         let mut failovers = failovers();
-        let mut found = between(Failover::default(), [0, 3].into_iter());
-        assert!(failovers.adopt(0, found));
-        found.lines[7] = 4;
-        assert!(!failovers.adopt(1, found));
+        let mut former = between(Failover::default(), [0, 3].into_iter());
+        assert!(failovers.adopt(0, former));
+        former.lines[7] = 4;
+        assert!(!failovers.adopt(1, former));
         let count = 9;
-        assert!(!failovers.adopt(2, Failover { count, ..found }));
+        assert!(!failovers.adopt(2, Failover { count, ..former }));
         let now_ns = Clock::Process.now_ns();
         let (last_ns, since_ns) = (now_ns + 100 * SECOND, 1);
         failovers.lines.write(0, &Line { last_ns, since_ns });
-        failovers.mend(0);
+        failovers.reset_future_times(0);
         let last_ns = 0;
         assert_eq!(failovers.lines.read(0), Line { last_ns, since_ns });
     }

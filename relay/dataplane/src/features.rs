@@ -1,14 +1,14 @@
-//! What not every kernel has, found by trying, once and only here; what its lack means; and what a test
-//! leaves out, to try the substitute.
+//! Optional kernel features, probed by trying, once and only here; the consequence of each one's absence;
+//! and those that a test omits, to try the substitute.
 //!
-//! `bpf_clone_redirect` is not among it, though its answers are what drops are counted by: they are
+//! `bpf_clone_redirect` is not among them, though drops are counted by its return values: they are
 //! the same on all kernels that have bpf_loop. `__bpf_tx_skb` (net/core/filter.c; read in the sources
-//! of 5.18 to 6.0, 6.6 and 6.18) hands on what `dev_queue_xmit` says, `NET_XMIT_DROP` and `NET_XMIT_CN`
-//! included. To turn them into `ENOBUFS` was proposed in July 2023 and done for the callers in
-//! net/core/lwt_bpf.c alone (Linux 6.6); `send_clone` in replicate.h takes one form as well as the
-//! other. The kernels' tests (`refused`) look at it on each kernel that is booted. What does differ is
-//! a device's own word for a packet that it drops: veth says `NETDEV_TX_OK` before Linux 6.6
-//! (151e887d8ff9), so a copy that its ring has no room for counts as sent there, and stands in the
+//! of 5.18 to 6.0, 6.6 and 6.18) passes on what `dev_queue_xmit` returns, `NET_XMIT_DROP` and `NET_XMIT_CN`
+//! included. A change to turn them into `ENOBUFS` was proposed in July 2023 and made only for the callers in
+//! net/core/lwt_bpf.c (Linux 6.6); `send_clone` in replicate.h takes one form as well as the
+//! other. The kernels' tests (`refused`) check it on each kernel that is booted. What does differ is
+//! a device's own result for a packet that it drops: veth returns `NETDEV_TX_OK` before Linux 6.6
+//! (151e887d8ff9), so a copy that its ring has no room for counts as sent there, and appears in the
 //! device's statistics, which are shown beside.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ impl Feature {
             .find(|feature| feature.as_str() == name)
     }
 
-    /// What it means that it is missing, in one sentence.
+    /// The consequence of its absence, in one sentence.
     #[must_use]
     pub const fn lack(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl Feature {
     }
 }
 
-/// What was found.
+/// The result of probing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features(BTreeMap<Feature, Option<bool>>);
 
@@ -90,15 +90,14 @@ impl Features {
     #[must_use]
     pub fn probe() -> Self {
         let hook = bpf::probe::probe();
-        let sockets = PacketSocket::probe();
-        let sockets = sockets.as_ref().ok();
+        let sockets = PacketSocket::probe().ok();
         let try_one = |feature| match feature {
             Feature::BpfLoop => bpf::probe::has_loop(),
             Feature::Tcx => hook.as_ref().ok().map(|hook| *hook == Hook::Tcx),
-            Feature::SuperPackets => sockets.map(|found| found.super_packets),
+            Feature::SuperPackets => sockets.as_ref().map(|it| it.super_packets),
             Feature::UdpSegment => Some(sys::udp::option::has_segmentation()),
             Feature::IoUring => Uring::new(1, true).ok().map(|uring| uring.is_ring()),
-            Feature::PacketFanout => sockets.map(|found| found.fanout),
+            Feature::PacketFanout => sockets.as_ref().map(|it| it.fanout),
             Feature::Landlock => Some(sys::sandbox::has_landlock()),
         };
         Self(
@@ -108,33 +107,33 @@ impl Features {
         )
     }
 
-    /// The same, but `left_out` count as missing.
+    /// The same features, but `omitted` count as missing.
     #[must_use]
-    pub fn without(mut self, left_out: &[Feature]) -> Self {
-        let missing = left_out.iter().map(|feature| (*feature, Some(false)));
+    pub fn without(mut self, omitted: &[Feature]) -> Self {
+        let missing = omitted.iter().map(|feature| (*feature, Some(false)));
         self.0.extend(missing);
         self
     }
 
-    /// Says whether the kernel has it; `None` if this process may not find out.
+    /// Returns whether the kernel has it; `None` if this process is not allowed to probe it.
     #[must_use]
     pub fn found(&self, feature: Feature) -> Option<bool> {
         self.0.get(&feature).copied().flatten()
     }
 
-    /// Says whether it is there for sure.
+    /// Returns whether it is certain to be available.
     pub(crate) fn has(&self, feature: Feature) -> bool {
         self.found(feature) == Some(true)
     }
 
-    /// Those that are missing for sure.
+    /// Those that are certain to be missing.
     pub fn missing(&self) -> impl Iterator<Item = Feature> + '_ {
-        let missing = self.0.iter().filter(|(_, found)| **found == Some(false));
-        missing.map(|(feature, _)| *feature)
+        self.iter()
+            .filter_map(|(feature, state)| (state == Some(false)).then_some(feature))
     }
 
-    /// All, each with what was found.
+    /// All of them, each with its result.
     pub fn iter(&self) -> impl Iterator<Item = (Feature, Option<bool>)> + '_ {
-        self.0.iter().map(|(feature, found)| (*feature, *found))
+        self.0.iter().map(|(feature, state)| (*feature, *state))
     }
 }

@@ -1,14 +1,13 @@
-//! Reads what a worker sends and what an earlier supervisor left, whatever it holds. For fuzzers and
-//! tests.
+//! Reads arbitrary bytes as what a worker sends and what an earlier supervisor left. For fuzzers and tests.
 
 use crate::userspace;
 
-/// Reads bytes as what is said on a worker's control socket, in either direction.
+/// Reads bytes as messages on a worker's control socket, in either direction.
 pub fn messages(bytes: &[u8]) {
-    userspace::shared::messages::hear(bytes);
+    userspace::shared::messages::read_all(bytes);
 }
 
-/// Reads words as the file that says who owns which counters.
+/// Reads words as the file of the counters' owners.
 pub fn owners(words: &[u64]) {
     userspace::supervisor::read_owners(words);
 }

@@ -1,8 +1,8 @@
 //! Gates of shares: until when packets of rules that change hands between relays pass.
 //!
-//! A gate is one word that both paths look at for each packet or batch. Each path has its own, found by
-//! the share's name, which stands beside the word: a process that takes a path over finds whose is
-//! whose, and neither opens nor shuts any. A gate that belongs to nobody is shut.
+//! A gate is one word that both paths read for each packet or batch. Each path has its own gates, found by
+//! the share's name, which is stored beside the word: a process that takes over a path recovers their
+//! owners, and neither opens nor shuts any. A gate without an owner is shut.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ use crate::error::Error;
 pub const SHARES: usize = GATES as usize - 1;
 /// The gate of routes without a share, which pass at any time.
 pub(crate) const NONE: u16 = 0;
-/// A gate that is not there, so nothing passes.
+/// A gate that does not exist, so nothing passes.
 pub(crate) const SHUT: u16 = u16::MAX;
 
 const _: () = assert!(GATES < SHUT as u32, "it is not there");
@@ -30,12 +30,12 @@ const _: () = assert!(GATES < SHUT as u32, "it is not there");
 #[derive(Clone, Debug, Default)]
 pub struct Gates(Arc<Mutex<State>>);
 
-/// Where a path's gates lie.
+/// The memory of a path's gates.
 #[derive(Debug)]
 pub(crate) struct GateMemory {
     pub(crate) gates: Array<Gate>,
-    /// Since when each is open. What arrived while a gate was shut stays shut out: it may wait in a core's
-    /// queue, or in a worker's ring for as long as the worker is not let run, and the relay that held the
+    /// Since when each is open. What arrived while a gate was shut stays excluded: it may wait in a core's
+    /// queue, or in a worker's ring for as long as the worker does not run, and the relay that held the
     /// share before has sent it.
     pub(crate) since: Array<u64>,
 }
@@ -43,15 +43,15 @@ pub(crate) struct GateMemory {
 /// Times are those of the kernel's own clock.
 #[derive(Debug, Default)]
 struct State {
-    /// What [`Gates::set`] said last.
-    said: HashMap<String, u64>,
+    /// The last [`Gates::set`] of each share.
+    requested: HashMap<String, u64>,
     kernel: Option<GateTable>,
     userspace: Option<GateTable>,
-    /// Has the kernel tell when packets came, while any share has a gate.
+    /// Makes the kernel stamp the arrival of packets, while any share has a gate.
     stamps: Option<OwnedFd>,
 }
 
-/// Which share has which gate of a path.
+/// The gate of each share on a path.
 #[derive(Debug)]
 struct GateTable {
     memory: GateMemory,
@@ -62,7 +62,7 @@ struct GateTable {
 impl Gates {
     /// Lets packets of a share pass until `CLOCK_BOOTTIME` of this process shows `until_ns`
     /// nanoseconds, on both paths and at once: 0 shuts, `u64::MAX` opens for ever. A share that has
-    /// no routes yet starts with what was said last.
+    /// no routes yet starts with the last value set.
     pub fn set(&self, share: &str, until_ns: u64) {
         let until = to_kernel_ns(until_ns);
         let mut state = self.0.lock();
@@ -71,11 +71,11 @@ impl Gates {
                 table.memory.set(*index, until);
             }
         }
-        state.said.insert(share.to_owned(), until);
+        state.requested.insert(share.to_owned(), until);
     }
 
-    /// Until when packets of a share pass: as [`Gates::set`] said last, or as an earlier process left
-    /// it. 0 of a share that nobody knows.
+    /// Until when packets of a share pass: as last set by [`Gates::set`], or as an earlier process left
+    /// it. 0 for an unknown share.
     #[must_use]
     pub fn until(&self, share: &str) -> u64 {
         from_kernel_ns(self.0.lock().until(share))
@@ -86,17 +86,17 @@ impl Gates {
         let mut state = self.0.lock();
         let table = GateTable::adopt(memory);
         for (share, index) in &table.by_share {
-            if let Some(until) = state.said.get(share) {
+            if let Some(until) = state.requested.get(share) {
                 table.memory.set(*index, *until);
             }
         }
         if table.is_used() {
-            state.ask_for_stamps();
+            state.request_stamps();
         }
         *state.of(path) = Some(table);
     }
 
-    /// Makes sure that all of `shares` have a gate of the path or find one.
+    /// Checks that all of `shares` have a gate of the path or can get one.
     ///
     /// # Errors
     /// [`Error::GateRoom`].
@@ -131,12 +131,12 @@ impl Gates {
         state.of(path).as_ref()?.by_share.get(share).copied()
     }
 
-    /// Says whether the gate of a path is somebody's.
+    /// Returns whether the gate of a path has an owner.
     pub(crate) fn is_owned(&self, path: Path, gate: u16) -> bool {
         let mut state = self.0.lock();
         let table = state.of(path).as_ref();
-        let table = table.filter(|_| u32::from(gate) < GATES);
-        table.is_some_and(|table| share_of(&table.memory.read(gate)).is_some())
+        u32::from(gate) < GATES
+            && table.is_some_and(|table| share_of(&table.memory.read(gate)).is_some())
     }
 
     /// The gate of a share on a path, a new one if it has none, as open as the share is; `None` where
@@ -144,7 +144,7 @@ impl Gates {
     pub(crate) fn acquire(&self, path: Path, share: &str) -> Option<u16> {
         let mut state = self.0.lock();
         let until = state.until(share);
-        state.ask_for_stamps();
+        state.request_stamps();
         let table = state.of(path).as_mut()?;
         if let Some(index) = table.by_share.get(share) {
             return Some(*index);
@@ -157,7 +157,7 @@ impl Gates {
     }
 
     /// Shuts and takes back all gates of a path but those that `used` names, once no route has them.
-    /// What was said of a share is forgotten with its last gate if it was shut.
+    /// A share's last value is dropped with its last gate if it was shut.
     pub(crate) fn release_others(&self, path: Path, used: impl Iterator<Item = u16>) {
         let mut state = self.0.lock();
         let Some(table) = state.of(path) else {
@@ -181,7 +181,7 @@ impl Gates {
             is_used
         });
         let State {
-            said,
+            requested,
             kernel,
             userspace,
             stamps,
@@ -190,13 +190,13 @@ impl Gates {
             let mut tables = kernel.iter().chain(&*userspace);
             tables.any(|table| table.by_share.contains_key(share))
         };
-        said.retain(|share, until| *until > 0 || has_gate(share));
+        requested.retain(|share, until| *until > 0 || has_gate(share));
         if !kernel.iter().chain(&*userspace).any(GateTable::is_used) {
             *stamps = None;
         }
     }
 
-    /// Frees what was taken back before: no packet is judged by it any more.
+    /// Frees the gates taken back before: no packet is judged by them any more.
     pub(crate) fn grace_period_passed(&self, path: Path) {
         if let Some(table) = self.0.lock().of(path) {
             table.indices.grace_period_passed();
@@ -212,9 +212,9 @@ impl State {
         }
     }
 
-    /// Without timestamps gates open and shut as well: only what waits for its core meanwhile is not known
-    /// to have come before.
-    fn ask_for_stamps(&mut self) {
+    /// Without timestamps gates open and shut all the same, but a packet that waits for its core meanwhile
+    /// is not recognised as having arrived before.
+    fn request_stamps(&mut self) {
         if self.stamps.is_none() {
             self.stamps = sys::udp::ask_for_stamps().ok();
         }
@@ -225,14 +225,14 @@ impl State {
     }
 
     fn until(&self, share: &str) -> u64 {
-        if let Some(until) = self.said.get(share) {
+        if let Some(until) = self.requested.get(share) {
             return *until;
         }
-        let found = self.tables().filter_map(|table| {
+        let deadlines = self.tables().filter_map(|table| {
             let index = table.by_share.get(share)?;
             Some(table.memory.read(*index).until)
         });
-        found.max().unwrap_or(0)
+        deadlines.max().unwrap_or(0)
     }
 }
 
@@ -241,7 +241,7 @@ impl GateTable {
         !self.by_share.is_empty()
     }
 
-    /// Finds whose is whose. Of two of one name, and of what is no name, none is believed.
+    /// Recovers the owners. Of two gates of one name the first is adopted; one with an invalid name is cleared.
     fn adopt(memory: GateMemory) -> Self {
         let mut by_share = HashMap::new();
         for index in 1..GATES as u16 {
@@ -274,13 +274,14 @@ impl GateMemory {
         self.gates.read(index.into())
     }
 
-    /// Writes a gate that no packet looks at; what it opens comes last.
+    /// Writes a gate that no packet reads yet; the word that opens it is written last.
     fn write(&self, index: u16, share: [u8; SHARE_NAME], until: u64) {
         self.gates.write(index.into(), &Gate { until: 0, share });
         self.set(index, until);
     }
 
-    /// Changes until when packets pass, for all packets at once. Who sees a gate open sees since when.
+    /// Changes until when packets pass, for all packets at once. Whoever sees a gate open also sees since
+    /// when.
     fn set(&self, index: u16, until: u64) {
         let (gate, now) = (u32::from(index), sys::clock::kernel_boottime_ns());
         let word = field!(Gate, until);
@@ -290,14 +291,14 @@ impl GateMemory {
         self.gates.store(gate, word, until);
     }
 
-    /// Shuts a gate and makes it nobody's.
+    /// Shuts a gate and removes its owner.
     fn clear(&self, index: u16) {
         self.set(index, 0);
         self.gates.write(index.into(), &Gate::default());
     }
 }
 
-/// A share's name as it stands beside its gate.
+/// A share's name as stored beside its gate.
 fn name_of(share: &str) -> Option<[u8; SHARE_NAME]> {
     let mut name = [0; SHARE_NAME];
     let is_name = rules::rule::is_name(share);
@@ -313,7 +314,7 @@ fn share_of(gate: &Gate) -> Option<String> {
     (name_of(share)? == gate.share).then(|| share.to_owned())
 }
 
-/// The kernel's own time, of this process's: 0 and `u64::MAX` are no times.
+/// Converts this process's time into the kernel's; 0 and `u64::MAX` are no times.
 fn to_kernel_ns(ns: u64) -> u64 {
     match ns {
         0 | u64::MAX => ns,
@@ -356,7 +357,7 @@ mod tests {
     const PATH: Path = Path::Userspace;
 
     #[test]
-    fn a_share_starts_with_what_was_said_before_it_had_a_gate() {
+    fn a_share_starts_with_the_value_set_before_it_had_a_gate() {
         let (region, _) = SharedGates::create().unwrap();
         let gates = gates(&region);
         gates.set("a", u64::MAX);
@@ -388,7 +389,7 @@ mod tests {
         assert_eq!(word(&region, both[1]), u64::MAX);
         let third = after.acquire(PATH, "c").unwrap();
         assert!(!both.contains(&third));
-        // What was said before the gates were found holds.
+        // A value set before the gates were adopted holds.
         let late = Gates::default();
         late.set("a", 0);
         late.set("b", 5);

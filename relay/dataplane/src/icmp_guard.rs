@@ -1,10 +1,9 @@
 //! Sockets that keep the host's stack from answering that ports are closed.
 //!
-//! A tap only copies: what a worker relays of this host's own addresses goes up the stack as well, and
-//! for each packet to a port that nobody has bound the sender would be told that it cannot be reached
-//! (ICMP port unreachable). Where the kernel path's program consumes behind the taps nothing comes so
-//! far. Where it cannot, a socket that receives nothing stands at each port. A program that has the
-//! port already answers for itself.
+//! A tap only copies: what a worker relays of this host's own addresses goes up the stack as well, and the
+//! sender of each packet to an unbound port would get an ICMP port unreachable. Where the kernel path's
+//! program consumes packets after the taps, none get that far. Where it cannot, a socket that receives
+//! nothing is bound to each port. A program that already has the port answers for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,7 +13,7 @@ use std::os::fd::OwnedFd;
 use compile::table::RouteKey;
 use sys::udp::null_socket;
 
-/// Ports that are kept quiet at most: each takes a socket.
+/// The most ports that are kept quiet: each takes a socket.
 const PORTS_MAX: usize = 4096;
 
 /// Interface, address and port.

@@ -3,8 +3,8 @@
 use packet::health::Content;
 use rules::health::Inspect;
 
-/// The content that is looked for. Of a range, whose packets belong to many streams, only arrival
-/// times are noted.
+/// The content to look for. For a range, whose packets belong to many streams, only arrival times are
+/// recorded.
 pub(crate) const fn content(inspect: Inspect, is_range: bool) -> Content {
     match inspect.content {
         _ if is_range => Content::None,

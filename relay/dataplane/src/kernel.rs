@@ -1,8 +1,8 @@
 //! The kernel path's control side: turns routes into map entries, one transaction at a time.
 //!
 //! Invariants: a packet sees each route before or after a change, never in between; whatever a packet
-//! may still be reading is reused only after a grace period; nothing is written before everything is
-//! known to fit.
+//! may still be reading is reused only after a grace period; nothing is written before it is certain that
+//! everything fits.
 
 mod adopt;
 mod encode;
@@ -71,15 +71,15 @@ pub(crate) struct Kernel {
     own_sources: HashMap<Address, u32>,
     own: BTreeMap<Address, u32>,
     take_over: TakeOver,
-    /// Counters found that no route counts in: of rules whose interface is away, or of a change
-    /// that was cut short.
+    /// Adopted counters that no route counts in: of rules whose interface is missing, or of an
+    /// interrupted change.
     loose: usize,
 }
 
-/// How far the taking over from an earlier process has come.
+/// Progress of taking over from an earlier process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TakeOver {
-    /// Its maps are ours; what differs from the rules is still in them.
+    /// Its maps are ours; they still hold what differs from the rules.
     SameMaps,
     /// Its program goes on with its own maps until ours hold the rules.
     OwnMaps,
@@ -109,7 +109,7 @@ impl Kernel {
         Self::take_over(program, hook, (pins, gates))
     }
 
-    /// Knows nothing any more and takes over what is in its own maps, as another process would.
+    /// Discards its state and adopts its own maps, as another process would.
     #[cfg(feature = "rehearsal")]
     pub(crate) fn adopt_again(self) -> Result<Self, Error> {
         Self::take_over(self.program, self.links.hook(), (self.pins, self.gates))
@@ -170,14 +170,14 @@ impl Kernel {
             wanted.set.push((*key, route.clone()));
         }
         let entries = &self.routes.entries;
-        let routes = entries.iter().filter(|(_, entry)| !entry.placeholder);
-        let found = routes.clone().count();
-        let stale = routes.map(|(key, _)| *key);
-        let stale: Vec<Key> = stale.filter(|key| !keys.contains(key)).collect();
-        let known = keys.iter().filter(|key| entries.contains_key(*key));
-        let missing = keys.len() - known.count();
+        let adopted = entries.iter().filter(|(_, entry)| !entry.placeholder);
+        let mut stale: Vec<Key> = adopted.map(|(key, _)| *key).collect();
+        let found = stale.len();
+        stale.retain(|key| !keys.contains(key));
+        let present = keys.iter().filter(|key| entries.contains_key(*key));
+        let missing = keys.len() - present.count();
         self.change(&stale, &wanted.set)?;
-        // Also where no route differs: the interface may be another one than the one that was left.
+        // Also where no route differs: the interface may be another one than before.
         let everywhere = self.routes.entries_on.keys().copied();
         self.links.attach(everywhere, &self.pins, &self.program)?;
         self.set_budget(table.budget);
@@ -200,13 +200,14 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes `diff` over, whole or not at all.
+    /// Applies `diff`, whole or not at all.
     pub(crate) fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
-        let removed = diff.removed.iter().map(encode::route_key);
-        let removed = removed.collect::<Result<Vec<_>, _>>()?;
-        let own = diff.own.as_ref();
-        let own = own.map(|own| Ok::<_, Error>((self.own_entries(own)?, own)));
-        let own = own.transpose()?;
+        let keys = diff.removed.iter().map(encode::route_key);
+        let removed = keys.collect::<Result<Vec<_>, _>>()?;
+        let own = match &diff.own {
+            Some(own) => Some((self.own_entries(own)?, own)),
+            None => None,
+        };
         self.change(&removed, &diff.set)?;
         if let Some(BudgetChange(budget)) = diff.budget {
             self.set_budget(budget);
@@ -214,7 +215,7 @@ impl Kernel {
         own.map_or(Ok(()), |(entries, own)| self.set_own(entries, own))
     }
 
-    /// Says whether packets of a route end at the program.
+    /// Returns whether packets of a route end at the program.
     pub(crate) fn consumes(&self, key: &RouteKey) -> bool {
         let key = encode::route_key(key).ok();
         key.is_some_and(|key| self.routes.entries.contains_key(&key))
@@ -225,22 +226,22 @@ impl Kernel {
         self.activity.clone()
     }
 
-    /// Says whether packets were counted since `seen`.
+    /// Returns whether packets were counted since `seen`.
     pub(crate) fn has_counted(&self, seen: &mut Ticks) -> bool {
-        !self.look(seen).is_empty()
+        !self.changed_counters(seen).is_empty()
     }
 
-    /// The rules that packets may have come for since `seen`.
-    pub(crate) fn touched(&self, seen: &mut Ticks) -> impl Iterator<Item = Arc<str>> {
-        self.control.rules_of(self.look(seen))
+    /// The rules that packets may have arrived for since `seen`.
+    pub(crate) fn changed_rules(&self, seen: &mut Ticks) -> impl Iterator<Item = Arc<str>> {
+        self.control.rules_of(self.changed_counters(seen))
     }
 
     /// The counters in which packets may have been counted since `seen`.
-    fn look(&self, seen: &mut Ticks) -> BTreeSet<u32> {
-        seen.look(self.control.used(), |entry| self.activity.read(entry))
+    fn changed_counters(&self, seen: &mut Ticks) -> BTreeSet<u32> {
+        seen.changed(self.control.used(), |entry| self.activity.read(entry))
     }
 
-    /// Says whether something waits until no packet looks at it any more.
+    /// Returns whether something waits until no packet uses it any more.
     pub(crate) fn is_waiting(&self) -> bool {
         self.control.merges.is_waiting()
     }
@@ -260,7 +261,7 @@ impl Kernel {
         self.control.forget(rule);
     }
 
-    /// Looks for interfaces that went away behind the table's back.
+    /// Repairs links of interfaces that were removed without a change of the table.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.set_clock();
         if self.control.merges.is_waiting() {
@@ -275,7 +276,7 @@ impl Kernel {
         Ok(self.program.test_run(input)?)
     }
 
-    /// Says what XDP may be used for from now on.
+    /// Sets what XDP may be used for from now on.
     pub(crate) fn set_hooks(&mut self, wanted: Hooks) -> Result<(), Error> {
         if self.hook.want(wanted) {
             self.settle_hook()?;
@@ -283,7 +284,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What an earlier process left goes on as it is until the maps hold the rules.
+    /// Leaves an earlier process's programs unchanged until the maps hold the rules.
     fn settle_hook(&mut self) -> Result<(), Error> {
         let interfaces = self.links.interfaces();
         self.hook.load(&self.program, &self.pins, interfaces)?;
@@ -303,7 +304,7 @@ impl Kernel {
         self.hook.taken()
     }
 
-    /// Has a frame come by an interface as its driver hands it over.
+    /// Injects a frame on an interface as its driver would hand it over.
     #[cfg(feature = "test-run")]
     pub(crate) fn inject(&self, frame: &[u8], ifindex: u32) -> Result<(), Error> {
         Ok(self.hook.xdp()?.inject(frame, ifindex)?)
@@ -320,8 +321,8 @@ impl Kernel {
             .set_limit(Limiter::Budget, budget.map(limits::new).unwrap_or_default());
     }
 
-    /// Tells the program how the clock of receive timestamps stands to its own. To be called again
-    /// and again: somebody may set the clock.
+    /// Publishes to the program the offset between the clock of receive timestamps and its own. To be
+    /// called repeatedly: the clock may be set.
     fn set_clock(&mut self) {
         let before = sys::clock::kernel_monotonic_ns();
         let real = sys::clock::realtime_ns();
@@ -330,15 +331,16 @@ impl Kernel {
         self.settings.store(0, field!(Settings, clock_ns), offset);
     }
 
-    /// What the map of this host's addresses is to hold; more than there is room for is refused.
+    /// What the map of this host's addresses is to hold; refuses more than there is room for.
     fn own_entries(&self, own: &OwnAddresses) -> Result<BTreeMap<Address, u32>, Error> {
         let addresses = own.addresses.iter().map(|(scope, address)| {
             let scope = scope.map_or(0, |scope| scope.0);
             (Address::within(scope, *address), 1)
         });
-        let vrfs = own.vrfs.iter();
-        let vrfs = vrfs.map(|(interface, vrf)| (Address::of_interface(interface.0), vrf.0));
-        let entries: BTreeMap<_, _> = addresses.chain(vrfs).collect();
+        let mut entries: BTreeMap<_, _> = addresses.collect();
+        for (interface, vrf) in &own.vrfs {
+            entries.insert(Address::of_interface(interface.0), vrf.0);
+        }
         let limit = self.own_sources.capacity() as usize;
         if entries.len() <= limit {
             return Ok(entries);
@@ -355,8 +357,8 @@ impl Kernel {
         entries: BTreeMap<Address, u32>,
         own: &OwnAddresses,
     ) -> Result<(), Error> {
-        let removed = self.own.keys().filter(|key| !entries.contains_key(*key));
-        let removed: Vec<Address> = removed.copied().collect();
+        let mut removed: Vec<Address> = self.own.keys().copied().collect();
+        removed.retain(|key| !entries.contains_key(key));
         let set = entries
             .iter()
             .filter(|(key, value)| self.own.get(*key) != Some(value));
@@ -375,8 +377,8 @@ impl Kernel {
     }
 }
 
-/// Loads the program on the maps of an earlier run. Maps that it cannot run on, or of which only a
-/// part is there, are set aside: nobody knows what is in them.
+/// Loads the program on the maps of an earlier run. Maps that it cannot run on, or of which some are
+/// missing, are set aside: their content is unknown.
 fn load(pins: &Pins, options: &Options) -> Result<Program, Error> {
     let maps = pins.maps();
     let problem = if pins.is_incomplete()? {

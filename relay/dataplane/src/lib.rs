@@ -1,7 +1,7 @@
 //! Executes the forwarding table on the kernel path and the userspace path.
 //!
-//! One seam: [`Dataplane::apply`] goes down, [`Dataplane::counters`] comes up. Synchronous; whoever
-//! owns it calls from one thread, in the network namespace it was opened in.
+//! One seam: [`Dataplane::apply`] goes down, [`Dataplane::counters`] comes up. Synchronous; its owner
+//! calls it from one thread, in the network namespace it was opened in.
 
 mod activity;
 mod allocator;
@@ -64,14 +64,14 @@ pub use compile::placement::Support;
 
 /// Time between two ticks.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The same while no packets come.
+/// The same while no packets arrive.
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Both paths, as one.
 #[derive(Debug)]
 pub struct Dataplane {
     kernel: Option<Kernel>,
-    /// Kept also where there is no kernel path: one process has them.
+    /// Held even without a kernel path: only one process has them.
     pins: Option<Pins>,
     instance: String,
     bpffs: PathBuf,
@@ -80,7 +80,7 @@ pub struct Dataplane {
     features: Features,
     gates: Gates,
     activity: Activity,
-    /// What the last tick saw of it, and whether packets had come since the one before.
+    /// Its state at the last tick, and whether packets had arrived since the tick before.
     seen: Ticks,
     flows: bool,
     /// The routes that execute on the userspace path now; all others are the kernel path's.
@@ -94,8 +94,8 @@ impl Dataplane {
     /// # Errors
     ///
     /// When another daemon has the instance's pins, or an earlier one's programs forward and can
-    /// neither be adopted nor taken away. Never because a path is not available:
-    /// [`Dataplane::support`] tells.
+    /// neither be adopted nor removed. Never because a path is not available: see
+    /// [`Dataplane::support`].
     pub fn open(options: Options) -> Result<Self, Error> {
         let features = Features::probe().without(&options.without);
         for feature in features.missing() {
@@ -107,7 +107,7 @@ impl Dataplane {
         let kernel =
             claimed.and_then(|pins| open::open_kernel(&options, &features, (pins.clone(), &gates)));
         if let (Ok(pins), Err(reason)) = (&pins, &kernel) {
-            open::take_away(pins, reason)?;
+            open::remove_pinned(pins, reason)?;
         }
         let userspace = open::open_userspace(&options, &features, &gates);
         let support = Support {
@@ -130,12 +130,12 @@ impl Dataplane {
             userspace_routes: BTreeSet::new(),
             quiet: IcmpGuard::default(),
         };
-        dataplane.tell_activity();
+        dataplane.publish_activity();
         Ok(dataplane)
     }
 
-    /// Tells whoever follows the activity what there is to look at.
-    fn tell_activity(&self) {
+    /// Publishes to the followers of the activity where packets are counted.
+    fn publish_activity(&self) {
         let used = self.kernel.as_ref().map_or(0, Kernel::counters);
         let userspace = self.userspace.as_ref();
         let workers = userspace.into_iter().flat_map(Userspace::worker_memory);
@@ -143,7 +143,7 @@ impl Dataplane {
     }
 
     /// Takes over from an earlier process what [`Dataplane::descriptors`] gave it, before the first
-    /// [`Dataplane::sync`]: counters of the userspace path go on, and workers that outlived it
+    /// [`Dataplane::sync`]: counters of the userspace path continue, and workers that outlived it
     /// forward until then.
     ///
     /// # Errors
@@ -156,8 +156,8 @@ impl Dataplane {
         }
     }
 
-    /// Starts what `table` needs but opens nothing yet, so that the descriptors of what will forward
-    /// can be held before it does.
+    /// Starts what `table` needs but opens nothing yet, so that the descriptors of what will forward can be
+    /// held before it does.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl Dataplane {
         }
     }
 
-    /// Descriptors that somebody has to hold, so that the userspace path outlives this process.
+    /// Descriptors that another process has to hold for the userspace path to outlive this one.
     ///
     /// # Errors
     ///
@@ -183,20 +183,20 @@ impl Dataplane {
             .collect()
     }
 
-    /// Says which paths are available.
+    /// Which paths are available.
     #[must_use]
     pub fn support(&self) -> &Support {
         &self.support
     }
 
-    /// The gates of shares: routes with a share relay only while its gate is open, which nobody's is
-    /// at first. What an earlier process opened stays open until its time has come.
+    /// The gates of shares: routes with a share relay only while its gate is open, and all gates are shut at
+    /// first. A gate that an earlier process opened stays open until its deadline.
     #[must_use]
     pub fn gates(&self) -> Gates {
         self.gates.clone()
     }
 
-    /// What was found of what not every kernel has.
+    /// The optional kernel features that were found.
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.features
@@ -216,34 +216,34 @@ impl Dataplane {
             let own = shadow::own_table(table);
             shadow::or_without(table, &own, |table| kernel.sync(table))?;
         }
-        let there = table.routes.iter();
-        let there = there.filter(|(_, route)| route.path == Path::Userspace);
-        self.userspace_routes = there.map(|(key, _)| *key).collect();
-        self.tell_activity();
+        let routes = table.routes.iter();
+        let on_workers = routes.filter(|(_, route)| route.path == Path::Userspace);
+        self.userspace_routes = on_workers.map(|(key, _)| *key).collect();
+        self.publish_activity();
         self.quiet.clear();
         self.keep_quiet(table.routes.iter().map(|(key, route)| (key, Some(route))));
         Ok(())
     }
 
-    /// Carries a difference over, all or nothing.
+    /// Applies a difference, all or nothing.
     ///
     /// # Errors
     ///
     /// [`Error::Capacity`], [`Error::GateRoom`] and [`Error::Unavailable`] before anything is changed.
     pub fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
         self.check(diff.set.iter().map(|(key, route)| (key, route)))?;
-        let there = share(diff, Path::Userspace, &self.userspace_routes);
+        let on_workers = share(diff, Path::Userspace, &self.userspace_routes);
         if let Some(userspace) = &mut self.userspace {
-            userspace.prepare(&there)?;
+            userspace.prepare(&on_workers)?;
         }
         if let Some(kernel) = &mut self.kernel {
             let own = share(diff, Path::Kernel, &self.userspace_routes);
             shadow::or_without(diff, &own, |diff| kernel.apply(diff))?;
         }
         if let Some(userspace) = &mut self.userspace {
-            userspace.apply(&there, diff)?;
+            userspace.apply(&on_workers, diff)?;
         }
-        self.tell_activity();
+        self.publish_activity();
         for key in &diff.removed {
             self.userspace_routes.remove(key);
         }
@@ -259,8 +259,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Sees to it that the stack does not answer for what workers relay and nothing consumes behind
-    /// their taps.
+    /// Keeps the stack from answering packets that workers relay and that nothing consumes after their taps.
     fn keep_quiet<'a>(
         &mut self,
         routes: impl Iterator<Item = (&'a RouteKey, Option<&'a compile::table::Route>)>,
@@ -276,7 +275,7 @@ impl Dataplane {
         self.quiet.settle();
     }
 
-    /// Reads those of the workers alone, which costs little however many rules there are.
+    /// Reads only the workers' own counters, which costs little however many rules there are.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerStats> {
         let userspace = self.userspace.as_ref();
@@ -292,7 +291,7 @@ impl Dataplane {
         CounterScan::default().whole(self)
     }
 
-    /// Says whether packets come, from any thread and without a reading.
+    /// The activity, by which any thread can check for packets without reading the counters.
     #[must_use]
     pub fn activity(&self) -> Activity {
         self.activity.clone()
@@ -325,8 +324,8 @@ impl Dataplane {
         Ok(sums.into_iter().map(flow).collect())
     }
 
-    /// Lists which of these keys other instances on this host take packets of too, each with their
-    /// key and the name of that instance, as far as their pins can be seen.
+    /// Lists those of these keys whose packets other instances on this host take too, each with their key and
+    /// the name of that instance, as far as their pins are visible.
     #[must_use]
     pub fn rivals(&self, keys: &[RouteKey]) -> Vec<Rival> {
         match &self.pins {
@@ -335,7 +334,7 @@ impl Dataplane {
         }
     }
 
-    /// Makes an input the active one of its rule; `false` if its inputs do not stand by for each other.
+    /// Makes an input the active one of its rule; `false` if the rule does not fail over between its inputs.
     pub fn switch(&mut self, rule: &str, input: &str) -> bool {
         let kernel = self.kernel.as_mut();
         kernel.is_some_and(|kernel| kernel.switch(rule, input))
@@ -345,9 +344,9 @@ impl Dataplane {
                 .is_some_and(|path| path.switch(rule, input))
     }
 
-    /// Ends the counters of rules that were taken out of the rule set, after the `apply` that took
-    /// out their last route. Without it a rule of the same name goes on counting where the old one
-    /// stopped, which is right for a rule whose interface was away.
+    /// Ends the counters of rules that were removed from the rule set, after the `apply` that removed their
+    /// last route. Otherwise a rule of the same name continues where the old one stopped, which is right for
+    /// a rule whose interface was missing.
     pub fn forget<'a>(&mut self, rules: impl IntoIterator<Item = &'a str>) {
         for rule in rules {
             if let Some(kernel) = &mut self.kernel {
@@ -359,8 +358,8 @@ impl Dataplane {
         }
     }
 
-    /// How long after a [`Dataplane::tick`] the next has to be: less while packets come, and while there
-    /// are workers, which may die.
+    /// The pause between a [`Dataplane::tick`] and the next: shorter while packets arrive, and while there are
+    /// workers, which may die.
     #[must_use]
     pub fn pause(&self) -> Duration {
         let userspace = self.userspace.as_ref();
@@ -371,15 +370,15 @@ impl Dataplane {
         if is_busy { PAUSE } else { IDLE_PAUSE }
     }
 
-    /// Another number when there are other workers than before.
+    /// A number that changes when the workers change.
     #[must_use]
     pub fn worker_revision(&self) -> u64 {
         let userspace = self.userspace.as_ref();
         userspace.map_or(0, Userspace::worker_revision)
     }
 
-    /// Looks after links and workers; to be called after [`Dataplane::pause`], or when something
-    /// happened to the host's interfaces.
+    /// Maintains links and workers; to be called after [`Dataplane::pause`], or when the host's interfaces have
+    /// changed.
     ///
     /// # Errors
     ///
@@ -396,8 +395,8 @@ impl Dataplane {
         }
     }
 
-    /// Runs one packet through the kernel path as if it arrived on an interface: clones leave, the
-    /// packet itself comes back. It counts like any other packet.
+    /// Runs one packet through the kernel path as if it arrived on an interface: clones leave, the packet
+    /// itself is returned. It counts like any other packet.
     ///
     /// # Errors
     ///
@@ -411,12 +410,12 @@ impl Dataplane {
         kernel.test_run(input)
     }
 
-    /// Takes over what is pinned, whatever that is by now, as a process would that has just been
-    /// started; [`Dataplane::sync`] has to follow.
+    /// Takes over what is currently pinned, as a newly started process would; [`Dataplane::sync`] has to
+    /// follow.
     ///
     /// # Errors
     ///
-    /// The kernel's; there is no kernel path any more then.
+    /// The kernel's; the kernel path is gone then.
     #[cfg(feature = "rehearsal")]
     pub fn adopt_again(&mut self) -> Result<(), Error> {
         if let Some(kernel) = self.kernel.take() {
@@ -437,7 +436,7 @@ impl Dataplane {
             (None, _) => {}
         }
         if let (Some(kernel), Close::KeepForwarding) = (&mut self.kernel, how) {
-            // Nobody relays any more what the shadows would go on consuming.
+            // No worker relays any more what the shadows would go on consuming.
             kernel.apply(&shadow::remove_all(&self.userspace_routes))?;
         }
         match (self.kernel, how) {
@@ -473,8 +472,8 @@ impl Dataplane {
 }
 
 /// The part of a difference that concerns `path`: a route that moves to another path is removed
-/// here. A key that neither path has counts as the kernel path's, which removes what is not there
-/// without complaint.
+/// here. A key that neither path has counts as the kernel path's, which ignores the removal of missing
+/// keys.
 fn share(diff: &TableDiff, path: Path, userspace: &BTreeSet<RouteKey>) -> TableDiff {
     let here = |key: &RouteKey| userspace.contains(key) == (path == Path::Userspace);
     let moved = diff

@@ -1,20 +1,20 @@
-//! Rate limits as packets find them in memory, alike on both paths.
+//! Rate limits as packets read them from memory, alike on both paths.
 
 use bpf::layout::Limit;
 use compile::table::{RateLimit, RateUnit};
 
 use crate::owners::name::Kind;
 
-/// Whose limit it is.
+/// The owner of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Limiter {
-    /// That of a rule or an output, by its slot.
+    /// A rule or an output, by its slot.
     Slot(Kind, u32),
     /// The budget of all unicast outputs.
     Budget,
 }
 
-/// A limit that nothing was booked on; all zero stands for none.
+/// A limit without bookings; all zero stands for none.
 pub(crate) fn new(limit: RateLimit) -> Limit {
     let schedule = packet::limit::Limit::new(limit.rate, limit.burst);
     Limit {
@@ -25,7 +25,7 @@ pub(crate) fn new(limit: RateLimit) -> Limit {
     }
 }
 
-/// The limit's times, for who books on it.
+/// The limit's times, for booking on it.
 #[inline]
 pub(crate) const fn schedule(limit: &Limit) -> packet::limit::Limit {
     packet::limit::Limit {
@@ -34,7 +34,7 @@ pub(crate) const fn schedule(limit: &Limit) -> packet::limit::Limit {
     }
 }
 
-/// Says whether two limits differ at most in what was booked.
+/// Returns whether two limits differ at most in what is booked.
 pub(crate) fn is_same(one: Limit, other: Limit) -> bool {
     let due_ns = 0;
     Limit { due_ns, ..one } == Limit { due_ns, ..other }

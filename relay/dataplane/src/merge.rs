@@ -2,8 +2,8 @@
 //! rules are named by the slots that they count in.
 //!
 //! Room is taken before anything else changes, and given back when nothing leads there any more. A leg
-//! keeps its position among a rule's four while others come and go, because the words say by position
-//! who brought what ([`words`]).
+//! keeps its position among a rule's four while others are added and removed, because the words count by
+//! position what each leg delivered ([`words`]).
 
 mod words;
 
@@ -32,7 +32,7 @@ pub(crate) use words::lines;
 const BLOCKS_LOG_MAX: u32 = (PACKETS_MAX / BLOCK_NUMBERS).ilog2() + 4;
 const BLOCK_NUMBERS: u32 = (WORDS * WORD_NUMBERS) as u32;
 
-/// Packets that saw a cell are through with it after so long.
+/// Packets that saw a cell are done with it after this long.
 const GRACE_NS: u64 = 1_000_000_000;
 
 /// The memory of numbers, by blocks.
@@ -44,7 +44,7 @@ pub(crate) trait BlockMemory: fmt::Debug {
     /// # Errors
     /// The path's.
     fn take(&mut self, blocks: Range<u32>) -> Result<(), Self::Error>;
-    /// Gives the memory of blocks back, which no packet sees any more.
+    /// Gives back the memory of blocks that no packet sees any more.
     ///
     /// # Errors
     /// The path's.
@@ -59,13 +59,13 @@ pub(crate) struct Merges<B> {
     words: Array<Merge>,
     pub(crate) blocks: B,
     clock: Clock,
-    /// All packets that came by then have been judged.
+    /// All packets that had arrived by then have been judged.
     judged_ns: AtomicU64,
     indices: Indices,
     space: Blocks,
-    /// By the rule.
+    /// By rule.
     active: BTreeMap<u32, ActiveMerge>,
-    /// What was read of them before, by the same.
+    /// The last readings, by rule.
     readings: Mutex<HashMap<u32, RuleReading>>,
     /// Room for rules of a change that is under way.
     prepared: HashMap<Hash, ActiveMerge>,
@@ -77,21 +77,21 @@ pub(crate) struct Merges<B> {
     retired: Vec<u32>,
 }
 
-/// What was read of a rule's merge before.
+/// The last reading of a rule's merge.
 #[derive(Debug, Default)]
 struct RuleReading {
     own: Reading,
     cells: HashMap<u32, Reading>,
-    /// Cells that packets may still look at, and since when they do not find them any more.
+    /// Cells that packets may still be using, and since when they can no longer be found.
     retired: Vec<(u32, u64)>,
     /// Streams of cells that were given back.
     streams: u64,
 }
 
-/// Where a rule's merge is.
+/// The entry and the memory of a rule's merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ActiveMerge {
-    /// Its words, by their number.
+    /// Index of its words.
     pub(crate) index: u32,
     first_block: u32,
     pub(crate) params: MergeParams,
@@ -100,18 +100,18 @@ pub(crate) struct ActiveMerge {
 /// How a rule's legs are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergeParams {
-    /// What a packet is called by.
+    /// How a packet is identified.
     pub(crate) format: MergeFormat,
     /// Blocks of a stream, as a power of two.
     pub(crate) blocks_log: u32,
-    /// How long a leg may lie behind another.
+    /// How long a leg may lag behind another.
     pub(crate) window_ns: u64,
-    /// How many SSRCs or sessions there may be at a time.
+    /// The most SSRCs or sessions at a time.
     pub(crate) streams: u32,
 }
 
 impl MergeParams {
-    /// As the words say it.
+    /// In the units of the words.
     pub(crate) fn of(merge: &rules::merge::Merge) -> Self {
         Self {
             format: MergeFormat::of(merge),
@@ -126,7 +126,7 @@ impl MergeParams {
         Merge::blocks(self.blocks_log)
     }
 
-    /// Says whether what one keeps means the same to the other, so that a running merge can change.
+    /// Returns whether both interpret the stored state alike, so that a running merge can change.
     pub(crate) fn keeps_memory_of(self, other: Self) -> bool {
         let (window_ns, streams) = (self.window_ns, self.streams);
         self == Self {
@@ -151,12 +151,12 @@ impl MergeParams {
 }
 
 impl ActiveMerge {
-    /// Where its streams are remembered.
+    /// The blocks in which its streams are recorded.
     fn blocks(&self) -> Range<u32> {
         self.first_block..self.first_block + self.params.blocks()
     }
 
-    /// Where what has no number is.
+    /// The blocks of packets without numbers.
     fn table(&self) -> Range<u32> {
         let first = RINGS + self.index * TABLE;
         first..first + TABLE
@@ -164,7 +164,7 @@ impl ActiveMerge {
 }
 
 impl<B: BlockMemory> Merges<B> {
-    /// None yet, of which there may be as many as `words` has room for.
+    /// None yet; `words` has room for the most there may be.
     pub(crate) fn new(words: Array<Merge>, blocks: B, clock: Clock) -> Self {
         Self {
             indices: Indices::new(words.len()),
@@ -182,8 +182,8 @@ impl<B: BlockMemory> Merges<B> {
         }
     }
 
-    /// Takes over those of `indices` that a former process left for the rules that `is_counting` knows, so
-    /// that nothing passes again that has passed.
+    /// Takes over those of `indices` that a former process left for rules that `is_counting` accepts, so
+    /// that nothing that has passed passes again.
     pub(crate) fn adopt(
         &mut self,
         indices: impl Iterator<Item = u32>,
@@ -193,33 +193,31 @@ impl<B: BlockMemory> Merges<B> {
         let indices: Vec<u32> = indices.collect();
         let owned = indices.iter().copied();
         for index in owned.filter(|index| words::is_owned(&self.words, *index)) {
-            let found = words::find(&self.words, index, now_ns);
-            let found = found.filter(|(rule, merge)| {
-                is_counting(*rule)
-                    && !self.active.contains_key(rule)
-                    && self
-                        .space
-                        .occupy_free(merge.first_block, merge.params.blocks())
-            });
-            match found {
-                Some((rule, merge)) => {
+            match words::recover(&self.words, index, now_ns) {
+                Some((rule, merge))
+                    if is_counting(rule)
+                        && !self.active.contains_key(&rule)
+                        && self
+                            .space
+                            .occupy_free(merge.first_block, merge.params.blocks()) =>
+                {
                     self.active.insert(rule, merge);
                 }
-                None => words::tear_down(&self.words, index),
+                _ => words::tear_down(&self.words, index),
             }
         }
         self.indices
             .occupy(self.active.values().map(|merge| merge.index));
         let active: BTreeSet<u32> = self.active.values().map(|merge| merge.index).collect();
-        let is_lost = |rule: u32| !active.contains(&rule);
+        let is_orphan = |rule: u32| !active.contains(&rule);
         for index in indices {
-            if words::rule_of_cell(&self.words, index).is_some_and(is_lost) {
+            if words::rule_of_cell(&self.words, index).is_some_and(is_orphan) {
                 words::clear_cell(&self.words, index);
             }
         }
     }
 
-    /// How many there may be.
+    /// The most there may be.
     pub(crate) const fn limit(&self) -> u32 {
         self.words.len()
     }
@@ -236,22 +234,23 @@ impl<B: BlockMemory> Merges<B> {
 
     /// Blocks of all that are active.
     pub(crate) fn block_numbers(&self) -> BTreeSet<u32> {
-        let active = self.active.values();
-        let blocks = active.flat_map(|merge| {
-            let cells = words::cells(&self.words, merge.index).into_iter();
-            let cells = cells.flat_map(|cell| self.blocks_of_cell(cell));
-            merge.blocks().chain(merge.table()).chain(cells)
-        });
-        blocks.collect()
+        let mut numbers = BTreeSet::new();
+        for merge in self.active.values() {
+            numbers.extend(merge.blocks().chain(merge.table()));
+            for cell in words::cells(&self.words, merge.index) {
+                numbers.extend(self.blocks_of_cell(cell));
+            }
+        }
+        numbers
     }
 
-    /// Says whether something waits until no packet looks at it any more.
+    /// Returns whether something waits until no packet uses it any more.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Makes room for a rule, which counts there if it counts, to be merged so, unless it has that; says
-    /// whether there was any.
+    /// Makes room to merge a rule, which counts at the given slot if it has one, unless it is merged so
+    /// already; returns whether there was any.
     ///
     /// # Errors
     /// The blocks'.
@@ -261,8 +260,8 @@ impl<B: BlockMemory> Merges<B> {
         params: MergeParams,
     ) -> Result<bool, B::Error> {
         let active = rule.and_then(|rule| self.of(rule));
-        let is_kept = active.is_some_and(|merge| merge.params.keeps_memory_of(params));
-        if is_kept || self.prepared.contains_key(&hash) {
+        let is_unchanged = active.is_some_and(|merge| merge.params.keeps_memory_of(params));
+        if is_unchanged || self.prepared.contains_key(&hash) {
             return Ok(true);
         }
         let Some(first_block) = self.space.take(params.blocks()) else {
@@ -300,10 +299,10 @@ impl<B: BlockMemory> Merges<B> {
         index
     }
 
-    /// Where the streams of a cell are remembered.
+    /// The blocks in which the streams of a cell are recorded.
     fn blocks_of_cell(&self, cell: u32) -> Range<u32> {
-        let place = cell - (self.words.len() - self.words.len().min(CELLS));
-        let first = RINGS + RULES * TABLE + place * CELL_BLOCKS;
+        let number = cell - (self.words.len() - self.words.len().min(CELLS));
+        let first = RINGS + RULES * TABLE + number * CELL_BLOCKS;
         first..first + CELL_BLOCKS
     }
 
@@ -343,23 +342,23 @@ impl<B: BlockMemory> Merges<B> {
         Some(merge)
     }
 
-    /// Gives a leg of a rule the place that it has or may have among the rule's `lines`.
+    /// Gives a leg of a rule its position among the rule's `lines`, or a new one.
     pub(crate) fn join(&self, merge: ActiveMerge, line: u32, lines: &[u32]) -> Option<u32> {
         let now_ns = self.clock.now_ns();
         words::join(&self.words, merge.index, (line, lines), now_ns)
     }
 
-    /// Which leg has which place.
-    pub(crate) fn places(&self, merge: ActiveMerge) -> [Option<u32>; LINES_MAX] {
+    /// The leg at each position.
+    pub(crate) fn positions(&self, merge: ActiveMerge) -> [Option<u32>; LINES_MAX] {
         lines(&self.words.read(merge.index))
     }
 
-    /// Takes their places from legs of a rule that are none of these any more, or ends its merge where
-    /// it has none. By now packets see it.
-    pub(crate) fn keep(&mut self, rule: u32, lines: Option<&[u32]>) {
+    /// Frees the positions of a rule's legs that are no longer among `lines`, or ends its merge where it
+    /// has none. By now packets see it.
+    pub(crate) fn retain_legs(&mut self, rule: u32, lines: Option<&[u32]>) {
         match (lines, self.of(rule)) {
             (Some(lines), Some(merge)) => {
-                words::part_with_others(&self.words, merge.index, lines);
+                words::release_unwanted(&self.words, merge.index, lines);
                 if self.begun.remove(&rule) {
                     words::begin(&self.words, merge.index, self.clock.now_ns());
                 }
@@ -374,8 +373,8 @@ impl<B: BlockMemory> Merges<B> {
             words::tear_down(&self.words, merge.index);
             self.begun.remove(&rule);
             let reading = self.readings.get_mut().remove(&rule).unwrap_or_default();
-            let retired = reading.retired.into_iter().map(|(cell, _)| cell);
-            self.retired.extend(retired);
+            self.retired
+                .extend(reading.retired.into_iter().map(|(cell, _)| cell));
             self.waiting.push(merge);
         }
     }
@@ -383,7 +382,7 @@ impl<B: BlockMemory> Merges<B> {
     /// Gives back what waited.
     ///
     /// # Errors
-    /// The blocks'; what is left of them stays in use.
+    /// The blocks'; those that remain stay in use.
     pub(crate) fn free(&mut self) -> Result<(), B::Error> {
         let mut freed = Ok(());
         for cell in std::mem::take(&mut self.retired) {
@@ -395,12 +394,12 @@ impl<B: BlockMemory> Merges<B> {
         freed
     }
 
-    /// Has readings go by it that all packets which came by then have been judged.
+    /// Notes for readings that all packets which had arrived by then have been judged.
     pub(crate) fn note_judged(&self, until_ns: u64) {
         self.judged_ns.store(until_ns, Ordering::Relaxed);
     }
 
-    /// What the legs of a rule brought, of those among `inputs`.
+    /// What the legs of a rule delivered, of those among `inputs`.
     pub(crate) fn read<'a>(
         &self,
         rule: u32,
@@ -411,15 +410,15 @@ impl<B: BlockMemory> Merges<B> {
             .filter(|merge| merge.params.format.has_lines())?;
         let mut readings = self.readings.lock();
         let counts = self.counts(merge.index, readings.entry(rule).or_default());
-        let places = self.places(merge);
-        let inputs = inputs.filter_map(|(at, line)| {
-            let place = places.iter().position(|other| *other == Some(line))?;
-            Some((at, place))
+        let legs = self.positions(merge);
+        let positions = inputs.filter_map(|(at, line)| {
+            let position = legs.iter().position(|leg| *leg == Some(line))?;
+            Some((at, position))
         });
-        Some(MergeCounters::of(&counts, inputs))
+        Some(MergeCounters::of(&counts, positions))
     }
 
-    /// What a rule counted in its entry and in its cells; those for which nothing comes any more are given
+    /// What a rule counted in its entry and in its cells; cells that receive nothing any more are given
     /// back.
     fn counts(&self, rule: u32, reading: &mut RuleReading) -> Counts {
         let now_ns = self.clock.now_ns();
@@ -437,8 +436,8 @@ impl<B: BlockMemory> Merges<B> {
             }
         }
         let own = || self.words.read(rule);
-        let others_may_come = !cells.is_empty() || own().streams == 1;
-        if others_may_come && words::is_over(&own(), now_ns) {
+        let has_other_keys = !cells.is_empty() || own().streams == 1;
+        if has_other_keys && words::is_over(&own(), now_ns) {
             words::free_key(&self.words, rule);
         }
         let mut sum = counts(own, &mut reading.own, block, when);
@@ -449,16 +448,16 @@ impl<B: BlockMemory> Merges<B> {
             sum.add(&counts(words, of_cell, block, when));
         }
         reading.retired.retain(|(cell, since_ns)| {
-            let is_seen = now_ns.saturating_sub(*since_ns) < GRACE_NS;
-            if !is_seen {
+            let is_in_use = now_ns.saturating_sub(*since_ns) < GRACE_NS;
+            if !is_in_use {
                 self.free_cell(*cell);
             }
-            is_seen
+            is_in_use
         });
         sum
     }
 
-    /// Gives back a cell that no packet sees.
+    /// Gives back a cell that no packet uses.
     fn free_cell(&self, cell: u32) {
         if self.blocks.give_back(self.blocks_of_cell(cell)).is_err() {
             tracing::debug!("memory of a stream that is over stays in use");
@@ -466,7 +465,7 @@ impl<B: BlockMemory> Merges<B> {
         words::clear_cell(&self.words, cell);
     }
 
-    /// Gives back what no packet sees, with its blocks.
+    /// Gives back a merge that no packet uses, with its blocks.
     fn give_back(&mut self, merge: ActiveMerge) -> Result<(), B::Error> {
         self.blocks.give_back(merge.blocks())?;
         self.blocks.give_back(merge.table())?;

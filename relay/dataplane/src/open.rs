@@ -1,4 +1,4 @@
-//! Opens each path, or says in one sentence why it is not available.
+//! Opens each path, or reports in one sentence why it is not available.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::options::Options;
 use crate::userspace::{self, Means, Userspace};
 use crate::{Capacity, Error};
 
-/// Name of the file that holds what a verifier said of a program that it refused.
+/// Name of the file that holds the verifier's log of a program that it refused.
 pub const VERIFIER_LOG: &str = "verifier.log";
 
-/// Claims the instance's pins, or says why there are none.
+/// Claims the instance's pins, or returns why there are none.
 ///
 /// # Errors
 /// When another daemon has them.
@@ -30,16 +30,16 @@ pub(crate) fn claim(options: &Options) -> Result<Result<Pins, String>, Error> {
     }
 }
 
-/// Takes away what an earlier run left pinned, where there is no kernel path to adopt it: it would
-/// relay beside the userspace path.
+/// Removes what an earlier run left pinned, where there is no kernel path to adopt it: it would relay
+/// beside the userspace path.
 ///
 /// # Errors
-/// When it cannot be taken away.
-pub(crate) fn take_away(pins: &Pins, reason: &str) -> Result<(), Error> {
-    let left = pins.links()?;
-    if !left.is_empty() {
+/// When it cannot be removed.
+pub(crate) fn remove_pinned(pins: &Pins, reason: &str) -> Result<(), Error> {
+    let links = pins.links()?;
+    if !links.is_empty() {
         tracing::warn!(
-            interfaces = left.len(),
+            interfaces = links.len(),
             "no kernel path: {reason}; the programs that an earlier run left there are taken away"
         );
     }
@@ -61,24 +61,24 @@ pub(crate) fn open_kernel(
         Hook::Clsact
     };
     let opened = Kernel::open(options, hook, (pins, gates.clone()));
-    opened.map_err(|error| tell(&error, options.log_directory.as_deref()))
+    opened.map_err(|error| one_sentence(&error, options.log_directory.as_deref()))
 }
 
-/// The reason in one sentence. A verifier's whole log goes into a file that it names.
-fn tell(error: &Error, directory: Option<&Path>) -> String {
+/// The reason in one sentence. A verifier's whole log is written to a file that the sentence names.
+fn one_sentence(error: &Error, directory: Option<&Path>) -> String {
     let Error::Bpf(bpf::Error::Refused { log, .. }) = error else {
         return error.to_string();
     };
     tracing::debug!("{error}:\n{log}");
     let file = directory.map(|directory| directory.join(VERIFIER_LOG));
-    let kept = file.filter(|file| fs::write(file, log).is_ok());
-    let whole = kept.map_or_else(String::new, |file| {
+    let written = file.filter(|file| fs::write(file, log).is_ok());
+    let whole = written.map_or_else(String::new, |file| {
         format!("; all that its verifier said is in {}", file.display())
     });
     format!("{error}; without it rules take the userspace path{whole}")
 }
 
-/// Says why the kernel path cannot be had here, by loading its programs as [`crate::Dataplane::open`] would.
+/// Checks whether the kernel path is available here, by loading its programs as [`crate::Dataplane::open`] would.
 ///
 /// # Errors
 /// The reason, in one sentence.
@@ -94,7 +94,7 @@ pub fn kernel_support(features: &Features) -> Result<(), String> {
     let loaded = bpf::program::Program::load(None, least);
     loaded
         .map(drop)
-        .map_err(|error| tell(&Error::Bpf(error), None))
+        .map_err(|error| one_sentence(&Error::Bpf(error), None))
 }
 
 pub(crate) fn open_userspace(
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_program_is_told_in_one_sentence_that_names_the_log() {
+    fn a_refused_program_is_reported_in_one_sentence_that_names_the_log() {
         let directory = tempfile::tempdir().unwrap();
         let error = Error::Bpf(bpf::Error::Refused {
             program: "relay".to_owned(),
@@ -134,7 +134,7 @@ mod tests {
         });
         let file = directory.path().join(VERIFIER_LOG);
         assert_eq!(
-            tell(&error, Some(directory.path())),
+            one_sentence(&error, Some(directory.path())),
             format!(
                 "the kernel refuses the BPF program relay: R2 type=mem expected=fp; without it rules \
                  take the userspace path; all that its verifier said is in {}",
@@ -146,6 +146,6 @@ mod tests {
                 .unwrap()
                 .starts_with("one\ntwo\n")
         );
-        assert!(!tell(&error, None).contains("verifier said"));
+        assert!(!one_sentence(&error, None).contains("verifier said"));
     }
 }

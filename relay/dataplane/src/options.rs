@@ -12,21 +12,21 @@ use crate::features::Feature;
 /// How to open the dataplane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of the instance: its pins lie under it.
+    /// Name of the instance, and of the directory of its pins.
     pub instance: String,
     /// Where bpffs is mounted.
     pub bpffs: PathBuf,
-    /// Worker processes of the userspace path; 0: one per core this process may use.
+    /// Worker processes of the userspace path; 0 for one per core that this process may use.
     pub workers: usize,
     /// Whether to use the kernel path at all.
     pub kernel: bool,
-    /// What to do without although the kernel has it; a test of what older kernels get says what.
+    /// Features to do without although the kernel has them, to test the substitutes of older kernels.
     pub without: Vec<Feature>,
-    /// Program and arguments that run [`crate::userspace::worker::main`]; empty: no userspace path.
+    /// Program and arguments that run [`crate::userspace::worker::main`]; empty for no userspace path.
     pub worker_command: Vec<OsString>,
-    /// The user that workers run as; `None`: this process's.
+    /// The user that workers run as; `None` for this process's user.
     pub worker_user: Option<User>,
-    /// Where a verifier's log is kept that says why the kernel path is not available.
+    /// Where to write the verifier's log that shows why the kernel path is not available.
     pub log_directory: Option<PathBuf>,
     /// Woken when a worker has ended: [`crate::Dataplane::tick`] is to be called then.
     pub attention: Waker,

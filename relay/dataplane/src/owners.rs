@@ -1,27 +1,27 @@
-//! Whose counter is whose, on both paths and across restarts.
+//! The owners of counters, on both paths and across restarts.
 //!
 //! A name owns a slot: an index into the memory that its path counts in. A name that is no longer
 //! used keeps its slot until room runs out; then the longest unused gives way. What a slot had
-//! counted before its owner came is that owner's base, and has to be taken off. Where this is written
-//! down for the next process is each path's own business.
+//! counted before its owner got it is that owner's base, and has to be subtracted. Each path records this
+//! for the next process in its own way.
 
-pub(crate) mod known;
 pub(crate) mod name;
+pub(crate) mod registry;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 
-/// Who owns which of the slots of one memory; `N` names an owner, `B` is what a slot counts.
+/// The owners of the slots of one memory; `N` names an owner, `B` is what a slot counts.
 #[derive(Debug)]
 pub(crate) struct Owners<N, B> {
-    /// Whoever has a slot, used or not.
+    /// Every owner of a slot, used or not.
     owners: HashMap<N, Owner<B>>,
-    /// Who has each slot.
+    /// The owner of each slot.
     names: Vec<Option<N>>,
     /// Owners without a use, by the time they lost it.
     unused: BTreeMap<u64, N>,
     clock: u64,
-    /// Slots that nobody owns, below `next`.
+    /// Slots without an owner, below `next`.
     freed: Vec<u32>,
     next: u32,
     limit: u32,
@@ -31,21 +31,21 @@ pub(crate) struct Owners<N, B> {
 /// Which slots are given out first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
-    /// Those that were given back: memory that is in use already.
+    /// Those that were given back: their memory is in use already.
     Freed,
-    /// Those that nobody has ever had: no packet can be counting there still.
+    /// Those that have never had an owner: no packet can still be counting there.
     Fresh,
 }
 
-/// Whoever has a slot.
+/// The owner of a slot.
 #[derive(Debug)]
 pub(crate) struct Owner<B> {
-    /// Which.
+    /// The slot.
     pub(crate) slot: u32,
     /// Routes that count here.
     pub(crate) uses: u32,
     unused_since: u64,
-    /// Tells the slot's owners apart.
+    /// Distinguishes successive owners of the slot.
     pub(crate) epoch: u32,
     /// What the slot had counted for others; most slots have had no other owner.
     pub(crate) base: Option<Box<B>>,
@@ -56,7 +56,7 @@ pub(crate) struct Owner<B> {
 pub(crate) struct Demand {
     /// Names that have no slot yet.
     pub(crate) slots: usize,
-    /// Slots that could be given to them.
+    /// Slots available for them.
     pub(crate) room: usize,
 }
 
@@ -75,7 +75,7 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
         }
     }
 
-    /// Takes over an owner of an earlier process; nobody uses it yet.
+    /// Takes over an owner of an earlier process, without a use yet.
     pub(crate) fn restore(&mut self, name: N, slot: u32, base: B) {
         if slot >= self.limit || self.owners.contains_key(&name) {
             return;
@@ -86,8 +86,8 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
         self.own(name, slot, 0, base);
     }
 
-    /// After the last [`Owners::restore`]: frees what nobody owns of the slots before `used` and of
-    /// those restored, unless packets are counted there all the same.
+    /// After the last [`Owners::restore`]: frees the slots without an owner before `used` and among those
+    /// restored, unless packets are still counted there.
     pub(crate) fn free_others(&mut self, used: u32, is_counting: impl Fn(u32) -> bool) {
         self.next = self.next.max(used);
         let owned: HashSet<u32> = self.owners.values().map(|owner| owner.slot).collect();
@@ -95,12 +95,12 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
         self.freed = others.filter(|slot| !is_counting(*slot)).collect();
     }
 
-    /// Whoever has that name, if it owns a slot.
+    /// The owner of that name, if it has a slot.
     pub(crate) fn find(&self, name: &N) -> Option<&Owner<B>> {
         self.owners.get(name)
     }
 
-    /// Who has a slot.
+    /// The name of a slot's owner.
     pub(crate) fn owner_of(&self, slot: u32) -> Option<&N> {
         self.names.get(slot as usize)?.as_ref()
     }
@@ -115,7 +115,7 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
         (self.limit - self.next) as usize
     }
 
-    /// How many owners nobody uses.
+    /// How many owners have no use.
     pub(crate) fn unused(&self) -> usize {
         self.unused.len()
     }
@@ -123,18 +123,18 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
     /// What it would take to give each of `names` a slot.
     pub(crate) fn demand(&self, names: &HashSet<N>) -> Demand {
         let owners = names.iter().filter_map(|name| self.owners.get(name));
-        let (known, kept) = owners.fold((0, 0), |(known, kept), owner| {
-            (known + 1, kept + usize::from(owner.uses == 0))
+        let (existing, revived) = owners.fold((0, 0), |(existing, revived), owner| {
+            (existing + 1, revived + usize::from(owner.uses == 0))
         });
         Demand {
-            slots: names.len() - known,
-            room: self.fresh() + self.freed.len() + self.unused.len() - kept,
+            slots: names.len() - existing,
+            room: self.fresh() + self.freed.len() + self.unused.len() - revived,
         }
     }
 
-    /// The name's slot, for one use more; a slot of its own if it has none, `None` where there is no
-    /// room. `begin` is told of a new owner's slot and whether it is fresh, writes down whose it is,
-    /// and reads what it has counted so far.
+    /// The name's slot, for one more use; a new slot if it has none, `None` where there is no room.
+    /// `begin` gets a new owner's slot and whether it is fresh, records the owner, and reads what the slot
+    /// has counted so far.
     ///
     /// # Errors
     /// Those of `begin`; nothing has been given out then.
@@ -162,7 +162,7 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
         }
     }
 
-    /// One use more of a name that owns a slot.
+    /// Adds a use of a name that owns a slot.
     pub(crate) fn use_again(&mut self, name: &N) -> Option<u32> {
         let owner = self.owners.get_mut(name)?;
         if owner.uses == 0 {
@@ -172,7 +172,7 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
         Some(owner.slot)
     }
 
-    /// One use less.
+    /// Removes a use.
     pub(crate) fn release(&mut self, name: &N) {
         let Some(owner) = self.owners.get_mut(name).filter(|owner| owner.uses > 0) else {
             return;
@@ -185,7 +185,7 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
         }
     }
 
-    /// Frees the slot of a name that nobody uses, and returns it.
+    /// Frees the slot of a name without uses, and returns it.
     pub(crate) fn forget(&mut self, name: &N) -> Option<u32> {
         let owner = self.owners.get(name).filter(|owner| owner.uses == 0)?;
         let slot = owner.slot;
@@ -204,11 +204,11 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
             epoch: self.clock as u32,
             base: (base != B::default()).then(|| Box::new(base)),
         };
-        let at = slot as usize;
-        if self.names.len() <= at {
-            self.names.resize(at + 1, None);
+        let index = slot as usize;
+        if self.names.len() <= index {
+            self.names.resize(index + 1, None);
         }
-        self.names[at] = Some(name.clone());
+        self.names[index] = Some(name.clone());
         self.owners.insert(name, owner);
     }
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_comes_back_finds_its_slot() {
+    fn a_name_that_is_used_again_gets_its_slot_back() {
         let mut owners = Packets::new(4, First::Freed);
         let first = acquire(&mut owners, "a", 0).unwrap();
         owners.release(&"a");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn rebuilds_from_what_was_written_down() {
+    fn rebuilds_from_recorded_owners() {
         let mut owners = Packets::new(4, First::Fresh);
         owners.restore("a", 0, 0);
         owners.restore("b", 1, 0);

@@ -1,6 +1,5 @@
 //! What a path counted, added up by rule, input and output under the names that it counts for.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use packet::latency::Latency;
@@ -10,27 +9,27 @@ use crate::counters::{
     Arrived, Counters, Drops, FailoverCounters, LinesSeen, MergeCounters, MergeSeen, Traffic,
 };
 use crate::failover::when;
-use crate::owners::known::{KnownRule, Progress};
 use crate::owners::name::{Hash, Kind};
+use crate::owners::registry::{Progress, RuleNames};
 
 impl<M: Memory> Control<M> {
     /// Adds what the next rules counted.
     pub(crate) fn read(&self, lanes: &M::Lanes, progress: &mut Progress, counters: &mut Counters) {
-        self.known.read(progress, |name, known| {
-            self.read_rule(lanes, (name, known), counters);
+        self.registry.read(progress, |name, names| {
+            self.read_rule(lanes, (name, names), counters);
         });
     }
 
     fn read_rule(
         &self,
         lanes: &M::Lanes,
-        (name, known): (&Arc<str>, &KnownRule),
+        (name, names): (&Arc<str>, &RuleNames),
         counters: &mut Counters,
     ) {
-        let Some(owner) = self.owners(Kind::Rule).find(&known.hash) else {
+        let Some(owner) = self.owners(Kind::Rule).find(&names.hash) else {
             return;
         };
-        let Some((received, dropped)) = self.counted(lanes, Kind::Rule, &known.hash) else {
+        let Some((received, dropped)) = self.counted(lanes, Kind::Rule, &names.hash) else {
             return;
         };
         let (slot, base) = (owner.slot, owner.base.as_deref());
@@ -42,18 +41,18 @@ impl<M: Memory> Control<M> {
         if latency != Latency::default() {
             rule.latency.entry(M::PATH).or_default().add(&latency);
         }
-        let failover = self.failover(slot, known).map(Box::new);
+        let failover = self.failover(slot, names).map(Box::new);
         rule.failover = failover.or(rule.failover.take());
-        let merge = self.merge(slot, known).map(Box::new);
+        let merge = self.merge(slot, names).map(Box::new);
         rule.merge = merge.or(rule.merge.take());
-        for (at, hash) in &known.inputs {
+        for (at, hash) in &names.inputs {
             if let Some((received, dropped)) = self.counted(lanes, Kind::Input, hash) {
                 let input = rule.inputs.entry(at.clone()).or_default();
                 input.received.add(received);
                 input.dropped.add(&dropped);
             }
         }
-        for (index, hash) in &known.outputs {
+        for (index, hash) in &names.outputs {
             if let Some((sent, dropped)) = self.counted(lanes, Kind::Output, hash) {
                 let output = rule.outputs.entry(*index).or_default();
                 output.sent.add(sent);
@@ -64,11 +63,12 @@ impl<M: Memory> Control<M> {
 
     /// Adds what these rules received, and what they dropped where they dropped anything.
     pub(crate) fn read_arrived(&self, lanes: &M::Lanes, rules: &[Arc<str>], arrived: &mut Arrived) {
-        let known = rules.iter();
-        let known = known.filter_map(|name| Some((name, self.known.get(name)?)));
-        for (name, known) in known {
-            let owner = self.owners(Kind::Rule).find(&known.hash);
-            let counted = self.counted(lanes, Kind::Rule, &known.hash);
+        for name in rules {
+            let Some(names) = self.registry.get(name) else {
+                continue;
+            };
+            let owner = self.owners(Kind::Rule).find(&names.hash);
+            let counted = self.counted(lanes, Kind::Rule, &names.hash);
             let (Some(owner), Some((received, dropped))) = (owner, counted) else {
                 continue;
             };
@@ -77,11 +77,11 @@ impl<M: Memory> Control<M> {
             let (health, _) = self.memory.of_rule(lanes, slot, base);
             total.add(received, &health);
             total.add_dropped(&dropped);
-            let lines = self.lines_seen(lanes, slot, known).map(Box::new);
+            let lines = self.lines_seen(lanes, slot, names).map(Box::new);
             total.lines = lines.or(total.lines.take());
-            let merge = self.merge_seen(lanes, slot, known).map(Box::new);
+            let merge = self.merge_seen(lanes, slot, names).map(Box::new);
             total.merge = merge.or(total.merge.take());
-            for (index, hash) in &known.outputs {
+            for (index, hash) in &names.outputs {
                 if let Some((sent, dropped)) = self.counted(lanes, Kind::Output, hash) {
                     total.add_output(*index, sent, &dropped);
                 }
@@ -89,19 +89,21 @@ impl<M: Memory> Control<M> {
         }
     }
 
-    /// The rules of these names that count, each with its slot and whoever counts for it.
+    /// Those of `rules` that count, each with its slot and its names.
     pub(crate) fn counting<'a>(
         &'a self,
-        names: &'a [Arc<str>],
-    ) -> impl Iterator<Item = (u32, &'a KnownRule)> {
-        let known = names.iter().filter_map(|name| self.known.get(name));
-        known.filter_map(|known| Some((self.slot(Kind::Rule, &known.hash)?, known)))
+        rules: &'a [Arc<str>],
+    ) -> impl Iterator<Item = (u32, &'a RuleNames)> {
+        rules.iter().filter_map(|rule| {
+            let names = self.registry.get(rule)?;
+            Some((self.slot(Kind::Rule, &names.hash)?, names))
+        })
     }
 
     /// Which leg of a rule is active.
-    fn failover(&self, rule: u32, known: &KnownRule) -> Option<FailoverCounters> {
+    fn failover(&self, rule: u32, names: &RuleNames) -> Option<FailoverCounters> {
         let active = self.failovers.active(rule)?;
-        let mut inputs = self.inputs(known);
+        let mut inputs = self.inputs(names);
         let (at, _) = inputs.find(|(_, line)| *line == active.line)?;
         Some(FailoverCounters {
             active: at.clone(),
@@ -110,22 +112,22 @@ impl<M: Memory> Control<M> {
         })
     }
 
-    /// What the legs of a rule brought that are merged.
-    fn merge(&self, rule: u32, known: &KnownRule) -> Option<MergeCounters> {
-        self.merges.read(rule, self.inputs(known))
+    /// What the legs of a merged rule delivered.
+    fn merge(&self, rule: u32, names: &RuleNames) -> Option<MergeCounters> {
+        self.merges.read(rule, self.inputs(names))
     }
 
-    /// What came by each leg of a rule whose inputs stand by for each other. One whose interface is
-    /// missing may have no slot yet.
-    fn lines_seen(&self, lanes: &M::Lanes, rule: u32, known: &KnownRule) -> Option<LinesSeen> {
-        let failover = self.failover(rule, known)?;
+    /// The traffic of each leg of a rule that fails over between its inputs. A leg whose interface is missing
+    /// may have no slot yet.
+    fn lines_seen(&self, lanes: &M::Lanes, rule: u32, names: &RuleNames) -> Option<LinesSeen> {
+        let failover = self.failover(rule, names)?;
         let lines = when(self.failovers.of(rule)?).lines;
         let is_line = |hash: &Hash| {
             let slot = self.slot(Kind::Input, hash);
             slot.is_none_or(|slot| lines.contains(&slot))
         };
-        let inputs = known.inputs.iter().filter(|(_, hash)| is_line(hash));
-        let came = inputs.map(|(at, hash)| (at.clone(), self.came(lanes, hash)));
+        let inputs = names.inputs.iter().filter(|(_, hash)| is_line(hash));
+        let came = inputs.map(|(at, hash)| (at.clone(), self.input_traffic(lanes, hash)));
         Some(LinesSeen {
             active: failover.active,
             changes: failover.changes,
@@ -133,26 +135,28 @@ impl<M: Memory> Control<M> {
         })
     }
 
-    fn merge_seen(&self, lanes: &M::Lanes, rule: u32, known: &KnownRule) -> Option<MergeSeen> {
-        let counters = self.merge(rule, known)?;
-        let inputs = known.inputs.iter();
+    fn merge_seen(&self, lanes: &M::Lanes, rule: u32, names: &RuleNames) -> Option<MergeSeen> {
+        let counters = self.merge(rule, names)?;
+        let inputs = names.inputs.iter();
         let lines = inputs.filter(|(at, _)| counters.lines.contains_key(*at));
-        let last_ns = lines.map(|(at, hash)| (at.clone(), self.came(lanes, hash).last_ns));
-        let last_ns: BTreeMap<String, u64> = last_ns.collect();
+        let arrival_ns = |hash| self.input_traffic(lanes, hash).last_ns;
+        let last_ns = lines
+            .map(|(at, hash)| (at.clone(), arrival_ns(hash)))
+            .collect();
         Some(MergeSeen { counters, last_ns })
     }
 
-    fn came(&self, lanes: &M::Lanes, input: &Hash) -> Traffic {
+    fn input_traffic(&self, lanes: &M::Lanes, input: &Hash) -> Traffic {
         let counted = self.counted(lanes, Kind::Input, input);
-        counted.map_or_else(Traffic::default, |(came, _)| came)
+        counted.map_or_else(Traffic::default, |(received, _)| received)
     }
 
-    fn inputs<'a>(&'a self, known: &'a KnownRule) -> impl Iterator<Item = (&'a String, u32)> {
-        let inputs = known.inputs.iter();
+    fn inputs<'a>(&'a self, names: &'a RuleNames) -> impl Iterator<Item = (&'a String, u32)> {
+        let inputs = names.inputs.iter();
         inputs.filter_map(|(at, hash)| Some((at, self.slot(Kind::Input, hash)?)))
     }
 
-    /// What an owner has counted since it came.
+    /// What an owner has counted since it got its slot.
     fn counted(&self, lanes: &M::Lanes, kind: Kind, owner: &Hash) -> Option<(Traffic, Drops)> {
         let owner = self.owners(kind).find(owner)?;
         self.memory

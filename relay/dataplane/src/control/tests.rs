@@ -1,5 +1,5 @@
-//! A third executor: all that it has to bring is its memory and its hot path. Whose counters are whose, what
-//! limits, gates and failovers are, and all readings are the control side's.
+//! A third executor: it only has to provide its memory and its hot path. The owners of counters, limits, gates,
+//! failovers and all readings are the control side's.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -19,9 +19,9 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::gates::{GateMemory, Gates};
 use crate::merge::tests::NoBlocks;
-use crate::owners::known::Progress;
+use crate::owners::registry::Progress;
 
-/// Owners that there is room for, and queues that packets come by, each of which counts by itself.
+/// Owners that there is room for, and queues that packets arrive by, each of which counts by itself.
 const SLOTS: usize = 8;
 const QUEUES: usize = 2;
 
@@ -59,7 +59,7 @@ impl Third {
         Control::new(self, failovers, merges)
     }
 
-    /// Its hot path: what becomes of a packet that comes by a queue.
+    /// Its hot path: relays a packet that arrives by a queue.
     fn relay(&self, queue: usize, slots: &Slots, bytes: u64) {
         let now_ns = Clock::Process.now_ns();
         self.count(queue, slots.rule, bytes);
@@ -168,7 +168,7 @@ impl Memory for Third {
     }
 }
 
-/// Where a route's packets count and what they pass by.
+/// The counters and the gate of a route's packets.
 struct Slots {
     rule: u32,
     input: u32,
@@ -212,7 +212,7 @@ fn route(input: &str) -> Route {
 fn acquire(control: &mut Control<Third>, gates: &Gates) -> [Slots; 2] {
     let slots = INPUTS.map(|at| {
         let route = route(at);
-        control.learn(&route);
+        control.register(&route);
         let mut slot = |name: Name<'_>| match control.acquire(&name.into()) {
             Ok(slot) => slot.expect("there is room"),
         };
@@ -242,7 +242,7 @@ fn read(control: &Control<Third>) -> crate::counters::RuleCounters {
 }
 
 #[test]
-fn a_third_executor_brings_its_hot_path_and_its_memory() {
+fn a_third_executor_provides_its_hot_path_and_its_memory() {
     let gates = Gates::default();
     let third = Third::new();
     let memory = GateMemory {
@@ -279,7 +279,7 @@ fn a_third_executor_brings_its_hot_path_and_its_memory() {
     assert_eq!((&*failover.active, failover.changes), (INPUTS[1], 1));
     assert_eq!(control.rules_of([first.rule]).count(), 1);
 
-    // One of that name starts from zero, in the memory that the former counted in.
+    // A new one of that name starts from zero, in the memory that the former one counted in.
     for at in INPUTS {
         for name in Name::all_of(&route(at)).take(2) {
             control.owners_mut(name.kind()).release(&name.hash());
@@ -298,7 +298,7 @@ fn a_third_executor_brings_its_hot_path_and_its_memory() {
 }
 
 #[test]
-fn a_limit_that_is_the_same_goes_on_and_another_starts_full() {
+fn an_unchanged_limit_continues_and_another_starts_full() {
     let mut control = Third::new().control();
     let limiter = Limiter::Slot(Kind::Rule, 3);
     let limit = |rate| {

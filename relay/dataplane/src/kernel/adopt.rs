@@ -1,8 +1,8 @@
 //! Takes over what a former process left in the pinned maps.
 //!
-//! Nothing there is believed: whoever may write to the bpffs may have left anything, and what makes one
-//! daemon panic would make each one after it panic as well. What makes no sense is left out, and the
-//! rules bring it back.
+//! Nothing there is trusted: anyone who may write to the bpffs may have left anything, and what makes one
+//! daemon panic would make each one after it panic as well. Invalid entries are skipped, and the rules
+//! restore them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,26 +14,26 @@ use crate::kernel::key::Key;
 use crate::kernel::{Kernel, gates, legs};
 
 impl Kernel {
-    /// Rebuilds this process's picture from the maps, and mends what a process that was killed in
-    /// the middle of a change left behind.
+    /// Rebuilds this process's state from the maps, and repairs what a process that was killed in the
+    /// middle of a change left behind.
     pub(super) fn adopt(&mut self) -> Result<(), Error> {
         let mut elements = self.routes.keys.read()?;
         elements.extend(self.routes.ranges.adopt()?);
         let mut indices = HashSet::new();
-        let mut senseless = Vec::new();
+        let mut invalid = Vec::new();
         for (key, index) in elements {
             let is_new = index < self.routes.table.len() && indices.insert(index);
-            let entry = is_new.then(|| self.entry_at(index));
-            let entry = entry.filter(|entry| entry.placeholder || self.occupy(entry.word));
-            match entry {
-                Some(entry) => self.routes.put(key, entry),
-                None => senseless.push(key),
+            match is_new.then(|| self.entry_at(index)) {
+                Some(entry) if entry.placeholder || self.occupy(entry.word) => {
+                    self.routes.put(key, entry);
+                }
+                _ => invalid.push(key),
             }
         }
-        if !senseless.is_empty() {
-            let routes = senseless.len();
+        if !invalid.is_empty() {
+            let routes = invalid.len();
             tracing::warn!(routes, "pinned routes make no sense; they are made anew");
-            self.routes.keys.remove(&senseless)?;
+            self.routes.keys.remove(&invalid)?;
         }
         self.adopt_sources()?;
         let counting = self.adopt_slots()?;
@@ -41,7 +41,7 @@ impl Kernel {
         let entries = self.routes.entries.values();
         let inspected = entries.filter_map(|entry| Some((entry.index, entry.inspection?)));
         self.control.memory.inspections.adopt(inspected)?;
-        self.control.mend_times();
+        self.control.reset_future_times();
         self.routes.publish_ranges()?;
         self.routes.publish_addresses();
         let keys: Vec<Key> = self.routes.entries.keys().copied().collect();
@@ -64,18 +64,18 @@ impl Kernel {
                 word
             },
             placeholder,
-            gate: gates::found(&self.gates, route.gate),
-            inspection: self.control.memory.inspections.found(index, route.health),
+            gate: gates::adopted(&self.gates, route.gate),
+            inspection: self.control.memory.inspections.adopted(index, route.health),
         }
     }
 
-    /// Marks the block of a word as in use; says whether all that it leads to is there and nobody else's.
+    /// Marks the block of a word as in use; returns whether all that it refers to exists and is unowned.
     fn occupy(&mut self, word: Word) -> bool {
         let (first, count) = (word.first, word.count.into());
         self.is_sound(word) && self.routes.blocks.occupy_free(first, count)
     }
 
-    /// Says whether all that a word leads to is there.
+    /// Returns whether all that a word refers to exists.
     fn is_sound(&self, word: Word) -> bool {
         let (memory, outputs) = (&self.control.memory, &self.routes.outputs);
         let is_counter = |counter: u32| counter < memory.identities.len();
@@ -89,7 +89,7 @@ impl Kernel {
             && counters.all(is_counter)
     }
 
-    /// Says whether copies of what a word leads to are answered, if all of that is there.
+    /// Returns whether copies of the outputs of a word are answered, if those all exist.
     fn is_answered(&self, word: Word) -> bool {
         let outputs = &self.routes.outputs;
         let mut slots = word.first..word.first + u32::from(word.count);
@@ -147,8 +147,8 @@ impl Kernel {
         Ok(referenced.into_iter().collect())
     }
 
-    /// Takes over what decides between inputs, and lets those pass whose leg leads nowhere; the rules
-    /// bring it back.
+    /// Takes over what decides between inputs, and lets those pass whose leg refers to nothing; the rules
+    /// restore it.
     fn adopt_legs(&mut self, counting: &HashSet<u32>) -> Result<(), Error> {
         let control = &mut self.control;
         control.adopt_failovers(counting)?;
@@ -162,7 +162,7 @@ impl Kernel {
             };
             let merge = control.merges.of(identity.rule);
             if merge.is_none_or(|merge| merge.index != index) {
-                control.memory.lead_input(counter, identity.rule, 0);
+                control.memory.set_arbiter(counter, identity.rule, 0);
             }
         }
         let others = legs::other_blocks(&self.control)?;

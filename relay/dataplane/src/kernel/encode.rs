@@ -31,7 +31,7 @@ pub(super) fn route_key(key: &RouteKey) -> Result<Key, Error> {
     .ok_or(unsupported("a source of the other family"))
 }
 
-/// Says whether the kernel path can execute the route at all.
+/// Returns whether the kernel path can execute the route at all.
 pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
     if route.path == Path::Userspace {
         return Ok(());

@@ -1,21 +1,21 @@
-//! What the kernel path knows of a route that is in its maps, or about to be.
+//! What the kernel path records of a route that is in its maps, or about to be.
 
 use bpf::layout::Word;
 
 use crate::kernel::health::Inspection;
 use crate::kernel::key::Key;
 
-/// What one element of `routes` leads to.
+/// What one element of `routes` refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) index: u32,
     pub(super) word: Word,
     pub(super) placeholder: bool,
-    /// What its packets pass by, as it stands in the map.
+    /// Its gate, as in the map.
     pub(super) gate: u16,
     /// What its packets are inspected for.
     pub(super) inspection: Option<Inspection>,
-    /// Whether answers to its copies go back to whoever sent the packets.
+    /// Whether answers to its copies are returned to the sender.
     pub(super) answered: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Which route a fragment takes whose ports are not known: that of its group, with a mark where the
-//! exact routes of the group belong to several rules. The program looks at ranges by itself.
+//! The route of a fragment whose ports are unknown: that of its group, with a mark where the exact routes
+//! of the group belong to several rules. The program looks up ranges itself.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use bpf::map::HashMap;
 use crate::error::Error;
 use crate::kernel::key::Key;
 
-/// What the map is made from. There may be ten thousand groups, most of one port.
+/// The routes behind the map. There may be ten thousand groups, most of one port.
 #[derive(Debug)]
 pub(super) struct Groups {
     map: HashMap<GroupKey, u32>,
     /// The exact routes by group and port, each with its index and its rule's counter.
     routes: BTreeMap<(GroupKey, u16), (u32, u32)>,
     /// Groups that may differ from the map, and what it holds of each.
-    touched: BTreeMap<GroupKey, Option<u32>>,
+    changed: BTreeMap<GroupKey, Option<u32>>,
 }
 
 impl Groups {
@@ -25,24 +25,24 @@ impl Groups {
         Self {
             map: maps.group_routes.clone(),
             routes: BTreeMap::new(),
-            touched: BTreeMap::new(),
+            changed: BTreeMap::new(),
         }
     }
 
-    /// Takes over what is in the map; whatever is not noted before the next publishing goes.
+    /// Takes over the content of the map; what is not noted before the next publishing is removed.
     pub(super) fn adopt(&mut self) -> Result<(), Error> {
-        let found = self.map.entries()?.into_iter();
-        self.touched = found.map(|(group, value)| (group, Some(value))).collect();
+        let entries = self.map.entries()?.into_iter();
+        self.changed = entries.map(|(group, value)| (group, Some(value))).collect();
         Ok(())
     }
 
-    /// Notes index and counter of an exact route, or that it is gone.
+    /// Notes index and counter of an exact route, or its removal.
     pub(super) fn note(&mut self, key: Key, route: Option<(u32, u32)>) {
         let Some((group, port)) = group_of(key) else {
             return;
         };
-        if !self.touched.contains_key(&group) {
-            self.touched.insert(group, self.value(group));
+        if !self.changed.contains_key(&group) {
+            self.changed.insert(group, self.value(group));
         }
         match route {
             Some(route) => self.routes.insert((group, port), route),
@@ -50,16 +50,16 @@ impl Groups {
         };
     }
 
-    /// Brings the map to what was noted.
+    /// Updates the map to what was noted.
     pub(super) fn publish(&mut self) -> Result<(), Error> {
         let (mut keys, mut values, mut stale) = (Vec::new(), Vec::new(), Vec::new());
-        for (group, held) in std::mem::take(&mut self.touched) {
+        for (group, before) in std::mem::take(&mut self.changed) {
             match self.value(group) {
-                Some(value) if held != Some(value) => {
+                Some(value) if before != Some(value) => {
                     keys.push(group);
                     values.push(value);
                 }
-                None if held.is_some() => stale.push(group),
+                None if before.is_some() => stale.push(group),
                 _ => {}
             }
         }
@@ -71,8 +71,8 @@ impl Groups {
     fn value(&self, group: GroupKey) -> Option<u32> {
         let mut routes = self.routes.range((group, 0)..=(group, u16::MAX));
         let (_, (index, counter)) = routes.next()?;
-        let several = routes.any(|(_, (_, other))| other != counter);
-        Some(if several {
+        let is_shared = routes.any(|(_, (_, other))| other != counter);
+        Some(if is_shared {
             index | GROUP_OF_SEVERAL
         } else {
             *index

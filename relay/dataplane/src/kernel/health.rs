@@ -1,5 +1,5 @@
 //! Stream health on the kernel path: which routes' packets the program inspects, what it counted
-//! there, and what is kept of routes that have gone.
+//! there, and what is retained of removed routes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,18 +22,18 @@ pub(super) struct Inspection {
     per_tick: u64,
 }
 
-/// What it found, by routes, and of routes that have gone by their rules' counters.
+/// What it found, by route, and for removed routes by their rules' counters.
 #[derive(Debug)]
 pub(super) struct Inspections {
     health: Array<layout::Health>,
     pids: map::HashMap<u32, layout::Pids>,
-    /// What is kept, for the next process.
+    /// What is retained, for the next process.
     past: map::HashMap<u32, layout::PastHealth>,
-    kept: HashMap<u32, HealthCounters>,
+    retained: HashMap<u32, HealthCounters>,
 }
 
 impl Inspection {
-    /// What a route asks for; of a shadow the userspace path notes everything.
+    /// What a route requests; for a shadow the userspace path records everything.
     pub(super) fn of(key: &Key, route: &Route) -> Option<Self> {
         let inspect = route.inspect.filter(|_| route.path == Path::Kernel)?;
         let content = content(inspect, key.is_range());
@@ -43,7 +43,7 @@ impl Inspection {
         })
     }
 
-    const fn looks_inside(self) -> bool {
+    const fn reads_payload(self) -> bool {
         self.content != Content::None as u64
     }
 }
@@ -54,12 +54,12 @@ impl Inspections {
             health: maps.health.clone(),
             pids: maps.pids.clone(),
             past: maps.past_health.clone(),
-            kept: HashMap::new(),
+            retained: HashMap::new(),
         }
     }
 
-    /// What the maps say of the route at `index`, whose entry says `health`.
-    pub(super) fn found(&self, index: u32, health: u32) -> Option<Inspection> {
+    /// What an earlier process set for the route at `index`, whose entry holds `health`.
+    pub(super) fn adopted(&self, index: u32, health: u32) -> Option<Inspection> {
         let entry = self.health.read(index);
         (health == index + 1).then_some(Inspection {
             content: entry.content,
@@ -67,8 +67,7 @@ impl Inspections {
         })
     }
 
-    /// Makes room for what will be found in packets of the route at `index`, before they are
-    /// looked at.
+    /// Makes room for the health of the route at `index`, before its packets are inspected.
     pub(super) fn begin(
         &mut self,
         index: u32,
@@ -77,7 +76,7 @@ impl Inspections {
         let Some(inspection) = inspection else {
             return Ok(());
         };
-        if inspection.looks_inside() {
+        if inspection.reads_payload() {
             self.pids.insert(&[index], &[layout::Pids::default()])?;
         }
         let entry = layout::Health {
@@ -89,10 +88,10 @@ impl Inspections {
         Ok(())
     }
 
-    /// Adds what was found in packets of the route at `index` to what its rule keeps, before the route
-    /// goes or is looked at for something else: the rule counts on. The number of PIDs is not kept, for
-    /// they would be counted again.
-    pub(super) fn keep(&mut self, index: u32, inspection: Option<Inspection>, rule: u32) {
+    /// Adds what was found in packets of the route at `index` to what its rule retains, before the route
+    /// is removed or inspected for something else: the rule counts on. The number of PIDs is not retained,
+    /// because they would be counted again.
+    pub(super) fn retain_route(&mut self, index: u32, inspection: Option<Inspection>, rule: u32) {
         if inspection.is_none() {
             return;
         }
@@ -101,39 +100,43 @@ impl Inspections {
         if health.sums() == HealthCounters::default().sums() {
             return;
         }
-        let kept = self.kept.entry(rule).or_default();
-        kept.add_sums(&health);
-        let sums = layout::PastHealth { sums: kept.sums() };
+        let retained = self.retained.entry(rule).or_default();
+        retained.add_sums(&health);
+        let sums = layout::PastHealth {
+            sums: retained.sums(),
+        };
         if let Err(error) = self.past.insert(&[rule], &[sums]) {
             tracing::debug!("what a former route's packets told ends with this run: {error}");
         }
     }
 
-    /// Reads what an earlier process kept; these are the routes that are inspected.
+    /// Reads what an earlier process retained; `routes` are those that are inspected.
     pub(super) fn adopt(
         &mut self,
         routes: impl Iterator<Item = (u32, Inspection)>,
     ) -> Result<(), Error> {
-        let inside = routes.filter(|(_, inspection)| inspection.looks_inside());
-        let inside: HashSet<u32> = inside.map(|(index, _)| index).collect();
-        self.pids.retain(|index| inside.contains(index))?;
-        for (rule, found) in self.past.entries()? {
-            let kept = self.kept.entry(rule).or_default();
-            for (mine, theirs) in kept.sums_mut().into_iter().zip(found.sums) {
+        let inspected: HashSet<u32> = routes
+            .filter(|(_, inspection)| inspection.reads_payload())
+            .map(|(index, _)| index)
+            .collect();
+        self.pids.retain(|index| inspected.contains(index))?;
+        for (rule, past) in self.past.entries()? {
+            let retained = self.retained.entry(rule).or_default();
+            for (mine, theirs) in retained.sums_mut().into_iter().zip(past.sums) {
                 *mine = theirs;
             }
         }
         Ok(())
     }
 
-    /// Gives up what was kept under counters that have no owner.
+    /// Drops what was retained under counters that have no owner.
     pub(super) fn retain(&mut self, is_owned: impl Fn(u32) -> bool) -> Result<(), Error> {
         Ok(self.past.retain(|rule| is_owned(*rule))?)
     }
 
-    /// Gives up what was kept under a counter, which has or gets another owner.
+    /// Drops what was retained under a counter that has or gets another owner.
     pub(super) fn forget(&mut self, rule: u32) {
-        if self.kept.remove(&rule).is_none() {
+        if self.retained.remove(&rule).is_none() {
             return;
         }
         if let Err(error) = self.past.remove(&[rule]) {
@@ -141,28 +144,28 @@ impl Inspections {
         }
     }
 
-    /// Gives up the table of PIDs of a route whose packets are no longer inspected.
+    /// Drops the table of PIDs of a route whose packets are no longer inspected.
     pub(super) fn end(&mut self, index: u32, inspection: Option<Inspection>) -> Result<(), Error> {
-        if inspection.is_some_and(Inspection::looks_inside) {
+        if inspection.is_some_and(Inspection::reads_payload) {
             self.pids.remove(&[index])?;
         }
         Ok(())
     }
 
-    /// Reads the health of those of some rules, given by their counters, that are or were watched, of
-    /// which these routes are now, each with its index and its rule.
+    /// Reads the health of the rules whose counters `is_wanted`, as far as they are or were watched;
+    /// `routes` are the current ones, each with its index and its rule.
     pub(super) fn read(
         &self,
         is_wanted: impl Fn(u32) -> bool,
         routes: impl Iterator<Item = (u32, u32)>,
     ) -> HashMap<u32, HealthCounters> {
         let mut rules: HashMap<u32, HealthCounters> = HashMap::new();
-        for (rule, kept) in self.kept.iter().filter(|(rule, _)| is_wanted(**rule)) {
-            rules.entry(*rule).or_default().add_sums(kept);
+        for (rule, retained) in self.retained.iter().filter(|(rule, _)| is_wanted(**rule)) {
+            rules.entry(*rule).or_default().add_sums(retained);
         }
         for (index, rule) in routes.filter(|(_, rule)| is_wanted(*rule)) {
-            let found = health(&self.health.read(index));
-            rules.entry(rule).or_default().add(&found);
+            let current = health(&self.health.read(index));
+            rules.entry(rule).or_default().add(&current);
         }
         rules
     }

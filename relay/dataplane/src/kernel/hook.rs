@@ -1,5 +1,5 @@
 //! The hook at XDP: loaded once an interface is to have it, attached where nothing forwards yet, and made to
-//! stand aside, or to leave devices out, as the host changes.
+//! pass packets on, or to omit devices, as the host changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::kernel::plan::Wanted;
 use crate::kernel::routes::Routes;
 
-/// What is told of an interface whose rules forward already.
+/// Reported of an interface whose rules forward already.
 const LATER: &str = "attaching XDP may stop the card for a moment, and rules forward from here already: at \
                      the next start after a stop of the daemon";
 
@@ -22,14 +22,14 @@ const LATER: &str = "attaching XDP may stop the card for a moment, and rules for
 const REFUSED: &str = "the driver runs no XDP, its MTU is above what one buffer holds (`ip link set DEVICE mtu \
                        1500`), or it merges in hardware (`ethtool -K DEVICE lro off`)";
 
-/// When what stood in the way is tried again.
+/// When a failed attachment is tried again.
 const AGAIN: &str = "tried again at the next start after a stop of the daemon";
 
-/// Of a device that has a program, and takes nothing all the same.
+/// Reported of a device that has a program and still takes nothing.
 const TAKES_NOTHING: &str = "the driver of the output's device sends nothing that XDP hands over, or has too few \
                              queues (`ethtool -L DEVICE combined N`)";
 
-/// What is told of a device that is gone, or shares the lower bits of its index with another.
+/// Reported of a device that no longer exists, or shares the lower bits of its index with another.
 const CLOSED: &str = "XDP has no place for the output's device";
 
 /// The hook, as far as there is one.
@@ -37,15 +37,15 @@ const CLOSED: &str = "XDP has no place for the output's device";
 pub(super) struct Hook {
     wanted: Hooks,
     xdp: Option<Xdp>,
-    /// Why it cannot be had at all.
+    /// Why it is not available at all.
     missing: Option<String>,
     /// Why it is not at an interface.
     refused: BTreeMap<u32, String>,
 }
 
 impl Hook {
-    /// Puts the program at interfaces that nothing forwards from yet, and at devices that nothing leaves by yet
-    /// and that take what is handed over once they have one.
+    /// Attaches the program to interfaces that nothing forwards from yet, and to devices that nothing leaves by
+    /// yet and that take what is handed over once they have a program.
     pub(super) fn attach(&mut self, interfaces: impl Iterator<Item = u32>, pins: &Pins) {
         let Some(xdp) = &mut self.xdp else { return };
         for ifindex in interfaces {
@@ -71,7 +71,7 @@ impl Hook {
         }
     }
 
-    /// Does what is wanted with what is there.
+    /// Applies what is wanted to the attached programs.
     pub(super) fn settle(&mut self, pins: &Pins) -> Result<(), Error> {
         let Some(xdp) = &mut self.xdp else {
             return Ok(());
@@ -96,7 +96,7 @@ impl Hook {
         Ok(xdp.end_others(pins)?)
     }
 
-    /// What was wanted, and why it is not where it is not.
+    /// What was wanted, with the reason wherever it is not in effect.
     pub(super) fn standing(&self) -> Hooks {
         let mut standing = self.wanted.clone();
         for (index, verdict) in &mut standing.outputs {
@@ -104,23 +104,23 @@ impl Hook {
                 *verdict = Err(CLOSED.to_owned());
             }
         }
-        let is_there = |index: Ifindex| self.xdp.as_ref().is_some_and(|xdp| xdp.is_at(index.0));
-        let why = |index: Ifindex| {
-            let why = self.missing.as_ref().or_else(|| self.refused.get(&index.0));
-            why.map_or(LATER, String::as_str)
+        let is_attached = |index: Ifindex| self.xdp.as_ref().is_some_and(|xdp| xdp.is_at(index.0));
+        let reason_at = |index: Ifindex| {
+            let reason = self.missing.as_ref().or_else(|| self.refused.get(&index.0));
+            reason.map_or(LATER, String::as_str)
         };
         for (index, verdict) in &mut standing.inputs {
-            if verdict.is_ok() && !is_there(*index) {
-                *verdict = Err(why(*index).into());
+            if verdict.is_ok() && !is_attached(*index) {
+                *verdict = Err(reason_at(*index).into());
             }
         }
         for index in &standing.ends {
-            let why = if is_there(*index) {
+            let reason = if is_attached(*index) {
                 TAKES_NOTHING
             } else {
-                why(*index)
+                reason_at(*index)
             };
-            standing.outputs.insert(*index, Err(why.to_owned()));
+            standing.outputs.insert(*index, Err(reason.to_owned()));
         }
         standing
     }
@@ -151,14 +151,14 @@ impl Hook {
 impl Hook {
     /// Notes what XDP may be used for from now on; `false` if that changes nothing.
     pub(super) fn want(&mut self, wanted: Hooks) -> bool {
-        // What is there is looked at each time: the kernel takes devices out that leave their namespace.
+        // What is attached is checked each time: the kernel removes devices that leave their namespace.
         let changes = wanted != self.wanted || self.xdp.is_some();
         self.wanted = wanted;
         changes
     }
 
-    /// Loads the program once it is wanted, or an earlier process left one, for these interfaces and those
-    /// that are wanted.
+    /// Loads the program once it is wanted or an earlier process left one, for `interfaces` and those that
+    /// are wanted.
     pub(super) fn load(
         &mut self,
         program: &Program,
@@ -172,9 +172,9 @@ impl Hook {
         if !is_wanted && pins.xdp_links()?.is_empty() {
             return Ok(());
         }
-        let asked = self.wanted.inputs.keys().map(|index| index.0);
-        let there: Vec<u32> = interfaces.chain(asked).collect();
-        match Xdp::load(program, pins, &there) {
+        let wanted = self.wanted.inputs.keys().map(|index| index.0);
+        let interfaces: Vec<u32> = interfaces.chain(wanted).collect();
+        match Xdp::load(program, pins, &interfaces) {
             Ok(xdp) => self.xdp = Some(xdp),
             Err(error) => {
                 tracing::info!(%error, "XDP cannot be used");
@@ -188,7 +188,7 @@ impl Hook {
         Ok(())
     }
 
-    /// Devices that routes to come hand packets over to at XDP, and that nothing leaves by yet.
+    /// Devices that new routes hand packets over to at XDP, and that nothing leaves by yet.
     pub(super) fn new_ends(&self, wanted: &[Wanted<'_>], routes: &Routes) -> BTreeSet<u32> {
         let new = wanted
             .iter()

@@ -13,7 +13,7 @@ use rules::net::{Ports, Prefix};
 pub(super) enum Key {
     V4(RouteKey),
     V6(RouteKey6),
-    /// Not in a hash map but in the trie of ranges.
+    /// In the trie of ranges instead of a hash map.
     Range(RangeRoute),
 }
 
@@ -60,7 +60,7 @@ impl Key {
         }
     }
 
-    /// The (*,G) key that stands before an (S,G) key.
+    /// The (*,G) key of an (S,G) key.
     pub(super) fn any_source(self) -> Self {
         match self {
             Self::V4(key) => Self::V4(RouteKey {
@@ -75,7 +75,7 @@ impl Key {
         }
     }
 
-    /// Says whether this is an (S,G) key of a hash map.
+    /// Returns whether this is an (S,G) key of a hash map.
     pub(super) fn is_specific(self) -> bool {
         self != self.any_source()
     }
@@ -97,7 +97,7 @@ impl Key {
         }
     }
 
-    /// Says whether it is for an address of this host, not for groups.
+    /// Returns whether it is for an address of this host, not for groups.
     pub(super) fn is_address(self) -> bool {
         let (_, destination, _) = self.target();
         !destination.is_multicast()
@@ -108,7 +108,7 @@ impl Key {
     }
 }
 
-/// The maps that lead from exact keys to indices in `route_table`.
+/// The maps from exact keys to indices in `route_table`.
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) v4: HashMap<RouteKey, u32>,
@@ -125,21 +125,21 @@ impl Keys {
 
     /// All elements of both.
     pub(super) fn read(&self) -> Result<Vec<(Key, u32)>, Error> {
-        let v4 = self.v4.entries()?.into_iter();
-        let v6 = self.v6.entries()?.into_iter();
-        let v4 = v4.map(|(key, index)| (Key::V4(key), index));
-        let v6 = v6.map(|(key, index)| (Key::V6(key), index));
-        Ok(v4.chain(v6).collect())
+        let (v4, v6) = (self.v4.entries()?, self.v6.entries()?);
+        let mut elements = Vec::with_capacity(v4.len() + v6.len());
+        elements.extend(v4.into_iter().map(|(key, index)| (Key::V4(key), index)));
+        elements.extend(v6.into_iter().map(|(key, index)| (Key::V6(key), index)));
+        Ok(elements)
     }
 
-    /// Puts elements in; those of ranges go their own way.
+    /// Inserts elements, except those of ranges.
     pub(super) fn insert(&mut self, elements: &[(Key, u32)]) -> Result<(), Error> {
         let (v4, v6) = split(elements);
         self.v4.insert(&v4.0, &v4.1)?;
         self.v6.insert(&v6.0, &v6.1)
     }
 
-    /// Takes elements out.
+    /// Removes elements.
     pub(super) fn remove(&mut self, keys: &[Key]) -> Result<(), Error> {
         let elements: Vec<(Key, u32)> = keys.iter().map(|key| (*key, 0)).collect();
         let (v4, v6) = split(&elements);

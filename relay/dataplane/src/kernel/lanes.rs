@@ -1,4 +1,4 @@
-//! What is read of the program's maps: their words by counter, all CPUs together.
+//! A reading of the program's maps: their words by counter, all CPUs together.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,22 +9,22 @@ use packet::latency::Latency;
 use crate::counters::HealthCounters;
 use crate::error::Error;
 
-/// What was read of the maps.
+/// A reading of the maps.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
-    /// What the counters count, all CPUs together.
+    /// The counts, all CPUs together.
     pub(super) tallies: Tallies,
-    /// What was found in packets, by the rule's counter.
+    /// The health of packets, by the rule's counter.
     pub(super) health: HashMap<u32, HealthCounters>,
-    /// How long they stayed, by the same.
+    /// Their latency, by the rule's counter.
     pub(super) latency: HashMap<u32, Latency>,
 }
 
-/// What some counters count, in runs of neighbours, each by its first.
+/// The counts of some counters, in runs of adjacent ones, each by its first.
 #[derive(Debug, Default)]
 pub(super) struct Tallies(BTreeMap<u32, Vec<Tally>>);
 
-/// Neighbours between two counters that are rather read than left out: a system call costs as much.
+/// Unneeded counters between two that are read rather than skipped: a system call costs as much.
 const GAP: u32 = 8;
 
 impl Tallies {
@@ -50,7 +50,7 @@ impl Tallies {
         Ok(tallies)
     }
 
-    /// Reads the next counters, each by itself; says whether there were any.
+    /// Reads the next counters, each by itself; returns whether there were any.
     pub(super) fn read_on(&mut self, map: &Counters, used: u32) -> Result<bool, Error> {
         let tallies = self.0.entry(0).or_default();
         let missing = tallies.len() < used as usize;

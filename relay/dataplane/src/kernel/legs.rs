@@ -1,5 +1,5 @@
-//! What the program chooses between the legs of a rule by: `failovers` with `lines` and `choices`,
-//! `merges` with `merge_blocks`.
+//! The maps by which the program chooses between the legs of a rule: `failovers` with `lines` and
+//! `choices`, `merges` with `merge_blocks`.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -26,8 +26,7 @@ pub(super) struct WantedLegs {
 
 impl WantedLegs {
     pub(super) fn of(route: &Route) -> Option<Self> {
-        let merge = route.merge.as_ref();
-        let merge = merge.map(|merge| MergeParams::of(&merge.how));
+        let merge = route.merge.as_ref().map(|it| MergeParams::of(&it.how));
         let failover = failover::of_route(route, std::iter::empty());
         let name = |at: &String| Name::Input(&route.rule, at).hash();
         (merge.is_some() || failover.is_some()).then(|| Self {
@@ -43,7 +42,7 @@ impl WantedLegs {
         Some((&self.rule, self.merge?))
     }
 
-    /// The legs by their counters. One whose interface is missing may have none yet.
+    /// The counters of the legs. A leg whose interface is missing may have none yet.
     fn counters(&self, control: &KernelControl) -> Vec<u32> {
         control.slots(Kind::Input, &self.lines)
     }
@@ -55,7 +54,7 @@ impl WantedLegs {
     }
 }
 
-/// Says whether the program decides between a rule's inputs by their silence as is wanted.
+/// Returns whether the program decides between a rule's inputs by their silence as `wanted` says.
 pub(super) fn fails_over_as(
     control: &KernelControl,
     wanted: Option<&WantedLegs>,
@@ -82,16 +81,16 @@ pub(super) fn arbiter(
     if !params.format.has_lines() {
         return Some(merge_arbiter(merge.index, 0));
     }
-    let places = control.merges.places(merge);
-    let there: HashSet<u32> = places.iter().flatten().copied().collect();
-    if there != wanted.counters(control).into_iter().collect() {
+    let legs = control.merges.positions(merge);
+    let joined: HashSet<u32> = legs.iter().flatten().copied().collect();
+    if joined != wanted.counters(control).into_iter().collect() {
         return None;
     }
-    let place = places.iter().position(|line| *line == Some(input))?;
-    Some(merge_arbiter(merge.index, place as u32))
+    let position = legs.iter().position(|line| *line == Some(input))?;
+    Some(merge_arbiter(merge.index, position as u32))
 }
 
-/// Sets up what decides about packets of an input, of which none comes yet that obeys it.
+/// Sets up what decides about packets of an input, before any packet is judged by it.
 pub(super) fn begin(
     control: &mut KernelControl,
     wanted: Option<&WantedLegs>,
@@ -108,11 +107,11 @@ pub(super) fn begin(
         return merge_arbiter(merge.index, 0);
     }
     let lines = wanted.counters(control);
-    let place = control.merges.join(merge, input, &lines);
-    place.map_or(0, |place| merge_arbiter(merge.index, place))
+    let position = control.merges.join(merge, input, &lines);
+    position.map_or(0, |position| merge_arbiter(merge.index, position))
 }
 
-/// Has the program decide between the inputs of rules by their silence, or not; their counters are there.
+/// Makes the program decide between the inputs of rules by their silence, or not; their counters exist.
 pub(super) fn set_failovers(
     control: &mut KernelControl,
     wanted: &HashMap<Hash, Option<WantedLegs>>,
@@ -126,7 +125,7 @@ pub(super) fn set_failovers(
     Ok(())
 }
 
-/// Gives up what a change leaves over: places of legs that went, merges of rules that have none.
+/// Frees what a change leaves unused: positions of removed legs, merges of rules that have none any more.
 pub(super) fn finish_merges(
     control: &mut KernelControl,
     wanted: &HashMap<Hash, Option<WantedLegs>>,
@@ -135,23 +134,23 @@ pub(super) fn finish_merges(
         if let Some(rule) = control.counter(hash) {
             let wanted = wanted.as_ref().filter(|wanted| wanted.merge.is_some());
             let lines = wanted.map(|wanted| wanted.counters(control));
-            control.merges.keep(rule, lines.as_deref());
+            control.merges.retain_legs(rule, lines.as_deref());
         }
     }
     control.merges.drop_prepared()
 }
 
-/// Blocks that are there and that no merge needs.
+/// Blocks that exist and that no merge needs.
 pub(super) fn other_blocks(control: &KernelControl) -> Result<Vec<u32>, Error> {
     let wanted = control.merges.block_numbers();
-    let there = control.merges.blocks.keys()?.into_iter();
-    Ok(there.filter(|number| !wanted.contains(number)).collect())
+    let existing = control.merges.blocks.keys()?.into_iter();
+    Ok(existing.filter(|it| !wanted.contains(it)).collect())
 }
 
 impl BlockMemory for map::HashMap<u32, MergeBlock> {
     type Error = Error;
 
-    /// Packets make those that they need.
+    /// Packets create those that they need.
     fn take(&mut self, _: Range<u32>) -> Result<(), Error> {
         Ok(())
     }

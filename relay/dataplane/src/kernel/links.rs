@@ -9,11 +9,11 @@ use bpf::program::Program;
 
 use crate::error::Error;
 
-/// So long after the last time the links are compared with what the kernel has on each interface; in
-/// between it is enough that none is dead.
+/// Interval at which the links are compared with what the kernel has on each interface; in between they
+/// are only checked to be alive.
 const THOROUGH: Duration = Duration::from_millis(950);
 
-/// Links by interface index; `None` where the interface did not exist when it was asked for.
+/// Links by interface index; `None` where the interface did not exist when it was wanted.
 #[derive(Debug)]
 pub(super) struct Links {
     hook: Hook,
@@ -23,7 +23,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Takes over pinned links; they go on running the program they run.
+    /// Takes over pinned links; they keep running their current program.
     pub(super) fn adopt(pins: &Pins, hook: Hook) -> Result<Self, Error> {
         let mut attached = BTreeMap::new();
         for ifindex in pins.links()? {
@@ -43,21 +43,21 @@ impl Links {
         self.hook
     }
 
-    /// The interfaces that it is to be at.
+    /// The interfaces to be attached to.
     pub(super) fn interfaces(&self) -> impl Iterator<Item = u32> {
         self.attached.keys().copied()
     }
 
-    /// Says whether it is at an interface.
+    /// Returns whether the program is attached to an interface.
     pub(super) fn has(&self, ifindex: u32) -> bool {
         let link = self.attached.get(&ifindex).and_then(Option::as_ref);
         link.is_some_and(|link| link.is_at(ifindex))
     }
 
-    /// Puts `program` in place of the one that each link runs.
+    /// Replaces the program of each link by `program`.
     pub(super) fn replace(&self, program: &Program) -> Result<(), Error> {
         for link in self.attached.values().flatten() {
-            // A link whose interface went meanwhile is attached anew by the next repair.
+            // A link whose interface was removed meanwhile is attached anew by the next repair.
             if link.ifindex() != 0 {
                 link.replace(program)?;
             }
@@ -65,8 +65,8 @@ impl Links {
         Ok(())
     }
 
-    /// Attaches where `wanted` says and nothing is attached yet. An interface that does not exist is
-    /// left for [`Links::repair`].
+    /// Attaches to the `wanted` interfaces where nothing is attached yet. One that does not exist is left to
+    /// [`Links::repair`].
     pub(super) fn attach(
         &mut self,
         wanted: impl Iterator<Item = u32>,
@@ -102,21 +102,21 @@ impl Links {
         Ok(())
     }
 
-    /// Attaches again where an interface went and another came with the same index.
+    /// Attaches again where an interface was removed and another was added with the same index.
     pub(super) fn repair(&mut self, pins: &Pins, program: &Program) -> Result<(), Error> {
         let is_thorough = self.compared.elapsed() >= THOROUGH;
         if is_thorough {
             self.compared = Instant::now();
         }
         for (ifindex, link) in &mut self.attached {
-            let stands = link.as_ref().is_some_and(|link| {
+            let is_attached = link.as_ref().is_some_and(|link| {
                 if is_thorough {
                     link.is_at(*ifindex)
                 } else {
                     link.ifindex() == *ifindex
                 }
             });
-            if !stands {
+            if !is_attached {
                 *link = attach(*ifindex, self.hook, pins, program)?;
             }
         }

@@ -1,4 +1,4 @@
-//! The memory of the program that is indexed by counters: whose they are, written down in the pinned map
+//! The memory of the program that is indexed by counters: their owners, recorded in the pinned map
 //! `identities`, and what is counted and decided there.
 
 use std::collections::HashSet;
@@ -26,10 +26,10 @@ use crate::merge::Merges;
 use crate::owners::name::{Hash, Kind, Name};
 use crate::owners::{First, Owners};
 
-/// What stands beside a counter that has never had an owner.
+/// Identity of a counter that has never had an owner.
 const NOBODY: Hash = [0; 2];
-/// What stands beside one whose owner has gone: it does not start from zero.
-const NOBODY_ANY_MORE: Hash = [u64::MAX; 2];
+/// Identity of one whose owner was removed: it does not start from zero.
+const FORMER_OWNER: Hash = [u64::MAX; 2];
 
 /// The control side of the kernel path.
 pub(super) type KernelControl = Control<KernelMemory>;
@@ -50,7 +50,7 @@ pub(crate) struct KernelMemory {
 }
 
 impl KernelControl {
-    /// Over these maps; nothing of what is in them is taken over yet.
+    /// Over these maps; none of their content is taken over yet.
     pub(super) fn over(maps: &Maps) -> Self {
         let memory = KernelMemory {
             identities: maps.identities.clone(),
@@ -74,7 +74,7 @@ impl KernelControl {
         )
     }
 
-    /// Takes over what is written down; routes count in `referenced`, once for each time.
+    /// Takes over the recorded owners; routes count in `referenced`, once for each mention.
     pub(super) fn adopt(&mut self, referenced: &[u32]) -> Result<(), Error> {
         let identities = self.memory.identities.clone();
         let is_used = |counter: &u32| identities.read(*counter).hash != NOBODY;
@@ -87,10 +87,10 @@ impl KernelControl {
         let mut owned = HashSet::new();
         for (counter, counted) in (0..used).zip(tallies) {
             let identity = identities.read(counter);
-            if [NOBODY, NOBODY_ANY_MORE].contains(&identity.hash) {
+            if [NOBODY, FORMER_OWNER].contains(&identity.hash) {
                 continue;
             }
-            // Nobody has counted more before than all have by now.
+            // No owner can have counted more than all owners together.
             let sound = Identity {
                 packets: identity.packets.min(counted.packets),
                 bytes: identity.bytes.min(counted.bytes),
@@ -107,7 +107,7 @@ impl KernelControl {
             self.row_mut().restore(sound.hash, counter, base);
             owned.insert(counter);
         }
-        // What else is there would take the room of those to come.
+        // The rest would take the room of new ones.
         self.memory.latency.retain(|at| owned.contains(at))?;
         self.memory.inspections.retain(|at| owned.contains(&at))?;
         let counting: HashSet<u32> = referenced.iter().copied().collect();
@@ -121,17 +121,19 @@ impl KernelControl {
 
     /// Takes over how rules that count in `counting` fail over.
     pub(super) fn adopt_failovers(&mut self, counting: &HashSet<u32>) -> Result<(), Error> {
-        let entries = self.memory.failovers.entries()?.into_iter();
-        let senseless = entries.filter(|(rule, failover)| {
-            !(counting.contains(rule) && self.failovers.adopt(*rule, *failover))
-        });
-        let senseless: Vec<u32> = senseless.map(|(rule, _)| rule).collect();
-        Ok(self.memory.failovers.remove(&senseless)?)
+        let entries = self.memory.failovers.entries()?;
+        let mut invalid = Vec::new();
+        for (rule, failover) in entries {
+            if !(counting.contains(&rule) && self.failovers.adopt(rule, failover)) {
+                invalid.push(rule);
+            }
+        }
+        Ok(self.memory.failovers.remove(&invalid)?)
     }
 
-    /// Forgets times that are yet to come: a limit would refuse, and a silent leg would seem to
-    /// deliver, until then.
-    pub(super) fn mend_times(&self) {
+    /// Resets times in the future: until then a limit would refuse, and a silent leg would seem to
+    /// deliver.
+    pub(super) fn reset_future_times(&self) {
         let now_ns = Clock::Kernel.now_ns();
         let is_late = |limit: Limit| limit.due_ns > now_ns.saturating_add(limit.depth_ns);
         let KernelMemory {
@@ -141,7 +143,7 @@ impl KernelControl {
             if is_late(limits.read(counter)) {
                 limits.store(counter, field!(Limit, due_ns), 0);
             }
-            self.failovers.mend(counter);
+            self.failovers.reset_future_times(counter);
         }
         if is_late(settings.read(0).budget) {
             settings.store(0, field!(Settings, budget.due_ns), 0);
@@ -187,8 +189,9 @@ impl KernelControl {
 }
 
 impl KernelMemory {
-    /// Says whose input counts there and what decides about its packets: one word, for packets may come.
-    pub(super) fn lead_input(&self, counter: u32, rule: u32, arbiter: u32) {
+    /// Sets the rule of the input that counts there and what decides about its packets: in one word,
+    /// because packets may be arriving.
+    pub(super) fn set_arbiter(&self, counter: u32, rule: u32, arbiter: u32) {
         let before = self.identities.read(counter);
         if (before.rule, before.arbiter) != (rule, arbiter) {
             let ([a, b, c, d], [e, f, g, h]) = (rule.to_ne_bytes(), arbiter.to_ne_bytes());
@@ -205,20 +208,21 @@ impl KernelMemory {
         self.identities.read(word.counter).rule
     }
 
-    /// Has a rule keep what was found in packets of one of its routes, before that goes; another is the one
-    /// that all its legs' packets are inspected for, if they are merged.
-    pub(super) fn keep_health(&mut self, entry: &Entry) {
+    /// Retains for a rule what was found in packets of one of its routes, before the route is removed; if
+    /// its legs are merged, their packets are inspected for another route from then on.
+    pub(super) fn retain_health(&mut self, entry: &Entry) {
         let rule = self.rule_counter(entry.word);
         if let Some(merge) = merge_of(self.identities.read(entry.word.counter).arbiter)
             && self.merges.read(merge).watch == entry.index + 1
         {
             self.merges.store(merge, field!(Merge, watch), 0);
         }
-        self.inspections.keep(entry.index, entry.inspection, rule);
+        self.inspections
+            .retain_route(entry.index, entry.inspection, rule);
     }
 
-    /// Makes room for how long packets of new rules stay, by their counters. Without it they are
-    /// relayed all the same.
+    /// Makes room for the latency of new rules, by their counters. Without it their packets are relayed
+    /// all the same.
     pub(super) fn begin_latency(&mut self, counters: &[u32]) {
         let none = vec![layout::Latency::default(); counters.len()];
         if let Err(error) = self.latency.insert(counters, &none) {
@@ -226,7 +230,7 @@ impl KernelMemory {
         }
     }
 
-    /// Writes a limit, of which packets take the state before they take the rest, so that goes last.
+    /// Writes a limit. Its state goes last, because packets read the state before the rest.
     fn write_limit<T: layout::Plain>(map: &Array<T>, index: u32, at: Field<T>, limit: Limit) {
         for (word, value) in [
             (field!(Limit, per_token), limit.per_token),
@@ -252,7 +256,7 @@ impl Memory for KernelMemory {
         self.identities.len()
     }
 
-    /// Of the drops nothing is left.
+    /// Drops are reset.
     fn begin(&mut self, owner: &Owner<'_>, counter: u32, is_fresh: bool) -> Result<Traffic, Error> {
         let mut base = Traffic::default();
         if !is_fresh {
@@ -261,7 +265,7 @@ impl Memory for KernelMemory {
                 ..of_tally(self.counters.read_one(counter)?)
             };
         }
-        // Also of a fresh one: somebody may have written there.
+        // Even if it is fresh: another process may have written there.
         self.drops.write(counter, &layout::Drops::default());
         self.limits.store(counter, field!(Limit, due_ns), 0);
         let identity = Identity {
@@ -277,7 +281,7 @@ impl Memory for KernelMemory {
 
     fn end(&mut self, _: Kind, counter: u32) {
         let nobody = Identity {
-            hash: NOBODY_ANY_MORE,
+            hash: FORMER_OWNER,
             ..self.identities.read(counter)
         };
         self.identities.write(counter, &nobody);

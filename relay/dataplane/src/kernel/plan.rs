@@ -20,7 +20,7 @@ use crate::owners::name::{Hash, Name};
 pub(super) struct Wanted<'a> {
     pub(super) key: Key,
     pub(super) flags: u8,
-    /// Whose gate it has.
+    /// The share whose gate it has.
     pub(super) share: Option<&'a str>,
     pub(super) rule: CounterFor<'a>,
     /// The input, where it has a counter of its own.
@@ -41,10 +41,10 @@ impl Kernel {
                 let owner = CounterFor::new(name, output.limit);
                 (owner, encode::output(key, output, 0))
             };
-            let key_here = encode::route_key(key)?;
+            let map_key = encode::route_key(key)?;
             let route = Wanted {
-                key: key_here,
-                inspection: Inspection::of(&key_here, route),
+                key: map_key,
+                inspection: Inspection::of(&map_key, route),
                 flags: encode::flags(route),
                 share: encode::share(route),
                 rule: CounterFor::new(Name::Rule(&route.rule), route.limit),
@@ -83,13 +83,13 @@ impl Kernel {
             && self.is_owner(&wanted.rule, rule)
             && legs::fails_over_as(&self.control, wanted.legs.as_ref(), rule)
             && wanted.input.is_none_or(|input| {
-                self.is_owner(&input, word.counter) && self.is_led(wanted, word)
+                self.is_owner(&input, word.counter) && self.has_arbiter(wanted, word)
             })
             && slots.zip(&wanted.outputs).all(same_output)
     }
 
-    /// Says whether what decides about packets of the input is what is wanted.
-    fn is_led(&self, wanted: &Wanted<'_>, word: Word) -> bool {
+    /// Returns whether packets of the input are decided about as wanted.
+    fn has_arbiter(&self, wanted: &Wanted<'_>, word: Word) -> bool {
         let identity = self.control.memory.identities.read(word.counter);
         let input = (identity.rule, word.counter);
         let arbiter = legs::arbiter(&self.control, wanted.legs.as_ref(), input);
@@ -136,21 +136,20 @@ impl Kernel {
         Ok(())
     }
 
-    /// How many candidates the lists of ranges come to after the change, if it concerns them.
+    /// How many candidates the lists of ranges hold after the change, if it concerns them.
     fn new_candidates(&self, wanted: &[Wanted<'_>], removed: &[Key]) -> usize {
-        let new = wanted.iter().map(|route| route.key);
-        let new = new.filter(|key| key.is_range() && !self.routes.entries.contains_key(key));
-        let new: Vec<Key> = new.collect();
+        let mut new: Vec<Key> = wanted.iter().map(|route| route.key).collect();
+        new.retain(|key| key.is_range() && !self.routes.entries.contains_key(key));
         if new.is_empty() {
             return 0;
         }
         let removed: HashSet<&Key> = removed.iter().collect();
-        let kept = self
+        let remaining = self
             .routes
             .entries
             .keys()
             .filter(|key| !removed.contains(key));
-        Ranges::candidates(kept.copied().chain(new))
+        Ranges::candidates(remaining.copied().chain(new))
     }
 
     /// How many elements of `routes` the routes need beyond those that exist, placeholders included.

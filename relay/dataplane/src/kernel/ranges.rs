@@ -27,7 +27,7 @@ pub(super) struct Ranges {
     settings: Array<Settings>,
     nodes: BTreeMap<Node, Range>,
     blocks: Blocks,
-    /// Source-specific range routes there are.
+    /// The source-specific range routes.
     specific: Vec<RangeRoute>,
 }
 
@@ -43,10 +43,9 @@ impl Ranges {
         }
     }
 
-    /// Reads what is in the maps; returns every route with its index. What makes no sense is taken
-    /// out.
+    /// Reads the content of the maps; returns every route with its index. Invalid entries are removed.
     pub(super) fn adopt(&mut self) -> Result<Vec<(Key, u32)>, Error> {
-        let mut found = Vec::new();
+        let mut routes = Vec::new();
         for (key, range) in self.trie.entries()? {
             let node = (key.ifindex, prefix_of(&key));
             let most = if key.ipv6 == 0 { 32 } else { 128 };
@@ -59,15 +58,15 @@ impl Ranges {
                 let candidate = self.candidates.read(slot);
                 let is_own = candidate.prefix == u32::from(node.1.length);
                 if is_own && candidate.first_port <= candidate.last_port {
-                    found.push((Key::Range(route_of(node, &candidate)), candidate.route));
+                    routes.push((Key::Range(route_of(node, &candidate)), candidate.route));
                 }
             }
             self.nodes.insert(node, range);
         }
-        Ok(found)
+        Ok(routes)
     }
 
-    /// How many candidates the range routes among `keys` come to.
+    /// How many candidates the range routes among `keys` need.
     pub(super) fn candidates(keys: impl Iterator<Item = Key>) -> usize {
         let lists = lists(keys.map(|key| (key, 0)));
         lists.values().map(Vec::len).sum()
@@ -82,12 +81,12 @@ impl Ranges {
         self.blocks.grace_period_passed();
     }
 
-    /// Says whether there are source-specific ranges at all.
+    /// Returns whether there are source-specific ranges at all.
     pub(super) fn has_specific(&self) -> bool {
         !self.specific.is_empty()
     }
 
-    /// Says whether a source-specific range covers an exact key, and so goes before it.
+    /// Returns whether a source-specific range covers an exact key, and so takes precedence.
     pub(super) fn go_before(&self, key: Key) -> bool {
         let (ifindex, group, port) = key.target();
         self.specific.iter().any(|range| {
@@ -95,8 +94,7 @@ impl Ranges {
         })
     }
 
-    /// Brings trie and lists to what `entries` say; changes only what differs, and each prefix in
-    /// one step.
+    /// Updates trie and lists to match `entries`; changes only what differs, and each prefix in one step.
     pub(super) fn publish(&mut self, entries: &HashMap<Key, Entry>) -> Result<(), Error> {
         let routes = entries.iter().map(|(key, entry)| (*key, entry.index));
         let lists = lists(routes);
@@ -105,8 +103,8 @@ impl Ranges {
             _ => None,
         });
         self.specific = specific.collect();
-        let stale = self.nodes.keys().filter(|node| !lists.contains_key(node));
-        let stale: Vec<Node> = stale.copied().collect();
+        let mut stale: Vec<Node> = self.nodes.keys().copied().collect();
+        stale.retain(|node| !lists.contains_key(node));
         for (node, list) in lists {
             self.publish_node(node, &list)?;
         }
@@ -171,8 +169,8 @@ fn lists(routes: impl Iterator<Item = (Key, u32)>) -> BTreeMap<Node, Vec<Candida
             let senders = range.source.map_or(u8::MAX, Prefix::host_bits);
             (senders, wider, range.ports.count(), *range)
         });
-        let list = list.iter().map(candidate).collect();
-        lists.insert((*ifindex, *groups), list);
+        let candidates = list.iter().map(candidate).collect();
+        lists.insert((*ifindex, *groups), candidates);
     }
     lists
 }

@@ -1,4 +1,4 @@
-//! Reads what the program counted out of the maps, a part at a time.
+//! Reads the program's counters from the maps, a part at a time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::kernel::lanes::{Lanes, Tallies};
 use crate::kernel::memory::{KernelControl, KernelMemory};
-use crate::owners::known::Progress;
 use crate::owners::name::{Hash, Name};
+use crate::owners::registry::Progress;
 
 /// How far the kernel path has been read.
 #[derive(Debug, Default)]
 pub(crate) struct KernelReading {
-    /// What was read of its maps, counters from the first on.
+    /// What was read from its maps, counters from the first on.
     lanes: Lanes,
     /// Whether that is all.
     is_whole: bool,
     pub(crate) rules: Progress,
 }
 
-/// Adds what the kernel path counted to `counters`, a part of it at a time; says whether there is more.
+/// Adds what the kernel path counted to `counters`, a part of it at a time; returns whether there is more.
 pub(crate) fn read(
     kernel: &Kernel,
     reading: &mut KernelReading,
@@ -52,33 +52,33 @@ pub(crate) fn read(
 /// dropped anything.
 pub(crate) fn read_arrived(
     kernel: &Kernel,
-    names: &[Arc<str>],
+    rules: &[Arc<str>],
     arrived: &mut Arrived,
 ) -> Result<(), Error> {
     let (control, memory) = (&kernel.control, &kernel.control.memory);
-    let rules: BTreeSet<u32> = control.counting(names).map(|(rule, _)| rule).collect();
+    let counters: BTreeSet<u32> = control.counting(rules).map(|(rule, _)| rule).collect();
     let inspected = kernel.routes.inspected(memory);
     let lanes = Lanes {
-        tallies: Tallies::of(&memory.counters, counters_of(control, names))?,
+        tallies: Tallies::of(&memory.counters, counters_of(control, rules))?,
         health: memory
             .inspections
-            .read(|rule| rules.contains(&rule), inspected),
+            .read(|rule| counters.contains(&rule), inspected),
         latency: HashMap::new(),
     };
-    control.read_arrived(&lanes, names, arrived);
+    control.read_arrived(&lanes, rules, arrived);
     Ok(())
 }
 
-/// The counters of these rules that have to be read: of outputs those alone that dropped something.
-fn counters_of(control: &KernelControl, names: &[Arc<str>]) -> BTreeSet<u32> {
+/// The counters of these rules that have to be read: of outputs only those that dropped something.
+fn counters_of(control: &KernelControl, rules: &[Arc<str>]) -> BTreeSet<u32> {
     let none = layout::Drops::default();
     let counter = |hash: &Hash| control.counter(hash);
     let has_dropped = |counter: &u32| control.memory.drops.read(*counter) != none;
     let mut counters = BTreeSet::new();
-    for (rule, known) in control.counting(names) {
+    for (rule, names) in control.counting(rules) {
         counters.insert(rule);
-        counters.extend(known.inputs.values().filter_map(counter));
-        let outputs = known.outputs.iter().filter_map(|(_, hash)| counter(hash));
+        counters.extend(names.inputs.values().filter_map(counter));
+        let outputs = names.outputs.iter().filter_map(|(_, hash)| counter(hash));
         counters.extend(outputs.filter(has_dropped));
     }
     counters
@@ -87,11 +87,10 @@ fn counters_of(control: &KernelControl, names: &[Arc<str>]) -> BTreeSet<u32> {
 /// How long packets of each rule stayed. A sample of a quiet rule's packets is empty, and most rules may be
 /// quiet.
 fn read_latency(memory: &KernelMemory) -> Result<HashMap<u32, Latency>, Error> {
-    let seen = memory.latency.entries()?.into_iter();
-    let seen = seen.filter(|(_, counted)| *counted != layout::Latency::default());
-    Ok(seen
-        .map(|(rule, counted)| (rule, latency(&counted)))
-        .collect())
+    let mut entries = memory.latency.entries()?;
+    entries.retain(|(_, counted)| *counted != layout::Latency::default());
+    let latencies = entries.into_iter();
+    Ok(latencies.map(|(rule, it)| (rule, latency(&it))).collect())
 }
 
 /// Reads the flows of a rule.

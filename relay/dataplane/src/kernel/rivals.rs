@@ -7,10 +7,10 @@ use bpf::other_instances::neighbours;
 use compile::overlap::overlapping;
 use compile::table::RouteKey;
 
-/// A key, one of another instance's that some packet fits as well, and that instance's name.
+/// A key, a key of another instance that matches some of the same packets, and that instance's name.
 pub type Rival = (RouteKey, RouteKey, String);
 
-/// Lists which of `keys` other instances take packets of too; of each instance the first key.
+/// Lists those of `keys` whose packets other instances take too, with the first such key of each instance.
 pub(crate) fn rivals(bpffs: &Path, instance: &str, keys: &[RouteKey]) -> Vec<Rival> {
     let others = neighbours(bpffs, instance).into_iter();
     let rivals = others.flat_map(|other| {

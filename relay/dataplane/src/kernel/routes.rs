@@ -1,5 +1,5 @@
-//! The maps that routes are in, and what is in them: `routes` and `routes6` lead to `route_table`, that to
-//! blocks of `outputs`; ranges and fragments without ports have maps of their own.
+//! The maps that hold routes, and their content: `routes` and `routes6` refer to `route_table`, which refers
+//! to blocks of `outputs`; ranges and fragments without ports have maps of their own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -43,7 +43,7 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// None is known yet.
+    /// Empty at first.
     pub(super) fn over(maps: &Maps) -> Self {
         Self {
             keys: Keys::over(maps),
@@ -69,12 +69,13 @@ impl Routes {
 
     /// Those that are inspected, each with its index and its rule's counter.
     pub(super) fn inspected(&self, memory: &KernelMemory) -> impl Iterator<Item = (u32, u32)> {
-        let entries = self.inspected.iter();
-        let entries = entries.filter_map(|key| self.entries.get(key));
-        entries.map(|entry| (entry.index, memory.rule_counter(entry.word)))
+        self.inspected.iter().filter_map(|key| {
+            let entry = self.entries.get(key)?;
+            Some((entry.index, memory.rule_counter(entry.word)))
+        })
     }
 
-    /// Gives free what no packet reads any more.
+    /// Frees what no packet reads any more.
     pub(super) fn grace_period_passed(&mut self) {
         self.indices.grace_period_passed();
         self.blocks.grace_period_passed();
@@ -110,7 +111,7 @@ impl Routes {
         Some(entry)
     }
 
-    /// Says in the settings whether packets to addresses of this host are looked up.
+    /// Publishes in the settings whether packets to addresses of this host are looked up.
     pub(super) fn publish_addresses(&self) {
         let addresses = self.addresses + self.answered;
         let settings = &self.settings;
@@ -130,7 +131,7 @@ impl Routes {
         }
     }
 
-    /// Notes that one (S,G) entry of `key` goes; returns `key` if its placeholder goes with it.
+    /// Notes that one (S,G) entry of `key` is removed; returns `key` if its placeholder is removed too.
     pub(super) fn remove_source(&mut self, key: Key) -> Option<Key> {
         let count = self.sources.get_mut(&key)?;
         *count -= 1;
@@ -145,7 +146,7 @@ impl Routes {
         None
     }
 
-    /// Leaves of a (*,G) entry only the word that (S,G) entries exist.
+    /// Reduces a (*,G) entry to a note that (S,G) entries exist.
     pub(super) fn make_placeholder(
         &mut self,
         key: Key,
@@ -154,19 +155,19 @@ impl Routes {
         let Some(entry) = self.get(&key) else {
             return Ok(());
         };
-        memory.keep_health(&entry);
-        let left = Entry {
+        memory.retain_health(&entry);
+        let placeholder = Entry {
             placeholder: true,
             inspection: None,
             answered: false,
             ..entry
         };
-        self.put(key, left);
+        self.put(key, placeholder);
         self.flag(key);
         memory.inspections.end(entry.index, entry.inspection)
     }
 
-    /// Writes the flags of an entry as they should be by now.
+    /// Writes the current flags of an entry.
     pub(super) fn flag(&self, key: Key) {
         if let Some(entry) = self.entries.get(&key) {
             let flags = self.flags_of(key, entry);
@@ -194,7 +195,7 @@ impl Routes {
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// Brings the trie of ranges to the entries, and the flags of the exact entries to the trie.
+    /// Updates the trie of ranges to match the entries, and the flags of exact entries to match the trie.
     pub(super) fn publish_ranges(&mut self) -> Result<(), Error> {
         let before = self.ranges.has_specific();
         self.ranges.publish(&self.entries)?;
@@ -204,7 +205,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Brings what fragments without ports go by to what the entries of `keys` are now.
+    /// Updates the routes of fragments without ports to match the entries of `keys`.
     pub(super) fn publish_groups(
         &mut self,
         keys: impl IntoIterator<Item = Key>,
@@ -226,11 +227,11 @@ impl Routes {
     ) -> Result<(), Error> {
         let (specific, any): (Vec<_>, Vec<_>) =
             routes.iter().partition(|route| route.key.is_specific());
-        let mut touched = BTreeSet::new();
+        let mut any_sources = BTreeSet::new();
         for route in &specific {
             let key = route.key.any_source();
             *self.sources.entry(key).or_default() += 1;
-            touched.insert(key);
+            any_sources.insert(key);
         }
         let elements = |routes: Vec<&Written>| -> Vec<(Key, Entry)> {
             let elements = routes.into_iter();
@@ -238,14 +239,14 @@ impl Routes {
         };
         self.insert_elements(&elements(specific), memory)?;
         self.insert_elements(&elements(any), memory)?;
-        let (present, missing): (Vec<_>, Vec<_>) = touched
+        let (present, missing): (Vec<_>, Vec<_>) = any_sources
             .into_iter()
             .partition(|key| self.entries.contains_key(key));
         present.into_iter().for_each(|key| self.flag(key));
         self.add_placeholders(&missing, memory)
     }
 
-    /// Adds (*,G) entries that only say that (S,G) entries exist.
+    /// Adds (*,G) entries that only note that (S,G) entries exist.
     pub(super) fn add_placeholders(
         &mut self,
         keys: &[Key],
@@ -263,7 +264,7 @@ impl Routes {
         self.insert_elements(&elements, memory)
     }
 
-    /// Gives entries their indices, puts them where those lead, and then their keys in.
+    /// Assigns indices to entries, writes the entries there, and then inserts their keys.
     fn insert_elements(
         &mut self,
         entries: &[(Key, Entry)],

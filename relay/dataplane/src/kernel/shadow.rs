@@ -11,7 +11,7 @@ use std::fmt::Display;
 use compile::diff::TableDiff;
 use compile::table::{Path, RouteKey, Table};
 
-/// Does something with everything, shadows included, or else with the kernel path's own share.
+/// Applies `act` to `whole`, which includes shadows, or if that fails to the kernel path's `own` share.
 pub(crate) fn or_without<T: Shadowed, E: Display>(
     whole: &T,
     own: &T,
@@ -33,7 +33,7 @@ pub(crate) fn own_table(table: &Table) -> Table {
     own
 }
 
-/// The change that takes all shadows away.
+/// The change that removes all shadows.
 pub(crate) fn remove_all(shadows: &BTreeSet<RouteKey>) -> TableDiff {
     TableDiff {
         removed: shadows.iter().copied().collect(),
@@ -43,7 +43,7 @@ pub(crate) fn remove_all(shadows: &BTreeSet<RouteKey>) -> TableDiff {
 
 /// Something that may hold routes of the userspace path.
 pub(crate) trait Shadowed {
-    /// Says whether it does.
+    /// Returns whether it holds any.
     fn has_shadows(&self) -> bool;
 }
 

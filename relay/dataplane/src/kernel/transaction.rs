@@ -2,7 +2,7 @@
 //! no packet sees a half of it.
 //!
 //! Order: new output blocks; swing existing routes to theirs, one store each; take removed keys out;
-//! wait until no packet looks at them any more; put new keys in.
+//! wait until no packet uses them any more; put new keys in.
 //!
 //! A route's gate and what it leads to are two words, and no packet may see a rule's outputs with any
 //! gate but the rule's own. So a route that is swung to a rule of a share shuts first, or takes that
@@ -41,14 +41,14 @@ impl Kernel {
         self.take_gates(&wanted)?;
         self.prepare_merges(&wanted)?;
         let ingress: BTreeSet<u32> = wanted.iter().map(|wanted| wanted.key.ifindex()).collect();
-        let new = ingress.iter().copied();
-        let new = new.filter(|ifindex| !self.links.has(*ifindex));
         let ends = self.hook.new_ends(&wanted, &self.routes);
-        self.hook.attach(new.chain(ends), &self.pins);
-        let ingress = ingress.into_iter();
-        self.links.attach(ingress, &self.pins, &self.program)?;
+        let is_unattached = |ifindex: &u32| !self.links.has(*ifindex);
+        let unattached = ingress.iter().copied().filter(is_unattached);
+        self.hook.attach(unattached.chain(ends), &self.pins);
+        self.links
+            .attach(ingress.into_iter(), &self.pins, &self.program)?;
         for (_, route) in set {
-            self.control.learn(route);
+            self.control.register(route);
         }
 
         let legs = legs_of(&wanted);
@@ -112,15 +112,15 @@ impl Kernel {
         Ok(())
     }
 
-    /// Makes room for the merges that a change needs, or leaves all as it was.
+    /// Makes room for the merges that a change needs, or changes nothing.
     fn prepare_merges(&mut self, wanted: &[Wanted]) -> Result<(), Error> {
         self.control.merges.drop_prepared()?;
         for route in wanted {
             let Some((name, params)) = route.legs.as_ref().and_then(WantedLegs::merge) else {
                 continue;
             };
-            let rule = route.rule.owner.hash;
-            let rule = (rule, self.control.counter(&rule));
+            let hash = route.rule.owner.hash;
+            let rule = (hash, self.control.counter(&hash));
             let mut prepared = self.control.merges.prepare(rule, params);
             if matches!(prepared, Ok(false)) && self.control.merges.is_waiting() {
                 self.wait()?;
@@ -138,7 +138,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes counters and writes the blocks; on failure nothing of it is visible or kept.
+    /// Takes counters and writes the blocks; on failure nothing is visible or retained.
     fn write(&mut self, wanted: Vec<Wanted<'_>>) -> Result<Vec<Written>, Error> {
         let mut blocks = Vec::with_capacity(wanted.len());
         for route in &wanted {
@@ -158,16 +158,16 @@ impl Kernel {
             blocks.push((first, length));
         }
         let mut new_rules = Vec::new();
-        let written = wanted.into_iter().zip(blocks);
-        let written = written
+        let written = wanted
+            .into_iter()
+            .zip(blocks)
             .map(|(route, (first, _))| self.write_one(route, first, &mut new_rules))
             .collect();
         self.control.memory.begin_latency(&new_rules);
         written
     }
 
-    /// Takes free slots that stand together; where there are none, those that still wait may make a
-    /// run of them whole.
+    /// Takes adjacent free slots; where there are none, slots that are still waiting may complete a run.
     fn take_block(&mut self, length: u32) -> Result<Option<u32>, Error> {
         if let Some(first) = self.routes.blocks.take(length) {
             return Ok(Some(first));
@@ -176,7 +176,7 @@ impl Kernel {
         Ok(self.routes.blocks.take(length))
     }
 
-    /// Adds the counters of rules that were not there to `new_rules`.
+    /// Adds the counters of rules that did not exist to `new_rules`.
     fn write_one(
         &mut self,
         route: Wanted<'_>,
@@ -195,7 +195,7 @@ impl Kernel {
                     let counter = control.acquire_counter(&input)?;
                     let names = (route.rule.owner.hash, rule, counter);
                     let arbiter = legs::begin(control, route.legs.as_ref(), names);
-                    control.memory.lead_input(counter, rule, arbiter);
+                    control.memory.set_arbiter(counter, rule, arbiter);
                     counter
                 }
                 None => rule,
@@ -239,7 +239,7 @@ impl Kernel {
             let is_other = before != route.inspection
                 || memory.rule_counter(released) != memory.rule_counter(route.word);
             if is_other {
-                memory.keep_health(&entry);
+                memory.retain_health(&entry);
             }
             let entry = Entry {
                 word: route.word,
@@ -285,8 +285,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Gives routes that were swung their own gates, and takes away those of keys that have only a
-    /// placeholder left; then gives back the gates that no route has any more.
+    /// Gives routes that were swung their own gates, and removes those of keys that are only a
+    /// placeholder now; then gives back the gates that no route has any more.
     fn exchange_gates(&mut self, swung: &[Written], removed: &[Key]) -> Result<(), Error> {
         let removed = removed.iter().map(|key| (*key, NONE));
         let wanted = swung.iter().map(|route| (route.key, route.gate));
@@ -325,7 +325,7 @@ impl Kernel {
         self.routes.blocks.release(word.first, count);
     }
 
-    /// Takes keys out; says whether an element of `routes` was deleted.
+    /// Takes keys out; returns whether an element of `routes` was deleted.
     fn remove(&mut self, keys: &[Key]) -> Result<bool, Error> {
         let mut deleted = Vec::with_capacity(keys.len());
         for key in keys {
@@ -347,7 +347,7 @@ impl Kernel {
         let memory = &mut self.control.memory;
         for key in &deleted {
             if let Some(entry) = self.routes.take(key) {
-                memory.keep_health(&entry);
+                memory.retain_health(&entry);
                 memory.inspections.end(entry.index, entry.inspection)?;
                 self.routes.indices.release(entry.index);
             }

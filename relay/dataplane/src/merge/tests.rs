@@ -13,10 +13,10 @@ use super::*;
 const NOW: u64 = 1 << 40;
 const RULE: u32 = 7;
 
-/// Merges in memory that held something else before, and the words of all.
+/// Merges in memory that held other data before, and the words of all of them.
 struct Fixture(Merges<NoBlocks>, Array<Merge>);
 
-/// Blocks that nobody looks into.
+/// Blocks that are never read.
 #[derive(Debug)]
 pub(crate) struct NoBlocks;
 
@@ -52,7 +52,7 @@ impl Fixture {
         Self(merges, words)
     }
 
-    /// One rule's, with lines in this order.
+    /// The merge of one rule, with lines in this order.
     fn with(params: MergeParams, lines: &[u32]) -> Self {
         let mut fixture = Self::new();
         fixture.begin(RULE, params);
@@ -79,11 +79,11 @@ impl Fixture {
         lines(&self.1.read(0))
     }
 
-    fn find(&self) -> Option<(u32, ActiveMerge)> {
-        words::find(&self.1, 0, NOW)
+    fn recover(&self) -> Option<(u32, ActiveMerge)> {
+        words::recover(&self.1, 0, NOW)
     }
 
-    /// Another process's, which believes that this many rules count.
+    /// Those of another process, in which this many rules count.
     fn inherit(&self, rules: u32) -> Self {
         let mut merges = Merges::new(self.1.clone(), NoBlocks, Clock::Process);
         merges.adopt(0..self.1.len(), |rule| rule < rules);
@@ -109,15 +109,15 @@ fn by(by: By) -> MergeParams {
 }
 
 #[test]
-fn what_is_set_up_is_found_again() {
+fn a_merge_that_was_set_up_is_recovered() {
     for how in [rtp(), by(By::Mdp3), by(By::MoldUdp64), by(By::Payload)] {
         let memory = Fixture::with(how, &[3]);
-        let (rule, found) = memory.find().expect("it makes sense");
-        assert_eq!((rule, found.params), (RULE, how));
-        assert_eq!(memory.0.of(RULE), Some(found));
+        let (rule, recovered) = memory.recover().expect("it makes sense");
+        assert_eq!((rule, recovered.params), (RULE, how));
+        assert_eq!(memory.0.of(RULE), Some(recovered));
         assert_eq!(memory.lines(), [Some(3), None, None, None]);
         words::tear_down(&memory.1, 0);
-        assert_eq!(memory.find(), None, "its owner has gone");
+        assert_eq!(memory.recover(), None, "its owner has gone");
     }
 }
 
@@ -134,7 +134,7 @@ fn more_packets_take_more_blocks() {
 }
 
 #[test]
-fn streams_that_are_over_give_their_places_back_and_what_they_counted_stays() {
+fn ended_streams_give_their_cells_back_and_their_counts_stay() {
     let windows = bpf::merge::Windows::create().unwrap().1;
     let mut merges = Merges::new(windows.rules.clone(), NoBlocks, Clock::Process);
     let params = MergeParams {
@@ -181,7 +181,7 @@ fn streams_that_are_over_give_their_places_back_and_what_they_counted_stays() {
 }
 
 #[test]
-fn the_only_stream_that_a_rule_may_have_gives_its_place_to_another() {
+fn the_only_stream_of_a_rule_gives_way_to_another() {
     let windows = bpf::merge::Windows::create().unwrap().1;
     let mut merges = Merges::new(windows.rules.clone(), NoBlocks, Clock::Process);
     let params = MergeParams {
@@ -209,8 +209,8 @@ fn the_only_stream_that_a_rule_may_have_gives_its_place_to_another() {
 }
 
 #[test]
-fn a_stream_keeps_its_place_for_three_windows() {
-    for (window_ns, kept) in [(15_000_000_000, 1), (5_000_000_000, 0)] {
+fn a_stream_keeps_its_cell_for_three_windows() {
+    for (window_ns, remaining) in [(15_000_000_000, 1), (5_000_000_000, 0)] {
         let windows = bpf::merge::Windows::create().unwrap().1;
         let mut merges = Merges::new(windows.rules.clone(), NoBlocks, Clock::Process);
         let params = MergeParams { window_ns, ..rtp() };
@@ -228,7 +228,7 @@ fn a_stream_keeps_its_place_for_three_windows() {
         let mut reading = RuleReading::default();
         merges.counts(rule.index, &mut reading);
         let cells = words::cells(&windows.rules, rule.index);
-        assert_eq!(cells.len(), kept, "{window_ns}");
+        assert_eq!(cells.len(), remaining, "{window_ns}");
     }
 }
 
@@ -242,41 +242,41 @@ fn window_and_streams_change_in_place() {
     assert!(rtp().keeps_memory_of(other));
     assert!(!rtp().keeps_memory_of(by(By::Payload)));
     let mut memory = Fixture::with(rtp(), &[3]);
-    let before = memory.find().expect("it is there").1;
+    let before = memory.recover().expect("it is there").1;
     assert_eq!(memory.begin(RULE, other).expect("it is there").index, 0);
-    let after = memory.find().expect("it is there").1;
+    let after = memory.recover().expect("it is there").1;
     let params = other;
     assert_eq!(after, ActiveMerge { params, ..before });
 }
 
 #[test]
-fn a_line_keeps_its_place_while_others_come_and_go() {
+fn a_line_keeps_its_position_while_others_are_added_and_removed() {
     let mut memory = Fixture::with(rtp(), &[5, 6, 7]);
-    memory.0.keep(RULE, Some(&[6, 7]));
+    memory.0.retain_legs(RULE, Some(&[6, 7]));
     assert_eq!(memory.lines(), [None, Some(6), Some(7), None]);
     assert_eq!(memory.join(7, &[6, 7, 8]), Some(2));
     assert_eq!(memory.join(8, &[6, 7, 8]), Some(0));
 }
 
 #[test]
-fn a_line_takes_the_place_of_one_that_goes_where_no_other_is_free() {
+fn a_line_takes_the_position_of_a_removed_one_where_no_other_is_free() {
     let memory = Fixture::with(rtp(), &[1, 2, 3, 4]);
     assert_eq!(memory.join(9, &[1, 2, 4, 9]), Some(2));
     assert_eq!(memory.join(8, &[1, 2, 4, 9]), None);
 }
 
-/// By payload the lowest bit of its place tells which of two legs one is.
+/// By payload, the lowest bit of its position tells two legs apart.
 #[test]
-fn a_leg_of_a_payload_is_another_than_the_one_that_stays() {
+fn a_leg_of_a_payload_differs_from_the_one_that_stays() {
     let mut memory = Fixture::with(by(By::Payload), &[1, 2]);
-    for (line, lines, place) in [
+    for (line, lines, position) in [
         (3, [2, 3], 2),
         (4, [3, 4], 3),
         (5, [4, 5], 0),
         (6, [5, 6], 1),
     ] {
-        assert_eq!(memory.join(line, &lines), Some(place));
-        memory.0.keep(RULE, Some(&lines));
+        assert_eq!(memory.join(line, &lines), Some(position));
+        memory.0.retain_legs(RULE, Some(&lines));
     }
     memory.change(|merge| {
         merge.line[1] = MergeLine {
@@ -290,7 +290,7 @@ fn a_leg_of_a_payload_is_another_than_the_one_that_stays() {
             ..merge.line[0]
         }
     });
-    assert!(memory.find().is_some());
+    assert!(memory.recover().is_some());
     assert_eq!(
         memory.lines(),
         [Some(5), Some(7), None, None],
@@ -299,14 +299,14 @@ fn a_leg_of_a_payload_is_another_than_the_one_that_stays() {
 }
 
 #[test]
-fn what_a_former_line_was_first_with_stays_with_the_rule() {
+fn the_rule_keeps_what_a_former_line_delivered_first() {
     let change = |how| {
         let mut memory = Fixture::with(how, &[1, 2]);
         memory.change(|merge| {
             merge.line[0].counts = [70, 3, 0, 0, 0];
             merge.line[0].part[2].first = 1 << 48;
         });
-        memory.0.keep(RULE, Some(&[2]));
+        memory.0.retain_legs(RULE, Some(&[2]));
         let line = memory.1.read(0).line[0];
         assert_eq!(line.counts[0], 70, "nobody has its place yet");
         memory.join(9, &[2, 9]);
@@ -328,7 +328,7 @@ fn nonsense_is_not_adopted() {
     let harm = |harm: fn(&mut Merge)| {
         let memory = Fixture::with(rtp(), &[1, 2]);
         memory.change(harm);
-        memory.find().map(|(rule, _)| rule)
+        memory.recover().map(|(rule, _)| rule)
     };
     assert!(harm(|merge| merge.newest = u64::MAX).is_some());
     assert_eq!(harm(|merge| merge.format.by = BY_ONCE_FROM_EACH + 1), None);
@@ -342,7 +342,7 @@ fn nonsense_is_not_adopted() {
 }
 
 #[test]
-fn places_of_nobody_and_times_to_come_are_mended() {
+fn unowned_positions_and_future_times_are_repaired() {
     let memory = Fixture::with(rtp(), &[1, 2]);
     memory.change(|merge| {
         merge.stream[1].seen_ns = NOW + 1;
@@ -352,26 +352,26 @@ fn places_of_nobody_and_times_to_come_are_mended() {
         merge.line[3].owner = u64::MAX;
         merge.line[3].since_ns = NOW;
     });
-    assert!(memory.find().is_some());
+    assert!(memory.recover().is_some());
     assert_eq!(memory.lines(), [None, Some(2), None, None]);
-    let left = memory.1.read(0);
-    assert_eq!((left.stream[1].seen_ns, left.line[3].owner), (0, 0));
+    let after = memory.1.read(0);
+    assert_eq!((after.stream[1].seen_ns, after.line[3].owner), (0, 0));
 }
 
 #[test]
-fn a_successor_keeps_what_makes_sense_once() {
+fn a_successor_adopts_each_sound_merge_once() {
     let mut memory = Fixture::new();
-    let kept = memory.begin(3, rtp()).expect("there is room");
+    let third = memory.begin(3, rtp()).expect("there is room");
     let other = memory.begin(1, rtp()).expect("there is room");
     assert!(memory.begin(9, rtp()).is_some());
     // Another that claims the same rule, and another rule that claims the same blocks.
-    let mut stolen = memory.1.read(kept.index);
+    let mut stolen = memory.1.read(third.index);
     memory.1.write(3, &stolen);
     let mut after = memory.inherit(5);
     assert_eq!(after.0.rules(), BTreeSet::from([1, 3]));
     assert_eq!(
         [1, 3].map(|rule| after.0.of(rule)),
-        [Some(other), Some(kept)]
+        [Some(other), Some(third)]
     );
     assert!(!words::is_owned(&memory.1, 2), "its rule does not count");
     assert!(!words::is_owned(&memory.1, 3));

@@ -1,6 +1,6 @@
 //! The names under which a path counts: a rule's, those of its inputs and of its outputs.
 //!
-//! They are found again by a restarted daemon, or another version of it.
+//! A restarted daemon, or another version of it, recognises them.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ pub(crate) enum Kind {
     Input = 2,
 }
 
-/// Whoever counts.
+/// The owner of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name<'a> {
     /// A rule.
     Rule(&'a str),
-    /// An input of a rule, by its endpoint as written: inputs that change places keep their counters.
+    /// An input of a rule, by its endpoint as written: reordered inputs keep their counters.
     Input(&'a str, &'a str),
     /// An output of a rule, by its index and its destination as written.
     Output(&'a str, u64, &'a str),
@@ -70,14 +70,14 @@ impl<'a> Name<'a> {
         Self::Output(rule, output.index, &output.to)
     }
 
-    /// The rule whose name it is, or belongs to.
+    /// The rule that the name is of, or belongs to.
     pub(crate) const fn rule(self) -> &'a str {
         match self {
             Self::Rule(rule) | Self::Input(rule, _) | Self::Output(rule, ..) => rule,
         }
     }
 
-    /// What the name is of.
+    /// The kind of thing that is named.
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Self::Rule(_) => Kind::Rule,
@@ -102,17 +102,17 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// The bits that stand for it.
+    /// The hash that identifies it.
     pub(crate) fn hash(self) -> Hash {
         match self {
             Self::Rule(rule) => hash(&[b"rule", rule.as_bytes()]),
             Self::Input(rule, at) => hash(&[b"input", rule.as_bytes(), at.as_bytes()]),
             Self::Output(rule, index, to) => {
-                // Indices had 32 bits, and what is counted under those goes on.
-                let index = index.to_le_bytes();
-                let index = match index.split_at(4) {
+                // Indices had 32 bits, and what is counted under those continues.
+                let bytes = index.to_le_bytes();
+                let index = match bytes.split_at(4) {
                     (low, [0, 0, 0, 0]) => low,
-                    _ => &index,
+                    _ => &bytes,
                 };
                 hash(&[b"output", rule.as_bytes(), index, to.as_bytes()])
             }
@@ -137,11 +137,8 @@ fn hash(parts: &[&[u8]]) -> Hash {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let mix = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
     let hash = parts.iter().fold(OFFSET, |hash, part| {
-        let hash = (part.len() as u64)
-            .to_le_bytes()
-            .into_iter()
-            .fold(hash, mix);
-        part.iter().copied().fold(hash, mix)
+        let length = (part.len() as u64).to_le_bytes();
+        length.iter().chain(*part).copied().fold(hash, mix)
     });
     [hash as u64, (hash >> 64) as u64]
 }

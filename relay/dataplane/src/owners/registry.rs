@@ -1,4 +1,4 @@
-//! The rules that this process knows by name, with their inputs and outputs: what it can report on.
+//! The rules registered by name, with their inputs and outputs: what this process can report on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use super::name::{Hash, Kind, Name};
 
-/// Who owns the counters of each rule, by the rule's name.
+/// The owners of each rule's counters, by the rule's name.
 #[derive(Debug, Default)]
-pub(crate) struct KnownRules {
-    rules: BTreeMap<Arc<str>, KnownRule>,
+pub(crate) struct RuleRegistry {
+    rules: BTreeMap<Arc<str>, RuleNames>,
     names: HashMap<Hash, Arc<str>>,
 }
 
 /// The owners of one rule's counters.
 #[derive(Debug)]
-pub(crate) struct KnownRule {
+pub(crate) struct RuleNames {
     /// The rule itself.
     pub(crate) hash: Hash,
     /// Each input that is or was one of several.
@@ -24,16 +24,16 @@ pub(crate) struct KnownRule {
     pub(crate) outputs: Vec<(u64, Hash)>,
 }
 
-/// How many rules a part of a reading has at most: of the kernel path it takes some milliseconds.
+/// The most rules in a part of a reading: on the kernel path it takes some milliseconds.
 pub(crate) const PART: usize = 512;
 
-/// How far a reading of the rules has come, by their names: they may come and go on the way.
+/// Progress of a reading of the rules, by their names: rules may be added and removed meanwhile.
 #[derive(Debug, Default)]
 pub(crate) enum Progress {
     /// Not begun.
     #[default]
     Nowhere,
-    /// This far.
+    /// Up to this rule.
     UpTo(Arc<str>),
     /// To the end.
     Done,
@@ -45,48 +45,48 @@ impl Progress {
     }
 }
 
-impl KnownRules {
-    /// Remembers names of a rule.
-    pub(crate) fn learn<'a>(&mut self, rule: &str, names: impl Iterator<Item = Name<'a>>) {
+impl RuleRegistry {
+    /// Registers names of a rule.
+    pub(crate) fn register<'a>(&mut self, rule: &str, names: impl Iterator<Item = Name<'a>>) {
         if !self.rules.contains_key(rule) {
             let (name, hash) = (Arc::<str>::from(rule), Name::Rule(rule).hash());
             self.names.insert(hash, Arc::clone(&name));
-            let known = KnownRule {
+            let names = RuleNames {
                 hash,
                 inputs: BTreeMap::new(),
                 outputs: Vec::new(),
             };
-            self.rules.insert(name, known);
+            self.rules.insert(name, names);
         }
-        let Some(known) = self.rules.get_mut(rule) else {
+        let Some(registered) = self.rules.get_mut(rule) else {
             return;
         };
         // Most rules have one output, and there may be ten thousand rules.
-        let (outputs, others) = (known.outputs.len(), 1);
+        let (outputs, others) = (registered.outputs.len(), 1);
         let missing = names.size_hint().0.saturating_sub(others + outputs);
-        known.outputs.reserve_exact(missing);
+        registered.outputs.reserve_exact(missing);
         for name in names {
             match name {
                 Name::Rule(_) => {}
                 Name::Input(_, at) => {
-                    known.inputs.insert(at.to_owned(), name.hash());
+                    registered.inputs.insert(at.to_owned(), name.hash());
                 }
-                Name::Output(_, index, _) => known.learn_output(index, name.hash()),
+                Name::Output(_, index, _) => registered.register_output(index, name.hash()),
             }
         }
     }
 
-    /// Forgets a rule and says who owned its counters.
+    /// Forgets a rule and returns the owners of its counters.
     pub(crate) fn forget(&mut self, rule: &str) -> impl Iterator<Item = (Kind, Hash)> + use<> {
-        let known = self.rules.remove(rule);
-        if let Some(known) = &known {
-            self.names.remove(&known.hash);
+        let removed = self.rules.remove(rule);
+        if let Some(names) = &removed {
+            self.names.remove(&names.hash);
         }
-        known.into_iter().flat_map(|known| {
-            let outputs = known.outputs.into_iter();
-            let outputs = outputs.map(|(_, hash)| (Kind::Output, hash));
-            let inputs = known.inputs.into_values().map(|hash| (Kind::Input, hash));
-            inputs.chain(outputs).chain([(Kind::Rule, known.hash)])
+        removed.into_iter().flat_map(|names| {
+            let output = |(_, hash)| (Kind::Output, hash);
+            let outputs = names.outputs.into_iter().map(output);
+            let inputs = names.inputs.into_values().map(|hash| (Kind::Input, hash));
+            inputs.chain(outputs).chain([(Kind::Rule, names.hash)])
         })
     }
 
@@ -94,7 +94,7 @@ impl KnownRules {
     pub(crate) fn read(
         &self,
         progress: &mut Progress,
-        mut read: impl FnMut(&Arc<str>, &KnownRule),
+        mut read: impl FnMut(&Arc<str>, &RuleNames),
     ) {
         let behind = match progress {
             Progress::Nowhere => Bound::Unbounded,
@@ -104,15 +104,14 @@ impl KnownRules {
         let mut rules = self.rules.range::<str, _>((behind, Bound::Unbounded));
         let part = rules.by_ref().take(PART);
         let last = part.inspect(|(name, rule)| read(name, rule)).last();
-        let last = last.map(|(name, _)| Arc::clone(name));
         *progress = match last {
-            Some(last) if rules.next().is_some() => Progress::UpTo(last),
+            Some((name, _)) if rules.next().is_some() => Progress::UpTo(Arc::clone(name)),
             _ => Progress::Done,
         };
     }
 
     /// The rule of that name.
-    pub(crate) fn get(&self, rule: &str) -> Option<&KnownRule> {
+    pub(crate) fn get(&self, rule: &str) -> Option<&RuleNames> {
         self.rules.get(rule)
     }
 
@@ -122,12 +121,12 @@ impl KnownRules {
     }
 }
 
-impl KnownRule {
-    fn learn_output(&mut self, index: u64, hash: Hash) {
+impl RuleNames {
+    fn register_output(&mut self, index: u64, hash: Hash) {
         let outputs = &mut self.outputs;
         match outputs.binary_search_by_key(&index, |(index, _)| *index) {
-            Ok(at) => outputs[at].1 = hash,
-            Err(at) => outputs.insert(at, (index, hash)),
+            Ok(position) => outputs[position].1 = hash,
+            Err(position) => outputs.insert(position, (index, hash)),
         }
     }
 }

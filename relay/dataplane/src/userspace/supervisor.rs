@@ -28,13 +28,13 @@ use crate::counters::{
 use crate::gates::{self, Gates};
 use crate::limits::{self, Limiter};
 use crate::merge::MergeParams;
-use crate::owners::known::Progress;
 use crate::owners::name::{Kind, Name};
+use crate::owners::registry::Progress;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::merges;
 use crate::userspace::shared::messages::{CountedRoute, MergeLeg, TableChange};
 use handover::{Inheritance, Label};
-use kernel_routes::Elsewhere;
+use kernel_routes::KernelRoutes;
 use owner_file::OwnerFile;
 use pool::Pool;
 use worker_spec::{Common, Interfaces};
@@ -49,13 +49,13 @@ pub(crate) struct Userspace {
     /// Its routes, which may be ten thousand.
     counted: BTreeMap<RouteKey, CountedRoute>,
     common: Common,
-    elsewhere: Elsewhere,
+    kernel_routes: KernelRoutes,
     gates: Gates,
-    /// The memory in which the owners are written down, once there is one.
+    /// The memory in which the owners are recorded, once there is one.
     owner_file: Option<OwnedFd>,
 }
 
-/// Says why the path is not available in this process, `Ok` if it is.
+/// Returns why the path is not available in this process, `Ok` if it is.
 ///
 /// # Errors
 /// [`Error::Unavailable`].
@@ -66,7 +66,7 @@ pub fn support() -> Result<(), Error> {
 }
 
 impl Userspace {
-    /// What it counts and decides by.
+    /// The memory that it counts in and decides by.
     pub(crate) const fn control(&self) -> &memory::WorkerControl {
         &self.pool.control
     }
@@ -84,16 +84,16 @@ impl Userspace {
             gates,
             counted: BTreeMap::new(),
             common: Common::default(),
-            elsewhere: Elsewhere::default(),
+            kernel_routes: KernelRoutes::default(),
             owner_file: None,
         })
     }
 
-    /// Takes over from an earlier supervisor, before the first change: counters go on, and workers
+    /// Takes over from an earlier supervisor, before the first change: counters continue, and workers
     /// that outlived it forward until the first change or [`Userspace::sync`] is done.
     ///
     /// # Errors
-    /// [`Error::System`] when there is no memory to write names down in; the path works without.
+    /// [`Error::System`] when there is no memory to record names in; the path works without.
     pub(crate) fn inherit(&mut self, held: Vec<(String, OwnedFd)>) -> Result<(), Error> {
         let Inheritance {
             regions,
@@ -114,7 +114,7 @@ impl Userspace {
         }
         let memory = self.pool.gates().memory();
         self.gates.adopt(Path::Userspace, memory);
-        // Without the owners nobody knows whose they are.
+        // Without the owners the merges belong to no rule.
         let merges = merges.filter(|_| owners.is_some());
         let (fd, file) = match owners {
             Some(owners) => owners,
@@ -123,7 +123,7 @@ impl Userspace {
                 source,
             })?,
         };
-        self.pool.control.keep(file);
+        self.pool.control.adopt_owners(file);
         self.owner_file = Some(fd);
         if let Some(merges) = merges {
             let rules = self.pool.control.owners(Kind::Rule).used();
@@ -136,10 +136,10 @@ impl Userspace {
         Ok(())
     }
 
-    /// Descriptors that somebody is to hold, under these labels, for [`Userspace::inherit`].
+    /// Descriptors to be held by another process, under these labels, for [`Userspace::inherit`].
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
-        let owners = self.owner_file.iter();
-        let owners = owners.map(|fd| (Label::Owners, fd.as_fd()));
+        let owner_files = self.owner_file.iter();
+        let owners = owner_files.map(|fd| (Label::Owners, fd.as_fd()));
         let all = owners.chain(self.pool.descriptors());
         all.map(|(label, fd)| (label.to_string(), fd))
     }
@@ -151,9 +151,9 @@ impl Userspace {
     pub(crate) fn sync(&mut self, table: &Table) -> Result<(), Error> {
         let mut own = table.clone();
         own.routes.retain(|_, route| route.path == Path::Userspace);
-        self.elsewhere.replace(table);
-        let own = TableDiff::between(&self.table(), &own);
-        self.apply(&own, &TableDiff::default())?;
+        self.kernel_routes.replace(table);
+        let diff = TableDiff::between(&self.table(), &own);
+        self.apply(&diff, &TableDiff::default())?;
         self.pool.end_predecessors();
         self.settle();
         Ok(())
@@ -167,7 +167,7 @@ impl Userspace {
         self.pool.start()
     }
 
-    /// Makes sure that a change can be applied: that its counters fit and its workers run.
+    /// Checks that a change can be applied: that its counters fit and its workers run.
     ///
     /// # Errors
     /// [`Error::Capacity`], [`Error::MergeRoom`] and [`Error::Start`], with nothing changed.
@@ -194,13 +194,13 @@ impl Userspace {
             change = self.assign(own)?;
             interfaces = Some(Interfaces::of(self.counted.iter()));
         }
-        self.elsewhere.apply(whole);
-        let (gone, come) = self.elsewhere.changes(whole, interfaces.as_ref());
-        if own.is_empty() && gone.is_empty() && come.is_empty() {
+        self.kernel_routes.apply(whole);
+        let (removed, added) = self.kernel_routes.changes(whole, interfaces.as_ref());
+        if own.is_empty() && removed.is_empty() && added.is_empty() {
             return Ok(());
         }
-        (change.elsewhere_removed, change.elsewhere_added) = (gone, come);
-        self.common.elsewhere = self.elsewhere.told().collect();
+        (change.elsewhere_removed, change.elsewhere_added) = (removed, added);
+        self.common.elsewhere = self.kernel_routes.published().collect();
         let interfaces = interfaces.unwrap_or_else(|| self.pool.interfaces().clone());
         self.pool
             .change(&change, &interfaces, &self.counted, &self.common);
@@ -208,7 +208,7 @@ impl Userspace {
         Ok(())
     }
 
-    /// Gives back what no worker goes by any more.
+    /// Gives back what no worker uses any more.
     fn settle(&mut self) {
         let mut merged = HashMap::new();
         let mut failing_over = HashSet::new();
@@ -229,7 +229,7 @@ impl Userspace {
         failovers.end_others(|rule| failing_over.contains(&rule));
         let merges = &mut control.merges;
         for rule in merges.rules() {
-            merges.keep(rule, merged.get(&rule).map(Vec::as_slice));
+            merges.retain_legs(rule, merged.get(&rule).map(Vec::as_slice));
         }
         if let Err(error) = merges.drop_prepared().and_then(|()| merges.free()) {
             tracing::debug!("memory of merged legs is not given back: {error}");
@@ -239,7 +239,7 @@ impl Userspace {
         self.gates.grace_period_passed(Path::Userspace);
     }
 
-    /// Makes room for the merges of routes that come.
+    /// Makes room for the merges of new routes.
     fn prepare_merges<'a>(&mut self, routes: impl Iterator<Item = &'a Route>) -> Result<(), Error> {
         let control = &mut self.pool.control;
         control.merges.drop_prepared()?;
@@ -248,8 +248,8 @@ impl Userspace {
                 continue;
             };
             let params = MergeParams::of(&merge.how);
-            let rule = Name::Rule(&route.rule).hash();
-            let rule = (rule, control.slot(Kind::Rule, &rule));
+            let hash = Name::Rule(&route.rule).hash();
+            let rule = (hash, control.slot(Kind::Rule, &hash));
             if !control.merges.prepare(rule, params)? {
                 control.merges.drop_prepared()?;
                 return Err(no_room(route));
@@ -258,7 +258,7 @@ impl Userspace {
         Ok(())
     }
 
-    /// What the path executes.
+    /// The table that the path executes.
     fn table(&self) -> Table {
         let routes = self.counted.iter();
         Table {
@@ -270,7 +270,7 @@ impl Userspace {
         }
     }
 
-    /// Adds everything counted to `counters`, a part of it at a time; says whether there is more.
+    /// Adds everything counted to `counters`, a part of it at a time; returns whether there is more.
     pub(crate) fn read_counters(&self, progress: &mut Progress, counters: &mut Counters) -> bool {
         self.pool.note_judged();
         self.pool.control.read(&(), progress, counters);
@@ -287,9 +287,9 @@ impl Userspace {
         !progress.is_done()
     }
 
-    /// The rules that packets came for since `seen`.
-    pub(crate) fn touched(&self, seen: &mut Vec<u64>) -> Vec<Arc<str>> {
-        self.pool.control.touched(seen)
+    /// The rules that packets have arrived for since `seen`.
+    pub(crate) fn changed_rules(&self, seen: &mut Vec<u64>) -> Vec<Arc<str>> {
+        self.pool.control.changed_rules(seen)
     }
 
     /// Adds what these rules received; unless there are `more`, the health of all that were read whose
@@ -307,17 +307,17 @@ impl Userspace {
         }
     }
 
-    /// Another number when there are other workers than before.
+    /// A number that changes when the workers change.
     pub(crate) fn worker_revision(&self) -> u64 {
         self.pool.revision()
     }
 
-    /// Whether packets come or wait, or a worker is about to start.
+    /// Whether packets arrive or wait, or a worker is about to start.
     pub(crate) const fn is_busy(&self) -> bool {
         self.pool.is_busy()
     }
 
-    /// Where workers count, and where earlier ones did.
+    /// The counters of workers, and of earlier ones.
     pub(crate) fn worker_memory(&self) -> impl Iterator<Item = &Arc<SharedCounters>> {
         self.pool.counters()
     }
@@ -361,7 +361,8 @@ impl Userspace {
         self.pool.end();
     }
 
-    /// Leaves the workers to the next supervisor; whoever holds their descriptors keeps them going.
+    /// Leaves the workers to the next supervisor; the process that holds their descriptors keeps them
+    /// running.
     pub(crate) fn leave(self) {
         self.pool.leave();
     }
@@ -371,7 +372,7 @@ impl Userspace {
         self.pool.control.switch(rule, input)
     }
 
-    /// Gives a route's line its place in the rule's merge, which is made if there is room for it.
+    /// Gives a route's line its position in the rule's merge, which is made if there is room for it.
     fn join(&mut self, counted: &mut CountedRoute) -> Result<(), Error> {
         let Some(merge) = &counted.route.merge else {
             return Ok(());
@@ -382,22 +383,22 @@ impl Userspace {
         let merge = merges
             .begin(rule, params)
             .ok_or_else(|| no_room(&counted.route))?;
-        let mut place = (!params.format.has_lines()).then_some(0);
-        if place.is_none() {
+        let mut position = (!params.format.has_lines()).then_some(0);
+        if position.is_none() {
             let lines: Vec<u32> = counted.lines.iter().map(|line| line.0).collect();
             for line in &counted.lines {
                 let joined = merges.join(merge, line.0, &lines);
-                place = place.or(joined.filter(|_| counted.input == Some(*line)));
+                position = position.or(joined.filter(|_| counted.input == Some(*line)));
             }
         }
-        counted.leg = place.map(|place| MergeLeg {
+        counted.leg = position.map(|position| MergeLeg {
             merge: merge.index,
-            place,
+            position,
         });
         Ok(())
     }
 
-    /// Takes the change over into the supervisor's own table and names the counters.
+    /// Applies the change to the supervisor's own table and names the counters.
     fn assign(&mut self, diff: &TableDiff) -> Result<TableChange, Error> {
         let mut replaced: Vec<Route> = Vec::new();
         for key in &diff.removed {
@@ -407,14 +408,14 @@ impl Userspace {
         }
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
-            let counted = self.pool.control.acquire_route(route)?;
-            let mut counted = counted.ok_or(Error::Capacity {
+            let acquired = self.pool.control.acquire_route(route)?;
+            let mut counted = acquired.ok_or(Error::Capacity {
                 rules: 0,
                 inputs: 0,
                 outputs: 1,
             })?;
             self.join(&mut counted)?;
-            // One that finds none passes nothing; whoever checked the room knows better.
+            // Without a gate it passes nothing; the check for room rules that out.
             let gate = |share: &String| self.gates.acquire(Path::Userspace, share);
             counted.gate = route
                 .share
@@ -458,7 +459,7 @@ fn no_room(route: &Route) -> Error {
     }
 }
 
-/// What is known of the health of a merged rule's stream where no worker sees all of it.
+/// The health of a merged rule's stream, as far as it is known where no worker sees all of it.
 fn health_of(by: By, merge: &MergeCounters, received: Traffic) -> HealthCounters {
     let mut health = HealthCounters::default();
     health.arrivals.last_ns = received.last_ns;

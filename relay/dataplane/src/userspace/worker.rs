@@ -1,7 +1,7 @@
 //! The worker process: one pinned core, one thread, one io_uring, no capability, in a sandbox.
 //!
 //! Its loop: take a batch from a tap, look each packet up, send the copies, give the ring frames back;
-//! between batches apply what the supervisor says. Sends wait for their completion, so a slow egress
+//! between batches apply the supervisor's messages. Sends wait for their completion, so a slow egress
 //! slows the receiving: packets then pile up in the rings, where the kernel counts what does not fit.
 
 mod answer;
@@ -51,7 +51,7 @@ use send::Sender;
 use spin::Spin;
 use table::ActiveTable;
 
-/// Batches after which the supervisor is listened to even if packets never cease.
+/// Batches after which the supervisor's messages are read even if packets never cease.
 const LISTEN_EVERY: u32 = 16;
 
 /// Why a worker ends.
@@ -65,10 +65,10 @@ enum Error {
     System {
         /// What was tried.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The supervisor does not begin with hello, or says it twice.
+    /// The supervisor does not begin with hello, or sends it twice.
     #[error("control socket: hello is not where it belongs")]
     NoHello,
 }
@@ -120,7 +120,7 @@ fn run() -> Result<(), Error> {
             })
             .ok(),
     };
-    // How far a time namespace shifts the clock can be read only as yet.
+    // The shift of the clock by a time namespace can only be read before the sandbox closes.
     let _ = sys::clock::kernel_boottime_ns();
     // A worker with less of its core is no reason not to forward.
     if let Err(error) = sys::capability::lead_session() {
@@ -143,7 +143,7 @@ fn run() -> Result<(), Error> {
     })
 }
 
-/// Waits for the next message, which has to be the one that `wanted` knows, and its descriptor.
+/// Waits for the next message, which has to be the one that `wanted` accepts, and its descriptor.
 fn expect<T>(
     channel: &mut Channel,
     wanted: impl Fn(ToWorker) -> Option<T>,
@@ -181,7 +181,7 @@ struct Shared {
     state: SharedState,
     merges: Windows,
     gates: SharedGates,
-    /// This worker's own: whom this host's sockets take from, where the kernel tells.
+    /// This worker's own: looks up this host's sockets, where the kernel allows it.
     sockets: Option<SocketLookup>,
 }
 
@@ -225,7 +225,7 @@ impl Worker {
         let clock = sys::clock::monotonic_ns;
         if self
             .spin
-            .look(clock, || self.taps.iter().any(Tap::has_arrival))
+            .watch(clock, || self.taps.iter().any(Tap::has_arrival))
         {
             return Ok(false);
         }
@@ -296,7 +296,7 @@ impl Worker {
         self.samples.record(counters);
         tap.release(frames, &mut self.large);
         self.watches.record(counters);
-        // Before the frames: who has seen all frames taken has seen all that lay in them.
+        // Before the frames: whoever sees all frames taken also sees all that they held.
         self.shared.counters.add(WorkerWord::Hidden, counts.hidden);
         self.shared
             .counters
@@ -317,9 +317,8 @@ impl Worker {
         Ok(frames)
     }
 
-    /// Lets nothing more in and forwards what is in the rings: either the supervisor has ended this
-    /// worker and has taken its taps already, or it was killed and another one takes over, or
-    /// nobody does.
+    /// Lets nothing more in and forwards what is in the rings: the supervisor has ended this worker and has
+    /// taken its taps already, or it was killed, whether or not another one takes over.
     fn stand_down(&mut self) {
         for tap in &self.taps {
             tap.close();
@@ -333,7 +332,7 @@ impl Worker {
         counters.add(WorkerWord::StoodDown, 1);
     }
 
-    /// Does what the supervisor has said meanwhile.
+    /// Carries out the supervisor's messages so far.
     fn listen(&mut self) -> Result<(), Error> {
         while self.channel.fill()? {
             while let Some(message) = self.channel.next()? {
@@ -374,7 +373,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Forwards what is left in the tap's ring and closes it.
+    /// Forwards what remains in the tap's ring and closes it.
     fn drop_tap(&mut self, interface: u32) -> Result<(), Error> {
         while let Some(at) = self.taps.iter().position(|tap| tap.interface == interface) {
             while self.batch(at).map_err(system("sending"))? > 0 {}

@@ -1,5 +1,5 @@
-//! What a slot counts, as values: read from shared memory, added up over workers, and taken off for
-//! an owner that came later.
+//! The counts of a slot, as values: read from shared memory, added up over workers, and subtracted for a
+//! later owner.
 
 use packet::health::Arrivals;
 use packet::latency::Latency;
@@ -28,7 +28,7 @@ impl Counted {
         self.latency.add(&other.latency);
     }
 
-    /// Takes off what was counted before, for a slot that had another owner.
+    /// Subtracts what was counted before, for a slot that had another owner.
     #[must_use]
     pub(crate) fn since(&self, base: &Self) -> Self {
         let mut since = self.clone();
@@ -36,7 +36,7 @@ impl Counted {
         since.drops = self.drops.since(&base.drops);
         since.health = self.health.since(&base.health);
         if self.health.arrivals.last_ns <= base.health.arrivals.last_ns {
-            // Nothing has come since: times, jitter and source are the other owner's.
+            // Nothing has arrived since: times, jitter and source are the other owner's.
             since.health.arrivals = Arrivals::default();
             since.health.jitter_ns = 0;
             since.health.source = None;

@@ -32,8 +32,8 @@ sys::region! {
         pub(super) flows: [FlowSlot; FLOWS],
         latency: [bpf::layout::Latency; MAX_RULES],
         inputs: [Slot; MAX_INPUTS],
-        /// A word for each rule, one behind the other: whoever looks for those that packets came for has
-        /// few lines of the cache to read.
+        /// A word for each rule, all adjacent: finding the rules that packets arrived for reads few cache
+        /// lines.
         activity: [u64; MAX_RULES],
     }
 }
@@ -51,8 +51,8 @@ impl SharedCounters {
         self.worker.read(word as u32)
     }
 
-    /// Ring frames taken by all workers that count, or counted, in `regions`. What they brought is
-    /// counted before they are.
+    /// Ring frames taken by all workers that count, or counted, in `regions`. Their content is counted before
+    /// they are.
     pub(crate) fn frames<'a>(regions: impl Iterator<Item = &'a Arc<Self>>) -> u64 {
         let frames = regions.map(|counters| counters.worker(WorkerWord::Frames));
         frames.fold(0, u64::wrapping_add)
@@ -62,20 +62,20 @@ impl SharedCounters {
     #[inline]
     pub(crate) fn rule_received(&self, rule: RuleSlot, passed: Traffic) {
         add_traffic(&self.rules, rule.0, passed);
-        // Behind what it speaks of.
+        // After the counters that it announces.
         if let Some(word) = self.activity.word(rule.0, Field::WHOLE) {
             let value = word.load(Ordering::Acquire);
             word.store(value.wrapping_add(1), Ordering::Release);
         }
     }
 
-    /// Reads a word that is another one when packets of a rule have been counted.
+    /// Reads a word that changes when packets of a rule are counted.
     #[must_use]
     pub(crate) fn activity(&self, rule: RuleSlot) -> u64 {
         self.activity.read(rule.0)
     }
 
-    /// Counts those of a rule's packets that go back to who asked.
+    /// Counts those of a rule's packets that are returned to a requester.
     pub(crate) fn rule_answered(&self, rule: RuleSlot, packets: u64) {
         let answers = Traffic {
             answers: packets,
@@ -84,7 +84,7 @@ impl SharedCounters {
         add_traffic(&self.rules, rule.0, answers);
     }
 
-    /// Counts packets that came by one of a rule's several inputs.
+    /// Counts packets that arrived by one of a rule's several inputs.
     #[inline]
     pub(crate) fn input_received(&self, input: InputSlot, passed: Traffic) {
         add_traffic(&self.inputs, input.0, passed);
@@ -96,7 +96,7 @@ impl SharedCounters {
         bump(self.rules.word(rule.0, drops_under(reason)), packets);
     }
 
-    /// Counts packets dropped for coming by an input.
+    /// Counts packets dropped because they arrived by an input.
     #[inline]
     pub(crate) fn input_dropped(&self, input: InputSlot, reason: DropReason, packets: u64) {
         bump(self.inputs.word(input.0, drops_under(reason)), packets);
@@ -142,7 +142,7 @@ impl SharedCounters {
         counted
     }
 
-    /// Counts a packet of a rule that took so long.
+    /// Counts the latency of a packet of a rule.
     pub(crate) fn record_latency(&self, rule: RuleSlot, ns: u64) {
         let buckets = field!(bpf::layout::Latency, buckets);
         for (field, count) in [
@@ -154,8 +154,7 @@ impl SharedCounters {
         }
     }
 
-    /// Adds the sums of `new`, what was found in a rule's packets since the last time, and takes
-    /// over the rest.
+    /// Adds the sums of `new`, the health of a rule's packets since the last call, and replaces the rest.
     pub(crate) fn record_health(&self, rule: RuleSlot, new: &HealthCounters) {
         let words = self.health.words(rule.0);
         let sums = new.sums().into_iter();
@@ -164,8 +163,8 @@ impl SharedCounters {
         }
         let mut latest = LatestHealth::of(new);
         let values = latest.as_mut_bytes().chunks_exact(size_of::<u64>());
-        let words = words.get(offset_of!(Health, latest) / size_of::<u64>()..);
-        for (word, value) in words.unwrap_or_default().iter().zip(values) {
+        let latest_words = words.get(offset_of!(Health, latest) / size_of::<u64>()..);
+        for (word, value) in latest_words.unwrap_or_default().iter().zip(values) {
             let value = value.try_into().map_or(0, u64::from_ne_bytes);
             word.store(value, Ordering::Relaxed);
         }
@@ -209,18 +208,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_owner_of_a_slot_sees_nothing_of_the_one_before() {
+    fn a_new_owner_of_a_slot_sees_nothing_of_the_former_one() {
         let (_region, counters) = SharedCounters::create().unwrap();
         let slot = RuleSlot(3);
-        let mut found = HealthCounters {
+        let mut health = HealthCounters {
             lost: 2,
             jitter_ns: 7,
             source: Some((9, 33)),
             ..HealthCounters::default()
         };
-        found.arrivals.last_ns = 5;
+        health.arrivals.last_ns = 5;
         counters.rule_received(slot, Traffic::new(1, 100));
-        counters.record_health(slot, &found);
+        counters.record_health(slot, &health);
         counters.record_latency(slot, 1000);
         let base = counters.counted(Kind::Rule, slot.0);
         assert_eq!((base.health.lost, base.latency.samples()), (2, 1));
@@ -228,10 +227,10 @@ mod tests {
             counters.counted(Kind::Rule, slot.0).since(&base),
             Counted::default()
         );
-        found.arrivals.last_ns = 6;
-        counters.record_health(slot, &found);
+        health.arrivals.last_ns = 6;
+        counters.record_health(slot, &health);
         let since = counters.counted(Kind::Rule, slot.0).since(&base);
-        assert_eq!(since.health, found);
+        assert_eq!(since.health, health);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The flows that a worker sees of rules with ranges: a small table in its shared memory, of which
-//! the flow longest not seen gives way to a new one.
+//! The flows that a worker sees of rules with ranges: a small table in its shared memory, in which the least
+//! recently seen flow gives way to a new one.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering;
@@ -10,10 +10,10 @@ use super::counters::{SharedCounters, bump};
 use super::layout::{FLOWS, FlowSlot, RuleSlot, WorkerWord};
 use crate::counters::Traffic;
 
-/// Places where a flow may lie; of those the one longest not seen is given to a new flow.
-const FLOW_PLACES: usize = 8;
+/// Entries that may hold a flow; the least recently seen of them is given to a new flow.
+const FLOW_ENTRIES: usize = 8;
 
-/// Whose flows: the rule's slot, and which of the slot's owners.
+/// The owner of flows: the rule's slot, and which of the slot's owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct FlowOwner(u64);
 
@@ -45,8 +45,8 @@ impl SharedCounters {
         }) as usize;
         let seen = self.worker(WorkerWord::Frames);
         let mut oldest = (u64::MAX, 0);
-        for place in 0..FLOW_PLACES {
-            let at = (start.wrapping_add(place) & (FLOWS - 1)) as u32;
+        for entry in 0..FLOW_ENTRIES {
+            let at = (start.wrapping_add(entry) & (FLOWS - 1)) as u32;
             let Some([key, high, low, packets, bytes, last]) = self.flows.words(at).first_chunk()
             else {
                 return;
@@ -68,7 +68,7 @@ impl SharedCounters {
         let Some((key, others)) = self.flows.words(at).split_first() else {
             return;
         };
-        // Nobody's while it changes hands.
+        // Without an owner while it is rewritten.
         key.store(0, Ordering::Release);
         let [owner, high, low] = words;
         let values = [high, low, counted.packets, counted.bytes, seen];
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_are_told_apart_and_the_longest_not_seen_gives_way() {
+    fn flows_are_distinguished_and_the_least_recently_seen_gives_way() {
         let (_region, counters) = SharedCounters::create().unwrap();
         let owner = FlowOwner::new(RuleSlot(3), 7);
         let one = Traffic::new(1, 100);

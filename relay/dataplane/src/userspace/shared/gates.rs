@@ -18,7 +18,7 @@ sys::region! {
 }
 
 impl SharedGates {
-    /// Until when packets pass, by the kernel's own `CLOCK_BOOTTIME`; 0 of a gate that is not there.
+    /// Until when packets pass, by the kernel's own `CLOCK_BOOTTIME`; 0 for a gate that does not exist.
     #[inline]
     pub(crate) fn until(&self, gate: u16) -> u64 {
         self.gates.load(gate.into(), field!(Gate, until))
@@ -31,7 +31,7 @@ impl SharedGates {
         word.map_or(u64::MAX, |word| word.load(Ordering::SeqCst))
     }
 
-    /// The same for who opens and shuts them.
+    /// The memory, for opening and shutting gates.
     pub(crate) fn memory(&self) -> GateMemory {
         GateMemory {
             gates: self.gates.clone(),

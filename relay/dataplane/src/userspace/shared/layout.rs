@@ -1,5 +1,5 @@
-//! The entries of the memory that a worker counts in, and how many there are of each; `counters` says where
-//! they lie, `counted` holds the same as values.
+//! The entries of the memory that a worker counts in, and how many there are of each; `counters` defines
+//! their order, `counted` holds the same as values.
 
 use bpf::layout::Drops;
 use zerocopy::{FromBytes, IntoBytes};
@@ -13,10 +13,10 @@ pub(crate) const MAX_RULES: u32 = 131_072;
 pub(crate) const MAX_INPUTS: u32 = 262_144;
 /// Outputs, of all rules together, whose counters fit.
 pub(crate) const MAX_OUTPUTS: u32 = 262_144;
-/// Flows of ranges that are kept, a power of two.
+/// Flows of ranges that are recorded, a power of two.
 pub(super) const FLOWS: usize = 4096;
 
-/// How many names of a kind find a slot.
+/// The number of slots for names of a kind.
 pub(crate) const fn limit(kind: Kind) -> u32 {
     match kind {
         Kind::Rule => MAX_RULES,
@@ -37,12 +37,12 @@ pub(super) struct Slot {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
 pub(super) struct Health {
-    /// As [`HealthCounters::sums`] has them.
+    /// In the order of [`HealthCounters::sums`].
     pub(super) sums: [u64; 12],
     pub(super) latest: LatestHealth,
 }
 
-/// What is not added up but taken over.
+/// What is replaced instead of added up.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
 pub(super) struct LatestHealth {
@@ -93,7 +93,7 @@ impl From<Health> for HealthCounters {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
 pub(super) struct FlowSlot {
-    /// Whose it is, and the port; 0: nobody's.
+    /// The owner, and the port; 0 without an owner.
     pub(super) key: u64,
     pub(super) group: [u64; 2],
     pub(super) packets: u64,
@@ -106,7 +106,7 @@ pub(super) struct FlowSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum WorkerWord {
-    /// Grows as long as the worker's loop turns.
+    /// Grows as long as the worker's loop runs.
     Heartbeat = 0,
     /// Ring frames taken, super-packets as one; together with the kernel's statistics this shows
     /// what a dying worker left behind.

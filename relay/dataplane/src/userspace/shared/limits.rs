@@ -9,8 +9,8 @@ use super::state::SharedState;
 use crate::limits::{self, Limiter};
 use crate::owners::name::Kind;
 
-/// Attempts at a word that other workers change at the same time; then the packet is refused, as
-/// others have passed in its place.
+/// Attempts at a word that other workers change at the same time; then the packet is refused, as others
+/// have passed instead.
 const TRIES: u32 = 8;
 
 /// What a packet costs.
@@ -20,7 +20,7 @@ pub(crate) struct Cost {
     pub(crate) packets: u32,
     /// UDP payload bytes.
     pub(crate) bytes: u32,
-    /// Those of each datagram but the last, which may have fewer.
+    /// UDP payload bytes of each datagram but the last, which may have fewer.
     pub(crate) size: u32,
 }
 
@@ -44,8 +44,8 @@ impl SharedState {
         }
     }
 
-    /// Says how many of a packet's datagrams a limit lets pass, and books them: all, or of a super-packet
-    /// as many as the bucket holds.
+    /// Books on a limit as many of a packet's datagrams as it lets pass, and returns their number: all, or of
+    /// a super-packet as many as the bucket holds.
     #[inline]
     pub(crate) fn admit(&self, limiter: Limiter, limit: &Limit, now_ns: u64, cost: Cost) -> u32 {
         let pass = |packets: u32, bytes: u32| {

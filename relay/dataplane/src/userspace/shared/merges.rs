@@ -1,6 +1,6 @@
-//! The windows of rules that merge: which packets of a stream have passed. All workers share them,
-//! those of an earlier supervisor too, because each leg may reach another worker, and no packet may
-//! pass again because a process was replaced.
+//! The windows of rules that merge: which packets of a stream have passed. All workers share them, those of
+//! an earlier supervisor too, because each leg may reach another worker, and no packet may pass again when a
+//! process is replaced.
 
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) fn of_region((region, windows): Held<Windows>) -> SharedMerges {
 /// # Errors
 /// When the memory cannot be read.
 pub(crate) fn inherit(held: Held<Windows>, rules: u32) -> io::Result<SharedMerges> {
-    // Mapped memory that is looked at is there from then on; what is read is not.
+    // Touching mapped memory would allocate it; reading the file does not.
     let file = File::from(held.0.try_clone()?);
     let mut indices = Vec::new();
     for index in 0..rules {
@@ -74,7 +74,7 @@ impl SharedBlocks {
 impl BlockMemory for SharedBlocks {
     type Error = Error;
 
-    /// A supervisor that was killed may have left something there.
+    /// A supervisor that was killed may have left data there.
     fn take(&mut self, blocks: Range<u32>) -> Result<(), Error> {
         self.clear(blocks);
         Ok(())

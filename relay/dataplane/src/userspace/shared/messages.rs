@@ -1,8 +1,8 @@
 //! The messages between supervisor and worker: postcard behind a length, on a socket pair that
 //! carries descriptors too.
 //!
-//! The supervisor speaks, the worker only confirms. Both sides keep the order, so a confirmation
-//! also means that everything said before has been done.
+//! The supervisor sends, the worker only confirms. Both sides keep the order, so a confirmation also means
+//! that every earlier message has been carried out.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -25,17 +25,17 @@ use crate::failover;
 
 /// A message of the supervisor above this size is a mistake: 10,000 routes take about 3 MiB.
 pub(crate) const MAX_MESSAGE: usize = 256 << 20;
-/// What a worker says is short, and a worker that has been taken over may say anything.
+/// A worker's messages are short, and a compromised worker may send anything.
 pub(crate) const MAX_CONFIRMATION: usize = 64;
 /// Bytes of the length in front of each message.
 const PREFIX: usize = 4;
 
-/// What the supervisor says.
+/// A message of the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToWorker {
-    /// First of all; the regions of the counters, of the state, of the merges and of the gates come with
-    /// it and with the [`ToWorker::State`], the [`ToWorker::Merges`] and the [`ToWorker::Gates`] that
-    /// follow.
+    /// The first message; it carries the region of the counters, and the [`ToWorker::State`],
+    /// [`ToWorker::Merges`] and [`ToWorker::Gates`] that follow carry those of the state, the merges and the
+    /// gates.
     Hello {
         /// Number of the worker.
         worker: u32,
@@ -44,21 +44,20 @@ pub(crate) enum ToWorker {
         /// What it may use of the kernel.
         means: Means,
     },
-    /// The region of what all workers decide with comes with this message.
+    /// Carries the region of the state by which all workers decide.
     State,
-    /// The region of the windows of merged rules comes with this message.
+    /// Carries the region of the windows of merged rules.
     Merges,
-    /// The region of the gates of shares comes with this message.
+    /// Carries the region of the gates of shares.
     Gates,
-    /// An egress socket comes with this message, for these copies; for those by [`Way::Routed`] the
-    /// end that [`super::routed::supply`] returns.
+    /// Carries an egress socket for these copies; for those by [`Way::Routed`] the end that
+    /// [`super::routed::supply`] returns.
     Egress(Way),
     /// No route sends such copies any more.
     DropEgress(Way),
     /// Changes the table, which is empty at first.
     Change(TableChange),
-    /// A tap comes with this message. It is still closed; the supervisor opens it once the worker
-    /// has confirmed.
+    /// Carries a tap. It is still closed; the supervisor opens it once the worker has confirmed.
     Tap {
         /// The interface it listens on.
         interface: u32,
@@ -89,7 +88,7 @@ pub(crate) enum Way {
     HostIpv4,
     /// To sockets of this host, over IPv6.
     HostIpv6,
-    /// The way that this host's stack finds, by a socket for each source port.
+    /// As this host's stack routes them, by a socket for each source port.
     Routed,
 }
 
@@ -114,7 +113,7 @@ impl Way {
     }
 }
 
-/// What a worker may use of what not every kernel has.
+/// The optional kernel features that a worker may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Means {
     /// Packet sockets send super-packets.
@@ -134,9 +133,9 @@ pub(crate) struct TableChange {
     pub set: Vec<(RouteKey, CountedRoute)>,
     /// This host's addresses, if they are others.
     pub own: Option<OwnAddresses>,
-    /// Keys of the kernel path that take packets of the worker's groups no more.
+    /// Keys of the kernel path that no longer take packets of the worker's groups.
     pub elsewhere_removed: Vec<RouteKey>,
-    /// Those that do from now on.
+    /// Keys of the kernel path that take such packets from now on.
     pub elsewhere_added: Vec<RouteKey>,
     /// The budget, if it is another one.
     pub budget: Option<BudgetChange>,
@@ -151,17 +150,17 @@ pub(crate) struct CountedRoute {
     pub rule: RuleSlot,
     /// Its input's, where the rule has several.
     pub input: Option<InputSlot>,
-    /// Those of all its rule's inputs, where they stand by for each other, the preferred first, or are
-    /// merged.
+    /// Those of all its rule's inputs, where the rule fails over between them, the preferred first, or
+    /// merges them.
     pub lines: Vec<InputSlot>,
     /// Where its input's packets are judged, where they are merged.
     pub leg: Option<MergeLeg>,
     /// The gate that its packets pass by, where its rule has a share.
     pub gate: Option<u16>,
-    /// Whether each worker sees all of the stream that it sees anything of. Of a merged rule, whose
-    /// lines may come to several, it does not: what one of them lacks another may have passed.
+    /// Whether each worker sees the whole of any stream that it sees. With a merged rule, whose lines may
+    /// reach several workers, it does not: what one of them lacks another may have passed.
     pub is_seen_whole: bool,
-    /// Whose flows are counted, of a range.
+    /// The owner of the flows that are counted, for a range.
     pub flows: FlowOwner,
     /// Its outputs' counters, in their order.
     pub outputs: Vec<OutputSlot>,
@@ -170,10 +169,10 @@ pub(crate) struct CountedRoute {
 /// A line of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MergeLeg {
-    /// The merge, by its number.
+    /// The number of the merge.
     pub merge: u32,
-    /// The line's place in it.
-    pub place: u32,
+    /// The line's position in it.
+    pub position: u32,
 }
 
 impl CountedRoute {
@@ -188,10 +187,10 @@ impl CountedRoute {
     }
 }
 
-/// What the worker says.
+/// A message of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromWorker {
-    /// Everything said before [`ToWorker::Confirm`] with this number has been done.
+    /// Everything before [`ToWorker::Confirm`] with this number has been carried out.
     Done(u64),
 }
 
@@ -201,7 +200,7 @@ pub(crate) enum Error {
     /// The socket failed, or did not take or give a message in time.
     #[error("control socket: {0}")]
     Socket(#[from] io::Error),
-    /// The other side has gone.
+    /// The other side is closed.
     #[error("control socket: closed by the other side")]
     Closed,
     /// Bytes that are no message.
@@ -225,20 +224,20 @@ pub(crate) const fn ring_size(frames: usize, frame_bytes: usize) -> RingSize {
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: UnixStream,
-    longest: usize,
+    max_bytes: usize,
     incoming: Vec<u8>,
     descriptors: Vec<OwnedFd>,
     unclaimed: VecDeque<OwnedFd>,
 }
 
 impl Channel {
-    /// Speaks over `stream`, whose own blocking mode and time limits hold, and takes messages of up to
-    /// `longest` bytes.
+    /// Sends and receives over `stream`, whose own blocking mode and time limits hold, and takes messages of
+    /// up to `max_bytes`.
     #[must_use]
-    pub(crate) const fn new(stream: UnixStream, longest: usize) -> Self {
+    pub(crate) const fn new(stream: UnixStream, max_bytes: usize) -> Self {
         Self {
             stream,
-            longest,
+            max_bytes,
             incoming: Vec::new(),
             descriptors: Vec::new(),
             unclaimed: VecDeque::new(),
@@ -251,7 +250,7 @@ impl Channel {
         &self.stream
     }
 
-    /// Says one message, with a descriptor or without.
+    /// Sends one message, with or without a descriptor.
     ///
     /// # Errors
     /// [`Error::Socket`], also where the other side does not read within the stream's time limit.
@@ -308,7 +307,7 @@ impl Channel {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*prefix) as usize;
-        if length > self.longest {
+        if length > self.max_bytes {
             return Err(postcard::Error::DeserializeBadEncoding.into());
         }
         let Some(body) = self.incoming.get(PREFIX..PREFIX + length) else {
@@ -319,7 +318,7 @@ impl Channel {
         Ok(Some(message))
     }
 
-    /// Takes the oldest descriptor that came.
+    /// Takes the oldest descriptor that was received.
     ///
     /// # Errors
     /// [`Error::DescriptorMissing`].
@@ -328,19 +327,19 @@ impl Channel {
     }
 }
 
-/// Takes bytes for what a supervisor says, and for what a worker says. For fuzzers and tests.
+/// Reads bytes as messages of a supervisor, and of a worker. For fuzzers and tests.
 #[cfg(feature = "rehearsal")]
-pub(crate) fn hear(bytes: &[u8]) {
-    let hear = |longest| {
+pub(crate) fn read_all(bytes: &[u8]) {
+    let receive = |max_bytes| {
         let (stream, _) = UnixStream::pair().ok()?;
-        let mut channel = Channel::new(stream, longest);
+        let mut channel = Channel::new(stream, max_bytes);
         channel.incoming = bytes.to_vec();
         Some(channel)
     };
-    if let Some(mut worker) = hear(MAX_MESSAGE) {
+    if let Some(mut worker) = receive(MAX_MESSAGE) {
         while let Ok(Some(_)) = worker.next::<ToWorker>() {}
     }
-    if let Some(mut supervisor) = hear(MAX_CONFIRMATION) {
+    if let Some(mut supervisor) = receive(MAX_CONFIRMATION) {
         while let Ok(Some(FromWorker::Done(_))) = supervisor.next() {}
     }
 }

@@ -1,9 +1,9 @@
-//! Who asked what rules that reflect have sent, so that answers find their way back: the worker that
-//! takes an answer may be another than the one that took the question, and the supervisor may have been
-//! replaced in between.
+//! The senders of questions that reflecting rules have relayed, so that answers are returned to them: the
+//! worker that takes an answer may be another than the one that took the question, and the supervisor may
+//! have been replaced in between.
 //!
-//! A table of sets, in each of which the oldest gives way. An entry's first word is odd while somebody
-//! writes; who reads looks at it before and after, so nobody takes half of one. A worker that dies
+//! A table of sets, in each of which the oldest entry gives way. An entry's first word is odd while it is
+//! being written; readers check it before and after, so none takes half an entry. A worker that dies in
 //! between costs an entry.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -18,31 +18,31 @@ use super::state::SharedState;
 const WAYS: usize = 8;
 const SETS: usize = ASKERS as usize / WAYS;
 
-/// Where an answer comes.
+/// Where an answer arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AnswerEnd {
-    /// By which interface.
+    /// The interface that it arrives on.
     pub(crate) interface: u32,
-    /// To this host's address, which the question's copy came from, and the asker's port.
+    /// This host's address, from which the question's copy was sent, and the requester's port.
     pub(crate) to: SocketAddr,
 }
 
-/// Whose question it was.
+/// The sender of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Requester {
-    /// The interface that the question came by.
+    /// The interface that the question arrived on.
     pub(crate) interface: u32,
-    /// Who asked.
+    /// The sender's address and port.
     pub(crate) from: SocketAddr,
-    /// The link-layer address that the question came from; zeros where there are none.
+    /// The link-layer address that the question was sent from; zeros where there are none.
     pub(crate) mac: [u8; 6],
-    /// What the question was sent to.
+    /// The destination of the question.
     pub(crate) group: SocketAddr,
 }
 
 impl SharedState {
-    /// Remembers a question that is about to leave. Of two at one end the later one counts.
-    pub(crate) fn note_requester(&self, end: AnswerEnd, asker: &Requester, now_ns: u64) {
+    /// Records a question that is about to leave. Of two at one end the later one counts.
+    pub(crate) fn note_requester(&self, end: AnswerEnd, requester: &Requester, now_ns: u64) {
         let key = key(end);
         let free = |entry: &&[AtomicU64]| sequence(entry) & 1 == 0;
         let rank = |entry: &&[AtomicU64]| {
@@ -55,16 +55,16 @@ impl SharedState {
         let Some(entry) = self.set(&key).filter(free).min_by_key(rank) else {
             return;
         };
-        let [high, low] = halves(asker.from.ip());
-        let [group_high, group_low] = halves(asker.group.ip());
-        let ports = u64::from(asker.from.port()) << 16 | u64::from(asker.group.port());
-        let [a, b, c, d, e, f] = asker.mac;
+        let [high, low] = halves(requester.from.ip());
+        let [group_high, group_low] = halves(requester.group.ip());
+        let ports = u64::from(requester.from.port()) << 16 | u64::from(requester.group.port());
+        let [a, b, c, d, e, f] = requester.mac;
         let values = [
             key[0],
             key[1],
             key[2],
             now_ns,
-            u64::from(asker.interface) << 32 | ports,
+            u64::from(requester.interface) << 32 | ports,
             u64::from_be_bytes([0, 0, a, b, c, d, e, f]),
             high,
             low,
@@ -77,7 +77,7 @@ impl SharedState {
         let before = first.load(Ordering::Relaxed) & !1;
         let taken =
             first.compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed);
-        // Somebody else writes here: a question of the same moment.
+        // Another worker is writing here: a question at the same moment.
         if taken.is_err() {
             return;
         }
@@ -88,8 +88,8 @@ impl SharedState {
         first.store(before.wrapping_add(2), Ordering::Release);
     }
 
-    /// Who asked last what is answered at an end, if that is not too long ago.
-    pub(crate) fn asker(&self, end: AnswerEnd, now_ns: u64) -> Option<Requester> {
+    /// The sender of the last question that is answered at an end, if that is not too long ago.
+    pub(crate) fn requester(&self, end: AnswerEnd, now_ns: u64) -> Option<Requester> {
         let key = key(end);
         let read = |entry: &[AtomicU64]| {
             let before = sequence(&entry);
@@ -122,7 +122,7 @@ impl SharedState {
         });
         let set = (mixed >> 32) as usize % SETS;
         let ways = set * WAYS..(set + 1) * WAYS;
-        ways.map(|entry| self.askers.words(entry as u32))
+        ways.map(|entry| self.requesters.words(entry as u32))
     }
 }
 
@@ -138,7 +138,7 @@ fn words<const N: usize>(entry: &&[AtomicU64], first: usize) -> [u64; N] {
     std::array::from_fn(|offset| word(entry, first + offset))
 }
 
-/// An end as words. Never zeros, as entries are that nobody has written.
+/// An end as words. Never zeros, unlike entries that were never written.
 fn key(AnswerEnd { interface, to }: AnswerEnd) -> [u64; 3] {
     let [high, low] = halves(to.ip());
     [u64::from(interface) << 16 | u64::from(to.port()), high, low]
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    fn asker(from: &str) -> Requester {
+    fn requester(from: &str) -> Requester {
         Requester {
             interface: 2,
             from: from.parse().unwrap(),
@@ -184,21 +184,21 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_at_a_place_is_remembered_for_a_while() {
+    fn the_latest_requester_at_an_end_is_retained_for_a_while() {
         let state = state();
-        let (first, second) = (asker("10.0.0.5:4000"), asker("[fe80::5]:4000"));
-        assert_eq!(state.asker(end(4000), 5), None);
+        let (first, second) = (requester("10.0.0.5:4000"), requester("[fe80::5]:4000"));
+        assert_eq!(state.requester(end(4000), 5), None);
         state.note_requester(end(4000), &first, 5);
-        assert_eq!(state.asker(end(4000), 6), Some(first));
-        assert_eq!(state.asker(end(4001), 6), None);
-        let elsewhere = AnswerEnd {
+        assert_eq!(state.requester(end(4000), 6), Some(first));
+        assert_eq!(state.requester(end(4001), 6), None);
+        let other = AnswerEnd {
             interface: 4,
             ..end(4000)
         };
-        assert_eq!(state.asker(elsewhere, 6), None);
+        assert_eq!(state.requester(other, 6), None);
         state.note_requester(end(4000), &second, 7);
-        assert_eq!(state.asker(end(4000), 8), Some(second));
-        assert_eq!(state.asker(end(4000), 7 + LIFETIME_NS), None);
+        assert_eq!(state.requester(end(4000), 8), Some(second));
+        assert_eq!(state.requester(end(4000), 7 + LIFETIME_NS), None);
     }
 
     #[test]
@@ -206,31 +206,32 @@ mod tests {
         let state = state();
         for n in 0..100_000_u32 {
             let port = (n % 60_000) as u16 + 1;
-            state.note_requester(end(port), &asker("10.0.0.5:4000"), u64::from(n) + 1);
+            state.note_requester(end(port), &requester("10.0.0.5:4000"), u64::from(n) + 1);
         }
         let last = (100_000_u32 - 1) % 60_000;
-        let known = |back: u32| {
+        let is_retained = |back: u32| {
             let port = ((last + 60_000 - back) % 60_000) as u16 + 1;
-            state.asker(end(port), 100_000).is_some()
+            state.requester(end(port), 100_000).is_some()
         };
-        assert!(known(0));
-        let kept = (0..1_000).filter(|back| known(*back)).count();
-        assert!(kept > 950, "{kept} of the last thousand");
+        assert!(is_retained(0));
+        let retained = (0..1_000).filter(|back| is_retained(*back)).count();
+        assert!(retained > 950, "{retained} of the last thousand");
     }
 
     #[test]
-    fn nobody_takes_half_an_entry() {
+    fn no_reader_takes_half_an_entry() {
         let state = state();
-        let askers = ["10.0.0.5:4000", "[fd00::5]:4001"].map(asker);
+        let requesters = ["10.0.0.5:4000", "[fd00::5]:4001"].map(requester);
         std::thread::scope(|scope| {
-            for asker in &askers {
-                scope.spawn(|| (1..20_000).for_each(|n| state.note_requester(end(1), asker, n)));
+            for requester in &requesters {
+                scope
+                    .spawn(|| (1..20_000).for_each(|n| state.note_requester(end(1), requester, n)));
             }
             for _ in 0..20_000 {
-                let found = state.asker(end(1), 20_000);
+                let read = state.requester(end(1), 20_000);
                 assert!(
-                    found.is_none_or(|found| askers.contains(&found)),
-                    "{found:?}"
+                    read.is_none_or(|requester| requesters.contains(&requester)),
+                    "{read:?}"
                 );
             }
         });

@@ -1,5 +1,5 @@
-//! How workers get sockets of [`sys::routed_socket`]: a worker may open and bind nothing, but only it
-//! knows which source ports it meets. A thread of the supervisor opens what it asks for.
+//! How workers get sockets of [`sys::routed_socket`]: a worker may open and bind nothing, but only it knows
+//! which source ports occur. A thread of the supervisor opens what it requests.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,17 +9,17 @@ use std::time::Duration;
 use sys::descriptor::{receive_with, send_with};
 use sys::routed_socket::{self, SocketKind};
 
-/// How long a worker waits for sockets while one after the other comes. One is opened within a fraction of
+/// How long a worker waits for sockets while they arrive one after the other. One is opened within a fraction of
 /// a millisecond, all that are kept within 50; where processors are scarce it takes several times as long.
 /// Meanwhile its other packets wait in its rings.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
-/// How long it waits for one: where the host is busy, the thread that opens them may have to wait itself.
-/// Less than a worker may be silent.
-const ANSWER: Duration = Duration::from_millis(500);
+/// How long it waits for one: on a busy host the thread that opens them may have to wait itself. Less than
+/// a worker may be silent.
+const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
 
 type Request = [u8; 4];
 
-/// Starts to supply a worker with sockets, and returns the end that it asks by; until it closes that.
+/// Starts to supply a worker with sockets, until it closes the returned end, by which it requests them.
 ///
 /// # Errors
 /// The system calls', or that no thread can be started.
@@ -32,20 +32,19 @@ pub(crate) fn supply_by(
     open: impl Fn(SocketKind) -> io::Result<OwnedFd> + Send + 'static,
 ) -> io::Result<OwnedFd> {
     let (here, there) = UnixStream::pair()?;
-    there.set_read_timeout(Some(ANSWER))?;
+    there.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let serve = move || {
         let mut request: Request = [0; 4];
         while let Ok(read) = receive_with(&here, &mut request, &mut Vec::new()) {
             if read != request.len() {
                 return;
             }
-            let opened = open(kind(request));
-            let opened = opened.inspect_err(|error| {
+            let opened = open(kind(request)).inspect_err(|error| {
                 let port = kind(request).port;
                 tracing::warn!("cannot open a socket to send from port {port} with: {error}");
             });
             let socket = opened.as_ref().ok().map(AsFd::as_fd);
-            // Which one it is tells the answer from others.
+            // The request identifies the reply.
             if send_with(&here, &request, socket.as_slice()).is_err() {
                 return;
             }
@@ -57,31 +56,31 @@ pub(crate) fn supply_by(
     Ok(there.into())
 }
 
-/// Asks for sockets.
+/// Requests sockets.
 ///
 /// # Errors
 /// The system call's.
-pub(crate) fn ask(supply: &UnixStream, wanted: &[SocketKind]) -> io::Result<()> {
-    let asked: Vec<u8> = wanted.iter().flat_map(|kind| request(*kind)).collect();
-    match send_with(supply, &asked, &[])? {
-        sent if sent == asked.len() => Ok(()),
+pub(crate) fn request(supply: &UnixStream, wanted: &[SocketKind]) -> io::Result<()> {
+    let bytes: Vec<u8> = wanted.iter().flat_map(|kind| encode(*kind)).collect();
+    match send_with(supply, &bytes, &[])? {
+        sent if sent == bytes.len() => Ok(()),
         _ => Err(ErrorKind::WriteZero.into()),
     }
 }
 
-/// Waits for one of the sockets that were asked for; `None` where there is none to be had.
+/// Waits for one of the requested sockets; `None` where it could not be opened.
 ///
 /// # Errors
-/// `WouldBlock` where nobody answers in time.
-pub(crate) fn answer(supply: &UnixStream) -> io::Result<(SocketKind, Option<OwnedFd>)> {
-    let (mut answer, mut sockets): (Request, _) = ([0; 4], Vec::new());
-    if receive_with(supply, &mut answer, &mut sockets)? != answer.len() {
+/// `WouldBlock` where there is no reply in time.
+pub(crate) fn receive(supply: &UnixStream) -> io::Result<(SocketKind, Option<OwnedFd>)> {
+    let (mut reply, mut sockets): (Request, _) = ([0; 4], Vec::new());
+    if receive_with(supply, &mut reply, &mut sockets)? != reply.len() {
         return Err(ErrorKind::UnexpectedEof.into());
     }
-    Ok((kind(answer), sockets.pop()))
+    Ok((kind(reply), sockets.pop()))
 }
 
-fn request(kind: SocketKind) -> Request {
+fn encode(kind: SocketKind) -> Request {
     let [high, low] = kind.port.to_be_bytes();
     [kind.ipv4.into(), kind.cut.into(), high, low]
 }

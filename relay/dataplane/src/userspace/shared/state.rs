@@ -1,6 +1,6 @@
-//! What the workers decide by, one word at a time: the state of the rate limits and of failover rules,
-//! and who asked what rules that reflect have sent. All workers share it, those of an earlier
-//! supervisor too, because the packets of a rule may be spread over several of them.
+//! The state by which workers decide, one word at a time: of the rate limits, of failover rules, and of the
+//! requesters of what reflecting rules have sent. All workers share it, those of an earlier supervisor
+//! too, because the packets of a rule may be spread over several of them.
 
 use bpf::layout::{ASKERS, Choice, Failover, Line};
 use packet::failover::Pair;
@@ -9,9 +9,9 @@ use super::layout::{InputSlot, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, RuleSlot};
 use crate::clock::Clock;
 use crate::failover::{self, Failovers};
 
-/// An entry of the table. Words are taken by their order: its sequence, the place (three), when it was
-/// asked, ports and interface, the link-layer address, the asker's address (two), the group (two).
-pub(super) type AskerSlot = [u64; 11];
+/// An entry of the table of requesters. Its words in order: the sequence, the end (three), the time of the
+/// question, ports and interface, the link-layer address, the requester's address (two), the group (two).
+pub(super) type RequesterSlot = [u64; 11];
 
 sys::region! {
     /// The words, mapped.
@@ -19,25 +19,25 @@ sys::region! {
         /// When the buckets of limits will be full again: rules, outputs, the budget.
         pub(super) rule_limits: [u64; MAX_RULES],
         pub(super) output_limits: [u64; MAX_OUTPUTS],
-        /// The first of them, the others for the sake of the cache's lines.
+        /// Only the first word is used; the others fill the cache line.
         pub(super) budget: [u64; 8],
-        /// Which line of each rule passes.
+        /// The line of each rule that passes.
         choices: [Choice; MAX_RULES],
-        /// When packets of each input came.
+        /// When packets of each input arrived.
         lines: [Line; MAX_INPUTS],
-        pub(super) askers: [AskerSlot; ASKERS],
+        pub(super) requesters: [RequesterSlot; ASKERS],
     }
 }
 
 impl SharedState {
-    /// The rules whose inputs stand by for each other, none yet.
+    /// The rules that fail over between their inputs, none yet.
     pub(crate) fn failovers(&self) -> Failovers {
         let (lines, choices) = (self.lines.clone(), self.choices.clone());
         Failovers::new(lines, choices, Clock::Process)
     }
 
-    /// Says whether a packet that came by `input` at `now_ns` passes, where the inputs of its rule stand by
-    /// for each other.
+    /// Returns whether a packet that arrived by `input` at `now_ns` passes, where its rule fails over between
+    /// its inputs.
     #[inline]
     pub(crate) fn passes(
         &self,

@@ -40,7 +40,7 @@ pub enum Error {
     MergeRoom {
         /// The rule.
         rule: String,
-        /// What it asks for.
+        /// The packets requested.
         packets: u32,
     },
     /// No worker could be started.
@@ -48,7 +48,7 @@ pub enum Error {
     Start {
         /// The command that was run.
         command: Vec<String>,
-        /// The kernel's answer, or the conversation's failure.
+        /// The kernel's error, or the conversation's failure.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A system call failed.
@@ -56,7 +56,7 @@ pub enum Error {
     System {
         /// What was tried.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }

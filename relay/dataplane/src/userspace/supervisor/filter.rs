@@ -1,5 +1,5 @@
 //! The taps' classic BPF programs: which packets some route of their interface may want, and which
-//! worker they are for. They need no BPF privilege, and decide nothing: the worker looks again.
+//! worker they are for. They need no BPF privilege, and decide nothing: the worker checks again.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -24,7 +24,7 @@ const TCP: u32 = 6;
 const ICMPV6: u32 = 58;
 
 /// Builds the program that shares packets among workers, by their addresses alone: only a datagram's
-/// first fragment has ports, and all packets of a flow have to go the same way to keep their order.
+/// first fragment has ports, and all packets of a flow have to go to the same worker to keep their order.
 #[must_use]
 pub(super) fn share() -> Vec<Instruction> {
     let words = |offset: usize, bytes: usize| {
@@ -39,7 +39,7 @@ pub(super) fn share() -> Vec<Instruction> {
     program.finish()
 }
 
-/// Builds the filter, for packets behind an Ethernet header or behind whatever else there is.
+/// Builds the filter, for packets behind an Ethernet header or any other link header.
 #[must_use]
 pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> {
     let ip_offset = if ethernet {
@@ -48,11 +48,12 @@ pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> 
         NETWORK
     };
     let Listening { groups, addresses } = listening;
-    let v4 = groups.iter().filter_map(|prefix| match prefix.address {
-        IpAddr::V4(group) => Some((group.to_bits(), prefix.length)),
-        IpAddr::V6(_) => None,
-    });
-    let v4: Vec<(u32, u8)> = v4.collect();
+    let mut v4: Vec<(u32, u8)> = Vec::new();
+    for prefix in groups {
+        if let IpAddr::V4(group) = prefix.address {
+            v4.push((group.to_bits(), prefix.length));
+        }
+    }
     let v6_groups = groups.iter().any(|prefix| prefix.address.is_ipv6());
     let (mut v4_addresses, mut v6_addresses) = (Vec::new(), Vec::new());
     for (address, ports) in addresses {
@@ -78,7 +79,7 @@ pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> 
         program.mask(0xf0);
         program.only_if(0x60, |program| {
             if v6_groups {
-                // Extension headers cannot be walked here: multicast is enough to be looked at.
+                // Extension headers cannot be walked here: all multicast is let in.
                 program.load_byte(ip_offset + ipv6::DESTINATION as u32);
                 program.take_if(0xff);
             }
@@ -90,11 +91,9 @@ pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> 
     }
     program.load_byte(ip_offset + ipv4::PROTOCOL as u32);
     program.require(u32::from(udp::PROTOCOL));
-    let v4 = if v4.len() > MAX_GROUPS {
-        vec![(0xe000_0000, 4)]
-    } else {
-        v4
-    };
+    if v4.len() > MAX_GROUPS {
+        v4 = vec![(0xe000_0000, 4)];
+    }
     let mut loaded = false;
     for (group, length) in v4 {
         if !loaded {
@@ -110,9 +109,8 @@ pub(super) fn filter(listening: &Listening, ethernet: bool) -> Vec<Instruction> 
     program.finish()
 }
 
-/// Takes UDP behind a tag within the frame: there the kernel has IP on a VLAN interface with
-/// `reorder_hdr off`
-/// alone.
+/// Takes UDP behind a tag within the frame: the kernel has IP there only on a VLAN interface with
+/// `reorder_hdr off`.
 fn take_tagged(program: &mut Program) {
     program.load_word(12);
     program.mask(0xffff_0000);
@@ -130,7 +128,7 @@ fn take_tagged(program: &mut Program) {
 
 type Wanted<'a, A> = [(A, &'a BTreeSet<Ports>)];
 
-/// Refuses frames for another host; says whether addresses are looked at one by one.
+/// Refuses frames for another host; returns whether addresses are compared one by one.
 fn takes_each(program: &mut Program, addresses: usize) -> bool {
     if addresses > 0 {
         program.load_byte(PACKET_TYPE);
@@ -150,7 +148,7 @@ fn take_ipv4(program: &mut Program, addresses: &Wanted<'_, Ipv4Addr>, ip_offset:
     for (address, ports) in addresses {
         program.load_word(ip_offset + ipv4::DESTINATION as u32);
         program.when(address.to_bits(), |program| {
-            // Ports stand elsewhere behind options, and not at all in fragments.
+            // With options ports are elsewhere, and fragments have none.
             program.load_byte(ip_offset);
             program.when(0x45, |program| {
                 program.load_word(ip_offset + 4);
@@ -176,7 +174,7 @@ fn take_ipv6(program: &mut Program, addresses: &Wanted<'_, Ipv6Addr>, ip_offset:
             program.when(u32::from(udp::PROTOCOL), |program| {
                 take_ports(program, ports, ip_offset + ipv6::HEADER as u32);
             });
-            // What stands behind extension headers cannot be known here.
+            // What follows extension headers cannot be determined here.
             program.refuse_if(TCP);
             program.refuse_if(ICMPV6);
             program.take(WHOLE);
@@ -184,7 +182,7 @@ fn take_ipv6(program: &mut Program, addresses: &Wanted<'_, Ipv6Addr>, ip_offset:
     }
 }
 
-/// Does what `then` does if these words stand at `at`; where that does not end, goes on.
+/// Runs `then` if the words at `at` equal `words`; continues where that does not end the program.
 fn when_words(program: &mut Program, at: u32, words: &[u32], then: &dyn Fn(&mut Program)) {
     let Some((word, rest)) = words.split_first() else {
         return then(program);
@@ -193,7 +191,7 @@ fn when_words(program: &mut Program, at: u32, words: &[u32], then: &dyn Fn(&mut 
     program.when(*word, |program| when_words(program, at + 4, rest, then));
 }
 
-/// Takes what a UDP header at `udp_at` says is for one of the ports, refuses all else.
+/// Takes packets whose UDP header at `udp_at` names one of the ports, refuses all others.
 fn take_ports(program: &mut Program, ports: &BTreeSet<Ports>, udp_at: u32) {
     let blocks: Vec<(u16, u16)> = ports.iter().flat_map(|ports| blocks(*ports)).collect();
     if blocks.len() > MAX_PORTS {
@@ -207,7 +205,7 @@ fn take_ports(program: &mut Program, ports: &BTreeSet<Ports>, udp_at: u32) {
     program.refuse();
 }
 
-/// The ports of a range in blocks that a mask tells from others: each with its first port and mask.
+/// Splits a range of ports into blocks that a mask matches: each with its first port and mask.
 fn blocks(ports: Ports) -> Vec<(u16, u16)> {
     let (mut first, end) = (u32::from(ports.first), u32::from(ports.last) + 1);
     let mut blocks = Vec::new();

@@ -1,10 +1,10 @@
 //! What one supervisor leaves to the next: the counters, the file of their owners, and workers that
-//! go on forwarding although whoever started them was killed.
+//! go on forwarding although the supervisor that started them was killed.
 //!
 //! A keeper holds duplicates of the descriptors, the workers' control sockets among them, so that
-//! no worker sees its supervisor's end. The next supervisor starts workers of its own and tells
-//! the old ones to stand down by closing their sockets just before it opens its own taps: nothing
-//! of their conversation has to be understood, not even its half of a message.
+//! no worker sees its supervisor's end. The next supervisor starts workers of its own and makes
+//! the old ones stand down by closing their sockets just before it opens its own taps: nothing
+//! of their conversation has to be understood, not even half a message.
 
 use std::fmt;
 use std::fs::File;
@@ -37,9 +37,9 @@ const STEP: Duration = Duration::from_micros(50);
 pub(super) enum Label {
     /// A worker's counters.
     Region(RegionId),
-    /// Who owns which counters.
+    /// The owners of the counters.
     Owners,
-    /// What workers decide with.
+    /// The state by which workers decide.
     State,
     /// The windows of merged rules.
     Merges,
@@ -83,22 +83,23 @@ pub(super) struct Inheritance {
     pub owners: Option<Held<OwnerFile>>,
     pub state: Option<Held<SharedState>>,
     pub merges: Option<Held<Windows>>,
-    /// The merges of the version before, which had fewer blocks.
+    /// The merges of the previous version, which had fewer blocks.
     pub former_merges: Option<File>,
     pub gates: Option<Held<SharedGates>>,
     pub predecessors: Vec<Predecessor>,
 }
 
 impl Inheritance {
-    /// Sorts what was held. What cannot be read is named and left behind: its counters start anew.
+    /// Sorts the held descriptors. Those that cannot be read are logged and dropped: their counters start
+    /// anew.
     pub(super) fn sort(held: Vec<(String, OwnedFd)>) -> Self {
         let mut sorted = Self::default();
         for (text, fd) in held {
-            let taken = match text.parse() {
+            let result = match text.parse() {
                 Ok(label) => sorted.take(label, fd),
                 Err(Unknown) => Err(io::Error::other("of another version's layout")),
             };
-            if let Err(error) = taken {
+            if let Err(error) = result {
                 tracing::warn!("counters of an earlier run ({text}) are not taken over: {error}");
             }
         }
@@ -135,9 +136,9 @@ impl Inheritance {
     }
 
     fn predecessor(&mut self, id: RegionId, pid: u32) -> &mut Predecessor {
-        let known = self.predecessors.iter().position(|other| other.pid == pid);
-        let index = known.unwrap_or(self.predecessors.len());
-        if known.is_none() {
+        let existing = self.predecessors.iter().position(|other| other.pid == pid);
+        let index = existing.unwrap_or(self.predecessors.len());
+        if existing.is_none() {
             self.predecessors.push(Predecessor {
                 id,
                 pid,
@@ -149,30 +150,30 @@ impl Inheritance {
     }
 }
 
-/// Tells workers of an earlier supervisor to stop taking packets and returns once they have.
+/// Makes workers of an earlier supervisor stop taking packets and returns once they have.
 pub(super) fn stand_down(predecessors: Vec<Predecessor>, regions: &[Arc<CounterRegion>]) {
     let start = Instant::now();
-    let asked: Vec<_> = predecessors
+    let stopping: Vec<_> = predecessors
         .into_iter()
         .map(|worker| {
             let region = regions.iter().find(|region| region.id == worker.id);
-            let stood = region.map(|region| {
+            let before = region.map(|region| {
                 let counters = &region.counters;
                 (counters, counters.worker(WorkerWord::StoodDown))
             });
-            // It ends the duplicates that the keeper holds as well.
+            // This shuts the duplicates that the keeper holds as well.
             if let Some(control) = &worker.control {
                 let _ = control.shutdown(Shutdown::Both);
             }
-            (worker, stood)
+            (worker, before)
         })
         .collect();
-    for (worker, stood) in &asked {
+    for (worker, before) in &stopping {
         let has_stood_down = || {
-            let said = |(counters, before): &(&Arc<SharedCounters>, u64)| {
+            let has_changed = |(counters, before): &(&Arc<SharedCounters>, u64)| {
                 counters.worker(WorkerWord::StoodDown) != *before
             };
-            stood.as_ref().is_some_and(said) || worker.has_ended()
+            before.as_ref().is_some_and(has_changed) || worker.has_ended()
         };
         while !has_stood_down() {
             if start.elapsed() > PATIENCE {
@@ -185,27 +186,26 @@ pub(super) fn stand_down(predecessors: Vec<Predecessor>, regions: &[Arc<CounterR
     }
     tracing::info!(
         "{} workers of an earlier run stood down within {:?}",
-        asked.len(),
+        stopping.len(),
         start.elapsed()
     );
 }
 
 impl Predecessor {
-    /// Where it counts.
+    /// The region in which it counts.
     pub(super) const fn id(&self) -> RegionId {
         self.id
     }
 
-    /// What it was known by.
+    /// Its descriptors, with their labels.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
-        let control = self.control.iter();
-        let control = control.map(|fd| (Label::Control(self.id, self.pid), fd.as_fd()));
-        let process = self.process.iter();
-        let process = process.map(|fd| (Label::Process(self.id, self.pid), fd.as_fd()));
-        control.chain(process)
+        let (id, pid) = (self.id, self.pid);
+        let (controls, processes) = (self.control.iter(), self.process.iter());
+        let control = controls.map(move |fd| (Label::Control(id, pid), fd.as_fd()));
+        control.chain(processes.map(move |fd| (Label::Process(id, pid), fd.as_fd())))
     }
 
-    /// Says whether the process has ended; one that is not known has.
+    /// Returns whether the process has ended; an unknown one has.
     pub(super) fn has_ended(&self) -> bool {
         let Some(process) = &self.process else {
             return self.control.is_none();
@@ -278,14 +278,14 @@ impl FromStr for Label {
 /// Words of the merges before there were more blocks behind them.
 const FORMER_WINDOWS: usize = 44_040_192;
 
-/// Tells layouts of the merges apart that have the same length.
+/// Distinguishes layouts of the merges that have the same length.
 fn merges_layout() -> u32 {
     let hash = u64::from_str_radix(bpf::layout::HASH, 16).unwrap_or_default();
     (hash ^ hash >> 32) as u32
 }
 
-/// The merges of the version before, with as many blocks as there are now: its region cannot grow. Nobody
-/// may write to it any more.
+/// The merges of the previous version, with as many blocks as there are now: its region cannot grow.
+/// Nothing may write to it any more.
 ///
 /// # Errors
 /// When there is no memory.
@@ -295,7 +295,7 @@ pub(super) fn grown(former: &File) -> io::Result<Held<Windows>> {
     Ok(held)
 }
 
-/// Maps a region, whose length tells its layout.
+/// Maps a region, whose length identifies its layout.
 fn open<R: Region>(fd: OwnedFd) -> io::Result<Held<R>> {
     let file = File::from(fd);
     let bytes = file.metadata()?.len();
@@ -330,9 +330,9 @@ mod tests {
         }
     }
 
-    /// Each as the version before has it: whoever changes one of them carries over what is counted there.
+    /// Each as in the previous version: a change of one of them must carry over what is counted there.
     #[test]
-    fn an_upgrade_takes_over_what_is_there() {
+    fn an_upgrade_takes_over_existing_regions() {
         let words = [
             SharedCounters::WORDS,
             OwnerFile::WORDS,
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_and_their_owners_come_back() {
+    fn counters_and_their_owners_are_recovered() {
         let (region, counters) = SharedCounters::create().unwrap();
         counters.add(WorkerWord::Received, 5);
         let (owners, _) = OwnerFile::create().unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_told_by_the_end_of_its_socket() {
+    fn a_worker_stands_down_at_the_end_of_its_socket() {
         let (region, counters) = SharedCounters::create().unwrap();
         let (here, there) = UnixStream::pair().unwrap();
         let held = vec![

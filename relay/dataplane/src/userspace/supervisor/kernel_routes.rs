@@ -1,5 +1,5 @@
-//! Routes of the kernel path that workers have to know: those that would take the same packets of a
-//! group as theirs, were it not for the ports. A fragment without ports then belongs to none of them.
+//! Routes of the kernel path that workers need: those that would take the same packets of a group as
+//! theirs, but for the ports. A fragment without ports then belongs to none of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +11,20 @@ use super::worker_spec::Interfaces;
 
 /// The kernel path's keys.
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere {
+pub(super) struct KernelRoutes {
     /// All of them, which may be ten thousand.
     keys: BTreeSet<RouteKey>,
     /// What workers listen to, and the lengths of the prefixes among it.
     groups: BTreeMap<u32, BTreeSet<Prefix>>,
     lengths: BTreeSet<u8>,
-    /// Those that workers know of.
-    told: BTreeSet<RouteKey>,
-    /// Nothing is known of what workers know.
-    is_new: bool,
+    /// Those that workers have.
+    published: BTreeSet<RouteKey>,
+    /// Whether what workers have must be compared as a whole.
+    is_stale: bool,
 }
 
-impl Elsewhere {
-    /// Takes a whole difference over. To be followed by [`Elsewhere::changes`].
+impl KernelRoutes {
+    /// Takes over a whole difference. To be followed by [`KernelRoutes::changes`].
     pub(super) fn apply(&mut self, diff: &TableDiff) {
         for key in &diff.removed {
             self.keys.remove(key);
@@ -37,53 +37,53 @@ impl Elsewhere {
         }
     }
 
-    /// Begins with the kernel path's routes of a whole table.
+    /// Starts anew with the kernel path's routes of a whole table.
     pub(super) fn replace(&mut self, table: &Table) {
         let routes = table.routes.iter();
-        let theirs = routes.filter(|(_, route)| route.path == Path::Kernel);
-        self.keys = theirs.map(|(key, _)| *key).collect();
-        self.is_new = true;
+        let kernel = routes.filter(|(_, route)| route.path == Path::Kernel);
+        self.keys = kernel.map(|(key, _)| *key).collect();
+        self.is_stale = true;
     }
 
-    /// What workers have to forget and to learn after `diff`, and where they listen to other
+    /// The keys that workers have to remove and to add after `diff`, and if they listen to other
     /// `interfaces` than before.
     pub(super) fn changes(
         &mut self,
         diff: &TableDiff,
         interfaces: Option<&Interfaces>,
     ) -> (Vec<RouteKey>, Vec<RouteKey>) {
-        let mut is_new = std::mem::take(&mut self.is_new);
+        let mut is_stale = std::mem::take(&mut self.is_stale);
         if let Some(interfaces) = interfaces.filter(|there| there.ingress != self.groups) {
             self.groups.clone_from(&interfaces.ingress);
             let groups = self.groups.values().flatten();
             self.lengths = groups.map(|prefix| prefix.length).collect();
-            is_new = true;
+            is_stale = true;
         }
-        let candidates: Vec<RouteKey> = if is_new {
-            self.keys.union(&self.told).copied().collect()
+        let candidates: Vec<RouteKey> = if is_stale {
+            self.keys.union(&self.published).copied().collect()
         } else {
             let set = diff.set.iter().map(|(key, _)| key);
             diff.removed.iter().chain(set).copied().collect()
         };
-        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
         for key in candidates {
             if self.keys.contains(&key) && self.concerns_workers(&key) {
-                if self.told.insert(key) {
-                    come.push(key);
+                if self.published.insert(key) {
+                    added.push(key);
                 }
-            } else if self.told.remove(&key) {
-                gone.push(key);
+            } else if self.published.remove(&key) {
+                removed.push(key);
             }
         }
-        (gone, come)
+        (removed, added)
     }
 
-    /// Those that workers know of.
-    pub(super) fn told(&self) -> impl Iterator<Item = RouteKey> + '_ {
-        self.told.iter().copied()
+    /// Those that workers have.
+    pub(super) fn published(&self) -> impl Iterator<Item = RouteKey> + '_ {
+        self.published.iter().copied()
     }
 
-    /// Says whether workers listen to a group that this key takes.
+    /// Returns whether workers listen to a group that this key takes.
     fn concerns_workers(&self, key: &RouteKey) -> bool {
         let Some(groups) = self.groups.get(&key.ingress.0) else {
             return false;
@@ -143,43 +143,43 @@ mod tests {
     }
 
     #[test]
-    fn workers_learn_of_what_may_take_packets_of_their_groups() {
+    fn workers_get_routes_that_may_take_packets_of_their_groups() {
         let same = key("239.1.1.1", 32, 5001);
         let around = key("239.1.0.0", 16, 5001);
         let within = key("239.2.3.0", 24, 5001);
         let other = key("239.1.1.2", 32, 5001);
         let mapped = key("ff3e::1", 128, 5001);
         let all = set(&[same, around, within, other, mapped], Path::Kernel);
-        let mut elsewhere = Elsewhere::default();
-        elsewhere.apply(&all);
+        let mut kernel_routes = KernelRoutes::default();
+        kernel_routes.apply(&all);
         let theirs = listening(&[("239.1.1.1", 32), ("239.2.0.0", 16)]);
-        let (gone, mut come) = elsewhere.changes(&all, Some(&theirs));
-        come.sort();
+        let (removed, mut added) = kernel_routes.changes(&all, Some(&theirs));
+        added.sort();
         let mut expected = vec![same, around, within];
         expected.sort();
-        assert_eq!((gone, come), (vec![], expected));
-        // What stays is not sent again.
-        let again = elsewhere.changes(&TableDiff::default(), None);
+        assert_eq!((removed, added), (vec![], expected));
+        // Unchanged routes are not sent again.
+        let again = kernel_routes.changes(&TableDiff::default(), None);
         assert_eq!(again, (vec![], vec![]));
-        let (gone, come) =
-            elsewhere.changes(&TableDiff::default(), Some(&listening(&[("ff3e::", 32)])));
-        assert_eq!((gone.len(), come), (3, vec![mapped]));
+        let (removed, added) =
+            kernel_routes.changes(&TableDiff::default(), Some(&listening(&[("ff3e::", 32)])));
+        assert_eq!((removed.len(), added), (3, vec![mapped]));
     }
 
     #[test]
-    fn workers_forget_what_is_removed_or_becomes_theirs() {
+    fn workers_drop_routes_that_are_removed_or_become_theirs() {
         let (one, two) = (key("239.1.1.1", 32, 5001), key("239.1.1.1", 32, 5002));
         let theirs = listening(&[("239.1.1.1", 32)]);
-        let mut elsewhere = Elsewhere::default();
+        let mut kernel_routes = KernelRoutes::default();
         let both = set(&[one, two], Path::Kernel);
-        elsewhere.apply(&both);
-        assert_eq!(elsewhere.changes(&both, Some(&theirs)).1.len(), 2);
+        kernel_routes.apply(&both);
+        assert_eq!(kernel_routes.changes(&both, Some(&theirs)).1.len(), 2);
         let mut diff = set(&[one], Path::Userspace);
         diff.removed.push(two);
-        elsewhere.apply(&diff);
-        let (mut gone, come) = elsewhere.changes(&diff, Some(&theirs));
-        gone.sort();
-        assert_eq!((gone, come), (vec![one, two], vec![]));
-        assert_eq!(elsewhere.told().count(), 0);
+        kernel_routes.apply(&diff);
+        let (mut removed, added) = kernel_routes.changes(&diff, Some(&theirs));
+        removed.sort();
+        assert_eq!((removed, added), (vec![one, two], vec![]));
+        assert_eq!(kernel_routes.published().count(), 0);
     }
 }

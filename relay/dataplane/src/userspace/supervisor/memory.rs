@@ -1,6 +1,6 @@
-//! The memory that workers count in, and who owns which of it, written down for the next supervisor.
+//! The memory that workers count in, and its owners, recorded for the next supervisor.
 //!
-//! A rule keeps its counters while it has no route, as when its interface is gone for a while.
+//! A rule keeps its counters while it has no route, for instance while its interface is missing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::userspace::shared::messages::CountedRoute;
 /// The control side of this path.
 pub(crate) type WorkerControl = Control<WorkerMemory>;
 
-/// Where workers count.
+/// The memory in which workers count.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerMemory {
-    /// Those of workers that run, and of former ones.
+    /// Those of running workers, and of former ones.
     pub(super) regions: Vec<Arc<CounterRegion>>,
     file: Option<OwnerFile>,
-    /// The limits in force. What is booked on them is in words of the workers' own.
+    /// The limits in force. What is booked on them is in the workers' own words.
     limits: HashMap<Limiter, Limit>,
-    /// Those whose words have to be set back, once no worker books the limit before: what they say is a
-    /// debt at another rate.
+    /// Those whose words have to be reset, once no worker books on the previous limit: they hold a debt at
+    /// another rate.
     pub(super) fresh: Vec<Limiter>,
 }
 
@@ -49,7 +49,7 @@ impl WorkerMemory {
         sum
     }
 
-    /// A number that is another one when packets have been counted for the rule of a slot.
+    /// A number that changes when packets are counted for the rule of a slot.
     fn activity(&self, rule: u32) -> u64 {
         let regions = self.regions.iter();
         let each = regions.map(|region| region.counters.activity(RuleSlot(rule)));
@@ -114,15 +114,17 @@ impl Memory for WorkerMemory {
     }
 
     fn of_rule(&self, (): &(), rule: u32, base: Option<&Counted>) -> (HealthCounters, Latency) {
-        let counted = self.counted(Kind::Rule, rule);
-        let counted = base.map_or_else(|| counted.clone(), |base| counted.since(base));
+        let mut counted = self.counted(Kind::Rule, rule);
+        if let Some(base) = base {
+            counted = counted.since(base);
+        }
         (counted.health, counted.latency)
     }
 }
 
 impl WorkerControl {
-    /// Takes over what `file` says, and writes every change into it from now on.
-    pub(super) fn keep(&mut self, file: OwnerFile) {
+    /// Takes over the owners in `file`, and writes every change into it from now on.
+    pub(super) fn adopt_owners(&mut self, file: OwnerFile) {
         for kind in Kind::ALL {
             for (slot, text, base) in file.read(kind) {
                 if let Some(name) = Name::parse(kind, &text) {
@@ -134,7 +136,7 @@ impl WorkerControl {
         self.memory.file = Some(file);
     }
 
-    /// Makes sure that there is room if `added` came and nothing left.
+    /// Checks that there is room if `added` were added and nothing removed.
     ///
     /// # Errors
     /// [`Error::Capacity`].
@@ -161,11 +163,11 @@ impl WorkerControl {
         }
     }
 
-    /// Finds or assigns the counters of a route that comes into use, and puts its limits in force; `None`
+    /// Looks up or assigns the counters of a route that comes into use, and puts its limits in force; `None`
     /// where there is no room.
     ///
     /// # Errors
-    /// None that is known.
+    /// None are known.
     pub(super) fn acquire_route(&mut self, route: &Route) -> Result<Option<CountedRoute>, Error> {
         let Some(rule) = self.acquire(&Name::Rule(&route.rule).into())? else {
             return Ok(None);
@@ -202,11 +204,11 @@ impl WorkerControl {
             let limiter = Limiter::Slot(Kind::Output, slot.0);
             self.set_limit(limiter, output.limit.map(limits::new).unwrap_or_default());
         }
-        let lines = name::lines_of(route);
-        let lines = lines.map(|at| Name::Input(&route.rule, at).hash());
-        let lines = self.slots(Kind::Input, &lines.collect::<Vec<Hash>>());
-        counted.lines = lines.into_iter().map(InputSlot).collect();
-        self.learn(route);
+        let hash = |at: &String| Name::Input(&route.rule, at).hash();
+        let lines: Vec<Hash> = name::lines_of(route).map(hash).collect();
+        let slots = self.slots(Kind::Input, &lines);
+        counted.lines = slots.into_iter().map(InputSlot).collect();
+        self.register(route);
         Ok(Some(counted))
     }
 
@@ -217,21 +219,21 @@ impl WorkerControl {
         }
     }
 
-    /// Whose a rule's flows are.
+    /// The owner of a rule's flows.
     pub(super) fn flows(&self, rule: &str) -> Option<FlowOwner> {
         let owner = self.owners(Kind::Rule).find(&Name::Rule(rule).hash())?;
         Some(FlowOwner::new(RuleSlot(owner.slot), owner.epoch))
     }
 
-    /// The rules that packets came for since `seen`.
-    pub(super) fn touched(&self, seen: &mut Vec<u64>) -> Vec<Arc<str>> {
+    /// The rules that packets have arrived for since `seen`.
+    pub(super) fn changed_rules(&self, seen: &mut Vec<u64>) -> Vec<Arc<str>> {
         let used = self.owners(Kind::Rule).used();
         seen.resize(seen.len().max(used as usize), 0);
-        let touched = (0..used).zip(seen).filter_map(|(slot, seen)| {
+        let changed = (0..used).zip(seen).filter_map(|(slot, seen)| {
             let now = self.memory.activity(slot);
             (std::mem::replace(seen, now) != now).then_some(slot)
         });
-        self.rules_of(touched).collect()
+        self.rules_of(changed).collect()
     }
 }
 
@@ -245,7 +247,7 @@ mod tests {
 
     use super::*;
     use crate::counters::Counters;
-    use crate::owners::known::Progress;
+    use crate::owners::registry::Progress;
     use crate::userspace::shared::merges;
     use crate::userspace::shared::state::SharedState;
 
@@ -280,20 +282,20 @@ mod tests {
         let inputs = ["239.1.1.1%eth0:5001", "10.0.0.5@232.1.1.1%eth0:5001"].map(Some);
         let (region, file) = OwnerFile::create().unwrap();
         let mut first = control();
-        first.keep(file);
+        first.adopt_owners(file);
         let slots = inputs.map(|at| acquire(&mut first, &route(at)).input);
         assert_eq!(slots, [Some(InputSlot(0)), Some(InputSlot(1))]);
         assert_eq!(acquire(&mut first, &route(None)).input, None);
 
         let mut second = control();
-        second.keep(OwnerFile::map(region.as_fd()).unwrap());
+        second.adopt_owners(OwnerFile::map(region.as_fd()).unwrap());
         assert_eq!(acquire(&mut second, &route(inputs[1])).input, slots[1]);
         let mut read = Counters::default();
         second.read(&(), &mut Progress::default(), &mut read);
-        let known = read.rules["cam1"].inputs.keys();
-        let known: Vec<_> = known.map(|at| Some(&**at)).collect();
-        assert_eq!(known, [inputs[1], inputs[0]]);
-        // Unused ones go with the rule.
+        let texts = read.rules["cam1"].inputs.keys();
+        let read_inputs: Vec<_> = texts.map(|at| Some(&**at)).collect();
+        assert_eq!(read_inputs, [inputs[1], inputs[0]]);
+        // Unused ones are removed with the rule.
         second.forget("cam1");
         let slot =
             |at: Option<&str>| second.slot(Kind::Input, &Name::Input("cam1", at.unwrap()).hash());
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_limits_are_set_back_when_they_are_others_or_another_owners() {
+    fn words_of_limits_are_reset_when_the_limit_or_its_owner_changes() {
         let limited = |rate: Option<u64>| Route {
             limit: rate.map(|rate| RateLimit {
                 unit: RateUnit::Packets,

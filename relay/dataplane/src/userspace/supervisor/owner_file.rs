@@ -1,9 +1,9 @@
-//! Who owns which of the workers' counters, written down in shared memory that outlives the
-//! supervisor, so that the next one counts on under the same names.
+//! The owners of the workers' counters, recorded in shared memory that outlives the supervisor, so that
+//! the next one continues under the same names.
 //!
-//! One entry per slot: the length of the owner's name, 0 for none, the name, and what had been
-//! counted before the owner came. The length is written last and cleared first, so an entry that a
-//! killed supervisor was about to write is one that is not there.
+//! One entry per slot: the length of the owner's name, 0 for none, the name, and what had been counted
+//! before the owner got the slot. The length is written last and cleared first, so an entry that a killed
+//! supervisor was writing does not count.
 
 use bpf::layout::{Drops, Latency};
 use sys::field;
@@ -15,14 +15,14 @@ use crate::owners::name::Kind;
 use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, limit};
 
-/// Words of a name. A longer one is not written down: its counters start anew with a crash.
+/// Words of a name. A longer one is not recorded: its counters start anew after a crash.
 const NAME: usize = 32;
 
-/// Who owns an output's or an input's slot; the beginning of what is written down of a rule.
+/// The owner of an output's or an input's slot; the first part of a rule's entry.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
 struct Entry {
-    /// Bytes of the owner's name; 0: nobody owns it.
+    /// Bytes of the owner's name; 0 without an owner.
     length: u64,
     name: [[u8; 8]; NAME],
     packets: u64,
@@ -30,7 +30,7 @@ struct Entry {
     drops: Drops,
 }
 
-/// What had been counted besides before a rule came.
+/// What else had been counted before a rule got its slot.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
 struct RuleBase {
@@ -58,7 +58,7 @@ sys::region! {
 }
 
 impl OwnerFile {
-    /// Writes down who owns a slot and what had been counted there before.
+    /// Records the owner of a slot and what had been counted there before.
     pub(super) fn write(&self, kind: Kind, slot: u32, name: &str, base: &Counted) {
         self.erase(kind, slot);
         if name.len() > size_of::<[[u8; 8]; NAME]>() {
@@ -96,14 +96,14 @@ impl OwnerFile {
         self.set_length(kind, slot, name.len() as u64);
     }
 
-    /// Notes that nobody owns a slot.
+    /// Records that a slot has no owner.
     pub(super) fn erase(&self, kind: Kind, slot: u32) {
         if slot < self.used(kind) {
             self.set_length(kind, slot, 0);
         }
     }
 
-    /// Everything written down: slot, name, what had been counted before.
+    /// All entries: slot, name, and what had been counted before.
     pub(super) fn read(&self, kind: Kind) -> impl Iterator<Item = (u32, String, Counted)> + '_ {
         (0..self.used(kind)).filter_map(move |slot| {
             let RuleEntry { entry, base } = match kind {
@@ -128,8 +128,7 @@ impl OwnerFile {
 
     /// Slots of a kind from 0 on that were ever used.
     fn used(&self, kind: Kind) -> u32 {
-        let used = self.used.read(kind as u32);
-        used.min(limit(kind).into()) as u32
+        self.used.read(kind as u32).min(limit(kind).into()) as u32
     }
 
     fn set_length(&self, kind: Kind, slot: u32, length: u64) {
@@ -150,25 +149,25 @@ impl From<Entry> for RuleEntry {
     }
 }
 
-/// Reads a file that says `said` at its beginning and where each kind's entries begin.
+/// Reads a file that holds `words` at its beginning and where each kind's entries begin.
 #[cfg(feature = "rehearsal")]
-pub(super) fn read_all(said: &[u64]) {
+pub(super) fn read_all(words: &[u64]) {
     use sys::shared_memory::Region;
 
     let Ok((_, file)) = OwnerFile::create() else {
         return;
     };
-    let places = [
+    let regions = [
         file.used.all(),
         file.rules.all(),
         file.outputs.all(),
         file.inputs.all(),
     ];
-    for (place, value) in places.iter().flat_map(|words| words.iter().zip(said)) {
-        place.store(*value, std::sync::atomic::Ordering::Release);
+    for (word, value) in regions.iter().flat_map(|region| region.iter().zip(words)) {
+        word.store(*value, std::sync::atomic::Ordering::Release);
     }
     for kind in Kind::ALL {
-        for (_, name, _) in file.read(kind).take(said.len()) {
+        for (_, name, _) in file.read(kind).take(words.len()) {
             let _ = crate::owners::name::Name::parse(kind, &name);
         }
     }
@@ -185,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_in_another_process() {
+    fn another_process_reads_what_was_written() {
         let (region, file) = OwnerFile::create().unwrap();
         let mut base = Counted::default();
         base.traffic.packets = 7;
@@ -201,14 +200,14 @@ mod tests {
         file.write(Kind::Output, MAX_OUTPUTS - 1, "cam1 0", &output);
         file.write(Kind::Input, MAX_INPUTS - 1, "cam1 1", &output);
         let successor = OwnerFile::map(region.as_fd()).unwrap();
-        let read: Vec<_> = successor.read(Kind::Rule).collect();
+        let rules: Vec<_> = successor.read(Kind::Rule).collect();
         let a = (2, "a".to_owned(), Counted::default());
-        assert_eq!(read, [(0, "cam1".to_owned(), base.clone()), a]);
-        let read: Vec<_> = successor.read(Kind::Output).collect();
+        assert_eq!(rules, [(0, "cam1".to_owned(), base.clone()), a]);
+        let outputs: Vec<_> = successor.read(Kind::Output).collect();
         let first = (MAX_OUTPUTS - 1, "cam1 0".to_owned(), output.clone());
-        assert_eq!(read, [first]);
-        let read: Vec<_> = successor.read(Kind::Input).collect();
-        assert_eq!(read, [(MAX_INPUTS - 1, "cam1 1".to_owned(), output)]);
+        assert_eq!(outputs, [first]);
+        let inputs: Vec<_> = successor.read(Kind::Input).collect();
+        assert_eq!(inputs, [(MAX_INPUTS - 1, "cam1 1".to_owned(), output)]);
     }
 
     #[test]
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_too_long_is_left_out() {
+    fn a_name_that_is_too_long_is_not_recorded() {
         let (_region, file) = OwnerFile::create().unwrap();
         let name = "x".repeat(NAME * 8 + 1);
         file.write(Kind::Output, 0, &name, &Counted::default());

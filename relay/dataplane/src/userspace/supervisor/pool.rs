@@ -1,4 +1,4 @@
-//! All workers together: they are started at once, get the same messages, and are replaced one by one.
+//! All workers: they are started together, get the same messages, and are replaced one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -44,11 +44,11 @@ pub(super) struct Pool {
     /// Frames that workers had taken at the last tick, and whether there is to be another one soon.
     frames: u64,
     is_busy: bool,
-    /// What all workers decide with, those of earlier supervisors too.
+    /// The state by which all workers decide, those of earlier supervisors too.
     state: Held<SharedState>,
-    /// The same, of shares.
+    /// The gates of shares, likewise.
     gates: Held<SharedGates>,
-    /// The control side of it, and where workers count.
+    /// The control side of that state, and the memory in which workers count.
     pub(super) control: WorkerControl,
     /// Workers of an earlier supervisor, until ours take over.
     predecessors: Vec<Predecessor>,
@@ -93,8 +93,8 @@ impl Pool {
         })
     }
 
-    /// Counts on where an earlier supervisor's workers stopped, and lets those that still run go
-    /// on until ours take over.
+    /// Continues the counters of an earlier supervisor's workers, and lets those that still run continue
+    /// until ours take over.
     pub(super) fn inherit(
         &mut self,
         regions: Vec<Arc<CounterRegion>>,
@@ -123,13 +123,13 @@ impl Pool {
 
     /// Descriptors to be held for the next supervisor.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
-        let regions = self.regions().iter();
-        let regions = regions.map(|region| (Label::Region(region.id), region.fd.as_fd()));
-        let running = self.workers.iter().filter_map(|worker| {
+        let counted = self.regions().iter();
+        let regions = counted.map(|region| (Label::Region(region.id), region.fd.as_fd()));
+        let processes = self.workers.iter().filter_map(|worker| {
             let process = worker.process()?;
             Some((worker.region.id, process))
         });
-        let running = running.flat_map(|(id, process)| {
+        let running = processes.flat_map(|(id, process)| {
             [
                 (Label::Control(id, process.pid), process.control()),
                 (Label::Process(id, process.pid), process.handle()),
@@ -140,7 +140,7 @@ impl Pool {
             (Label::Merges, self.control.merges.blocks.region.as_fd()),
             (Label::Gates, self.gates.0.as_fd()),
         ];
-        // A supervisor that is killed before it takes over has not inherited: the next one does.
+        // If this supervisor is killed before it takes over, the next one inherits them.
         let earlier = self.predecessors.iter().flat_map(Predecessor::descriptors);
         regions.chain(state).chain(running).chain(earlier)
     }
@@ -185,8 +185,8 @@ impl Pool {
         }
         let started = self.start_all();
         if let Err(source) = started {
-            let command = self.options.worker_command.iter();
-            let command = command.map(|word| word.to_string_lossy().into_owned());
+            let words = self.options.worker_command.iter();
+            let command = words.map(|word| word.to_string_lossy().into_owned());
             std::mem::take(&mut self.workers)
                 .into_iter()
                 .for_each(WorkerHandle::end);
@@ -206,8 +206,8 @@ impl Pool {
                 merges: self.control.merges.blocks.region.try_clone()?,
                 gates: self.gates.0.try_clone()?,
             };
-            let shared = (self.region(id)?, shared);
-            let worker = WorkerHandle::start((id, cpu), shared, &self.options, &self.interfaces)?;
+            let regions = (self.region(id)?, shared);
+            let worker = WorkerHandle::start((id, cpu), regions, &self.options, &self.interfaces)?;
             self.workers.push(worker);
         }
         for worker in &mut self.workers {
@@ -216,12 +216,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Another number when there are other workers than before, or other memory that they count in.
+    /// A number that changes when the workers change, or the memory that they count in.
     pub(super) fn revision(&self) -> u64 {
-        let running = self.workers.iter();
-        let running = running.map(|worker| worker.process().map(|process| process.pid));
         let mut hasher = DefaultHasher::new();
-        running.for_each(|pid| pid.hash(&mut hasher));
+        for worker in &self.workers {
+            let pid = worker.process().map(|process| process.pid);
+            pid.hash(&mut hasher);
+        }
         (self.regions().len(), self.predecessors.len()).hash(&mut hasher);
         hasher.finish()
     }
@@ -231,7 +232,7 @@ impl Pool {
         &self.interfaces
     }
 
-    /// Where workers count, and where those of earlier supervisors counted.
+    /// The memory in which workers count, and those of earlier supervisors counted.
     fn regions(&self) -> &[Arc<CounterRegion>] {
         &self.control.memory.regions
     }
@@ -241,13 +242,13 @@ impl Pool {
         &self.gates.1
     }
 
-    /// Says whether one worker gets all packets.
+    /// Returns whether one worker gets all packets.
     pub(super) const fn is_single(&self) -> bool {
         self.options.workers == 1
     }
 
-    /// Tells all workers of a change, after which limits that are new start full. A worker that does
-    /// not take it is killed, and will start again with the whole table.
+    /// Sends all workers a change, after which new limits start full. A worker that does not take it is
+    /// killed, and will start again with the whole table.
     pub(super) fn change(
         &mut self,
         change: &TableChange,
@@ -284,7 +285,7 @@ impl Pool {
         self.tick(counted, common);
     }
 
-    /// Lets new taps of workers that run have their share of the packets, not to be let in yet.
+    /// Joins new taps of running workers to the groups that share packets; they stay closed.
     /// Returns whether there were any.
     fn join_taps(&mut self) -> bool {
         let mut any = false;
@@ -352,47 +353,47 @@ impl Pool {
         self.is_busy = before != self.frames || !self.workers.iter().all(WorkerHandle::is_idle);
     }
 
-    /// Says whether the next tick is wanted soon: packets come or wait, or a worker is about to start.
+    /// Returns whether the next tick is wanted soon: packets arrive or wait, or a worker is about to start.
     pub(super) const fn is_busy(&self) -> bool {
         self.is_busy
     }
 
-    /// Where workers count, and where earlier ones did.
+    /// The counters of workers, and of earlier ones.
     pub(super) fn counters(&self) -> impl Iterator<Item = &Arc<SharedCounters>> {
         self.regions().iter().map(|region| &region.counters)
     }
 
-    /// Makes taps anew whose interface went and came again, whatever was heard of it.
+    /// Makes taps anew whose interface was removed and added again, whether or not that was reported.
     fn renew_taps(&mut self) {
         let running = self.workers.iter().filter_map(WorkerHandle::running);
-        let left: BTreeSet<u32> = running
-            .flat_map(|process| process.taps().left_behind().collect::<Vec<_>>())
+        let orphaned: BTreeSet<u32> = running
+            .flat_map(|process| process.taps().orphaned().collect::<Vec<_>>())
             .collect();
-        if left.is_empty() {
+        if orphaned.is_empty() {
             return;
         }
-        tracing::warn!(interfaces = ?left, "interfaces were made anew; so are the taps there");
+        tracing::warn!(interfaces = ?orphaned, "interfaces were made anew; so are the taps there");
         for worker in &mut self.workers {
             worker.try_or_kill(|process| {
-                process.drop_taps(|interface| !left.contains(&interface))?;
-                process.add_taps(left.iter().copied())?;
+                process.drop_taps(|interface| !orphaned.contains(&interface))?;
+                process.add_taps(orphaned.iter().copied())?;
                 process.request_confirmation()
             });
         }
         for worker in &mut self.workers {
             worker.try_or_kill(Process::await_confirmation);
         }
-        // Those taps shared the packets of the one that went.
+        // Those taps shared the packets of the interface that was removed.
         self.fanouts
-            .retain(|interface, _| !left.contains(interface));
+            .retain(|interface, _| !orphaned.contains(interface));
         let joined = self.join_taps();
         self.open_taps(joined);
     }
 
-    /// What each worker saw of a rule's ranges.
+    /// The flows of a rule's ranges, as each worker saw them.
     pub(super) fn flows(&self, owner: FlowOwner) -> Vec<FlowStats> {
-        let seen = self.regions().iter();
-        let seen = seen.flat_map(|region| region.counters.flows(owner));
+        let regions = self.regions().iter();
+        let seen = regions.flat_map(|region| region.counters.flows(owner));
         let flow = |(group, port, received)| FlowStats {
             group,
             port,
@@ -401,7 +402,7 @@ impl Pool {
         seen.map(flow).collect()
     }
 
-    /// Has what merged legs brought be read as of when all workers had judged what had come.
+    /// Makes readings of merged legs refer to the time until which all workers have judged what arrived.
     pub(super) fn note_judged(&self) {
         let running = self.workers.iter().filter_map(WorkerHandle::running);
         let judged = running.map(|process| process.taps().judged_ns());

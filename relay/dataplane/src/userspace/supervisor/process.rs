@@ -28,7 +28,7 @@ const SEND_BUFFER: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest a worker may take to start, with taps at all interfaces: on an emulated machine it is seconds.
 pub(super) const START: Duration = Duration::from_secs(10);
-/// How often one that is given no time is waited for.
+/// How often a worker that gets no processor time is waited for.
 const TURNS: usize = 3;
 /// Longest a worker's heartbeat may stand still while packets wait for it.
 const HANG: Duration = Duration::from_millis(1000);
@@ -60,7 +60,7 @@ pub(super) struct Process {
     requested: u64,
     confirmed: u64,
     heartbeat: (u64, Instant),
-    /// When its heart was first seen to stand still, and the processor time it had had by then.
+    /// When its heartbeat was first seen to stand still, and the processor time used by then.
     stalled: Option<(Instant, Duration)>,
     counters: Arc<SharedCounters>,
 }
@@ -140,13 +140,13 @@ impl Process {
         self.handle.as_fd()
     }
 
-    /// Lets the worker go on without this process; somebody else holds its control socket. What its
-    /// taps have lost so far is counted, what they lose from now on is for the worker to count.
+    /// Leaves the worker running without this process; another process holds its control socket. What its
+    /// taps have lost so far is counted; what they lose from now on is for the worker to count.
     pub(super) fn leave(self) {
         self.taps().read_statistics();
     }
 
-    /// Says whether the process has ended.
+    /// Returns whether the process has ended.
     #[must_use]
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
@@ -186,15 +186,15 @@ impl Process {
         wanted: impl Fn(Way) -> bool,
     ) -> Result<(), messages::Error> {
         let ways = self.egress.iter().copied();
-        let gone: Vec<Way> = ways.filter(|way| !wanted(*way)).collect();
-        for way in gone {
+        let unwanted: Vec<Way> = ways.filter(|way| !wanted(*way)).collect();
+        for way in unwanted {
             self.channel.send(&ToWorker::DropEgress(way), None)?;
             self.egress.retain(|other| *other != way);
         }
         Ok(())
     }
 
-    /// Tells the worker what changes in its table.
+    /// Sends the worker a change of its table.
     ///
     /// # Errors
     /// The conversation's.
@@ -203,7 +203,7 @@ impl Process {
     }
 
     /// Gives the worker taps, still closed, for the interfaces in `wanted` it has none for. An
-    /// interface that is gone is left out.
+    /// interface that no longer exists is skipped.
     ///
     /// # Errors
     /// The conversation's, or a socket cannot be opened.
@@ -244,8 +244,8 @@ impl Process {
     ) -> Result<(), messages::Error> {
         let taps = Arc::clone(&self.taps);
         let mut taps = taps.lock();
-        let gone: Vec<_> = taps.interfaces().filter(|i| !wanted(*i)).collect();
-        for interface in gone {
+        let unwanted: Vec<_> = taps.interfaces().filter(|i| !wanted(*i)).collect();
+        for interface in unwanted {
             taps.drop_tap(interface);
             self.channel.send(&ToWorker::DropTap { interface }, None)?;
         }
@@ -257,7 +257,7 @@ impl Process {
         self.taps.lock()
     }
 
-    /// Asks the worker to confirm all that was said.
+    /// Asks the worker to confirm all messages so far.
     ///
     /// # Errors
     /// The conversation's.
@@ -266,7 +266,7 @@ impl Process {
         self.channel.send(&ToWorker::Confirm(self.requested), None)
     }
 
-    /// Says whether all that was asked is confirmed, waiting up to `time`.
+    /// Returns whether all requests are confirmed, waiting up to `time`.
     ///
     /// # Errors
     /// The conversation's.
@@ -280,25 +280,25 @@ impl Process {
             if self.confirmed >= self.requested {
                 return Ok(true);
             }
-            // Whatever a worker goes on saying.
+            // Even if the worker keeps sending.
             if is_over {
                 return Ok(false);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            is_over = left.is_zero();
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            is_over = remaining.is_zero();
             // A limit of zero would mean none.
-            let limit = left.max(Duration::from_micros(1));
+            let limit = remaining.max(Duration::from_micros(1));
             self.channel.stream().set_read_timeout(Some(limit))?;
             self.channel.fill()?;
         }
     }
 
-    /// Waits for the confirmation of all that was asked.
+    /// Waits for the confirmation of all requests.
     ///
     /// # Errors
     /// The conversation's; `TimedOut` from a worker that hangs.
     pub(super) fn await_confirmation(&mut self) -> Result<(), messages::Error> {
-        let (_, had) = run_state(self.pid).unwrap_or_default();
+        let (_, used) = run_state(self.pid).unwrap_or_default();
         let patience = match self.confirmed {
             0 => START,
             _ => PATIENCE,
@@ -307,20 +307,20 @@ impl Process {
             if self.is_confirmed(patience)? {
                 return Ok(());
             }
-            if !self.is_starved(had, patience) {
+            if !self.is_starved(used, patience) {
                 break;
             }
         }
         Err(io::Error::from(ErrorKind::TimedOut).into())
     }
 
-    /// Says whether the worker wants to run and got little of `time` since it had had so much: on a host that
-    /// has too much to do it does not hang, and a new one would fare no better.
-    fn is_starved(&self, had: Duration, time: Duration) -> bool {
-        run_state(self.pid).is_some_and(|(runs, has)| runs && has.saturating_sub(had) < time / 4)
+    /// Returns whether the worker wants to run and got little of `time` since its processor time was `before`:
+    /// on an overloaded host it does not hang, and a new one would fare no better.
+    fn is_starved(&self, before: Duration, time: Duration) -> bool {
+        run_state(self.pid).is_some_and(|(runs, now)| runs && now.saturating_sub(before) < time / 4)
     }
 
-    /// Says whether packets wait and the worker's heart has stopped beating, though it is not starved.
+    /// Returns whether packets wait and the worker's heartbeat has stopped, though it is not starved.
     pub(super) fn hangs(&mut self) -> bool {
         let (beat, since) = self.heartbeat;
         let now = self.counters.worker(WorkerWord::Heartbeat);
@@ -330,21 +330,21 @@ impl Process {
             return false;
         }
         if self.stalled.is_none() {
-            // One that sleeps well answers, should the kernel's count of what waits be wrong.
+            // A worker that only sleeps answers, should the kernel's count of waiting packets be wrong.
             let _ = self.request_confirmation();
         }
         let (_, time) = run_state(self.pid).unwrap_or_default();
-        let (seen, had) = *self.stalled.get_or_insert((Instant::now(), time));
-        // The last look may have been long ago: what waits now may have come just now.
-        since.elapsed() > HANG && seen.elapsed() > HANG / 2 && !self.is_starved(had, HANG)
+        let (seen, used) = *self.stalled.get_or_insert((Instant::now(), time));
+        // The last check may have been long ago: what waits now may have arrived just now.
+        since.elapsed() > HANG && seen.elapsed() > HANG / 2 && !self.is_starved(used, HANG)
     }
 
-    /// Says whether packets waited in the worker's rings when their statistics were read last.
+    /// Returns whether packets waited in the worker's rings when their statistics were read last.
     pub(super) fn has_waiting(&self) -> bool {
         self.taps().has_waiting()
     }
 
-    /// Kills the process; its end is seen like any other.
+    /// Kills the process; its end is handled like any other.
     pub(super) fn kill(&self) {
         // It may have ended by itself meanwhile.
         let _ = self.handle.kill();
@@ -352,11 +352,11 @@ impl Process {
 
     /// Lets the worker forward what is in its rings and end, kills it if it does not, and waits.
     pub(super) fn end(mut self) {
-        let asked = self
+        let confirmed = self
             .drop_taps(|_| false)
             .and_then(|()| self.request_confirmation())
             .and_then(|()| self.await_confirmation());
-        if asked.is_err() {
+        if confirmed.is_err() {
             self.kill();
         }
         let shut = self.channel.stream().shutdown(std::net::Shutdown::Both);
@@ -386,11 +386,11 @@ fn run_state(pid: u32) -> Option<(bool, Duration)> {
     };
     let process = Path::new("/proc").join(pid.to_string());
     let text = read(process.clone())?;
-    let mut ticks = text
+    let mut times = text
         .split(' ')
         .skip(11)
         .map_while(|word| word.parse::<u64>().ok());
-    let ticks = ticks.next()? + ticks.next()?;
+    let ticks = times.next()? + times.next()?;
     let mut threads = process.join("task").read_dir().ok()?.flatten();
     let runs = threads.any(|thread| read(thread.path()).is_some_and(|text| text.starts_with('R')));
     // USER_HZ is 100 on every architecture MCR runs on.
@@ -426,7 +426,7 @@ mod tests {
     use super::*;
     use crate::userspace::shared::messages::Means;
 
-    /// What this test runs in is not the process's first thread.
+    /// This test does not run in the process's first thread.
     #[test]
     fn reads_its_own_state() {
         let start = Instant::now();
@@ -469,11 +469,11 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_ceases_to_confirm_something_else_is_waited_for_no_longer() {
+    fn one_that_keeps_confirming_something_else_is_waited_for_no_longer() {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("said");
-        std::fs::write(&file, [2, 0, 0, 0, 0, 0].repeat(100_000)).unwrap();
-        let file = file.display();
+        let path = directory.path().join("said");
+        std::fs::write(&path, [2, 0, 0, 0, 0, 0].repeat(100_000)).unwrap();
+        let file = path.display();
         let mut process = scripted(&format!("while :; do cat {file} >&0; done"));
         process.request_confirmation().unwrap();
         assert!(!process.is_confirmed(Duration::from_millis(200)).unwrap());

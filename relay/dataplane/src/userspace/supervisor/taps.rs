@@ -1,8 +1,8 @@
 //! The supervisor's duplicates of a worker's taps.
 //!
 //! It needs them to open and filter the taps and to read the kernel's statistics. The price: a dead
-//! worker's tap would stay in its `packet_fanout` group and swallow its share, so
-//! whoever sees the worker's end must call [`Taps::close`] at once.
+//! worker's tap would stay in its `packet_fanout` group and swallow its share, so whoever detects the
+//! worker's end must call [`Taps::close`] at once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,17 +21,17 @@ use crate::userspace::shared::layout::WorkerWord;
 /// Ring memory that the taps of all workers may take together, in bytes, within the bounds of one
 /// worker's.
 const RINGS_TOGETHER: usize = 192 << 20;
-/// The least and the most ring memory of one worker's taps, in bytes, before they get small.
+/// The least and the most ring memory of one worker's taps, in bytes, before rings are made smaller.
 const RINGS_OF_A_WORKER: (usize, usize) = (32 << 20, 48 << 20);
 /// The smallest ring, in bytes.
 const SMALLEST_RING: usize = 1 << 20;
 /// Bytes of a ring frame: a packet of a 1500-byte MTU and what the kernel puts in front. Larger
-/// packets come through the socket's queue.
+/// packets take the socket's queue.
 const FRAME_BYTES: usize = 2048;
 /// Bytes of the socket's queue, for packets that are larger than a frame; kernel memory.
 const QUEUE_BYTES: usize = 16 << 20;
 
-/// What would have waited for its worker for longer is not waited for.
+/// Packets that would have waited longer than this for their worker are not waited for.
 const LONGEST_WAIT_NS: u64 = 10_000_000_000;
 
 /// A worker's taps.
@@ -48,19 +48,23 @@ pub(super) struct Taps {
     closed: bool,
 }
 
-/// Up to when all that came has been taken and judged.
+/// Until when all packets that arrived have been taken and judged.
 #[derive(Debug, Default)]
 struct Judged {
     until_ns: u64,
-    /// By when so many frames had come.
+    /// A time, and how many frames had arrived by then.
     next: (u64, u64),
 }
 
 impl Judged {
-    fn note(&mut self, now_ns: u64, came: u64, taken: u64) {
+    fn note(&mut self, now_ns: u64, arrived: u64, taken: u64) {
         if taken >= self.next.1 {
-            self.until_ns = if taken >= came { now_ns } else { self.next.0 };
-            self.next = (now_ns, came);
+            self.until_ns = if taken >= arrived {
+                now_ns
+            } else {
+                self.next.0
+            };
+            self.next = (now_ns, arrived);
         }
     }
 }
@@ -70,11 +74,11 @@ impl Judged {
 struct Hidden {
     /// What the worker had taken before these taps.
     before: u64,
-    /// What taps let in that are gone.
-    gone: u64,
-    /// Lost, as it stood when last nothing was under way.
+    /// What dropped taps let in.
+    dropped_taps: u64,
+    /// Losses, as of the last time nothing was in flight.
     unaccounted: Option<u64>,
-    /// Lost and counted.
+    /// Losses counted so far.
     lost: u64,
 }
 
@@ -193,22 +197,23 @@ impl Taps {
         self.taps.iter().map(|tap| tap.interface)
     }
 
-    /// Interfaces that went and came again without their tap, which has to be made anew.
-    pub(super) fn left_behind(&self) -> impl Iterator<Item = u32> + '_ {
-        let left = |tap: &&TapHandle| tap.socket.is_left_behind(tap.interface).unwrap_or(false);
-        self.taps.iter().filter(left).map(|tap| tap.interface)
+    /// Interfaces that were removed and added again without their tap, which has to be made anew.
+    pub(super) fn orphaned(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_orphan =
+            |tap: &&TapHandle| tap.socket.is_left_behind(tap.interface).unwrap_or(false);
+        self.taps.iter().filter(is_orphan).map(|tap| tap.interface)
     }
 
     /// Lets nothing more into a tap and reads its last statistics, then drops the supervisor's
     /// copy; the worker still has its own.
     pub(super) fn drop_tap(&mut self, interface: u32) {
         for tap in self.taps.iter().filter(|tap| tap.interface == interface) {
-            // An interface that is gone takes the filter as well as any other.
+            // A removed interface takes the filter as well as any other.
             let _ = tap.socket.close_filter();
         }
         self.read_statistics();
-        let gone = self.taps.iter().filter(|tap| tap.interface == interface);
-        self.hidden.gone += gone.map(TapHandle::hidden).sum::<u64>();
+        let dropped = self.taps.iter().filter(|tap| tap.interface == interface);
+        self.hidden.dropped_taps += dropped.map(TapHandle::hidden).sum::<u64>();
         self.taps.retain(|tap| tap.interface != interface);
     }
 
@@ -217,30 +222,30 @@ impl Taps {
     pub(super) fn read_statistics(&mut self) {
         self.read_drops();
         let let_in = self.hidden_let_in();
-        let (taken, lost) = (self.taken(), self.hidden_lost());
+        let (taken, lost) = (self.taken(), self.hidden_losses());
         self.read_drops();
         let is_quiet = taken + self.drops == self.packets && let_in == self.hidden_let_in();
         if !is_quiet {
             return;
         }
-        // Twice the same: else a packet between filter and ring would count as lost.
+        // The same value twice: otherwise a packet between filter and ring would count as lost.
         if self.hidden.unaccounted.replace(lost) == Some(lost) {
             self.counters.add(WorkerWord::Lost, lost - self.hidden.lost);
             self.hidden.lost = lost;
         }
     }
 
-    /// Says whether the rings held packets that the worker had not taken when they were looked at last.
+    /// Returns whether the rings held packets that the worker had not taken when they were last read.
     pub(super) fn has_waiting(&self) -> bool {
         self.packets.saturating_sub(self.drops) > self.taken()
     }
 
-    /// Up to when all that came has been judged, at most [`LONGEST_WAIT_NS`] ago.
+    /// Until when all packets that arrived have been judged, at most [`LONGEST_WAIT_NS`] ago.
     pub(super) fn judged_ns(&mut self) -> u64 {
         let now_ns = sys::clock::monotonic_ns();
         self.read_drops();
-        let came = self.packets.saturating_sub(self.drops);
-        self.judged.note(now_ns, came, self.taken());
+        let arrived = self.packets.saturating_sub(self.drops);
+        self.judged.note(now_ns, arrived, self.taken());
         self.judged
             .until_ns
             .max(now_ns.saturating_sub(LONGEST_WAIT_NS))
@@ -249,19 +254,19 @@ impl Taps {
     /// Frames that the worker has taken from these taps.
     fn taken(&self) -> u64 {
         let frames = self.counters.worker(WorkerWord::Frames);
-        // A worker that goes wrong may write anything.
+        // A faulty worker may write anything.
         frames.saturating_sub(self.frames_before)
     }
 
     fn hidden_let_in(&self) -> u64 {
-        self.hidden.gone + self.taps.iter().map(TapHandle::hidden).sum::<u64>()
+        self.hidden.dropped_taps + self.taps.iter().map(TapHandle::hidden).sum::<u64>()
     }
 
     /// Hidden datagrams let in that the worker has not taken, or those counted as lost if they are
     /// more.
-    fn hidden_lost(&self) -> u64 {
-        let taken = self.counters.worker(WorkerWord::Hidden);
-        let taken = taken.saturating_sub(self.hidden.before);
+    fn hidden_losses(&self) -> u64 {
+        let hidden = self.counters.worker(WorkerWord::Hidden);
+        let taken = hidden.saturating_sub(self.hidden.before);
         let lost = self.hidden_let_in().saturating_sub(taken);
         lost.max(self.hidden.lost)
     }
@@ -286,10 +291,11 @@ impl Taps {
         }
         // Nothing in between: what a tap is given after this reading goes uncounted.
         self.read_drops();
-        let hidden = self.hidden_lost() - self.hidden.lost;
+        let hidden = self.hidden_losses() - self.hidden.lost;
         self.taps.clear();
-        let left = (self.packets.saturating_sub(self.drops)).saturating_sub(self.taken());
-        self.counters.add(WorkerWord::Lost, left + hidden);
+        let arrived = self.packets.saturating_sub(self.drops);
+        let waiting = arrived.saturating_sub(self.taken());
+        self.counters.add(WorkerWord::Lost, waiting + hidden);
     }
 }
 
@@ -299,10 +305,10 @@ fn ring_budget(workers: usize) -> usize {
     (RINGS_TOGETHER / workers.max(1)).clamp(least, most)
 }
 
-/// Most of what is left, since most workers have one busy tap; a power of two, since positions in
+/// Most of the free memory, since most workers have one busy tap; a power of two, since positions in
 /// the ring are masked.
-fn next_ring(left_bytes: usize) -> RingSize {
-    let bytes = (left_bytes / 3 * 2).max(SMALLEST_RING);
+fn next_ring(free_bytes: usize) -> RingSize {
+    let bytes = (free_bytes / 3 * 2).max(SMALLEST_RING);
     RingSize {
         frames: 1 << (bytes / FRAME_BYTES).ilog2(),
         frame_bytes: FRAME_BYTES,
@@ -319,11 +325,11 @@ mod tests {
 
     /// MiB of the rings of a worker's first taps.
     fn rings(workers: usize, taps: usize) -> Vec<usize> {
-        let mut left = ring_budget(workers);
+        let mut free = ring_budget(workers);
         let mut sizes = Vec::new();
         for _ in 0..taps {
-            let bytes = ring_bytes(next_ring(left));
-            left = left.saturating_sub(bytes);
+            let bytes = ring_bytes(next_ring(free));
+            free = free.saturating_sub(bytes);
             sizes.push(bytes >> 20);
         }
         sizes
@@ -335,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_is_judged_once_as_much_was_taken() {
+    fn arrived_packets_are_judged_once_as_many_were_taken() {
         let mut judged = Judged::default();
         let seen = [
             (10, 5, 5),
@@ -344,11 +350,11 @@ mod tests {
             (40, 15, 9),
             (50, 16, 16),
         ];
-        let seen = seen.map(|(now_ns, came, taken)| {
-            judged.note(now_ns, came, taken);
+        let until_ns = seen.map(|(now_ns, arrived, taken)| {
+            judged.note(now_ns, arrived, taken);
             judged.until_ns
         });
-        assert_eq!(seen, [10, 10, 10, 20, 50]);
+        assert_eq!(until_ns, [10, 10, 10, 20, 50]);
     }
 
     #[test]

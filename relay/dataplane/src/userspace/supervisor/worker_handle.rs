@@ -1,5 +1,5 @@
-//! One worker as the supervisor sees it, whichever process it is at the time: started, confirmed,
-//! watched, and started again after a pause when it dies or hangs.
+//! One worker as the supervisor sees it, across its processes: started, confirmed, watched, and started
+//! again after a pause when it dies or hangs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ const MAX_BACKOFF: Duration = Duration::from_secs(8);
 /// A worker that ran this long starts over with the first pause.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// One worker, whichever process it is at the time.
+/// One worker, across its processes.
 #[derive(Debug)]
 pub(super) struct WorkerHandle {
     /// Number, from 0.
     pub id: u32,
     cpu: u32,
-    /// Where it counts.
+    /// The region in which it counts.
     pub region: Arc<CounterRegion>,
     shared: SharedRegions,
     state: State,
@@ -66,14 +66,14 @@ impl WorkerHandle {
             backoff: BACKOFF,
             restarts: 0,
         };
-        // The first change will tell it more.
+        // The first change will add the rest.
         let (counted, common) = (BTreeMap::new(), Common::default());
         let process = worker.launch(options, interfaces, &counted, &common)?;
         worker.state = State::Running(process);
         Ok(worker)
     }
 
-    /// Starts the process and tells it everything.
+    /// Starts the process and sends it the whole table.
     fn launch(
         &self,
         options: &Options,
@@ -81,11 +81,11 @@ impl WorkerHandle {
         counted: &BTreeMap<RouteKey, CountedRoute>,
         common: &Common,
     ) -> Result<Process, messages::Error> {
-        let place = (self.id, self.cpu);
+        let number_and_cpu = (self.id, self.cpu);
         let region = &self.region;
         let shared = (&region.fd, &self.shared);
-        let mut process = Process::start(options, place, shared, &region.counters)?;
-        let tell = |process: &mut Process| {
+        let mut process = Process::start(options, number_and_cpu, shared, &region.counters)?;
+        let send_all = |process: &mut Process| {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {
                 set: counted.iter().map(|(k, v)| (*k, v.clone())).collect(),
@@ -97,7 +97,7 @@ impl WorkerHandle {
             process.add_taps(interfaces.ingress.keys().copied())?;
             process.request_confirmation()
         };
-        match tell(&mut process) {
+        match send_all(&mut process) {
             Ok(()) => Ok(process),
             Err(error) => {
                 process.kill();
@@ -167,7 +167,7 @@ impl WorkerHandle {
         State::Waiting(until)
     }
 
-    /// Does something with a worker that is there; kills it if that fails.
+    /// Applies `act` to the process, if there is one; kills it if that fails.
     pub(super) fn try_or_kill(
         &mut self,
         act: impl FnOnce(&mut Process) -> Result<(), messages::Error>,
@@ -181,7 +181,7 @@ impl WorkerHandle {
         }
     }
 
-    /// What was counted under the worker's number, by those before it too.
+    /// What was counted under the worker's number, by its predecessors too.
     pub(super) fn counters(&self, regions: &[Arc<CounterRegion>]) -> WorkerStats {
         if let Some(process) = self.process() {
             process.taps().read_statistics();
@@ -195,11 +195,7 @@ impl WorkerHandle {
             id: self.id,
             cpu: self.cpu,
             pid,
-            state: match pid {
-                0 => "backoff",
-                _ => "running",
-            }
-            .to_owned(),
+            state: String::from(if pid == 0 { "backoff" } else { "running" }),
             restarts: read(WorkerWord::Restarts),
             restarts_here: self.restarts,
             received: read(WorkerWord::Received),
@@ -212,7 +208,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Lets what was started forward what it has, and end.
+    /// Lets the process forward what it has, and end.
     pub(super) fn end(self) {
         match self.state {
             State::Starting(process) | State::Running(process) => process.end(),
@@ -220,7 +216,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Leaves what runs to the next supervisor.
+    /// Leaves a running process to the next supervisor.
     pub(super) fn leave(self) {
         if let State::Running(process) = self.state {
             process.leave();
@@ -235,7 +231,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Says whether there is nothing to look after soon: it runs, and no packet waits for it.
+    /// Returns whether nothing needs attention soon: it runs, and no packet waits for it.
     pub(super) fn is_idle(&self) -> bool {
         self.running()
             .is_some_and(|process| !process.has_ended() && !process.has_waiting())

@@ -19,11 +19,11 @@ pub struct Options {
     pub workers: usize,
     /// Program and arguments that run [`crate::userspace::worker::main`].
     pub worker_command: Vec<OsString>,
-    /// The user that workers run as; `None`: this process's.
+    /// The user that workers run as; `None` for this process's user.
     pub worker_user: Option<User>,
     /// Woken when a worker has ended.
     pub attention: Waker,
-    /// What workers may use of what not every kernel has.
+    /// The optional kernel features that workers may use.
     pub means: Means,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Common {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interfaces {
     pub ingress: BTreeMap<u32, BTreeSet<Prefix>>,
-    /// Of what is no group but an address of this host, the ports.
+    /// The ports of prefixes that are addresses of this host, not groups.
     pub ports: BTreeMap<(u32, Prefix), BTreeSet<Ports>>,
     pub egress: BTreeSet<Way>,
 }
@@ -70,7 +70,7 @@ impl Interfaces {
         interfaces
     }
 
-    /// Listens to what may be an answer to an output's copies: to any port, for they go to the askers'.
+    /// Listens to possible answers to an output's copies: on any port, because they go to the requesters'.
     fn take_answers(&mut self, egress: &Egress) {
         let (true, Some(own)) = (egress.answers, egress.source) else {
             return;
@@ -78,12 +78,13 @@ impl Interfaces {
         if egress.answers_by_socket {
             self.egress.insert(Way::Routed);
         }
-        let at = (egress.interface.0, Prefix::host(own));
-        self.ingress.entry(at.0).or_default().insert(at.1);
-        self.ports.entry(at).or_default().insert(Ports::ALL);
+        let (interface, host) = (egress.interface.0, Prefix::host(own));
+        self.ingress.entry(interface).or_default().insert(host);
+        let ports = self.ports.entry((interface, host));
+        ports.or_default().insert(Ports::ALL);
     }
 
-    /// What is listened to on an interface.
+    /// The groups and addresses to listen to on an interface.
     pub(super) fn listening(&self, interface: u32) -> Listening {
         let mut listening = Listening::default();
         for prefix in self.ingress.get(&interface).into_iter().flatten() {
@@ -96,7 +97,7 @@ impl Interfaces {
     }
 }
 
-/// What is listened to on one interface: groups, and ports of addresses of this host.
+/// What to listen to on one interface: groups, and ports of addresses of this host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listening {
     pub groups: Vec<Prefix>,

@@ -1,5 +1,5 @@
-//! Unicast answers to what a rule reflects: its copies come from this host's address, and so the
-//! answers come there. The host keeps what nobody asked for, what one of its sockets waits for, and
+//! Unicast answers to what a rule reflects: its copies are sent from this host's address, and so the
+//! answers arrive there. The host keeps unsolicited packets, those that one of its sockets waits for, and
 //! fragments.
 
 use std::net::SocketAddr;
@@ -16,16 +16,16 @@ use crate::userspace::shared::requesters::{AnswerEnd, Requester};
 
 /// What becomes of an answer.
 pub(super) struct Answer<'a> {
-    /// The route that questions take which come by its interface.
+    /// The route taken by questions that arrive by its interface.
     pub(super) index: RouteIndex,
     /// The same.
     pub(super) route: &'a CompiledRoute,
-    /// The one of its outputs that leads to whoever asked.
+    /// The one of its outputs that leads to the requester.
     pub(super) output: CompiledOutput,
 }
 
 impl ActiveTable {
-    /// Says what becomes of a packet that takes no route, if it is an answer.
+    /// Decides about a packet that takes no route, if it is an answer.
     #[cold]
     pub(super) fn answer(&self, datagram: &Datagram, context: Context<'_>) -> Option<Answer<'_>> {
         if datagram.destination.is_multicast() || datagram.part != Part::Whole {
@@ -33,20 +33,20 @@ impl ActiveTable {
         }
         let interface = context.source.tap.interface;
         let to = SocketAddr::new(datagram.destination, datagram.destination_port);
-        let asker = context
+        let requester = context
             .state
-            .asker(AnswerEnd { interface, to }, context.now_ns)?;
-        let index = self.find_to(interface, asker.group, datagram.source)?;
+            .requester(AnswerEnd { interface, to }, context.now_ns)?;
+        let index = self.find_to(interface, requester.group, datagram.source)?;
         let route = self.route(index)?;
         let output = route.outputs.iter().find_map(|output| {
             let Action::Send(sending) = &output.action else {
                 return None;
             };
-            let action = Action::Send(sending.for_requester(&asker)?);
+            let action = Action::Send(sending.for_requester(&requester)?);
             Some(CompiledOutput { action, ..*output })
         })?;
         let from = SocketAddr::new(datagram.source, datagram.source_port);
-        // Where the host cannot be asked, nothing may be taken that might be its own.
+        // Where the host's sockets cannot be queried, nothing may be taken that might be its own.
         let is_own = context.sockets?.finds(from, to, interface).unwrap_or(true);
         (!is_own).then_some(Answer {
             index,
@@ -56,7 +56,7 @@ impl ActiveTable {
     }
 }
 
-/// Remembers who asks by each output whose copies are answered.
+/// Records the requester for each output whose copies are answered.
 #[cold]
 pub(super) fn note_question(route: &CompiledRoute, packet: &Matched<'_>, context: Context<'_>) {
     let datagram = packet.datagram;
@@ -68,7 +68,7 @@ pub(super) fn note_question(route: &CompiledRoute, packet: &Matched<'_>, context
     let Some(mac) = mac.filter(|mac| is_question(datagram, *mac)) else {
         return;
     };
-    let asker = Requester {
+    let requester = Requester {
         interface: tap.interface,
         from: SocketAddr::new(datagram.source, datagram.source_port),
         mac,
@@ -78,7 +78,9 @@ pub(super) fn note_question(route: &CompiledRoute, packet: &Matched<'_>, context
         if let Action::Send(sending) = &output.action
             && let Some(end) = sending.answered_at(datagram.source_port)
         {
-            context.state.note_requester(end, &asker, context.now_ns);
+            context
+                .state
+                .note_requester(end, &requester, context.now_ns);
         }
     }
 }

@@ -20,7 +20,7 @@ use super::segments::Segments;
 const MAX_SEGMENTS: u16 = 128;
 /// The IP length field's limit.
 const MAX_IP_BYTES: usize = 65_535;
-/// Open runs that are found again, by flow; a collision only costs one send more.
+/// Open runs that can be looked up by flow; a collision only costs one more send.
 const OPEN_RUNS: usize = 4 * BATCH;
 
 /// A batch's packets, sorted into runs.
@@ -32,10 +32,10 @@ pub(super) struct Runs {
     open: Box<[u16; OPEN_RUNS]>,
 }
 
-/// Where the batch's packets lie.
+/// The buffers of the batch's packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
-    /// The tap they came from.
+    /// The tap they arrived at.
     pub(super) tap: &'a Tap,
     /// The large ones.
     pub(super) large: &'a LargeBuffers,
@@ -48,13 +48,13 @@ pub(super) struct Matched<'a> {
     pub(super) route: u32,
     /// Whether it may leave in one send with others.
     pub(super) coalesce: bool,
-    /// Where the packet lies.
+    /// The packet's buffer.
     pub(super) slot: BufferSlot,
     /// Its bytes.
     pub(super) bytes: &'a [u8],
     /// Its headers.
     pub(super) datagram: &'a Datagram,
-    /// What the kernel says of it.
+    /// What the kernel reports of it.
     pub(super) vnet: VnetHeader,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct Run {
     pub(super) packets: u32,
     /// UDP payload bytes.
     pub(super) payload_bytes: u32,
-    /// Payload bytes of its first packet that it leaves out.
+    /// Payload bytes of its first packet that it omits.
     skipped: u32,
-    /// Where `open` may refer to it.
+    /// The entry of `open` that may refer to it.
     flow: u16,
     first: u32,
     last: u32,
@@ -91,14 +91,14 @@ pub(super) struct Run {
     /// Payload bytes of each datagram but the last; 0 if nothing may join it.
     size: u16,
     last_size: u16,
-    checksum_known: bool,
+    has_known_checksum: bool,
 }
 
 /// A run's last datagram, without the others.
 pub(super) struct LastAlone {
     /// Its headers.
     pub(super) head: Headers,
-    /// Payloads to leave out.
+    /// Payloads to skip.
     pub(super) skip: u16,
     /// Its UDP payload bytes.
     pub(super) bytes: u32,
@@ -114,8 +114,8 @@ impl Runs {
         }
     }
 
-    /// Adds a packet to the run of its flow, or starts one; `false` if its headers are not there, so
-    /// that it can be sent nowhere. A batch of packets fits beside the parts of others.
+    /// Adds a packet to the run of its flow, or starts one; `false` if its headers are missing, so that it
+    /// cannot be sent. A batch of packets fits beside the parts of others.
     #[inline]
     pub(super) fn add(&mut self, packet: &Matched<'_>, source: Source<'_>) -> bool {
         let datagram = packet.datagram;
@@ -144,7 +144,7 @@ impl Runs {
         true
     }
 
-    /// Says whether there is just room for a batch of whole packets.
+    /// Returns whether there is just room for a batch of whole packets.
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= BATCH
     }
@@ -167,7 +167,7 @@ impl Runs {
             skipped: part.offset as u32,
             ..whole
         });
-        // Nothing joins it, nor what came before it.
+        // Nothing joins it, nor the run before it.
         self.open[usize::from(flow)] = self.runs.len() as u16;
         self.entries.push(Entry {
             slot: packet.slot,
@@ -203,15 +203,15 @@ impl Runs {
         Payloads {
             entries: &self.entries,
             next,
-            left: usize::from(run.entries - skip),
+            remaining: usize::from(run.entries - skip),
             source,
         }
     }
 
-    /// The extension headers of a run's packet that its head leaves out; most leave out none.
+    /// The extension headers of a run's packet that its head omits; most omit none.
     #[inline]
     pub(super) fn extensions<'a>(&self, run: &Run, source: Source<'a>) -> &'a [u8] {
-        if run.head.left_out == 0 {
+        if run.head.omitted == 0 {
             return &[];
         }
         let Some(entry) = self.entries.get(run.first as usize) else {
@@ -221,10 +221,10 @@ impl Runs {
         let udp = datagram.payload_offset() - datagram.udp_offset;
         let end = (entry.payload_start - run.skipped) as usize - udp;
         let bytes = source.tap.bytes(source.large, entry.slot);
-        bytes.get(end - run.head.left_out..end).unwrap_or_default()
+        bytes.get(end - run.head.omitted..end).unwrap_or_default()
     }
 
-    /// Forgets everything, for the next batch.
+    /// Clears everything, for the next batch.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         for run in self.runs.drain(..) {
@@ -238,7 +238,7 @@ impl Runs {
 pub(super) struct Payloads<'a> {
     entries: &'a [Entry],
     next: u32,
-    left: usize,
+    remaining: usize,
     source: Source<'a>,
 }
 
@@ -247,7 +247,7 @@ impl<'a> Iterator for Payloads<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         let entry = self.entries.get(self.next as usize)?;
         self.next = entry.next;
         let bytes = self.source.tap.bytes(self.source.large, entry.slot);
@@ -256,7 +256,7 @@ impl<'a> Iterator for Payloads<'a> {
 
     #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+        (self.remaining, Some(self.remaining))
     }
 }
 
@@ -282,7 +282,7 @@ impl Run {
             ip_bytes: datagram.ip_length,
             size: size as u16,
             last_size: size as u16,
-            checksum_known: checksum_known(datagram, packet.vnet),
+            has_known_checksum: has_known_checksum(datagram, packet.vnet),
         })
     }
 
@@ -300,7 +300,7 @@ impl Run {
         })
     }
 
-    /// Says whether `packet` may join the run.
+    /// Returns whether `packet` may join the run.
     #[inline]
     fn takes(&mut self, packet: &Matched<'_>, entries: &[Entry], source: Source<'_>) -> bool {
         let datagram = packet.datagram;
@@ -320,8 +320,9 @@ impl Run {
         if !is_intact(datagram, packet.vnet, packet.bytes) {
             return false;
         }
-        self.checksum_known = self.checksum_known || self.first_checksum_holds(entries, source);
-        self.checksum_known
+        self.has_known_checksum =
+            self.has_known_checksum || self.first_checksum_holds(entries, source);
+        self.has_known_checksum
     }
 
     fn first_checksum_holds(&self, entries: &[Entry], source: Source<'_>) -> bool {
@@ -346,7 +347,7 @@ impl Run {
     }
 }
 
-/// A flow's place among the open runs.
+/// A flow's index among the open runs.
 #[inline]
 fn flow_hash(route: u32, datagram: &Datagram) -> u16 {
     let route = route.wrapping_mul(0x9e37_79b1);
@@ -354,9 +355,9 @@ fn flow_hash(route: u32, datagram: &Datagram) -> u16 {
     ((route ^ port) >> 16) as u16 % OPEN_RUNS as u16
 }
 
-/// Says whether nothing in the datagram itself speaks against it. IPv6 extension headers do: the
-/// kernel segments behind none of them that it does not know (`ipv6_gso_pull_exthdrs`: not behind an
-/// atomic fragment's), and which those are differs from kernel to kernel.
+/// Returns whether nothing in the datagram itself prevents coalescing. IPv6 extension headers do: the kernel
+/// does not segment behind headers that it does not know (`ipv6_gso_pull_exthdrs`: not behind an atomic
+/// fragment's), and which those are differs from kernel to kernel.
 #[inline]
 fn may_coalesce(datagram: &Datagram) -> bool {
     let headers = datagram.udp_offset - datagram.ip_offset;
@@ -368,14 +369,14 @@ fn may_coalesce(datagram: &Datagram) -> bool {
         && headers + usize::from(datagram.udp_length) == datagram.ip_length
 }
 
-/// Says whether the UDP checksum of a whole datagram holds, or has been judged or is left to a device.
+/// Returns whether the UDP checksum of a whole datagram holds, or has been judged or is left to a device.
 #[inline]
 pub(super) fn is_intact(datagram: &Datagram, vnet: VnetHeader, packet: &[u8]) -> bool {
-    checksum_known(datagram, vnet) || checksum_holds(datagram, packet)
+    has_known_checksum(datagram, vnet) || checksum_holds(datagram, packet)
 }
 
 #[inline]
-fn checksum_known(datagram: &Datagram, vnet: VnetHeader) -> bool {
+fn has_known_checksum(datagram: &Datagram, vnet: VnetHeader) -> bool {
     datagram.checksum == ChecksumState::Partial || vnet.flags & VnetHeader::CHECKSUM_VALID != 0
 }
 
@@ -386,7 +387,7 @@ fn checksum_holds(datagram: &Datagram, packet: &[u8]) -> bool {
         .is_some_and(|bytes| checksum::udp_is_valid(datagram.source, datagram.destination, bytes))
 }
 
-/// Says whether the headers differ only in what segmentation restores: lengths, checksums, and an
+/// Returns whether the headers differ only in what segmentation restores: lengths, checksums, and an
 /// IPv4 ID that counts up by one.
 #[inline]
 fn same_flow(head: &Headers, packet: &Matched<'_>, position: u16) -> bool {

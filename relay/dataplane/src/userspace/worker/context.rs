@@ -12,12 +12,12 @@ use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::state::SharedState;
 
-/// A clock as it was first asked for, and `CLOCK_REALTIME` right after, by which packets are received: time
+/// A clock at its first reading, and right after it `CLOCK_REALTIME`, by which packets are stamped: time
 /// between the two makes packets older than they are, never younger.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock(Option<(u64, u64)>);
 
-/// What seems to have waited longer did not: somebody set `CLOCK_REALTIME`.
+/// A packet that seems to have waited longer did not: `CLOCK_REALTIME` was set.
 const LONGEST_WAIT_NS: u64 = 30_000_000_000;
 
 /// What a batch is executed against.
@@ -27,15 +27,15 @@ pub(super) struct Context<'a> {
     pub(super) source: Source<'a>,
     /// The routes by index.
     pub(super) routes: &'a [Option<CompiledRoute>],
-    /// Where it is counted.
+    /// The worker's counters.
     pub(super) counters: &'a SharedCounters,
-    /// What workers decide with.
+    /// The state by which workers decide.
     pub(super) state: &'a SharedState,
     /// The windows of merged rules.
     pub(super) merges: &'a Windows,
     /// Until when packets of shares pass.
     pub(super) gates: &'a SharedGates,
-    /// Whom this host's sockets take from; `None`: nobody can tell.
+    /// Looks up this host's sockets; `None` if that is not possible.
     pub(super) sockets: Option<&'a SocketLookup>,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<&'a Limit>,
@@ -53,9 +53,8 @@ impl Clock {
 }
 
 impl Context<'_> {
-    /// Says whether a packet, the one in frame `frame`, does not pass: its route's gate is shut, or was
-    /// when it arrived. The clock is read once for all that `clock` is given for, and not where no route
-    /// has a gate.
+    /// Returns whether the packet in `frame` does not pass: its route's gate is shut, or was when it arrived.
+    /// The clock is read once for all calls with the same `clock`, and not where no route has a gate.
     #[inline]
     pub(super) fn is_shut(self, route: &CompiledRoute, frame: u32, clock: &mut Clock) -> bool {
         route.gate.is_some_and(|gate| {
@@ -66,7 +65,7 @@ impl Context<'_> {
         })
     }
 
-    /// Says whether the deadline of a route's gate has passed.
+    /// Returns whether the deadline of a route's gate has passed.
     #[inline]
     pub(super) fn is_past(self, route: &CompiledRoute, clock: &mut Clock) -> bool {
         route.gate.is_some_and(|gate| {
@@ -76,9 +75,9 @@ impl Context<'_> {
     }
 
     /// When the packet in a frame arrived, by `CLOCK_MONOTONIC`, however long it has waited for this worker.
-    /// The clocks are read once for all that `clock` is given for.
+    /// The clocks are read once for all calls with the same `clock`.
     #[inline]
-    pub(super) fn came_ns(&self, frame: u32, clock: &mut Clock) -> u64 {
+    pub(super) fn arrived_ns(&self, frame: u32, clock: &mut Clock) -> u64 {
         let (now, realtime) = clock.read(sys::clock::monotonic_ns);
         let age = realtime.saturating_sub(self.source.tap.received_ns(frame));
         if age > LONGEST_WAIT_NS {

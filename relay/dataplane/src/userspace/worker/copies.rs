@@ -1,4 +1,4 @@
-//! The part of a run that one output sends, and what a limit is asked for it.
+//! The part of a run that one output sends, and its cost for a limit.
 
 use packet::datagram::Part;
 
@@ -15,7 +15,7 @@ pub(super) struct Copies<'h, 'p> {
     pub(super) output: &'h CompiledOutput,
     /// Their headers.
     pub(super) head: &'h Headers,
-    /// What the head leaves out.
+    /// The extension headers that the head omits.
     pub(super) extensions: &'p [u8],
     /// Their payloads.
     pub(super) payloads: Payloads<'p>,

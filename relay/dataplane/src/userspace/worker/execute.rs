@@ -1,5 +1,5 @@
-//! Executes the table for the packets of a batch: finds each one's route, decides what becomes of it,
-//! and stages its copies or counts why there are none.
+//! Executes the table for the packets of a batch: finds each one's route, decides on its verdict, and stages
+//! its copies or counts why there are none.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -34,57 +34,57 @@ use crate::userspace::shared::limits::Cost;
 
 /// A packet to execute the table for.
 pub(super) struct Packet {
-    /// Its frame, so many behind the head.
+    /// Its frame, counted from the head.
     pub(super) frame: u32,
-    /// Where it lies.
+    /// Its buffer.
     pub(super) slot: BufferSlot,
-    /// What stands in front of its IP header.
+    /// Its link header.
     pub(super) link: Link,
-    /// What the kernel says of it.
+    /// What the kernel reports of it.
     pub(super) meta: Meta,
-    /// The same, as it says it.
+    /// The same, as the kernel encodes it.
     pub(super) vnet: VnetHeader,
-    /// Bytes of the packet of which only the beginning is there.
+    /// Length of the whole packet, where only its beginning is present.
     pub(super) whole_length: Option<usize>,
 }
 
-/// What a packet turned out to be.
+/// A parsed packet.
 struct Read {
     datagram: Datagram,
     /// The route that takes it.
-    found: Option<RouteIndex>,
+    route: Option<RouteIndex>,
     /// Whether it is a fragment that another rule might take as well.
     is_unknown: bool,
     /// Which fragment it is, and of which interface.
     piece: Option<(u32, Fragment)>,
 }
 
-/// A super-packet of a merged rule, and where it belongs.
+/// A super-packet of a merged rule, its route and its judge.
 type SuperPacket<'a> = (
     &'a Packet,
     (&'a Datagram, &'a [u8]),
     (RouteIndex, &'a CompiledRoute, Judge<'a>),
 );
 
-/// What a batch came to, beside what its rules count.
+/// The counts of a batch, beside what its rules count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BatchCounts {
     /// Datagrams seen.
     pub(super) received: u64,
     /// Datagrams that took a route.
     pub(super) matched: u64,
-    /// Of those, datagrams whose end there was no room for.
+    /// Of those, datagrams that there was no room to receive whole.
     pub(super) lost: u64,
     /// Datagrams beyond the first of each packet.
     pub(super) hidden: u64,
-    /// When the first packet of a share came, by the clock of gates.
+    /// When the first packet of a share was judged, by the clock of gates.
     pub(super) clock: Clock,
-    /// The same of merged rules, by that of merges.
+    /// The same for merged rules, by the clock of merges.
     pub(super) merging: Clock,
 }
 
 impl ActiveTable {
-    /// What packets of `source` are executed in.
+    /// The context in which packets of `source` are executed.
     #[inline]
     pub(super) fn context<'a>(
         &'a self,
@@ -122,15 +122,15 @@ impl ActiveTable {
         };
         let datagram = read.datagram;
         let packets = u64::from(datagram.packets());
-        let mut found = read
-            .found
+        let mut matched = read
+            .route
             .and_then(|index| Some((index, self.route(index)?)));
         let mut answer = None;
-        if found.is_none() && self.answered {
+        if matched.is_none() && self.answered {
             answer = self.answer(&datagram, context);
-            found = answer.as_ref().map(|answer| (answer.index, answer.route));
+            matched = answer.as_ref().map(|answer| (answer.index, answer.route));
         }
-        let Some((index, route)) = found else {
+        let Some((index, route)) = matched else {
             return Ok(());
         };
         counts.matched += packets;
@@ -149,8 +149,8 @@ impl ActiveTable {
         } else if route.stands_by(context) {
             Verdict::Dropped(DropReason::Standby)
         } else if let Some(line) = route.merge.filter(|_| answer.is_none()) {
-            let came_ns = context.came_ns(packet.frame, &mut counts.merging);
-            let line = Judge::of(line, context.merges, came_ns);
+            let arrived_ns = context.arrived_ns(packet.frame, &mut counts.merging);
+            let line = Judge::of(line, context.merges, arrived_ns);
             if datagram.gso.is_some() {
                 let taken = (&packet, (&datagram, bytes), (index, route, line));
                 let clock = &mut counts.clock;
@@ -189,7 +189,7 @@ impl ActiveTable {
         Ok(())
     }
 
-    /// Reads a packet and finds the route that takes it; `None`: no rule has anything of it.
+    /// Parses a packet and finds the route that takes it; `None` if no rule is concerned.
     #[inline]
     fn read(
         &self,
@@ -199,7 +199,7 @@ impl ActiveTable {
         counts: &mut BatchCounts,
     ) -> Option<Read> {
         let mut piece = None;
-        let (mut datagram, found, is_unknown) = match parse(bytes, packet.link, packet.meta) {
+        let (mut datagram, route, is_unknown) = match parse(bytes, packet.link, packet.meta) {
             Parsed::Udp(datagram) => (datagram, self.find(interface, &datagram), false),
             Parsed::Fragment(fragment) => {
                 let Some(attributed) = self.attribute(&fragment, interface, fragments) else {
@@ -220,14 +220,14 @@ impl ActiveTable {
         counts.received += u64::from(datagram.packets());
         Some(Read {
             datagram,
-            found,
+            route,
             is_unknown,
             piece,
         })
     }
 
-    /// Executes the table for the segments of a super-packet of a merged rule, each by itself. Where all
-    /// pass they leave as they came.
+    /// Executes the table for the segments of a super-packet of a merged rule, each by itself. If all pass,
+    /// they leave together.
     #[cold]
     fn execute_segments(
         &self,
@@ -315,9 +315,9 @@ impl ActiveTable {
         self.find_to(interface, to, datagram.source)
     }
 
-    /// Finds a fragment's route: by its datagram's ports where they are known, else by its group;
-    /// `true` with one that another rule might take as well, on either path. `None` if no rule has the
-    /// group; one that the kernel path judges leads to no route.
+    /// Finds a fragment's route: by its datagram's ports where they are known, else by its group; `true` if
+    /// another rule might take it as well, on either path. `None` if no rule has the group; a fragment that
+    /// the kernel path judges has no route here.
     #[cold]
     fn attribute(
         &self,
@@ -335,7 +335,7 @@ impl ActiveTable {
             mine |= own.is_some();
             several |= rule != own;
         });
-        // Other ports of this host's addresses are nobody's here.
+        // Other ports of this host's addresses belong to no rule here.
         several |= !fragment.key.destination.is_multicast();
         let (index, _) = first.filter(|_| mine)?;
         match fragment.attribute(memory, interface, sys::clock::monotonic_ns())? {
@@ -357,8 +357,8 @@ impl CompiledRoute {
         !context.state.passes(line, failover, context.now_ns)
     }
 
-    /// What becomes of packets that the rule's limit has to let pass too, unless they pass no gate; and how
-    /// many pass of a super-packet that does not pass whole.
+    /// Applies the rule's limit to packets that would pass, unless their gate is shut; returns the verdict, and
+    /// how many pass of a super-packet that does not pass whole.
     #[inline]
     fn limited(
         &self,
@@ -379,7 +379,7 @@ impl CompiledRoute {
 }
 
 /// Stages the copies of a packet that passes; of a super-packet only the first `passed`, where a limit
-/// says so.
+/// applies.
 #[inline]
 fn forward(
     sender: &mut Sender,
@@ -409,7 +409,7 @@ fn forward(
     Ok(())
 }
 
-/// What becomes of packets that would pass but for their gate: what looks at the stream goes on.
+/// The verdict on packets that would pass but for their gate: inspection of the stream continues.
 #[inline]
 const fn standing_by(verdict: Verdict, is_shut: bool) -> Verdict {
     if is_shut {
@@ -419,7 +419,7 @@ const fn standing_by(verdict: Verdict, is_shut: bool) -> Verdict {
     }
 }
 
-/// A fragment whose port is not known belongs to no flow.
+/// Counts a packet for its flow; a fragment whose port is unknown belongs to none.
 #[cold]
 fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) {
     let (group, port) = (datagram.destination, datagram.destination_port);
@@ -430,7 +430,7 @@ fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) 
     }
 }
 
-/// Counts what a rule's limit does not let pass of a super-packet.
+/// Counts the segments of a super-packet that a rule's limit refuses.
 #[cold]
 fn drop_segments(context: Context<'_>, counts: Counts, rest: Segments) {
     let dropped = (rest.count.into(), rest.bytes as u64);

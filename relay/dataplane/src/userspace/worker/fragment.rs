@@ -29,7 +29,7 @@ impl PieceOf<'_> {
     }
 }
 
-/// Says whether a datagram, or a fragment of one, may be cut.
+/// Returns whether a datagram, or a fragment of one, may be cut.
 pub(super) fn is_allowed(datagram: &Datagram) -> bool {
     datagram.source.is_ipv4() && !datagram.dont_fragment
 }
@@ -81,13 +81,13 @@ pub(super) fn pieces<'p>(
         let end = piece.offset + piece.length - udp_header;
         let (mut bytes, length) = copy.without(if first { 0 } else { udp_header });
         let ip = bytes.get_mut(copy.ip_at()..length)?;
-        let came = ipv4::Header::parse(ip).ok()?;
-        let place = fragment::Piece {
-            offset: usize::from(came.fragment_offset()) + piece.offset,
-            more: came.more_fragments() || piece.more,
+        let parsed = ipv4::Header::parse(ip).ok()?;
+        let position = fragment::Piece {
+            offset: usize::from(parsed.fragment_offset()) + piece.offset,
+            more: parsed.more_fragments() || piece.more,
             ..piece
         };
-        fragment::write_piece_header(ip, place)?;
+        fragment::write_piece_header(ip, position)?;
         Some(PieceOf {
             payload: payload.get(start..end)?,
             more: piece.more,

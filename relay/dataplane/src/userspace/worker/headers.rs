@@ -13,21 +13,21 @@ use sys::uring::Head;
 
 use super::rewrite::Sending;
 
-/// Where the IP header lies in a [`Headers`]: behind room for vnet header and link header.
+/// Offset of the IP header in a [`Headers`]: behind room for vnet header and link header.
 pub(super) const IP_AT: usize = VNET_HEADER + ethernet::HEADER;
 /// Room for 60 bytes of IPv4 or 40 of IPv6 with the usual extensions, and 8 of UDP.
 pub(super) const HEADERS_ROOM: usize = sys::uring::HEAD;
 
-/// The headers of a packet or a run of packets, as they came, with room in front.
+/// The headers of a packet or a run of packets, as received, with room in front.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
     /// The headers, IP at [`IP_AT`].
     pub bytes: [u8; HEADERS_ROOM],
     /// The datagram, its offsets within `bytes`.
     pub datagram: Datagram,
-    /// Bytes of IPv6 extension headers that are left out between IP and UDP, because they are too
-    /// long: nothing of them is rewritten, so they are sent from where the packet lies.
-    pub left_out: usize,
+    /// Bytes of IPv6 extension headers that are omitted between IP and UDP, because they are too long: none of
+    /// them is rewritten, so they are sent from the packet's buffer.
+    pub omitted: usize,
 }
 
 /// One copy's headers: vnet header, link header, IP and UDP.
@@ -39,7 +39,7 @@ pub(super) struct CopyHeaders {
 }
 
 impl Headers {
-    /// Takes the headers out of `packet`; `None` if they are not there.
+    /// Extracts the headers of `packet`; `None` if they are missing.
     #[inline]
     #[must_use]
     pub(super) fn of(packet: &[u8], datagram: &Datagram) -> Option<Self> {
@@ -51,7 +51,7 @@ impl Headers {
                 Self {
                     bytes,
                     datagram: datagram.moved(IP_AT),
-                    left_out: 0,
+                    omitted: 0,
                 }
             }
             None => Self::without_extensions(headers, datagram)?,
@@ -65,8 +65,8 @@ impl Headers {
     #[cold]
     fn without_extensions(headers: &[u8], datagram: &Datagram) -> Option<Self> {
         let (ip, rest) = headers.split_at_checked(ipv6::HEADER)?;
-        let left_out = datagram.udp_offset - datagram.ip_offset - ipv6::HEADER;
-        let udp = rest.get(left_out..)?;
+        let omitted = datagram.udp_offset - datagram.ip_offset - ipv6::HEADER;
+        let udp = rest.get(omitted..)?;
         let mut bytes = [0; HEADERS_ROOM];
         let udp_at = IP_AT + ipv6::HEADER;
         bytes.get_mut(IP_AT..udp_at)?.copy_from_slice(ip);
@@ -78,18 +78,18 @@ impl Headers {
         Some(Self {
             bytes,
             datagram,
-            left_out,
+            omitted,
         })
     }
 
     /// Bytes of the largest IP packet that leaves for it.
     #[inline]
     pub(super) fn largest_packet(&self) -> usize {
-        let left_out = self.datagram.gso.map_or(0, |_| self.left_out);
-        self.datagram.largest_packet() + left_out
+        let omitted = self.datagram.gso.map_or(0, |_| self.omitted);
+        self.datagram.largest_packet() + omitted
     }
 
-    /// Leaves the checksums of a super-packet to whoever segments it. A chain (`rx-gro-list`) carries
+    /// Leaves the checksums of a super-packet to its segmentation. A chain (`rx-gro-list`) carries
     /// its first datagram's, partial or complete.
     fn leave_checksum(&mut self) {
         let datagram = &mut self.datagram;
@@ -112,7 +112,7 @@ impl Headers {
     pub(super) fn segment(&self, index: u16, size: u16) -> Self {
         let mut segment = *self;
         segment.datagram.gso = None;
-        let headers = self.datagram.payload_offset() - IP_AT + self.left_out;
+        let headers = self.datagram.payload_offset() - IP_AT + self.omitted;
         segment.resize(headers + usize::from(size));
         if self.datagram.source.is_ipv4() {
             let ip = &mut segment.bytes[IP_AT..];
@@ -134,7 +134,7 @@ impl Headers {
     /// Changes the lengths, and makes the UDP checksum partial to match.
     fn resize(&mut self, ip_length: usize) {
         let datagram = &mut self.datagram;
-        let udp_length = (ip_length - self.left_out - (datagram.udp_offset - IP_AT)) as u16;
+        let udp_length = (ip_length - self.omitted - (datagram.udp_offset - IP_AT)) as u16;
         datagram.ip_length = ip_length;
         datagram.udp_length = udp_length;
         datagram.checksum = ChecksumState::Partial;
@@ -176,20 +176,20 @@ impl Headers {
         let mut vnet = VnetHeader::default();
         if self.datagram.checksum == ChecksumState::Partial {
             vnet.flags = VnetHeader::NEEDS_CHECKSUM;
-            vnet.checksum_start = (self.datagram.udp_offset + self.left_out - start) as u16;
+            vnet.checksum_start = (self.datagram.udp_offset + self.omitted - start) as u16;
             vnet.checksum_offset = 6;
         }
         if let Some(gso) = self.datagram.gso {
             vnet.gso_type = VnetHeader::GSO_UDP;
             vnet.gso_size = gso.size;
-            vnet.header_bytes = (self.datagram.payload_offset() + self.left_out - start) as u16;
+            vnet.header_bytes = (self.datagram.payload_offset() + self.omitted - start) as u16;
         }
         vnet
     }
 }
 
 impl CopyHeaders {
-    /// Takes the vnet header's content off: nothing is left to the device.
+    /// Clears the vnet header: no work is left to the device.
     pub(super) fn forget_offload(&mut self) {
         self.bytes[self.start..self.start + VNET_HEADER].fill(0);
     }
@@ -205,7 +205,7 @@ impl CopyHeaders {
         (&self.bytes[IP_AT..udp], &self.bytes[udp..self.end])
     }
 
-    /// Where the IP header lies in [`CopyHeaders::without`]'s bytes.
+    /// Offset of the IP header in [`CopyHeaders::without`]'s bytes.
     pub(super) const fn ip_at(&self) -> usize {
         IP_AT - self.start
     }
@@ -219,7 +219,7 @@ impl CopyHeaders {
         (bytes, length)
     }
 
-    /// What to send before the payload; `extensions` are those that were left out.
+    /// What to send before the payload; `extensions` are the omitted ones.
     #[inline]
     #[must_use]
     pub(super) fn head<'p>(&self, extensions: &'p [u8]) -> Head<'_, 'p> {
@@ -237,7 +237,7 @@ impl CopyHeaders {
     }
 }
 
-/// Replaces a word of an IPv4 header and keeps its checksum right.
+/// Replaces a word of an IPv4 header and updates its checksum.
 fn replace(header: &mut [u8], at: usize, new: u16) {
     let mut delta = checksum::Delta::default();
     delta.replace(u16::from_be_bytes([header[at], header[at + 1]]), new);

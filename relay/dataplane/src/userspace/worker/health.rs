@@ -22,10 +22,10 @@ use crate::userspace::shared::messages::CountedRoute;
 pub(super) struct Watches {
     /// Routes, by their index in the table.
     routes: Vec<Option<Watched>>,
-    /// Rules whose lines are merged, by where they count.
+    /// Rules whose lines are merged, by slot.
     rules: BTreeMap<u32, Watched>,
-    /// Those that packets of this batch took.
-    touched: Vec<Subject>,
+    /// Those with packets in this batch.
+    changed: Vec<Subject>,
 }
 
 /// Names what is watched.
@@ -33,12 +33,12 @@ pub(super) struct Watches {
 pub(super) enum Subject {
     /// A route by itself.
     Route(u32),
-    /// What passes of all lines of a rule together.
+    /// What passes of all lines of a rule.
     Rule(RuleSlot),
 }
 
 impl Subject {
-    /// What the packets of a route are part of.
+    /// The subject that the packets of a route belong to.
     pub(super) const fn of(index: u32, counted: &CountedRoute) -> Self {
         match counted.leg {
             Some(_) => Self::Rule(counted.rule),
@@ -52,11 +52,11 @@ struct Watched {
     inspect: Inspect,
     watch: Watch,
     recorded: HealthCounters,
-    is_touched: bool,
+    has_changed: bool,
 }
 
 impl Watches {
-    /// Begins to watch a route if it asks for that; one that is watched alike already goes on.
+    /// Begins to watch a route if it requests that; one that is already watched alike continues.
     /// Not hot: it allocates.
     pub(super) fn begin(&mut self, index: u32, key: &RouteKey, counted: &CountedRoute) {
         let what = Subject::of(index, counted);
@@ -77,30 +77,31 @@ impl Watches {
             inspect,
             watch: Watch::new(content, inspect.clock_hz),
             recorded: HealthCounters::default(),
-            is_touched: false,
+            has_changed: false,
         };
         match what {
             Subject::Rule(rule) => {
                 self.rules.insert(rule.0, watched);
             }
             Subject::Route(index) => {
-                let at = index as usize;
-                if at >= self.routes.len() {
-                    self.routes.resize_with(at + 1, || None);
+                let index = index as usize;
+                if index >= self.routes.len() {
+                    self.routes.resize_with(index + 1, || None);
                 }
-                self.routes[at] = Some(watched);
+                self.routes[index] = Some(watched);
             }
         }
         self.make_room();
     }
 
-    /// Ends watching rules that none of `left` is part of.
-    pub(super) fn end_others(&mut self, left: impl Iterator<Item = Subject> + Clone) {
-        let is_left = |rule: &u32| {
-            left.clone()
+    /// Ends watching rules that none of `remaining` belongs to.
+    pub(super) fn end_others(&mut self, remaining: impl Iterator<Item = Subject> + Clone) {
+        let is_remaining = |rule: &u32| {
+            remaining
+                .clone()
                 .any(|what| what == Subject::Rule(RuleSlot(*rule)))
         };
-        self.rules.retain(|rule, _| is_left(rule));
+        self.rules.retain(|rule, _| is_remaining(rule));
     }
 
     #[inline]
@@ -137,12 +138,12 @@ impl Watches {
         };
         if !is_judged {
             if verdict == Verdict::Dropped(DropReason::Standby) {
-                // Its packets are not inspected: it begins anew.
+                // Its packets are not inspected, so its sequence begins anew.
                 watched.watch.rtp.is_followed = false;
             }
             return;
         }
-        let is_fresh = !std::mem::replace(&mut watched.is_touched, true);
+        let is_fresh = !std::mem::replace(&mut watched.has_changed, true);
         watched.watch.record_arrival(now_ns);
         if datagram.part == Part::Whole {
             let segment = datagram.gso.map_or(0, |gso| usize::from(gso.size));
@@ -155,32 +156,32 @@ impl Watches {
             }
         }
         if is_fresh {
-            self.touched.push(what);
+            self.changed.push(what);
         }
     }
 
-    /// Tells what the batch brought.
+    /// Records what the batch added.
     #[inline]
     pub(super) fn record(&mut self, counters: &SharedCounters) {
-        for at in 0..self.touched.len() {
-            let Some(what) = self.touched.get(at).copied() else {
+        for at in 0..self.changed.len() {
+            let Some(what) = self.changed.get(at).copied() else {
                 break;
             };
             let Some(watched) = self.find(what) else {
                 continue;
             };
-            watched.is_touched = false;
+            watched.has_changed = false;
             let seen = counters_of(&watched.watch);
             counters.record_health(watched.rule, &seen.since(&watched.recorded));
             watched.recorded = seen;
         }
-        self.touched.clear();
+        self.changed.clear();
     }
 
     fn make_room(&mut self) {
-        // Room for all, so that no packet makes the list grow.
+        // Room for all, so that no packet causes the list to grow.
         let routes = self.routes.iter().flatten().count();
-        self.touched.reserve(routes + self.rules.len());
+        self.changed.reserve(routes + self.rules.len());
     }
 }
 

@@ -9,8 +9,8 @@ use crate::userspace::shared::layout::RuleSlot;
 
 /// The most that are picked from one batch.
 const MOST: usize = 16;
-/// From one packet that is picked to the next are 1 to twice so many, by chance: streams that take
-/// turns are not passed over.
+/// The distance between two picked packets is random, from 1 to twice this: so streams that alternate are
+/// all sampled.
 const EVERY_SHIFT: u32 = 5;
 
 /// The packets picked from this batch.
@@ -35,14 +35,14 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Says whether this packet is to be picked.
+    /// Returns whether this packet is to be picked.
     #[inline]
     pub(super) const fn is_due(&mut self) -> bool {
         self.wait = self.wait.wrapping_sub(1);
         self.wait == 0
     }
 
-    /// Picks a packet of a rule, and when the next one will be.
+    /// Picks a packet of a rule, and chooses the distance to the next.
     #[cold]
     pub(super) fn pick(&mut self, rule: RuleSlot, received_ns: u64) {
         // Numerical Recipes' generator; its high bits are the better ones.
@@ -51,14 +51,14 @@ impl Samples {
             .wrapping_mul(1_664_525)
             .wrapping_add(1_013_904_223);
         self.wait = 1 + (self.chance >> (u32::BITS - EVERY_SHIFT - 1));
-        if let Some(place) = self.picked.get_mut(self.count) {
-            *place = (rule, received_ns);
+        if let Some(entry) = self.picked.get_mut(self.count) {
+            *entry = (rule, received_ns);
             self.count += 1;
         }
     }
 
-    /// Counts what was picked, now that its copies have left. What a step of the host's clock has
-    /// put into the future is left out.
+    /// Counts what was picked, now that its copies have left. Packets that a step of the host's clock has put
+    /// into the future are skipped.
     #[inline]
     pub(super) fn record(&mut self, counters: &SharedCounters) {
         let picked = self.picked.get(..self.count).unwrap_or_default();

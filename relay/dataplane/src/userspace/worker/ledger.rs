@@ -9,17 +9,17 @@ use super::context::Context;
 use super::rewrite::Counts;
 use crate::userspace::shared::layout::{OutputSlot, WorkerWord};
 
-/// What is to be counted once the messages under way have completed.
+/// What is to be counted once the pending messages have completed.
 #[derive(Debug)]
 pub(super) struct Ledger {
     received: Vec<(Counts, u32, u32)>,
     dropped: Vec<(OutputSlot, DropReason, u32)>,
     pending: Vec<Message>,
-    /// Error of an earlier piece of the copy whose last piece is still to come.
+    /// Error of an earlier piece of the copy whose last piece is still pending.
     failed: Option<i32>,
 }
 
-/// A message on its way.
+/// A pending message.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     output: OutputSlot,

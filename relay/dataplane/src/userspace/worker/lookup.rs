@@ -21,12 +21,12 @@ pub(super) struct Lookup {
     ranges: Vec<PortRange>,
 }
 
-/// What a set of keys has in common; the order is that of the lookups.
+/// The common shape of a set of keys; the order is that of the lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Shape {
-    /// 128 minus the prefix length of the sender on mapped addresses; any sender: 128.
+    /// 128 minus the prefix length of the sender on mapped addresses; 128 for any sender.
     source_bits: u8,
-    /// The same of the destination.
+    /// The same for the destination.
     host_bits: u8,
     any_port: bool,
 }
@@ -57,13 +57,13 @@ struct PortRange {
 }
 
 impl Lookup {
-    /// Builds the table; the n-th key leads to route n.
+    /// Builds the table from keys and the indices of their routes.
     #[must_use]
     pub(super) fn build<'a>(keys: impl Iterator<Item = (RouteIndex, &'a RouteKey)>) -> Self {
         Self::build_with(keys, Shape::of)
     }
 
-    /// Builds a table for [`Lookup::by_group`], which has no regard to ports.
+    /// Builds a table for [`Lookup::by_group`], which ignores ports.
     #[must_use]
     pub(super) fn build_groups<'a>(keys: impl Iterator<Item = (RouteIndex, &'a RouteKey)>) -> Self {
         Self::build_with(keys, |key| Shape {
@@ -77,8 +77,8 @@ impl Lookup {
         shape: impl Fn(&RouteKey) -> Shape,
     ) -> Self {
         let mut keys: Vec<_> = keys.collect();
-        // Wider port ranges first, so that narrower ones end up in front of their chain, and of
-        // equal ones the lower.
+        // Wider port ranges first, so that narrower ones end up at the front of their chain, and of equal ones
+        // the lower.
         keys.sort_by_key(|(_, key)| std::cmp::Reverse((key.ports.count(), key.ports.first)));
         let mut shapes: Vec<Shape> = keys.iter().map(|(_, key)| shape(key)).collect();
         shapes.sort_unstable();
@@ -124,8 +124,8 @@ impl Lookup {
         })
     }
 
-    /// Gives `each` the routes that take a group and a sender, whatever the port, the most
-    /// specific first. For tables that [`Lookup::build_groups`] made.
+    /// Calls `each` with the routes that take a group and a sender, whatever the port, the most specific first.
+    /// For tables that [`Lookup::build_groups`] made.
     pub(super) fn by_group(
         &self,
         interface: u32,

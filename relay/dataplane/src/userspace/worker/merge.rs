@@ -1,8 +1,8 @@
-//! What becomes of the packets of a rule that merges: the first copy of each passes, whichever leg and
-//! whichever worker brings it.
+//! The verdict on packets of a rule that merges: the first copy of each passes, whichever leg and worker
+//! receives it.
 //!
-//! A datagram in fragments is judged by its first, which the others follow as long as no leg has brought all
-//! of it. Of a super-packet each segment is judged by itself, and those that are first copies leave.
+//! A datagram in fragments is judged by its first, which the others follow as long as no leg has delivered
+//! all of it. Each segment of a super-packet is judged by itself, and those that are first copies leave.
 
 use std::net::IpAddr;
 
@@ -19,28 +19,28 @@ use super::coalesce::is_intact;
 use super::segments::Segments;
 use crate::userspace::shared::messages::MergeLeg;
 
-/// What has come of datagrams in fragments, and which fragment a packet is, if it is one.
+/// The fragments received so far, and which fragment a packet is, if it is one.
 pub(super) type Pieces<'a> = (&'a mut FragmentCache, Option<(u32, Fragment)>);
 
-/// A leg's judge of a packet that came at `came_ns`.
+/// A leg's judge of a packet that arrived at `arrived_ns`.
 #[derive(Clone, Copy)]
 pub(super) struct Judge<'a> {
     leg: (u32, u32),
     merges: &'a Windows,
-    came_ns: u64,
+    arrived_ns: u64,
 }
 
 impl<'a> Judge<'a> {
     #[inline]
-    pub(super) const fn of(leg: MergeLeg, merges: &'a Windows, came_ns: u64) -> Self {
+    pub(super) const fn of(leg: MergeLeg, merges: &'a Windows, arrived_ns: u64) -> Self {
         Self {
-            leg: (leg.merge, leg.place),
+            leg: (leg.merge, leg.position),
             merges,
-            came_ns,
+            arrived_ns,
         }
     }
 
-    /// Says whether a packet that is no super-packet passes.
+    /// Judges a packet that is no super-packet.
     #[inline]
     pub(super) fn verdict(
         self,
@@ -48,7 +48,7 @@ impl<'a> Judge<'a> {
         pieces: Pieces<'_>,
     ) -> Verdict {
         if datagram.part == Part::Whole {
-            // A damaged copy shuts no good one out.
+            // A damaged copy must not exclude a good one.
             if !is_intact(datagram, vnet, bytes) {
                 return Verdict::Dropped(DropReason::Malformed);
             }
@@ -70,21 +70,21 @@ impl<'a> Judge<'a> {
         let payload = payload(datagram, bytes);
         let is_later = datagram.part == Part::Later;
         let header = if is_later { 0 } else { udp::HEADER };
-        let mut place = (payload.len() + header) as u64 | u64::from(fragment.offset) << 16;
+        let mut position = (payload.len() + header) as u64 | u64::from(fragment.offset) << 16;
         if !fragment.more {
-            place |= bpf::merge::PIECE_LAST;
+            position |= bpf::merge::PIECE_LAST;
         }
         let mut from = sender(datagram);
         if is_later {
-            place |= bpf::merge::PIECE_LATER;
+            position |= bpf::merge::PIECE_LATER;
             from ^= fragment.key.id;
         }
-        let pieces = memory.pieces(interface, fragment.key, sys::clock::monotonic_ns());
-        let pieces = Some((pieces, place));
+        let received = memory.pieces(interface, fragment.key, sys::clock::monotonic_ns());
+        let pieces = Some((received, position));
         let packet = (payload, from);
         verdict(
             self.merges
-                .judge_piece(self.leg, packet, self.came_ns, pieces),
+                .judge_piece(self.leg, packet, self.arrived_ns, pieces),
         )
     }
 
@@ -119,18 +119,18 @@ impl<'a> Judge<'a> {
     #[inline]
     fn judge(self, datagram: &Datagram, payload: &[u8]) -> bpf::merge::Verdict {
         let packet = (payload, sender(datagram));
-        self.merges.judge(self.leg, packet, self.came_ns)
+        self.merges.judge(self.leg, packet, self.arrived_ns)
     }
 }
 
-/// The UDP payload of a packet, as far as it is there.
+/// The UDP payload of a packet, as far as it is present.
 #[inline]
 pub(super) fn payload<'p>(datagram: &Datagram, bytes: &'p [u8]) -> &'p [u8] {
     let payload = bytes.get(datagram.payload_offset()..).unwrap_or_default();
     payload.get(..datagram.payload_bytes()).unwrap_or(payload)
 }
 
-/// What stands for a datagram's sender, its port included.
+/// A value that represents a datagram's sender, including its port.
 #[inline]
 fn sender(datagram: &Datagram) -> u32 {
     let address = match datagram.source {

@@ -1,5 +1,5 @@
-//! The worker's side of its taps: packets are read where they lie in the ring, and their frames are
-//! given back once all copies have left.
+//! The worker's side of its taps: packets are read in place in the ring, and their frames are given back
+//! once all copies have left.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use packet::parse::{ChecksumState, Gso, Link, Meta};
 use sys::packet_socket::{Frame, PacketSocket, Ring, RingSize, VNET_HEADER, VnetHeader};
 
-/// Most packets of one batch: enough for many streams to find packets of theirs waiting together.
+/// Most packets of one batch: enough that many streams have several packets waiting together.
 pub(super) const BATCH: usize = 1024;
 /// Super-packets and jumbo frames that one batch may hold.
 const LARGE_BUFFERS: usize = 8;
@@ -32,21 +32,21 @@ pub(super) struct LargeBuffers {
     used: usize,
 }
 
-/// Where a packet of the current batch lies.
+/// The buffer of a packet of the current batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BufferSlot {
-    /// In the ring, so many frames behind the head.
+    /// A frame of the ring, counted from the head.
     Frame(u32),
-    /// In a large buffer, so many bytes of it.
+    /// A large buffer, and the bytes used of it.
     Large(u32, u32),
 }
 
-/// What the next ring frame brings.
+/// The content of the next ring frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrival {
-    /// A packet, and what the kernel says of it.
+    /// A packet, and what the kernel reports of it.
     Packet(BufferSlot, (Link, Meta), VnetHeader),
-    /// The beginning of a packet of so many bytes: there was no room for the rest.
+    /// The beginning of a packet of this length: there was no room for the rest.
     Truncated(BufferSlot, (Link, Meta), usize),
     /// All large buffers are in use: send the batch first.
     Full,
@@ -90,22 +90,22 @@ impl Tap {
 
     /// Lets nothing more in.
     pub(super) fn close(&self) {
-        // The kernel refuses this to nobody who has the socket.
+        // The kernel never refuses this to the owner of the socket.
         let _ = self.socket.close_filter();
     }
 
-    /// What the kernel dropped at the full ring since anybody asked.
+    /// What the kernel dropped at the full ring since the last reading.
     pub(super) fn lost(&self) -> u64 {
         self.socket.statistics().map_or(0, |counted| counted.drops)
     }
 
-    /// Says whether anything has arrived.
+    /// Returns whether anything has arrived.
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
         self.ring.frame(0).is_some()
     }
 
-    /// Looks at the frame `index` places behind the head.
+    /// Reads the frame `index` after the head.
     #[inline]
     pub(super) fn arrival(&self, index: u32, large: &mut LargeBuffers) -> Arrival {
         let Some(frame) = self.ring.frame(index as usize) else {
@@ -129,8 +129,8 @@ impl Tap {
         Arrival::Packet(slot, about, frame.vnet)
     }
 
-    /// Where a frame's bytes are read from: its Ethernet header, or where there is none of 14 bytes, its IP
-    /// header, whatever stands before it (an inner tag of a VLAN with `reorder_hdr off`, a tunnel's header).
+    /// The offset from which a frame is read: its Ethernet header, or unless that has 14 bytes its IP header,
+    /// whatever precedes it (an inner tag of a VLAN with `reorder_hdr off`, a tunnel's header).
     #[inline]
     const fn start(&self, frame: Frame<'_>) -> usize {
         match (self.link, frame.network) {
@@ -165,8 +165,7 @@ impl Tap {
         Some(Arrival::Packet(slot, (link, meta(vnet, frame)), vnet))
     }
 
-    /// Datagrams beyond the first in the packet that the frame `index` places behind the head brings
-    /// or announces, as [`bpf::socket_filter::HiddenDatagrams`] counts them.
+    /// Datagrams beyond the first in the packet that the frame `index` after the head holds or announces, as [`bpf::socket_filter::HiddenDatagrams`] counts them.
     #[cold]
     pub(super) fn hidden(&self, index: u32) -> u64 {
         let Some(frame) = self.ring.frame(index as usize) else {
@@ -211,7 +210,7 @@ impl Default for LargeBuffers {
     }
 }
 
-/// Datagrams beyond the first in a packet of so many bytes, cut to pieces of `size` bytes of payload.
+/// Datagrams beyond the first in a packet of `length` bytes, cut to segments of `size` bytes of payload.
 fn hidden_datagrams(bytes: &[u8], ip_offset: usize, (length, size): (usize, u16)) -> u64 {
     let first = usize::from(bytes.get(ip_offset).copied().unwrap_or_default());
     let ip_header = match first >> 4 {

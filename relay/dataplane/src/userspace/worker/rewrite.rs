@@ -1,6 +1,5 @@
-//! Routes as the worker executes them. Everything that does not depend on the packet is worked out
-//! when the table changes: a copy is then the packet's headers (`headers`), rewritten, before its
-//! payload.
+//! Routes as the worker executes them. Everything that does not depend on the packet is computed when the
+//! table changes: a copy is then the packet's rewritten headers (`headers`), followed by its payload.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -32,9 +31,9 @@ pub(super) struct CompiledRoute {
     pub counts: Counts,
     /// Cap on what the rule accepts.
     pub limit: Option<Limit>,
-    /// Which of the rule's inputs passes, where they stand by for each other.
+    /// How the rule fails over between its inputs, if it does.
     pub failover: Option<Failover>,
-    /// Which line of its rule's it is, where they are merged.
+    /// Its leg, where its rule merges.
     pub merge: Option<MergeLeg>,
     /// The gate that its packets pass by.
     pub gate: Option<u16>,
@@ -44,7 +43,7 @@ pub(super) struct CompiledRoute {
     pub subject: Option<Subject>,
     /// Whether the budget applies to an output.
     pub unicast: bool,
-    /// Whose flows are counted; only of a range.
+    /// The owner of the flows that are counted; only for a range.
     pub flows: Option<FlowOwner>,
     /// Whether copies of some output are answered.
     pub answered: bool,
@@ -52,7 +51,7 @@ pub(super) struct CompiledRoute {
     pub outputs: Box<[CompiledOutput]>,
 }
 
-/// Where what comes is counted.
+/// The slots that packets are counted in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts {
     /// The rule.
@@ -62,12 +61,12 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts datagrams that came.
+    /// Counts datagrams that were received.
     #[inline]
-    pub(super) fn received(self, counters: &SharedCounters, came: Traffic) {
-        counters.rule_received(self.rule, came);
+    pub(super) fn received(self, counters: &SharedCounters, received: Traffic) {
+        counters.rule_received(self.rule, received);
         if let Some(input) = self.input {
-            counters.input_received(input, came);
+            counters.input_received(input, received);
         }
     }
 }
@@ -79,11 +78,11 @@ pub(super) struct CompiledOutput {
     pub slot: OutputSlot,
     /// Cap on what it sends.
     pub limit: Option<Limit>,
-    /// What becomes of its copies.
+    /// How its copies are treated.
     pub action: Action,
 }
 
-/// What becomes of an output's copies.
+/// How an output's copies are treated.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     /// They are dropped.
@@ -103,18 +102,18 @@ pub(super) struct Sending {
     pub(super) fragment: bool,
     /// Whether the budget applies.
     pub(super) unicast: bool,
-    /// Whether answers to the copies go back to whoever sent the packets.
+    /// Whether answers to the copies are returned to the packets' senders.
     answers: bool,
-    /// Whether answers to who asked there are sent by a socket.
+    /// Whether answers to requesters there are sent by a socket.
     answers_by_socket: bool,
     /// The next hop of [`Way::Framed`], where it is not a group's address.
     neighbour: Option<Mac>,
-    /// Interface that [`Way::Routed`] has to lead through; 0: any.
+    /// Interface that [`Way::Routed`] has to use; 0 for any.
     pub(super) by: u32,
-    /// Whether that finds the source too.
+    /// Whether it selects the source too.
     pub(super) finds_source: bool,
     change: Rewrite,
-    /// For ranges: what each packet's own destination is made of.
+    /// For ranges: how each packet's own destination is computed.
     range: Option<Range>,
 }
 
@@ -128,7 +127,7 @@ struct Range {
 }
 
 impl CompiledRoute {
-    /// Works out what can be known beforehand.
+    /// Computes what does not depend on packets.
     #[must_use]
     pub(super) fn compile(
         (index, key): (u32, &RouteKey),
@@ -136,8 +135,8 @@ impl CompiledRoute {
         coalesces: bool,
     ) -> Self {
         let route = &counted.route;
-        let outputs = route.outputs.iter().zip(&counted.outputs);
-        let outputs = outputs.map(|(output, slot)| CompiledOutput {
+        let slots = route.outputs.iter().zip(&counted.outputs);
+        let outputs = slots.map(|(output, slot)| CompiledOutput {
             slot: *slot,
             limit: output.limit.map(limits::new),
             action: compile_output(key, output),
@@ -249,7 +248,7 @@ fn range(key: &RouteKey, egress: &Egress) -> Option<Range> {
 }
 
 impl Sending {
-    /// Where answers to the copies of a packet from that port come, if they are taken.
+    /// Where answers to the copies of a packet from that port arrive, if they are taken.
     pub(super) fn answered_at(&self, port: u16) -> Option<AnswerEnd> {
         let interface = self.way.interface()?;
         let own = self.change.source.filter(|_| self.answers)?;
@@ -257,28 +256,28 @@ impl Sending {
         Some(AnswerEnd { interface, to })
     }
 
-    /// The copy that goes to whoever asked, as whose it came; `None` if it does not lead there.
-    pub(super) fn for_requester(&self, asker: &Requester) -> Option<Self> {
-        if !self.answers || self.way.interface() != Some(asker.interface) {
+    /// How an answer is sent to the requester, with its own source; `None` if the output does not lead there.
+    pub(super) fn for_requester(&self, requester: &Requester) -> Option<Self> {
+        if !self.answers || self.way.interface() != Some(requester.interface) {
             return None;
         }
         let mut answer = *self;
         answer.change.source = None;
-        answer.change.destination = asker.from.ip();
-        answer.change.destination_port = asker.from.port();
+        answer.change.destination = requester.from.ip();
+        answer.change.destination_port = requester.from.port();
         if let LinkChange::Ethernet { destination, .. } = &mut answer.change.link {
-            *destination = asker.mac;
+            *destination = requester.mac;
         }
-        answer.neighbour = Some(Mac(asker.mac));
+        answer.neighbour = Some(Mac(requester.mac));
         if self.answers_by_socket {
-            (answer.way, answer.by) = (Way::Routed, asker.interface);
+            (answer.way, answer.by) = (Way::Routed, requester.interface);
             answer.finds_source = false;
             answer.change.link = LinkChange::None;
         }
         Some(answer)
     }
 
-    /// What this packet's copy looks like.
+    /// The rewrite of this packet's copy.
     #[inline]
     pub(super) fn change_for(&self, datagram: &Datagram) -> Rewrite {
         let Some(range) = &self.range else {
@@ -308,8 +307,8 @@ impl Sending {
         change
     }
 
-    /// Why no copy of the datagram, whose largest packet has so many bytes, may leave here, before
-    /// anything is rewritten: TTL before size, as in `packet::reference`.
+    /// Why no copy of the datagram, whose largest packet has `largest` bytes, may leave here, before anything
+    /// is rewritten: TTL before size, as in `packet::reference`.
     #[inline]
     #[must_use]
     pub(super) fn refusal(&self, datagram: &Datagram, largest: usize) -> Option<DropReason> {
@@ -319,7 +318,7 @@ impl Sending {
         (largest > self.mtu).then_some(DropReason::TooBig)
     }
 
-    /// The socket that sends a datagram's copy, where this host's stack finds its way.
+    /// The socket that sends a datagram's copy, where this host's stack routes it.
     #[inline]
     pub(super) fn routed(&self, datagram: &Datagram) -> Option<SocketKind> {
         (self.way == Way::Routed).then(|| SocketKind {
@@ -329,15 +328,15 @@ impl Sending {
         })
     }
 
-    /// Says whether the copies are handed to the kernel by a socket that takes one datagram at a time,
-    /// with its checksum complete and nothing in front.
+    /// Returns whether the copies are sent by a socket that takes one datagram at a time, with its checksum
+    /// complete and nothing in front.
     #[inline]
     #[must_use]
     pub(super) const fn is_to_host(&self) -> bool {
         !matches!(self.way, Way::Link(_))
     }
 
-    /// Whom the datagram's copy is sent to.
+    /// The receiver of the datagram's copy.
     #[inline]
     #[must_use]
     pub(super) fn to(&self, datagram: &Datagram) -> To {
@@ -358,7 +357,7 @@ impl Sending {
         }
     }
 
-    /// A copy's headers as its socket takes them: one to this host knows no vnet header.
+    /// A copy's headers as its socket takes them: a socket to this host takes no vnet header.
     #[inline]
     #[must_use]
     pub(super) fn for_socket<'h, 'p>(&self, head: Head<'h, 'p>) -> Head<'h, 'p> {

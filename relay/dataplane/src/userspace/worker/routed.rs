@@ -1,5 +1,5 @@
 //! The sockets of copies that this host's stack sends, one for each source port and family, opened
-//! when the first packet asks for it.
+//! when the first packet needs it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,11 +14,11 @@ use packet::{ipv4, ipv6};
 use sys::routed_socket::{self, SocketKind};
 
 use super::rewrite::Sending;
-use crate::userspace::shared::routed::{PATIENCE, answer, ask};
+use crate::userspace::shared::routed::{PATIENCE, receive, request};
 
-/// Sockets that are kept, if not more are needed at once; those that were used longest ago have to go then.
+/// Sockets that are kept open, unless more are needed at once; the least recently used are closed first.
 const MOST: usize = 256;
-/// When to ask again for what there was none of.
+/// When to request a refused socket again.
 const AGAIN_NS: u64 = 1_000_000_000;
 
 /// A worker's sockets.
@@ -26,7 +26,7 @@ const AGAIN_NS: u64 = 1_000_000_000;
 pub(super) struct RoutedSockets {
     supply: Option<UnixStream>,
     entries: Vec<Entry>,
-    /// Counts what leaves together.
+    /// Counts the groups of packets that leave together.
     round: u64,
 }
 
@@ -41,14 +41,14 @@ struct Entry {
 #[derive(Debug)]
 enum State {
     Wanted,
-    Asked,
+    Requested,
     Open(OwnedFd),
-    /// When there was none to be had.
+    /// When the request was refused.
     Refused(u64),
 }
 
 impl RoutedSockets {
-    /// Has sockets supplied from now on.
+    /// Sets the supply of sockets from now on.
     pub(super) fn supply(&mut self, supply: OwnedFd) {
         self.supply = Some(supply.into());
     }
@@ -58,13 +58,13 @@ impl RoutedSockets {
         *self = Self::default();
     }
 
-    /// Says whether there may be some.
+    /// Returns whether there may be any.
     pub(super) const fn is_used(&self) -> bool {
         self.supply.is_some()
     }
 
-    /// Finds places for those that what leaves together needs, one part of it after the other; says how
-    /// many parts have them. The first has them always.
+    /// Reserves entries for the sockets that packets which leave together need, one part after the other;
+    /// returns how many parts have theirs. The first always has.
     pub(super) fn reserve(
         &mut self,
         parts: impl Iterator<Item = impl Iterator<Item = SocketKind>>,
@@ -72,14 +72,14 @@ impl RoutedSockets {
     ) -> usize {
         self.round += 1;
         for (index, mut wanted) in parts.enumerate() {
-            if !wanted.all(|kind| self.has_place(kind, index == 0, now_ns)) {
+            if !wanted.all(|kind| self.reserve_one(kind, index == 0, now_ns)) {
                 return index;
             }
         }
         usize::MAX
     }
 
-    fn has_place(&mut self, kind: SocketKind, grows: bool, now_ns: u64) -> bool {
+    fn reserve_one(&mut self, kind: SocketKind, grows: bool, now_ns: u64) -> bool {
         let round = self.round;
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.kind == kind) {
             entry.used = round;
@@ -108,53 +108,58 @@ impl RoutedSockets {
         true
     }
 
-    /// Opens those that have a place and are not open: all at once, for each costs a change of threads
-    /// otherwise.
+    /// Opens those that have an entry and are not open: all at once, because each would cost a change of
+    /// threads otherwise.
     pub(super) fn open(&mut self, now_ns: u64) {
         let Some(supply) = &self.supply else {
             return;
         };
         let round = self.round;
-        let is_asked = |entry: &Entry| entry.used == round && matches!(entry.state, State::Asked);
+        let is_requested =
+            |entry: &Entry| entry.used == round && matches!(entry.state, State::Requested);
         let wanted = self
             .entries
             .iter_mut()
             .filter(|one| matches!(one.state, State::Wanted));
-        let wanted: Vec<SocketKind> = wanted
+        let kinds: Vec<SocketKind> = wanted
             .map(|entry| {
-                entry.state = State::Asked;
+                entry.state = State::Requested;
                 entry.kind
             })
             .collect();
-        let mut left = self.entries.iter().filter(|entry| is_asked(entry)).count();
-        if left == 0 {
+        let mut missing = self
+            .entries
+            .iter()
+            .filter(|entry| is_requested(entry))
+            .count();
+        if missing == 0 {
             return;
         }
-        let mut error = ask(supply, &wanted).err();
-        // Senders that use a port for each packet are not to hold up the others for long; the first answer is
+        let mut error = request(supply, &kinds).err();
+        // Senders that use a port for each packet are not to hold up the others for long; the first reply is
         // waited for as long as it takes where processors are scarce.
         let begun_ns = sys::clock::monotonic_ns();
         let is_over = |answered| {
             answered && sys::clock::monotonic_ns() >= begun_ns + PATIENCE.as_nanos() as u64
         };
         let mut answered = false;
-        while left > 0 && error.is_none() && !is_over(answered) {
-            match answer(supply) {
-                // It may be one that somebody waited for in vain before.
+        while missing > 0 && error.is_none() && !is_over(answered) {
+            match receive(supply) {
+                // It may be one that an earlier wait gave up on.
                 Ok((kind, socket)) => {
                     answered = true;
                     let mut entries = self.entries.iter_mut();
                     if let Some(entry) = entries.find(|entry| entry.kind == kind) {
-                        left -= usize::from(is_asked(entry));
+                        missing -= usize::from(is_requested(entry));
                         entry.state = socket.map_or(State::Refused(now_ns), State::Open);
                     }
                 }
-                Err(found) => error = Some(found),
+                Err(failure) => error = Some(failure),
             }
         }
         if let Some(error) = error {
-            tracing::warn!("worker: nobody opens {left} sockets: {error}");
-            for entry in self.entries.iter_mut().filter(|entry| is_asked(entry)) {
+            tracing::warn!("worker: nobody opens {missing} sockets: {error}");
+            for entry in self.entries.iter_mut().filter(|entry| is_requested(entry)) {
                 entry.state = State::Refused(now_ns);
             }
         }
@@ -165,16 +170,16 @@ impl RoutedSockets {
         let entry = self.entries.iter().find(|entry| entry.kind == kind)?;
         match &entry.state {
             State::Open(socket) => Some(socket.as_fd()),
-            State::Wanted | State::Asked | State::Refused(_) => None,
+            State::Wanted | State::Requested | State::Refused(_) => None,
         }
     }
 }
 
-/// What a socket takes of a datagram's copy, which begins with these headers, and its payload.
+/// The headers and the payload with which a socket sends a datagram's copy, which begins with these headers.
 ///
 /// # Errors
-/// Why no socket can send it: a fragment, or a checksum that is wrong and would be right then.
-pub(super) fn told<'p>(
+/// Why no socket can send it: it is a fragment, or it has a wrong checksum that a socket would correct.
+pub(super) fn for_socket<'p>(
     datagram: &Datagram,
     (ip, udp): (&[u8], &[u8]),
     payload: &'p [u8],
@@ -195,7 +200,7 @@ pub(super) fn told<'p>(
     let udp = udp
         .first_chunk::<{ udp::HEADER }>()
         .ok_or(DropReason::EgressError)?;
-    // What is behind the end that the UDP header names is no payload.
+    // Bytes after the length in the UDP header are no payload.
     let length = usize::from(datagram.udp_length) - udp::HEADER;
     let payload = payload.get(..length).ok_or(DropReason::EgressError)?;
     let [.., high, low] = udp;
@@ -230,7 +235,7 @@ mod tests {
     use crate::userspace::shared::routed::supply_by;
 
     #[test]
-    fn sockets_of_a_thread_that_had_to_wait_itself_are_waited_for() {
+    fn sockets_of_a_slow_supplier_are_waited_for() {
         let kinds = [5001, 5002].map(|port| SocketKind {
             ipv4: true,
             port,

@@ -1,6 +1,6 @@
 //! A run of segments in a super-packet.
 
-/// Segments of a super-packet that follow each other.
+/// Consecutive segments of a super-packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Segments {
     /// Segments before them.
@@ -9,12 +9,12 @@ pub(super) struct Segments {
     pub(super) count: u32,
     /// Payload bytes before them.
     pub(super) offset: usize,
-    /// Their own.
+    /// Payload bytes in them.
     pub(super) bytes: usize,
 }
 
 impl Segments {
-    /// Parts the first so many from the others; `size` bytes are in each of the first.
+    /// Splits off the first `count` segments, which have `size` bytes each.
     pub(super) fn split(self, count: u32, size: usize) -> (Self, Self) {
         let bytes = size.saturating_mul(count as usize).min(self.bytes);
         let first = Self {
@@ -30,7 +30,7 @@ impl Segments {
         (first, rest)
     }
 
-    /// None yet, of what comes after these.
+    /// An empty run that begins after this one.
     pub(super) const fn following(self) -> Self {
         Self {
             first: self.first + self.count,

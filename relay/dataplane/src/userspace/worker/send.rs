@@ -1,4 +1,4 @@
-//! Sends a batch's copies and counts what became of them.
+//! Sends a batch's copies and counts the results.
 
 use std::io;
 use std::ops::Range;
@@ -98,7 +98,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends the copies of all staged packets and counts what became of them.
+    /// Sends the copies of all staged packets and counts the results.
     ///
     /// # Errors
     /// The io_uring's own failure; the worker has to end then.
@@ -107,7 +107,7 @@ impl Sender {
         self.flush_by(None, context)
     }
 
-    /// Sends an answer by the one output that leads to whoever asked, behind what was staged before.
+    /// Sends an answer by the one output that leads to the requester, after what was staged before.
     ///
     /// # Errors
     /// As [`Sender::flush`].
@@ -164,7 +164,7 @@ impl Sender {
     #[inline]
     fn send_runs(
         &mut self,
-        those: Range<usize>,
+        range: Range<usize>,
         answer: Option<&CompiledOutput>,
         context: Context<'_>,
     ) -> io::Result<()> {
@@ -178,11 +178,11 @@ impl Sender {
             clock: Clock::default(),
             super_packets: self.super_packets,
         };
-        for run in self.runs.iter().take(those.end).skip(those.start) {
+        for run in self.runs.iter().take(range.end).skip(range.start) {
             let Some(route) = route(context.routes, run.route) else {
                 continue;
             };
-            // Once more: since the batch was begun the worker may have stood still.
+            // Checked again: the worker may have been stopped since the batch began.
             if context.is_past(route, &mut outgoing.clock) {
                 let dropped = (run.packets.into(), run.payload_bytes.into());
                 context.drop_packet(route.counts, DropReason::Standby, dropped);
@@ -205,8 +205,8 @@ impl Sender {
         outgoing.submit()
     }
 
-    /// Opens the sockets that copies of the staged packets are sent by, from one packet on; returns the
-    /// next one that has to wait until these have left, for want of room.
+    /// Opens the sockets that send copies of the staged packets, from one packet on; returns the next packet
+    /// that has to wait until these have left, for want of room.
     #[cold]
     fn open_routed(
         &mut self,
@@ -216,8 +216,8 @@ impl Sender {
     ) -> usize {
         let wanted = self.runs.iter().skip(from).map(|run| {
             let route = route(context.routes, run.route);
-            let outputs = route.map_or(&[][..], |route| &*route.outputs);
-            let outputs = answer.map_or(outputs, std::slice::from_ref);
+            let all = route.map_or(&[][..], |route| &*route.outputs);
+            let outputs = answer.map_or(all, std::slice::from_ref);
             outputs.iter().filter_map(|output| match &output.action {
                 Action::Send(sending) => sending.routed(&run.head.datagram),
                 Action::Drop(_) => None,
@@ -228,7 +228,7 @@ impl Sender {
         from.saturating_add(upto)
     }
 
-    /// Counts a packet whose headers cannot be taken out: no output can send it.
+    /// Counts a packet whose headers cannot be extracted: no output can send it.
     fn refuse(&mut self, index: u32, (packets, bytes): (u32, u32), context: Context<'_>) {
         let Some(route) = route(context.routes, index) else {
             return;
@@ -249,13 +249,13 @@ struct Outgoing<'u, 'p> {
     routed: &'p RoutedSockets,
     runs: &'p Runs,
     context: Context<'p>,
-    /// When the first packet of a share was pushed since messages were sent last.
+    /// When the first packet of a share was pushed since the last submission.
     clock: Clock,
     super_packets: bool,
 }
 
 impl<'p> Outgoing<'_, 'p> {
-    /// Sends one output's copies of a run, or says why not.
+    /// Sends one output's copies of a run, or counts why not.
     #[inline]
     fn send(&mut self, run: &Run, output: &CompiledOutput, sending: &Sending) -> io::Result<()> {
         let whole = Copies {
@@ -381,10 +381,11 @@ impl<'p> Outgoing<'_, 'p> {
         kind: SocketKind,
     ) -> Result<(), DropReason> {
         let copy = head.copy_for(sending)?;
-        let told = routed::told(&head.datagram, copy.ip_and_udp(), payload, sending)?;
+        let (headers, payload) =
+            routed::for_socket(&head.datagram, copy.ip_and_udp(), payload, sending)?;
         let routed = self.routed;
         let socket = routed.get(kind).ok_or(DropReason::EgressError)?;
-        let pushed = self.batch.push_routed(socket, &told.0, told.1);
+        let pushed = self.batch.push_routed(socket, &headers, payload);
         pushed.map_err(|_| DropReason::EgressError)
     }
 

@@ -5,23 +5,23 @@
 //! does one that watches in vain, because whatever would bring the packets needs the same core: the
 //! more often that happened, the more rarely it watches.
 
-/// Longest look, and longest sleep after which a look would have been worth it.
-const LOOK_NS: u64 = 20_000;
-/// Time between two readings of the clock in which somebody else must have had the core.
+/// Longest watch, and longest sleep that makes a watch worthwhile.
+const WATCH_NS: u64 = 20_000;
+/// Time between two readings of the clock in which another task must have had the core.
 const GAP_NS: u64 = 20_000;
-/// Short sleeps after which packets are said to follow each other closely.
+/// Short sleeps after which packets count as following each other closely.
 const CLOSE: u32 = 4;
-/// The same, after somebody else had the core: who is not woken gets it back at the next tick at best.
+/// The same, after another task had the core: a task that is not woken gets it back at the next tick at best.
 const HELD_OFF: u32 = 256;
-/// The most short sleeps from a look in vain to the next one.
+/// The most short sleeps from one watch in vain to the next.
 const SELDOM: u32 = 1024;
 
-/// When to look, and when to sleep at once.
+/// Decides when to watch, and when to sleep at once.
 #[derive(Debug)]
 pub(super) struct Spin {
-    /// Short sleeps until the next look.
+    /// Short sleeps until the next watch.
     sleeps: u32,
-    /// The same, after the next look in vain.
+    /// The same, after the next watch in vain.
     penalty: u32,
 }
 
@@ -35,10 +35,10 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Looks until `arrived` says that a packet has, if that is to be expected soon; `false` if there is
-    /// none and the worker is to sleep. `clock` shows nanoseconds.
+    /// Watches until `arrived` reports a packet, if one is to be expected soon; `false` if there is none and
+    /// the worker is to sleep. `clock` returns nanoseconds.
     #[inline]
-    pub(super) fn look(
+    pub(super) fn watch(
         &mut self,
         mut clock: impl FnMut() -> u64,
         mut arrived: impl FnMut() -> bool,
@@ -54,7 +54,7 @@ impl Spin {
                 self.sleeps = HELD_OFF.max(self.penalty);
                 return false;
             }
-            if now_ns.saturating_sub(begun_ns) > LOOK_NS {
+            if now_ns.saturating_sub(begun_ns) > WATCH_NS {
                 self.sleeps = self.penalty;
                 self.penalty = (2 * self.penalty).min(SELDOM);
                 return false;
@@ -66,10 +66,10 @@ impl Spin {
         true
     }
 
-    /// Takes in how long the worker slept.
+    /// Records how long the worker slept.
     #[inline]
     pub(super) fn slept(&mut self, slept_ns: u64) {
-        self.sleeps = if slept_ns > LOOK_NS {
+        self.sleeps = if slept_ns > WATCH_NS {
             self.sleeps.max(CLOSE)
         } else {
             self.sleeps.saturating_sub(1)
@@ -81,13 +81,13 @@ impl Spin {
 mod tests {
     use super::*;
 
-    /// A look with a packet after so many nanoseconds, on a clock that is read every `step_ns`; how long it
-    /// took, and whether it found the packet.
-    fn look(spin: &mut Spin, packet_ns: u64, step_ns: u64) -> (u64, bool) {
+    /// A watch with a packet after `packet_ns`, on a clock that advances by `step_ns` at each reading; how
+    /// long it took, and whether it saw the packet.
+    fn watch(spin: &mut Spin, packet_ns: u64, step_ns: u64) -> (u64, bool) {
         let now_ns = std::cell::Cell::new(0);
         let clock = || now_ns.replace(now_ns.get() + step_ns);
-        let found = spin.look(clock, || now_ns.get() >= packet_ns);
-        (now_ns.get(), found)
+        let has_arrived = spin.watch(clock, || now_ns.get() >= packet_ns);
+        (now_ns.get(), has_arrived)
     }
 
     fn close() -> Spin {
@@ -97,39 +97,39 @@ mod tests {
     }
 
     #[test]
-    fn does_not_look_where_packets_come_slowly() {
+    fn does_not_watch_where_packets_arrive_slowly() {
         let mut spin = Spin::default();
-        assert_eq!(look(&mut spin, 0, 100), (0, false), "at the start");
+        assert_eq!(watch(&mut spin, 0, 100), (0, false), "at the start");
         for _ in 0..100 {
-            spin.slept(LOOK_NS + 1);
+            spin.slept(WATCH_NS + 1);
             spin.slept(1000);
-            assert_eq!(look(&mut spin, 0, 100), (0, false));
+            assert_eq!(watch(&mut spin, 0, 100), (0, false));
         }
     }
 
     #[test]
-    fn looks_where_they_follow_each_other_closely() {
+    fn watches_where_they_follow_each_other_closely() {
         let mut spin = close();
         for _ in 0..100 {
-            assert_eq!(look(&mut spin, 15_000, 100), (15_000, true));
+            assert_eq!(watch(&mut spin, 15_000, 100), (15_000, true));
         }
     }
 
     #[test]
-    fn a_look_has_an_end() {
+    fn a_watch_has_an_end() {
         let mut spin = close();
-        let (took_ns, found) = look(&mut spin, u64::MAX, 100);
-        assert!(!found && took_ns <= LOOK_NS + 300, "{took_ns}");
-        assert_eq!(look(&mut spin, 0, 100), (0, false), "it sleeps then");
+        let (took_ns, has_arrived) = watch(&mut spin, u64::MAX, 100);
+        assert!(!has_arrived && took_ns <= WATCH_NS + 300, "{took_ns}");
+        assert_eq!(watch(&mut spin, 0, 100), (0, false), "it sleeps then");
     }
 
     #[test]
-    fn a_look_ends_when_somebody_else_had_the_core() {
+    fn a_watch_ends_when_another_task_had_the_core() {
         let mut spin = close();
-        let (took_ns, found) = look(&mut spin, u64::MAX, GAP_NS + 1);
-        assert!(!found && took_ns <= 2 * (GAP_NS + 1), "{took_ns}");
+        let (took_ns, has_arrived) = watch(&mut spin, u64::MAX, GAP_NS + 1);
+        assert!(!has_arrived && took_ns <= 2 * (GAP_NS + 1), "{took_ns}");
         let mut sleeps = 0;
-        while !look(&mut spin, 100, 100).1 {
+        while !watch(&mut spin, 100, 100).1 {
             spin.slept(1000);
             sleeps += 1;
         }
@@ -137,19 +137,19 @@ mod tests {
     }
 
     #[test]
-    fn looks_in_vain_get_seldom_and_one_that_finds_something_makes_up_for_them() {
+    fn watches_in_vain_become_rare_until_one_sees_a_packet() {
         let mut spin = close();
         let mut in_vain = 0;
         for _ in 0..100_000 {
-            in_vain += u32::from(look(&mut spin, u64::MAX, 100).0 > 0);
+            in_vain += u32::from(watch(&mut spin, u64::MAX, 100).0 > 0);
             spin.slept(1000);
         }
         assert!((100..120).contains(&in_vain), "{in_vain}");
-        while !look(&mut spin, 100, 100).1 {
+        while !watch(&mut spin, 100, 100).1 {
             spin.slept(1000);
         }
-        let _ = look(&mut spin, u64::MAX, 100);
+        let _ = watch(&mut spin, u64::MAX, 100);
         (0..CLOSE).for_each(|_| spin.slept(1000));
-        assert!(look(&mut spin, 100, 100).1);
+        assert!(watch(&mut spin, 100, 100).1);
     }
 }

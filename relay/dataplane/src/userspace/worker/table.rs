@@ -13,7 +13,7 @@ use super::rewrite::CompiledRoute;
 use crate::limits;
 use crate::userspace::shared::messages::TableChange;
 
-/// Where the kernel path's routes lead to among those of [`ActiveTable`].
+/// The index of the kernel path's routes among those of [`ActiveTable`].
 const ELSEWHERE: RouteIndex = RouteIndex(u32::MAX);
 
 /// The table as it is executed.
@@ -63,8 +63,8 @@ impl ActiveTable {
             watches.begin(index, key, counted);
         }
         self.answered = self.routes.iter().flatten().any(|route| route.answered);
-        let left = self.routes.iter().flatten();
-        watches.end_others(left.filter_map(|route| route.subject));
+        let remaining = self.routes.iter().flatten();
+        watches.end_others(remaining.filter_map(|route| route.subject));
         if let Some(own) = change.own {
             self.own_bits = bpf::layout::Settings::default();
             let addresses = own.addresses.iter();
@@ -84,7 +84,7 @@ impl ActiveTable {
         }
     }
 
-    /// Says whether a packet that comes by `ingress` is this host's own.
+    /// Returns whether a packet that arrives by `ingress` is this host's own.
     #[inline]
     pub(super) fn betrays(&self, ingress: u32, source: IpAddr) -> bool {
         self.own_bits.may_be_own(source) && self.own.betray(Ifindex(ingress), source)
