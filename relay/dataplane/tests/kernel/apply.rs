@@ -35,7 +35,7 @@ fn sets_changes_and_removes_ten_thousand_routes() {
     let mut dataplane = bed.open(Capacity::default());
     let (first, second) = (many(&bed, 10_000, 6001), many(&bed, 10_000, 7001));
     let none = Table::default();
-    // The durations are for whoever reads the output; load makes them longer, not wrong.
+    // The durations are only printed; load makes them longer, not wrong.
     for (what, from, to) in [
         ("add", &none, &first),
         ("change", &first, &second),
@@ -57,9 +57,9 @@ fn sets_changes_and_removes_ten_thousand_routes() {
     }
 }
 
-/// Between two parts a rule that has counted goes, and another comes that gets its counters.
+/// Between two parts a rule that has counted is removed, and another is added that gets its counters.
 #[test]
-fn a_reading_tells_of_each_rule_what_is_its_own_while_rules_change() {
+fn a_reading_attributes_counts_to_their_rules_while_rules_change() {
     const RULES: u32 = 2048;
     let bed = Bed::new();
     let mut dataplane = bed.open(Capacity {
@@ -81,9 +81,9 @@ fn a_reading_tells_of_each_rule_what_is_its_own_while_rules_change() {
         changes += 1;
         let mut next = now.clone();
         next.routes.remove(&bed.key(group(IN, changes), 5001));
-        let come = route(&format!("come{changes}"), vec![bed.output(0, OUT, 7001)]);
+        let added = route(&format!("come{changes}"), vec![bed.output(0, OUT, 7001)]);
         let key = bed.key(group(IN, RULES + changes), 5001);
-        next.routes.insert(key, come);
+        next.routes.insert(key, added);
         bed.inside(|| dataplane.apply(&TableDiff::between(&now, &next)).unwrap());
         dataplane.forget([format!("rule{changes}").as_str()]);
         now = next;
@@ -96,8 +96,8 @@ fn a_reading_tells_of_each_rule_what_is_its_own_while_rules_change() {
         assert_eq!(read.rules[&name], whole.rules[&name], "{name}");
     }
     for number in 1..=changes {
-        let come = read.rules.get(&format!("come{number}"));
-        let packets = come.map_or(0, |come| come.received.packets);
+        let added = read.rules.get(&format!("come{number}"));
+        let packets = added.map_or(0, |added| added.received.packets);
         assert_eq!(packets, 0, "come{number} counted nothing");
     }
 }
@@ -152,8 +152,8 @@ fn more_own_addresses_than_fit_leave_nothing_behind() {
         bed.inside(|| dataplane.apply(&diff).unwrap_err()),
         bed.inside(|| dataplane.sync(&wanted).unwrap_err()),
     ] {
-        let told = refused.to_string();
-        assert!(told.contains("own addresses"), "{told}");
+        let text = refused.to_string();
+        assert!(text.contains("own addresses"), "{text}");
         let rules = dataplane.counters().unwrap().rules;
         assert!(rules.is_empty(), "nothing of it is there: {rules:?}");
     }

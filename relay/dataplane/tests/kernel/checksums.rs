@@ -1,4 +1,4 @@
-//! Packets that come with a sum over all their bytes (`CHECKSUM_COMPLETE`), as out of a tunnel whose
+//! Packets that arrive with a sum over all their bytes (`CHECKSUM_COMPLETE`), as from a tunnel whose
 //! outer checksum was checked: the sum has to follow every change, or receivers drop the copy although
 //! its bytes are right.
 
@@ -14,7 +14,7 @@ use rules::net::Ifindex;
 use crate::bed::{Bed, route, table};
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Of payloads; a receiver does not believe the sum of packets up to 76 bytes.
+/// Bytes of payloads; a receiver does not trust the sum of packets up to 76 bytes.
 const SIZES: [usize; 10] = [12, 13, 27, 64, 101, 333, 512, 1000, 1101, 1200];
 
 /// What an output changes beside addresses and ports.
@@ -35,15 +35,15 @@ fn relays_out_of_a_vxlan_with_checksums() {
     demand("vx8", "type vxlan id 8 dstport 4789 udpcsum");
 }
 
-/// Relays what comes out of a tunnel to one output and to several, with and without a listener on the
-/// relay; everyone has to hear all.
+/// Relays packets from a tunnel to one output and to several, with and without a listener on the relay; every
+/// receiver has to get all.
 fn demand(device: &str, kind: &str) {
     let bed = Bed::new();
     for (namespace, under, local, remote) in [
         (&bed.chain.sender, "veth0", "10.0.0.1", "10.0.0.2"),
         (&bed.chain.relay, "veth1", "10.0.0.2", "10.0.0.1"),
     ] {
-        // Else the outer checksum is left to a device that does not compute it.
+        // Otherwise the outer checksum is left to a device that does not compute it.
         link::features((namespace, under), "tx off").unwrap();
         let add = format!("link add {device} {kind} local {local} remote {remote} dev {under}");
         namespace.ip(&add).unwrap();
@@ -67,10 +67,12 @@ fn demand(device: &str, kind: &str) {
             &[ALL, DECREMENT, NOTHING],
         ] {
             for local in [LocalDelivery::No, LocalDelivery::Auto, LocalDelivery::Yes] {
-                let heard = relay(&bed, &mut dataplane, (device, source), changes, local);
-                if heard.iter().any(|heard| *heard != SIZES.len()) {
+                let received = relay(&bed, &mut dataplane, (device, source), changes, local);
+                if received.iter().any(|count| *count != SIZES.len()) {
                     let outputs = changes.len();
-                    failed.push(format!("{source}, {outputs} outputs, {local:?}: {heard:?}"));
+                    failed.push(format!(
+                        "{source}, {outputs} outputs, {local:?}: {received:?}"
+                    ));
                 }
             }
         }
@@ -78,7 +80,7 @@ fn demand(device: &str, kind: &str) {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Says how many packets each output's receiver heard, and the relay's own where there is one.
+/// Returns how many packets each output's receiver got, and the relay's own where there is one.
 fn relay(
     bed: &Bed,
     dataplane: &mut Dataplane,
@@ -119,13 +121,13 @@ fn relay(
             .send(group(99), 5001, &payload(number, size))
             .unwrap();
     }
-    let heard = receivers.iter().map(|receiver| {
+    let received = receivers.iter().map(|receiver| {
         let patience = PATIENCE / 10;
-        let came = receiver.collect(SIZES.len(), patience).unwrap();
-        for datagram in &came {
+        let datagrams = receiver.collect(SIZES.len(), patience).unwrap();
+        for datagram in &datagrams {
             lab::socket::number(&datagram.payload).unwrap();
         }
-        came.len()
+        datagrams.len()
     });
-    heard.collect()
+    received.collect()
 }

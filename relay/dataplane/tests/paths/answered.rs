@@ -1,5 +1,5 @@
-//! Rules that reflect, and answers by unicast to what they sent: to whoever asked, as whose they came;
-//! and nothing that nobody asked for. Questions come by two egresses, their answers by the ingress.
+//! Rules that reflect, and answers by unicast to what they sent: returned to the requester, with the responder's
+//! source, and only if there was a request. Questions arrive by two egresses, their answers by the ingress.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -34,18 +34,18 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     for ipv6 in [false, true] {
         let scene = Scene { ipv6, port: 1900 };
         relay.apply(&scene.table(Ttl::Keep));
-        scene.asks(relay, A, 4_009);
+        scene.ask(relay, A, 4_009);
         let asked = Instant::now();
-        scene.answers_find_back(relay);
-        scene.nobody_asked(relay);
-        scene.sockets_of_the_host_come_first(relay);
+        scene.returns_answers(relay);
+        scene.passes_unsolicited_packets_up(relay);
+        scene.sockets_of_the_host_take_precedence(relay);
         scene.answers_are_judged(relay);
-        scene.rules_that_have_gone_answer_nobody(relay);
+        scene.removed_rules_return_nothing(relay);
         relay.apply(&scene.table(Ttl::Keep));
         let late = Duration::from_nanos(LIFETIME_NS);
         let until = |time: Duration| std::thread::sleep(time.saturating_sub(asked.elapsed()));
         until(late / 2);
-        scene.asks(relay, A, 4_010);
+        scene.ask(relay, A, 4_010);
         until(late);
         scene.passes_up(relay, "too late", &scene.answer(4_009));
         scene.is_answered(relay, "still in time", &scene.answer(4_010), A);
@@ -54,9 +54,9 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
             ..scene
         };
         relay.apply(&mdns.table(Ttl::Keep));
-        mdns.asks(relay, A, 5353);
+        mdns.ask(relay, A, 5353);
         mdns.passes_up(relay, "to the group of mDNS", &mdns.answer(5353));
-        mdns.asks(relay, A, 4_011);
+        mdns.ask(relay, A, 4_011);
         mdns.is_answered(relay, "from another port", &mdns.answer(4_011), A);
         relay.end(&[RULE]);
     }
@@ -82,7 +82,7 @@ impl Scene {
         SocketAddr::new(address(group), self.port)
     }
 
-    /// Every interface's packets to all others.
+    /// A table that reflects every interface's packets to all others.
     fn table(&self, ttl: Ttl) -> Table {
         let lines: Vec<String> = INTERFACES.map(|link| format!("in{link}")).into();
         let merge = MergeLines {
@@ -103,8 +103,8 @@ impl Scene {
             })
         });
         let outputs: Vec<Output> = route(RULE, outputs.into()).outputs;
-        let routes = INTERFACES.into_iter().zip(lines).zip(0..);
-        let routes = routes.map(|((ingress, line), own)| {
+        let inputs = INTERFACES.into_iter().zip(lines).zip(0..);
+        let routes = inputs.map(|((ingress, line), own)| {
             let key = RouteKey {
                 ingress,
                 groups: Prefix::host(self.group().ip()),
@@ -131,12 +131,12 @@ impl Scene {
         let from = SocketAddr::new(self.host(interface, 5), port);
         let payload = format!("{interface} asks from {port}").into_bytes();
         Craft {
-            macs: (group_mac(self.group().ip()), asker_mac(interface)),
+            macs: (group_mac(self.group().ip()), requester_mac(interface)),
             ..Craft::new(from, self.group(), payload)
         }
     }
 
-    /// What comes by the ingress to this host's address there and that port.
+    /// An answer that arrives by the ingress to this host's address there and that port.
     fn answer(&self, port: u16) -> Craft {
         let from = SocketAddr::new(self.host(INGRESS, RESPONDER), self.port);
         let to = SocketAddr::new(self.host(INGRESS, 1), port);
@@ -146,21 +146,20 @@ impl Scene {
         }
     }
 
-    /// The answer as a host on an interface that asked gets it.
+    /// The answer as the requester on an interface gets it.
     fn given(&self, answer: &Craft, interface: Ifindex) -> Craft {
         let port = answer.destination.port();
         Craft {
             destination: SocketAddr::new(self.host(interface, 5), port),
-            macs: (asker_mac(interface), egress_mac(interface)),
+            macs: (requester_mac(interface), egress_mac(interface)),
             ..answer.clone()
         }
     }
 
-    /// Asks, and sees the question leave by the others.
-    fn asks(&self, relay: &mut Relay<'_>, interface: Ifindex, port: u16) {
+    /// Sends a question, and checks that it leaves by the other interfaces.
+    fn ask(&self, relay: &mut Relay<'_>, interface: Ifindex, port: u16) {
         let question = self.question(interface, port);
-        let others = (0..).zip(INTERFACES);
-        let others = others.filter(|(_, link)| *link != interface);
+        let others = (0..).zip(INTERFACES).filter(|(_, link)| *link != interface);
         let outlets = others.map(|(index, link)| {
             let copy = Craft {
                 source: SocketAddr::new(self.host(link, 1), port),
@@ -176,21 +175,21 @@ impl Scene {
             &packet,
             &expect(&question, interface, Verdict::Forwarded, outlets),
         );
-        // Nobody looks there.
+        // There is no receiver there.
         expected.copies.remove(&INGRESS);
         let seen = relay.forward_by(interface, &packet, &expected);
         assert_eq!(seen, expected, "{question:?}");
-        // The same again would be another's.
+        // Within the window the same packet would be a duplicate.
         std::thread::sleep(Duration::from_millis(2));
     }
 
-    /// Sends what is an answer to a host on an interface.
+    /// Sends an answer to a host on an interface.
     fn is_answered(&self, relay: &mut Relay<'_>, what: &str, answer: &Craft, interface: Ifindex) {
         let given = self.given(answer, interface);
         self.ends_in(relay, what, answer, (interface, sent(interface, given)));
     }
 
-    /// Sends what is an answer to a host on an interface, which that has as outcome.
+    /// Sends an answer to a host on an interface, with that outcome.
     fn ends_in(
         &self,
         relay: &mut Relay<'_>,
@@ -210,7 +209,7 @@ impl Scene {
         assert_eq!(seen, sum, "{what}: {answer:?}");
     }
 
-    /// Sends what stays the host's.
+    /// Sends a packet that is left to the host.
     fn passes_up(&self, relay: &mut Relay<'_>, what: &str, packet: &Craft) {
         let expected = Expected {
             verdict: Verdict::Passed,
@@ -229,8 +228,8 @@ impl Scene {
         assert_eq!(seen, sum, "{what}: {packet:?}");
     }
 
-    fn answers_find_back(&self, relay: &mut Relay<'_>) {
-        self.asks(relay, A, 4_000);
+    fn returns_answers(&self, relay: &mut Relay<'_>) {
+        self.ask(relay, A, 4_000);
         self.is_answered(relay, "at once", &self.answer(4_000), A);
         self.is_answered(relay, "the same again", &self.answer(4_000), A);
         let from_another_port = Craft {
@@ -238,32 +237,32 @@ impl Scene {
             ..self.answer(4_000)
         };
         self.is_answered(relay, "from a port of its own", &from_another_port, A);
-        self.asks(relay, B, 4_001);
+        self.ask(relay, B, 4_001);
         self.is_answered(relay, "each to its own", &self.answer(4_001), B);
         self.is_answered(relay, "each to its own", &self.answer(4_000), A);
-        self.asks(relay, B, 4_000);
+        self.ask(relay, B, 4_000);
         self.is_answered(relay, "the later asker", &self.answer(4_000), B);
-        self.asks(relay, A, self.port);
+        self.ask(relay, A, self.port);
         let own = self.answer(self.port);
         self.is_answered(relay, "from the group's own port", &own, A);
     }
 
-    fn nobody_asked(&self, relay: &mut Relay<'_>) {
+    fn passes_unsolicited_packets_up(&self, relay: &mut Relay<'_>) {
         self.passes_up(relay, "another port", &self.answer(4_002));
-        let elsewhere = Craft {
+        let to_another_address = Craft {
             destination: SocketAddr::new(self.host(B, 1), 4_000),
             ..self.answer(4_000)
         };
-        self.passes_up(relay, "another address", &elsewhere);
-        // By another interface: what comes by it behind that shows that it was seen.
+        self.passes_up(relay, "another address", &to_another_address);
+        // By another interface: a later packet by it shows that it was seen.
         let packet = Packet::from(self.answer(4_000));
         let nothing = Sum::default();
         assert_eq!(relay.forward_by(B, &packet, &nothing), nothing);
-        self.asks(relay, B, 4_003);
+        self.ask(relay, B, 4_003);
     }
 
-    fn sockets_of_the_host_come_first(&self, relay: &mut Relay<'_>) {
-        self.asks(relay, A, 4_004);
+    fn sockets_of_the_host_take_precedence(&self, relay: &mut Relay<'_>) {
+        self.ask(relay, A, 4_004);
         let socket = Bound::new(4_004);
         self.passes_up(relay, "a socket waits for it", &self.answer(4_004));
         drop(socket);
@@ -271,7 +270,7 @@ impl Scene {
     }
 
     fn answers_are_judged(&self, relay: &mut Relay<'_>) {
-        self.asks(relay, A, 4_005);
+        self.ask(relay, A, 4_005);
         let large = Craft {
             payload: vec![3; 1_600],
             ..self.answer(4_005)
@@ -295,14 +294,14 @@ impl Scene {
         relay.apply(&self.table(Ttl::Keep));
     }
 
-    fn rules_that_have_gone_answer_nobody(&self, relay: &mut Relay<'_>) {
-        self.asks(relay, A, 4_006);
+    fn removed_rules_return_nothing(&self, relay: &mut Relay<'_>) {
+        self.ask(relay, A, 4_006);
         relay.apply(&Table::default());
         self.passes_up(relay, "no rule", &self.answer(4_006));
     }
 }
 
-/// What becomes of a packet that comes by an interface.
+/// The expected outcome of a packet that arrives by an interface.
 fn expect(
     packet: &Craft,
     interface: Ifindex,
@@ -321,6 +320,6 @@ fn expect(
     }
 }
 
-const fn asker_mac(interface: Ifindex) -> [u8; 6] {
+const fn requester_mac(interface: Ifindex) -> [u8; 6] {
     [2, 0, 0, 0, 5, interface.0 as u8]
 }

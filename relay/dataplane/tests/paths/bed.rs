@@ -29,7 +29,7 @@ use crate::relayed::Sum;
 
 /// The interfaces of the relay: symbol and name.
 const INTERFACES: [(Ifindex, &str); 4] = [(INGRESS, "in0"), (A, "out1"), (B, "out2"), (C, "out3")];
-/// Every device can carry the largest plain packet of the cases; smaller MTUs stand in the table.
+/// Every device can carry the largest plain packet of the cases; smaller MTUs are in the table.
 const MTU: &str = "9600";
 const SENTINEL_GROUP: &str = "239.255.255.250";
 const SENTINEL_PORT: u16 = 9;
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_UDP: u8 = 5;
 
-/// The bed; dropping it takes both namespaces away.
+/// The bed; dropping it removes both namespaces.
 pub(crate) struct Bed {
     pub(crate) relay: Namespace,
     indexes: BTreeMap<Ifindex, Ifindex>,
@@ -106,7 +106,7 @@ impl Bed {
         let mut own = table.own_addresses;
         let addresses = std::mem::take(&mut own.addresses).into_iter();
         let addresses = addresses.map(|(scope, address)| {
-            // Of a link-local address an interface, else a VRF.
+            // An interface for a link-local address, else a VRF.
             let here = |at| match own.scope(at, address) {
                 Some(_) => self.index(at),
                 None => at,
@@ -136,7 +136,7 @@ impl Bed {
         (key, route)
     }
 
-    /// Has the far ends take what XDP hands over, in one row with all else that is sent to them.
+    /// Makes the far ends take what XDP hands over, in sequence with all else that is sent to them.
     pub(crate) fn receive_from_xdp(&self) {
         for (_, name) in &INTERFACES[1..] {
             run(self._far.command("ethtool").args(["-K", name, "gro", "on"]));
@@ -189,7 +189,7 @@ impl Bed {
         for (_, frame) in read_until(ipv4, &mark) {
             sum.passed_up.push(frame);
         }
-        // Both protocols pass the same hook in order: what is not here by now is not coming.
+        // Both protocols pass the same hook in order: what has not arrived by now never will.
         while let Some((_, frame)) = ipv6.receive(Instant::now()).expect("the wire is up") {
             sum.passed_up.push(frame);
         }
@@ -199,7 +199,7 @@ impl Bed {
 
 /// A UDP socket of both families bound to a port of the calling thread's namespace.
 ///
-/// Dropping it waits until nothing has the port.
+/// Dropping it waits until the port is free.
 pub(crate) struct Bound {
     socket: Option<UdpSocket>,
     port: u16,
@@ -253,7 +253,7 @@ fn sentinel_route() -> (RouteKey, Route) {
     (key, route)
 }
 
-/// Sends as soon as there is room: a host that is slow to receive fills what may wait.
+/// Sends as soon as there is room: a slow receiver fills the queue.
 fn send(socket: &FrameSocket, packet: &Packet) {
     let attempt = || match socket.send(vnet_header(packet), &packet.frame) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => None,

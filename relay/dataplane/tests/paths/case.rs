@@ -1,7 +1,7 @@
-//! What a case is, and the words to write one with.
+//! The type of a case, and functions to write one.
 //!
 //! Cases name interfaces by symbol ([`INGRESS`], [`A`], [`B`], [`C`]); a lab bed puts its own
-//! indexes in their place. Addresses and MACs are the same everywhere.
+//! indexes instead. Addresses and MACs are the same everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ use packet::parse::{ChecksumState, Gso, Link, Meta};
 use packet::verdict::{DropReason, Verdict};
 use rules::net::{Ifindex, Mac, Ports, Prefix};
 
-/// The interface packets come in by.
+/// The interface that packets arrive by.
 pub(crate) const INGRESS: Ifindex = Ifindex(5);
 /// The first egress.
 pub(crate) const A: Ifindex = Ifindex(2);
@@ -53,7 +53,7 @@ pub(crate) struct Case {
     pub expected: Expected,
 }
 
-/// A packet as it comes in: its bytes and what the kernel knows beside them.
+/// An incoming packet: its bytes and what the kernel reports beside them.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub frame: Vec<u8>,
@@ -66,7 +66,7 @@ pub(crate) struct Expected {
     pub verdict: Verdict,
     /// The rule whose route it took.
     pub rule: Option<String>,
-    /// The input it came by, of a rule with several.
+    /// The input it arrived by, of a rule with several.
     pub input: Option<String>,
     pub passed_up: bool,
     /// Counted as received: datagrams and payload bytes.
@@ -85,8 +85,7 @@ pub(crate) enum Outlet {
         interface: Ifindex,
         frame: Vec<u8>,
     },
-    /// Of a super-packet, so many datagrams, the first; and the reason of the others, where it is the
-    /// output's.
+    /// The first datagrams of a super-packet; and the drop reason of the others, where it is the output's.
     First {
         interface: Ifindex,
         frame: Vec<u8>,
@@ -127,7 +126,7 @@ impl Case {
         }
     }
 
-    /// A packet that no rule sees, although one would take it were it not so odd.
+    /// A packet that no rule sees, although one would take it if it were regular.
     pub(crate) fn passed(name: &'static str, packet: impl Into<Packet>) -> Self {
         let mut case = Self::relayed(
             name,
@@ -162,8 +161,7 @@ impl Case {
         case
     }
 
-    /// A packet that is malformed and one from an own address, which no rule relays whatever else it
-    /// says.
+    /// A malformed packet and one from an own address, which no rule relays whatever its other options.
     pub(crate) fn never_relayed([malformed, own]: [&'static str; 2]) -> [Self; 2] {
         let bytes = input().payload.len() as u64;
         let mut frame = input().frame();
@@ -259,7 +257,7 @@ impl Expected {
     }
 }
 
-/// Takes the padding off a frame.
+/// Removes the padding of a frame.
 pub(crate) fn trim(frame: &mut Vec<u8>) {
     let word = |at: usize| match frame.get(at..at + 2) {
         Some([a, b]) => usize::from(u16::from_be_bytes([*a, *b])),

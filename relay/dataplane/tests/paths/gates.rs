@@ -1,4 +1,4 @@
-//! Gates that open and shut while packets come, and routes that change their shares.
+//! Gates that open and shut while packets arrive, and routes that change their shares.
 
 use compile::table::{RateLimit, RateUnit, Table};
 use packet::verdict::{DropReason, Verdict};
@@ -90,7 +90,7 @@ fn opens_and_shuts_at_once(relay: &mut Relay<'_>) {
     relay.end(&["gated"]);
 }
 
-/// Nobody has to shut a gate.
+/// A gate shuts by itself.
 fn shuts_by_itself(relay: &mut Relay<'_>) {
     let (gates, table) = (relay.gates(), table(Some("timed")));
     relay.apply(&table);
@@ -98,7 +98,7 @@ fn shuts_by_itself(relay: &mut Relay<'_>) {
     gates.set("timed", until);
     assert!(gates.until("timed").abs_diff(until) < 1_000_000);
     while sys::clock::boottime_ns() <= until {
-        std::thread::sleep(crate::relayed::LOOK);
+        std::thread::sleep(crate::relayed::POLL_PAUSE);
     }
     forward(relay, "its time has come", &table, Some(Standby));
     gates.set("timed", u64::MAX);
@@ -138,7 +138,7 @@ fn a_new_share_starts_as_was_said(relay: &mut Relay<'_>) {
     relay.end(&["gated"]);
 }
 
-/// Who gets another's gate does not get it open.
+/// A share that gets another's gate does not get it open.
 fn a_freed_gate_is_shut(relay: &mut Relay<'_>) {
     for number in 0..4 {
         let before = format!("before{number}");
@@ -155,7 +155,7 @@ fn a_freed_gate_is_shut(relay: &mut Relay<'_>) {
     relay.end(&["gated"]);
 }
 
-/// What stands by knows what has passed elsewhere.
+/// A standby relay records what has passed elsewhere.
 fn windows_stay_warm(relay: &mut Relay<'_>) {
     let (gates, name) = (relay.gates(), "warm");
     let table = of("warm", merged_bed::table(name, By::Rtp, 2, false));
@@ -230,8 +230,8 @@ fn streams_are_looked_at(relay: &mut Relay<'_>) {
         .collect();
     send(relay, "watched", &table, &packets);
     let three = || {
-        let found = relay.health("watched").rtp_packets;
-        if found == 3 { Ok(()) } else { Err(found) }
+        let packets = relay.health("watched").rtp_packets;
+        if packets == 3 { Ok(()) } else { Err(packets) }
     };
     lab::wait::seen_within(lab::wait::PATIENCE, "three are inspected", three)
         .expect("all that came was inspected");
@@ -279,7 +279,7 @@ fn fragments_obey_the_gate_each(relay: &mut Relay<'_>) {
     relay.end(&["gated"]);
 }
 
-/// Of a super-packet what the other line brought is a duplicate, and the rest stands by.
+/// The part of a super-packet that the other line delivered is a duplicate, and the rest stands by.
 fn super_packets_are_cut_behind_it(relay: &mut Relay<'_>) {
     if !relay.gets_super_packets() {
         eprintln!("skipped: {}", crate::segments::NO_SUPER_PACKETS);

@@ -1,5 +1,5 @@
-//! What packets say about their stream: each path finds in the same packets what the reference
-//! finds. Times are those of the run, so only a jitter far above them is compared.
+//! Stream health: each path counts in the same packets what the reference counts. Times are those of the run, so
+//! only a jitter far above them is compared.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::segments::NO_SUPER_PACKETS;
 
 const CLOCK: u32 = 90_000;
 
-/// One stream: what is looked for, and the payloads that come; each a datagram, or a super-packet
-/// of datagrams of that size.
+/// One stream: the content to inspect, and the payloads; each a datagram, or a super-packet of datagrams of that
+/// size.
 struct Stream {
     name: &'static str,
     content: Content,
@@ -52,34 +52,34 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
             }
         }
         let expected = expected(&watch);
-        let is_all = |found: &HealthCounters| timeless(found) == expected;
-        let found = forward(relay, stream.name, inspect, &stream.payloads, &is_all);
-        assert_eq!(timeless(&found), expected, "stream {}", stream.name);
+        let is_all = |health: &HealthCounters| timeless(health) == expected;
+        let health = forward(relay, stream.name, inspect, &stream.payloads, &is_all);
+        assert_eq!(timeless(&health), expected, "stream {}", stream.name);
     }
-    // Two packets make the source known; the third comes a second too early.
+    // Two packets establish the source; the third arrives a second too early.
     let seconds = [0, 1, 2].map(|n| (rtp(9, n, u32::from(n) * CLOCK, &[]), None));
-    let found = forward(relay, "early", Inspect::default(), &seconds, &|found| {
-        found.rtp_packets == 3
+    let health = forward(relay, "early", Inspect::default(), &seconds, &|health| {
+        health.rtp_packets == 3
     });
-    let jitter = Duration::from_nanos(found.jitter_ns);
+    let jitter = Duration::from_nanos(health.jitter_ns);
     let most = Duration::from_secs(1) / 16;
     assert!(jitter > most / 2 && jitter <= most, "{jitter:?}");
-    assert!(found.arrivals.last_ns > 0);
-    // The same rule with something else looked for starts anew and finds it.
+    assert!(health.arrivals.last_ns > 0);
+    // The same rule inspected for other content starts anew and recognises it.
     let other = Inspect {
         content: Content::Ts,
         ..Inspect::default()
     };
     let payload = (ts_packet(5, 0, PAYLOAD).to_vec(), None);
-    let found = forward(relay, "other", other, &[payload], &|found| {
-        found.ts_packets == 1
+    let health = forward(relay, "other", other, &[payload], &|health| {
+        health.ts_packets == 1
     });
-    assert_eq!((found.ts_packets, found.rtp_packets), (1, 0));
+    assert_eq!((health.ts_packets, health.rtp_packets), (1, 0));
     demand_going_on(relay);
 }
 
-/// A rule counts on when its route returns or is looked at for something else; another rule that
-/// takes the route over begins anew. No packet is left out while a source becomes known.
+/// A rule's counts continue when its route returns or is inspected for something else; another rule that takes the
+/// route over begins anew. No packet is missed while a source is established.
 fn demand_going_on(relay: &mut Relay<'_>) {
     let steady: Vec<_> = (0..50).map(|n| one(media(7, n))).collect();
     let auto = Inspect::default();
@@ -97,10 +97,10 @@ fn demand_going_on(relay: &mut Relay<'_>) {
         ("returns", rtp_alone, false, 250),
     ] {
         let forward = if is_new { forward } else { swing };
-        let found = forward(relay, rule, inspect, &steady, &|found| {
-            found.rtp_packets == expected
+        let health = forward(relay, rule, inspect, &steady, &|health| {
+            health.rtp_packets == expected
         });
-        assert_eq!((found.rtp_packets, found.lost), (expected, 0), "{rule}");
+        assert_eq!((health.rtp_packets, health.lost), (expected, 0), "{rule}");
     }
 }
 
@@ -116,7 +116,7 @@ fn forward(
     swing(relay, rule, inspect, payloads, is_all)
 }
 
-/// The same by the route that is there, as it is from now on.
+/// The same by the existing route, changed first.
 fn swing(
     relay: &mut Relay<'_>,
     rule: &str,
@@ -139,20 +139,20 @@ fn swing(
     }
     let seen = relay.forward(&packets, &expected);
     assert_eq!(seen.counters, expected.counters, "rule {rule}");
-    // A worker tells what it found right after what it counted.
-    let mut found = HealthCounters::default();
+    // A worker publishes health right after its other counts.
+    let mut health = HealthCounters::default();
     let _ = wait::until_within(Duration::from_secs(2), "all of it is told", || {
-        found = relay.health(rule);
-        is_all(&found)
+        health = relay.health(rule);
+        is_all(&health)
     });
-    found
+    health
 }
 
 /// Makes the payload of one packet of a stream from its number.
 type Form<'f> = &'f dyn Fn(u16) -> Vec<u8>;
 
-/// Prints what looking at packets costs the kernel path's program, without copies: the best of many
-/// runs of one packet each, so that sequences go on.
+/// Prints the cost of inspection for the kernel path's program, without copies: the best of many runs of one packet
+/// each, so that sequences continue.
 pub(crate) fn print_cost(relay: &mut Relay<'_>) {
     let content = |n: u16| ts_of(&(0..7).map(|i| (i, n as u8, PAYLOAD)).collect::<Vec<_>>());
     let forms: [(&str, Form<'_>); 3] = [
@@ -164,11 +164,11 @@ pub(crate) fn print_cost(relay: &mut Relay<'_>) {
             rtp(7, n, u32::from(n) * 90, &content(n))
         }),
     ];
-    let looks = [None, Some(Content::None), Some(Content::Auto)];
+    let modes = [None, Some(Content::None), Some(Content::Auto)];
     for (form, payload) in forms {
         let mut costs = [const { Vec::new() }; 3];
         for round in 0..5_u16 {
-            for (costs, content) in costs.iter_mut().zip(looks) {
+            for (costs, content) in costs.iter_mut().zip(modes) {
                 apply_cost(relay, content, None);
                 costs.extend((0..400).map(|n| {
                     let packet = packet(&one(payload(round * 400 + n)));
@@ -184,31 +184,30 @@ pub(crate) fn print_cost(relay: &mut Relay<'_>) {
     }
 }
 
-/// Prints the mean of very many runs of one packet that no copy is made of: what it costs where
-/// packets follow each other closely. What a stream's packets say is the same each time, so only
-/// arrival times are looked at as they would be.
+/// Prints the mean of very many runs of one packet without copies: the cost where packets follow each other closely.
+/// The packet's content is the same each time, so only arrival times are inspected realistically.
 pub(crate) fn print_mean(relay: &mut Relay<'_>) {
     let packet = packet(&one(vec![0; 1024]));
     let mut means = [const { Vec::new() }; 3];
-    let looks = [
+    let modes = [
         (None, None),
         (Some(Content::None), None),
         (None, Some("one")),
     ];
     for _ in 0..21 {
-        for (means, (content, input)) in means.iter_mut().zip(looks) {
+        for (means, (content, input)) in means.iter_mut().zip(modes) {
             apply_cost(relay, content, input);
             means.push(relay.test_run_often(&packet, 200_000).duration_ns);
         }
     }
-    let looks = ["off", "times alone", "one of several inputs"];
-    for (look, means) in looks.iter().zip(&mut means) {
+    let names = ["off", "times alone", "one of several inputs"];
+    for (name, means) in names.iter().zip(&mut means) {
         means.sort_unstable();
-        println!("mean of 200,000 runs, {look}: {means:?} ns");
+        println!("mean of 200,000 runs, {name}: {means:?} ns");
     }
 }
 
-/// A rule of which no copy leaves.
+/// Applies a rule without copies.
 fn apply_cost(relay: &mut Relay<'_>, content: Option<Content>, input: Option<&str>) {
     let (down, _) = down(DownReason::NoRoute, DropReason::NoRoute);
     let mut route = route("cost", vec![down]);
@@ -223,12 +222,12 @@ fn apply_cost(relay: &mut Relay<'_>, content: Option<Content>, input: Option<&st
     });
 }
 
-/// The same without what depends on when packets came.
-fn timeless(found: &HealthCounters) -> HealthCounters {
+/// The same without what depends on arrival times.
+fn timeless(health: &HealthCounters) -> HealthCounters {
     HealthCounters {
         arrivals: Default::default(),
         jitter_ns: 0,
-        ..*found
+        ..*health
     }
 }
 
@@ -356,7 +355,7 @@ fn ts_stream() -> Vec<(Vec<u8>, Option<u16>)> {
             (sound, 0, PAYLOAD),
             (NULL_PID, 9, PAYLOAD),
         ]),
-        // Twice is allowed, three times is not; alone, an adaptation field does not count.
+        // Twice is allowed, three times is not; an adaptation field alone does not count.
         ts_of(&[
             (media, 2, PAYLOAD),
             (media, 2, PAYLOAD),
@@ -392,8 +391,8 @@ fn ts_in_rtp() -> Vec<(Vec<u8>, Option<u16>)> {
     payloads.into_iter().map(one).collect()
 }
 
-/// Datagrams of seven, as they usually are, of more PIDs than a path may keep at hand, and stuffing at
-/// the end of each round. Some PIDs jump, some come twice, some three times.
+/// Datagrams of seven packets, as usual, of more PIDs than a path may cache, and stuffing at the end of each round.
+/// Some PIDs jump, some are sent twice, some three times.
 fn crowded(form: &dyn Fn(u16, Vec<u8>) -> Vec<u8>) -> Vec<(Vec<u8>, Option<u16>)> {
     let packets = (0..4_u8).flat_map(|round| {
         (1..=NULL_PID).step_by(13).map(move |pid| {
@@ -461,7 +460,7 @@ const fn plain(content: Content) -> health::Content {
     }
 }
 
-/// What a path should find, times left out.
+/// What a path should count, without times.
 fn expected(watch: &Watch) -> HealthCounters {
     let (rtp, ts) = (&watch.rtp, &watch.ts);
     HealthCounters {

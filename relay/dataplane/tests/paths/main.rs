@@ -52,7 +52,7 @@ const FEW: usize = 5_000;
 /// Generated packets in a long run.
 const MANY: usize = 100_000;
 
-/// Every case there is, for all three.
+/// All cases, for all three.
 fn cases() -> Vec<Case> {
     [
         cases_fields::cases(),
@@ -318,7 +318,7 @@ fn demand(relay: &mut Relay<'_>, cases: Vec<Case>) {
     );
 }
 
-/// Runs one case and says how it failed.
+/// Runs one case and returns how it failed.
 fn difference(relay: &mut Relay<'_>, case: &Case) -> Option<String> {
     let mut expected = Sum::default();
     expected.expect(&case.packet, &case.expected);
@@ -334,25 +334,25 @@ fn difference(relay: &mut Relay<'_>, case: &Case) -> Option<String> {
     assert_eq!(booked, BTreeMap::new(), "{}", case.name);
     let seen = relay.forward([&case.packet], &expected);
     let name = case.name;
-    let told = |what: &str, seen: String, expected: String| {
+    let difference = |what: &str, seen: String, expected: String| {
         Some(format!(
             "case {name:?}: {what}:\n  seen     {seen}\n  expected {expected}"
         ))
     };
     if seen.copies != expected.copies {
-        told(
+        difference(
             "copies",
             format!("{:?}", seen.copies),
             format!("{:?}", expected.copies),
         )
     } else if seen.passed_up != expected.passed_up {
-        told(
+        difference(
             "passed up",
             format!("{:?}", seen.passed_up),
             format!("{:?}", expected.passed_up),
         )
     } else if seen.counters != expected.counters {
-        told(
+        difference(
             "counters",
             format!("{:?}", seen.counters),
             format!("{:?}", expected.counters),

@@ -1,5 +1,5 @@
-//! Rules whose lines are merged: the first copy of each packet leaves, whichever line brings it, and what
-//! does not is counted for the rule and for its input.
+//! Rules whose lines are merged: the first copy of each packet leaves, whichever line delivers it, and the others
+//! are counted for the rule and for their input.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::merged_bed::{
 use crate::relayed::Relay;
 use crate::{merged_changes, merged_parts, unusual};
 
-/// Sends rows of packets, each to a rule of its own.
+/// Sends sequences of packets, each to a rule of its own.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
     for (name, by, steps) in rows().into_iter().chain(unusual::rows()) {
         let lines = steps.iter().map(|(line, ..)| line + 1).max().unwrap_or(2);
@@ -29,18 +29,18 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         relay.end(&["ipv6"]);
     }
     one_of_three_is_silent(relay);
-    lines_come_and_go(relay);
+    lines_are_added_and_removed(relay);
     merged_changes::demand(relay);
     fewer_streams_than_there_are(relay);
     what_passes_is_watched(relay);
-    the_way_of_a_copy_does_not_matter(relay);
+    routers_may_change_a_copy(relay);
     a_damaged_copy_shuts_no_good_one_out(relay);
     begins_anew_after_silence(relay);
     limits_count_one_copy(relay);
     merged_parts::demand(relay);
 }
 
-/// What numbers look like in a payload.
+/// The encoding of numbers in a payload.
 pub(crate) fn rtp(number: u16) -> Vec<u8> {
     of_source(number, 7)
 }
@@ -142,7 +142,7 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
             vec![
                 (0, rtp(1), None),
                 (1, rtp(1), Some(Duplicate)),
-                // A second packet, be it the other line's, confirms it.
+                // A second packet, even the other line's, confirms it.
                 (0, rtp(5_000), Some(Stray)),
                 (1, rtp(2), None),
                 (1, rtp(5_001), None),
@@ -208,7 +208,7 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
             vec![
                 (0, vec![1; 1_300], None),
                 (1, vec![1; 1_300], Some(Duplicate)),
-                // As often as a line brings it.
+                // As often as a line delivers it.
                 (0, vec![1; 1_300], None),
                 (0, vec![1; 1_300], None),
                 (1, vec![1; 1_300], Some(Duplicate)),
@@ -224,7 +224,7 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
     ]
 }
 
-/// The others begin anew without it; what it then brings alone is a stranger's.
+/// The others begin anew without it; what it then delivers alone is foreign.
 fn one_of_three_is_silent(relay: &mut Relay<'_>) {
     for (name, ipv6) in [("silent", false), ("silent-6", true)] {
         let mut steps = unusual::goes_back();
@@ -242,8 +242,8 @@ fn one_of_three_is_silent(relay: &mut Relay<'_>) {
     }
 }
 
-/// Lines keep what they have while others come and go, and what comes joins in.
-fn lines_come_and_go(relay: &mut Relay<'_>) {
+/// Lines keep their state while others are added and removed, and new ones join.
+fn lines_are_added_and_removed(relay: &mut Relay<'_>) {
     let name = "lines";
     let of = |lines: &[usize]| of_lines(name, By::Rtp, lines, false);
     forward(relay, name, &of(&[0, 1]), &two_lines(rtp));
@@ -276,8 +276,8 @@ fn lines_come_and_go(relay: &mut Relay<'_>) {
     relay.end(&[name]);
 }
 
-/// What a line damaged does not count as brought, by number and by payload; one without a checksum, or
-/// whose checksum a device is to finish, does.
+/// A damaged packet does not count as delivered, by number and by payload; one without a checksum, or whose checksum a
+/// device is to finish, does.
 fn a_damaged_copy_shuts_no_good_one_out(relay: &mut Relay<'_>) {
     let name = "damaged";
     for (by, ipv6) in [(By::Rtp, false), (By::Rtp, true), (By::Payload, false)] {
@@ -304,7 +304,7 @@ fn a_damaged_copy_shuts_no_good_one_out(relay: &mut Relay<'_>) {
     }
 }
 
-/// What is there goes on, and nothing else begins.
+/// Existing streams continue, and no other begins.
 fn fewer_streams_than_there_are(relay: &mut Relay<'_>) {
     let name = "fewer";
     let mut table = within(table(name, By::Rtp, 2, false), Duration::from_secs(3));
@@ -331,7 +331,7 @@ fn fewer_streams_than_there_are(relay: &mut Relay<'_>) {
 }
 
 /// Routers on the way change it.
-fn the_way_of_a_copy_does_not_matter(relay: &mut Relay<'_>) {
+fn routers_may_change_a_copy(relay: &mut Relay<'_>) {
     let name = "ways";
     for (by, ipv6) in [(By::Rtp, false), (By::Rtp, true), (By::Payload, false)] {
         let table = table(name, by, 2, ipv6);
@@ -354,7 +354,7 @@ fn the_way_of_a_copy_does_not_matter(relay: &mut Relay<'_>) {
     }
 }
 
-/// Health is that of the merged stream, whichever line brings its packets.
+/// Health is that of the merged stream, whichever line delivers its packets.
 fn what_passes_is_watched(relay: &mut Relay<'_>) {
     let name = "watched";
     let mut table = table(name, By::Rtp, 2, false);
@@ -375,12 +375,12 @@ fn what_passes_is_watched(relay: &mut Relay<'_>) {
     });
     forward(relay, name, &table, &steps.collect::<Vec<_>>());
     let all = || {
-        let found = relay.health(name);
-        let found = (found.rtp_packets, found.lost, found.restarts);
-        if found == (98, 1, 0) {
+        let health = relay.health(name);
+        let counts = (health.rtp_packets, health.lost, health.restarts);
+        if counts == (98, 1, 0) {
             Ok(())
         } else {
-            Err(found)
+            Err(counts)
         }
     };
     wait::seen_within(wait::PATIENCE, "all are inspected", all)
@@ -404,7 +404,7 @@ fn begins_anew_after_silence(relay: &mut Relay<'_>) {
     relay.end(&[name]);
 }
 
-/// A cap on what the rule accepts does not count what another line brought.
+/// A cap on what the rule accepts does not count what another line delivered.
 fn limits_count_one_copy(relay: &mut Relay<'_>) {
     let name = "limited";
     let mut table = table(name, By::Rtp, 2, false);

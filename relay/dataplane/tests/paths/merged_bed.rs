@@ -1,5 +1,5 @@
-//! Rules whose legs are merged, as these tests make them, and packets forwarded to them: each by itself, with
-//! why it does not pass.
+//! Merging rules for these tests, and packets forwarded to them: each by itself, with the reason if it does not
+//! pass.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,18 +15,18 @@ use crate::case::{A, B, INGRESS, PORT, Packet, address, input, key, output, rout
 use crate::reference::Reference;
 use crate::relayed::{Relay, Sum};
 
-/// The merge's window: under emulation the packets of a test come far apart.
+/// The merge's window: under emulation the packets of a test are far apart.
 pub(crate) fn window() -> Duration {
     wait::scaled(Duration::from_millis(400)).min(Duration::from_secs(3))
 }
 
-/// The longest window: a machine that does not send a row within it says nothing about merging.
+/// The longest window: a machine that does not send a sequence within it cannot test merging.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The longest that a table of payloads knows.
+/// The longest window of a table of payloads.
 pub(crate) const LONGEST_BY_PAYLOAD: Duration = Duration::from_secs(16);
 
-/// Few, that all of them come before one is over.
+/// Few enough that all of them arrive before one ends.
 pub(crate) const STREAMS: u32 = 24;
 
 /// A packet of a line, and why it does not pass.
@@ -102,14 +102,14 @@ pub(crate) fn craft(table: &Table, line: usize, payload: &[u8]) -> Craft {
     }
 }
 
-/// Forwards the steps' packets to `table`, and demands what they say.
+/// Forwards the steps' packets to `table`, and checks their outcomes.
 pub(crate) fn forward(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) {
     if let Some(surprise) = surprise(relay, name, table, steps) {
         panic!("{surprise}");
     }
 }
 
-/// What does not come as the steps say.
+/// The first outcome that differs from the steps.
 pub(crate) fn surprise(
     relay: &mut Relay<'_>,
     name: &str,
@@ -134,20 +134,20 @@ pub(crate) fn surprise(
     })
 }
 
-/// Packets for which the merge has no word. Of a datagram in fragments it counts the first.
+/// Packets that the merge did not count. It counts the first fragment of a datagram.
 fn unaccounted(relay: &Relay<'_>, name: &str) -> i64 {
     let counters = relay.counters();
     let Some(rule) = counters.rules.get(name) else {
         return 0;
     };
     rule.merge.as_ref().map_or(0, |merge| {
-        let brought: u64 = merge.lines.values().map(|leg| leg.brought()).sum();
-        rule.received.packets.cast_signed() - brought.cast_signed()
+        let delivered: u64 = merge.lines.values().map(|leg| leg.brought()).sum();
+        rule.received.packets.cast_signed() - delivered.cast_signed()
     })
 }
 
-/// Forwards steps that must all come within the window: where the machine takes longer, nothing is
-/// said, and they come anew within one twice as long.
+/// Forwards steps that must all arrive within the window: where the machine takes longer, the result is ignored, and
+/// they are repeated with a window twice as long.
 pub(crate) fn forward_within(relay: &mut Relay<'_>, name: &str, mut table: Table, steps: &[Step]) {
     let mut window = window();
     loop {
@@ -159,7 +159,7 @@ pub(crate) fn forward_within(relay: &mut Relay<'_>, name: &str, mut table: Table
         assert!(is_late && window < LONGEST, "{surprise}");
         eprintln!("{name:?}: took {:?}, anew", begun.elapsed());
         window *= 2;
-        // What came of the steps before is forgotten, too.
+        // The counts of the steps before are dropped, too.
         relay.end(&[name]);
         table = within(table, window);
     }
@@ -175,7 +175,7 @@ pub(crate) fn within(mut table: Table, window: Duration) -> Table {
     table
 }
 
-/// Forwards packets, and demands that those pass for which there is no reason not to.
+/// Forwards packets, and checks that those without a drop reason pass.
 pub(crate) fn forward_all(
     relay: &mut Relay<'_>,
     name: &str,
@@ -202,7 +202,7 @@ pub(crate) fn expect_one(
     if let Some(reason) = reason {
         expected.verdict = Verdict::Dropped(reason);
         expected.outputs = BTreeMap::new();
-        // One whose port is not known goes to the host as well.
+        // One whose port is unknown goes to the host as well.
         expected.passed_up |= reason == DropReason::FragmentUnknown;
     }
     sum.expect(packet, &expected);

@@ -1,4 +1,4 @@
-//! Merges of streams that go on, and of one that begins anew: what is in flight then no line has missed.
+//! Merges of continuing streams, and of one that begins anew: no line has missed what is in flight then.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use crate::merged_bed::{
 };
 use crate::relayed::Relay;
 
-/// A stream of which nothing has come for so long was not going on.
+/// A stream of which nothing has arrived for this long had ended.
 const GOES_ON: Duration = Duration::from_millis(100);
 
-/// The program's clock goes in steps of up to this.
+/// The longest step of the program's clock.
 const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) fn demand(relay: &mut Relay<'_>) {
@@ -62,7 +62,7 @@ fn a_stream_that_loops_is_not_missed(relay: &mut Relay<'_>, name: &str, ipv6: bo
     relay.end(&[name]);
 }
 
-/// What one has brought the other brings no second time, whichever goes.
+/// What one line has delivered is a duplicate on the other, whichever is removed.
 fn a_leg_of_a_payload_is_replaced(relay: &mut Relay<'_>) {
     let name = "replaced";
     let of = |lines: &[usize]| {
@@ -83,7 +83,7 @@ fn a_leg_of_a_payload_is_replaced(relay: &mut Relay<'_>) {
             (0, rtp(5), None),
         ],
     );
-    // What the line that went has brought the one that comes in its place brings no second time either.
+    // What the removed line has delivered is a duplicate on the one that replaces it, too.
     forward(
         relay,
         name,
@@ -105,7 +105,7 @@ fn a_leg_of_a_payload_is_replaced(relay: &mut Relay<'_>) {
     relay.end(&[name]);
 }
 
-/// What either of those that went has brought, none of those that come in their places brings again.
+/// What either of the removed lines has delivered is a duplicate on those that replace them.
 fn both_legs_of_a_payload_are_replaced(relay: &mut Relay<'_>) {
     for (name, ipv6) in [("replaced-both", false), ("replaced-both-6", true)] {
         let of = |lines: &[usize]| of_lines(name, By::Payload, lines, ipv6);
@@ -120,8 +120,8 @@ fn both_legs_of_a_payload_are_replaced(relay: &mut Relay<'_>) {
     }
 }
 
-/// The second line is ten packets behind. By payload it waits until a window is over, which is as short as the
-/// machine lets it be.
+/// The second line is ten packets behind. By payload it waits until a window is over, which is as short as the machine
+/// allows.
 fn what_is_in_flight_is_not_missed(
     relay: &mut Relay<'_>,
     name: &str,
@@ -159,7 +159,7 @@ fn by_payload(route: &Route) -> bool {
         .is_some_and(|merge| merge.how.by == By::Payload)
 }
 
-/// Says what came otherwise. What the second line loses after the pause it has missed, and nothing else.
+/// Returns what differed. The second line has missed what it loses after the pause, and nothing else.
 fn ten_behind(
     relay: &mut Relay<'_>,
     name: &str,
@@ -190,7 +190,7 @@ fn ten_behind(
     }
     let steps: Vec<Step> = (number - 9..=number).map(copy).collect();
     seen = seen.or_else(|| surprise(relay, name, &table, &steps));
-    // By payload anything until then may have come before on the line ahead.
+    // By payload anything until then may have arrived before on the line ahead.
     thread::sleep(pause);
     let is_lost = |other: u16| other == number + 20;
     let ahead = (1..=40).map(|i| {
@@ -205,7 +205,7 @@ fn ten_behind(
     seen.or_else(|| surprise(relay, name, &table, &steps.collect::<Vec<_>>()))
 }
 
-/// Waits until the second line is known to have missed one packet, and nothing else is.
+/// Waits until the second line has missed one packet, and nothing else is counted.
 fn misses_one(relay: &Relay<'_>, name: &str) {
     let missed = |relay: &Relay<'_>| {
         let rule = &relay.counters().rules[name];

@@ -12,19 +12,19 @@ use crate::relayed::Relay;
 const ROUNDS: usize = 15;
 const RUNS: u16 = 2_000;
 
-/// Prints how long a single run takes, of which no copy is made: of a rule with one input, of one with two,
-/// and of one that merges them, of first copies and of second ones. In turns, for the machine's speed varies.
+/// Prints the time of a single run without copies: of a rule with one input, of one with two, and of one that merges
+/// them, of first copies and of second ones. Interleaved, because the machine's speed varies.
 pub(crate) fn print(relay: &mut Relay<'_>) {
-    let looks = ["one input", "two inputs", "merged, first", "merged, second"];
+    let cases = ["one input", "two inputs", "merged, first", "merged, second"];
     let mut times = [const { Vec::new() }; 4];
     let mut number = 0u16;
     for _ in 0..ROUNDS {
-        for (look, times) in times.iter_mut().enumerate() {
-            let table = outputless(look);
+        for (case, times) in times.iter_mut().enumerate() {
+            let table = outputless(case);
             relay.apply(&table);
             for _ in 0..RUNS {
                 number = number.wrapping_add(1);
-                if look == 3 {
+                if case == 3 {
                     relay.test_run_alone(&packet_of(&table, 1, number));
                 }
                 let packet = packet_of(&table, 0, number);
@@ -32,11 +32,11 @@ pub(crate) fn print(relay: &mut Relay<'_>) {
             }
         }
     }
-    for (look, times) in looks.iter().zip(&mut times) {
+    for (case, times) in cases.iter().zip(&mut times) {
         times.sort_unstable();
         let at = |percent: usize| times[times.len() * percent / 100];
         println!(
-            "{look}: least {}, 10 % {}, median {} ns",
+            "{case}: least {}, 10 % {}, median {} ns",
             times[0],
             at(10),
             at(50)
@@ -44,14 +44,14 @@ pub(crate) fn print(relay: &mut Relay<'_>) {
     }
 }
 
-fn outputless(look: usize) -> Table {
+fn outputless(case: usize) -> Table {
     let mut table = table("cost", By::Rtp, 2, false);
     for route in table.routes.values_mut() {
         route.outputs = vec![down(DownReason::NoRoute, DropReason::NoRoute).0];
-        if look < 2 {
+        if case < 2 {
             route.merge = None;
         }
-        if look == 0 {
+        if case == 0 {
             route.input = None;
         }
     }

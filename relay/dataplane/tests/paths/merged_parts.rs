@@ -1,4 +1,4 @@
-//! Merged datagrams that come in fragments or as super-packets: of both each is judged as a whole datagram.
+//! Merged datagrams that arrive in fragments or as super-packets: each is judged as a whole datagram.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     super_packets(relay);
 }
 
-/// A datagram leaves whole if any line brought it whole, in whatever order, and then no more.
+/// A datagram leaves whole if any line delivered it whole, in any order, and then no more.
 fn datagrams_in_fragments(relay: &mut Relay<'_>) {
     for (name, ipv6) in [("pieces", false), ("pieces-6", true)] {
         let table = table(name, By::Rtp, 2, ipv6);
@@ -34,54 +34,54 @@ fn datagrams_in_fragments(relay: &mut Relay<'_>) {
             cut(&craft(&table, line, &payload), id, ipv6)
         };
         let mut steps = Vec::new();
-        let mut come = |(line, number, id), order: &[usize], reason: Option<DropReason>| {
+        let mut arrive = |(line, number, id), order: &[usize], reason: Option<DropReason>| {
             let all = pieces(line, number, id);
             assert_eq!(all.len(), if number < 10 { 3 } else { 4 });
             steps.extend(order.iter().map(|piece| (all[*piece].clone(), reason)));
         };
         let again = Some(Duplicate);
-        come((0, 1, 9_001), &[0, 1, 2], None);
-        come((1, 1, 9_001), &[0, 1, 2], again);
-        come((1, 2, 9_002), &[0, 1, 2], None);
-        come((0, 2, 9_012), &[0, 1, 2], again);
+        arrive((0, 1, 9_001), &[0, 1, 2], None);
+        arrive((1, 1, 9_001), &[0, 1, 2], again);
+        arrive((1, 2, 9_002), &[0, 1, 2], None);
+        arrive((0, 2, 9_012), &[0, 1, 2], again);
         // In any order, and by both lines.
-        come((1, 3, 9_003), &[2, 1, 0], None);
-        come((0, 3, 9_003), &[2, 1, 0], again);
-        come((0, 4, 9_004), &[1, 0, 2], None);
-        come((1, 4, 9_004), &[0, 2], again);
+        arrive((1, 3, 9_003), &[2, 1, 0], None);
+        arrive((0, 3, 9_003), &[2, 1, 0], again);
+        arrive((0, 4, 9_004), &[1, 0, 2], None);
+        arrive((1, 4, 9_004), &[0, 2], again);
         // One line loses the middle, or the last, or has an identification of its own.
-        come((0, 5, 9_005), &[0, 2], None);
-        come((1, 5, 9_005), &[0, 1, 2], None);
-        come((0, 5, 9_025), &[0, 1, 2], again);
-        come((1, 6, 9_006), &[0, 1], None);
-        come((0, 6, 9_016), &[0, 1, 2], None);
-        // One line's come between the other's: the first that is whole ends it.
-        come((0, 7, 9_007), &[0, 1], None);
-        come((1, 7, 9_017), &[0, 1], None);
-        come((1, 7, 9_017), &[2], None);
-        come((0, 7, 9_007), &[2], again);
-        // A line that loses the first has brought nothing.
-        come((0, 8, 9_008), &[1, 2], None);
-        come((1, 8, 9_018), &[0, 1, 2], None);
-        // The first again is no other's.
-        come((0, 9, 9_009), &[0], None);
-        come((0, 9, 9_009), &[0], again);
-        come((0, 9, 9_009), &[1, 2], None);
-        // A fragment that comes twice is none that was lost.
-        come((0, 10, 9_010), &[0, 1, 1, 3], None);
-        come((1, 10, 9_010), &[0, 1, 2, 3], None);
+        arrive((0, 5, 9_005), &[0, 2], None);
+        arrive((1, 5, 9_005), &[0, 1, 2], None);
+        arrive((0, 5, 9_025), &[0, 1, 2], again);
+        arrive((1, 6, 9_006), &[0, 1], None);
+        arrive((0, 6, 9_016), &[0, 1, 2], None);
+        // One line's arrive between the other's: the first that is whole ends it.
+        arrive((0, 7, 9_007), &[0, 1], None);
+        arrive((1, 7, 9_017), &[0, 1], None);
+        arrive((1, 7, 9_017), &[2], None);
+        arrive((0, 7, 9_007), &[2], again);
+        // A line that loses the first has delivered nothing.
+        arrive((0, 8, 9_008), &[1, 2], None);
+        arrive((1, 8, 9_018), &[0, 1, 2], None);
+        // The repeated first fragment belongs to the same datagram.
+        arrive((0, 9, 9_009), &[0], None);
+        arrive((0, 9, 9_009), &[0], again);
+        arrive((0, 9, 9_009), &[1, 2], None);
+        // A fragment that arrives twice does not replace a lost one.
+        arrive((0, 10, 9_010), &[0, 1, 1, 3], None);
+        arrive((1, 10, 9_010), &[0, 1, 2, 3], None);
         forward_all(relay, name, &table, &steps);
         relay.end(&[name]);
     }
 }
 
-/// Whole datagrams are remembered by their numbers, after their window too.
+/// Whole datagrams are recorded by their numbers, after their window too.
 fn datagrams_in_fragments_far_apart(relay: &mut Relay<'_>) {
     for (name, ipv6) in [("apart", false), ("apart-6", true)] {
         let table = table(name, By::Rtp, 2, ipv6);
-        let come = |relay: &mut Relay<'_>, line, number: u16, reason| {
+        let arrive = |relay: &mut Relay<'_>, line, number: u16, reason| {
             let payload = [rtp(number), vec![5; 2_000]].concat();
-            // No other case's identification: what is known of a datagram lasts for seconds.
+            // No other case's identification: the record of a datagram lasts for seconds.
             let id = 20_000 + u32::from(number);
             let pieces = cut(&craft(&table, line, &payload), id, ipv6);
             let steps: Vec<_> = pieces.into_iter().map(|piece| (piece, reason)).collect();
@@ -93,11 +93,11 @@ fn datagrams_in_fragments_far_apart(relay: &mut Relay<'_>) {
             .by_ref()
             .take_while(|_| begun.elapsed() < 2 * window())
         {
-            come(relay, 0, number, None);
+            arrive(relay, 0, number, None);
             std::thread::sleep(window() / 20);
         }
         let last = numbers.next().unwrap_or(1_000) - 1;
-        (1..last).for_each(|number| come(relay, 1, number, Some(Duplicate)));
+        (1..last).for_each(|number| arrive(relay, 1, number, Some(Duplicate)));
         relay.end(&[name]);
     }
 }
@@ -110,7 +110,7 @@ fn cut(craft: &Craft, id: u32, ipv6: bool) -> Vec<Packet> {
     }
 }
 
-/// One line brings 0 before anything of its sequence has come, the others as one of it.
+/// One line delivers 0 before anything of its sequence has arrived, the others within the sequence.
 fn the_number_0_in_fragments(relay: &mut Relay<'_>) {
     let name = "zeros";
     let table = table(name, unusual::exchange(), 3, false);
@@ -119,16 +119,16 @@ fn the_number_0_in_fragments(relay: &mut Relay<'_>) {
         cut(&craft(&table, line, &payload), number, false)
     };
     let mut steps = Vec::new();
-    let mut come = |line, number, reason| {
+    let mut arrive = |line, number, reason| {
         let all = pieces(line, number).into_iter();
         steps.extend(all.map(|piece| (piece, reason)));
     };
-    come(0, 0, None);
-    come(1, u32::MAX, None);
-    come(1, 0, Some(Duplicate));
-    come(2, 0, Some(Duplicate));
-    come(1, 1, None);
-    come(0, 1, Some(Duplicate));
+    arrive(0, 0, None);
+    arrive(1, u32::MAX, None);
+    arrive(1, 0, Some(Duplicate));
+    arrive(2, 0, Some(Duplicate));
+    arrive(1, 1, None);
+    arrive(0, 1, Some(Duplicate));
     forward_all(relay, name, &table, &steps);
     relay.end(&[name]);
 }
@@ -146,7 +146,7 @@ pub(crate) fn large(table: &Table, line: usize, numbers: std::ops::Range<u16>) -
     packet
 }
 
-/// Each segment is judged by itself: all leave together, or none, or those that nobody has brought.
+/// Each segment is judged by itself: all leave together, or none, or those that no line has delivered.
 fn super_packets(relay: &mut Relay<'_>) {
     if !relay.gets_super_packets() {
         eprintln!("skipped: merged super-packets: {NO_SUPER_PACKETS}");

@@ -29,9 +29,9 @@ use crate::case::{A, B, C, Expected, INGRESS, OPEN, Outlet, PAST, Packet, trim};
 use crate::reference::{Names, expected};
 use crate::segments::datagrams;
 
-/// Between two looks: who looks without a pause keeps a worker on its core from what is looked for, for
-/// seconds where the kernel shares out by sessions.
-pub(crate) const LOOK: Duration = Duration::from_micros(100);
+/// Pause between two polls: polling without a pause takes a worker's core away, for seconds where the kernel
+/// schedules by sessions.
+pub(crate) const POLL_PAUSE: Duration = Duration::from_micros(100);
 
 /// A dataplane on a bed, with the table it executes.
 pub(crate) struct Relay<'a> {
@@ -39,42 +39,42 @@ pub(crate) struct Relay<'a> {
     path: Path,
     dataplane: Dataplane,
     table: Table,
-    /// What had been counted when packets were looked for last, until the table changes.
+    /// The counters at the last observation, until the table changes.
     counted: Option<Counters>,
-    /// Whether packets come as drivers hand them over, where they can.
+    /// Whether packets are injected as drivers hand them over, where possible.
     at_xdp: bool,
 }
 
-/// What a row of packets came to.
+/// The outcome of a sequence of packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     /// Copies on each egress, in order, with their offload state.
     pub(crate) copies: BTreeMap<Ifindex, Vec<Packet>>,
     /// Frames the relay's stack got.
     pub(crate) passed_up: Vec<Vec<u8>>,
-    /// What the counters grew by; rules, inputs and outputs that did not grow are left out.
+    /// The growth of the counters, without rules, inputs and outputs that did not grow.
     pub(crate) counters: BTreeMap<String, RuleCounters>,
 }
 
-/// A process that stands still.
+/// A stopped process.
 struct Stopped(Pid);
 
 impl Stopped {
-    /// Nobody where it has ended.
+    /// `None` if it has ended.
     fn new(pid: u32) -> Option<Self> {
         let pid = Pid::from_raw(i32::try_from(pid).ok().filter(|pid| *pid > 0)?);
         let this = Self(pid);
         kill(pid, Signal::SIGSTOP).ok()?;
         let all = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED;
         let flags = all | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
-        let stands = || match waitid(Id::Pid(pid), flags) {
+        let stopped = || match waitid(Id::Pid(pid), flags) {
             Ok(WaitStatus::Stopped(..)) => Ok(true),
             Ok(WaitStatus::StillAlive) => Err(std::fs::read_to_string(format!("/proc/{pid}/stat"))),
             Ok(_) | Err(_) => Ok(false),
         };
-        let stands = wait::seen_within(wait::PATIENCE, "a worker stands still", stands);
-        let stands = stands.unwrap_or_else(|error| panic!("{error:#}"));
-        stands.then_some(this)
+        let seen = wait::seen_within(wait::PATIENCE, "a worker stands still", stopped);
+        seen.unwrap_or_else(|error| panic!("{error:#}"))
+            .then_some(this)
     }
 }
 
@@ -102,8 +102,8 @@ impl<'a> Relay<'a> {
         relay
     }
 
-    /// Has packets come as drivers hand them over, where one of their buffers can hold them, and the hook at
-    /// XDP take those that it takes. Says why there is none.
+    /// Injects packets as drivers hand them over, where one of their buffers can hold them, so that the hook at XDP
+    /// takes those that it takes. Returns why there is none.
     pub(crate) fn take_at_xdp(&mut self) -> Result<(), String> {
         self.bed.receive_from_xdp();
         self.dataplane
@@ -131,7 +131,7 @@ impl<'a> Relay<'a> {
         self.dataplane.taken_at_xdp().values().sum()
     }
 
-    /// Says whether they come as drivers hand them over.
+    /// Returns whether they are injected as drivers hand them over.
     pub(crate) const fn is_at_xdp(&self) -> bool {
         self.at_xdp
     }
@@ -148,7 +148,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// What opens and shuts the gates of shares.
+    /// The gates of shares.
     pub(crate) fn gates(&self) -> Gates {
         self.dataplane.gates()
     }
@@ -164,7 +164,7 @@ impl<'a> Relay<'a> {
         self.counted = None;
     }
 
-    /// What a packet would come to by this table, which is the one executed but for the bed's interfaces.
+    /// What would become of a packet by this table, which is the executed one but for the bed's interfaces.
     pub(crate) fn explain(
         &self,
         mut table: Table,
@@ -174,25 +174,24 @@ impl<'a> Relay<'a> {
         for route in table.routes.values_mut() {
             route.path = self.path;
         }
-        let asked = Asked {
+        let input = Asked {
             ingress: INGRESS,
             frame: &packet.frame,
             meta: packet.meta,
             socket_bound,
         };
-        let explained = self.dataplane.explain(&table, asked);
+        let explained = self.dataplane.explain(&table, input);
         let names = explained.route.as_ref().map(|(_, route)| Names::of(route));
         expected(explained.outcome, names.as_ref())
     }
 
-    /// Takes every rule away, and ends the counters of `rules`.
+    /// Removes every rule, and ends the counters of `rules`.
     pub(crate) fn end(&mut self, rules: &[&str]) {
         self.apply(&Table::default());
         self.dataplane.forget(rules.iter().copied());
     }
 
-    /// Like [`Relay::forward`] with packets that wait together: what relays in a process of its own
-    /// stands still until all have arrived.
+    /// Like [`Relay::forward`] with packets that wait together: worker processes are stopped until all have arrived.
     pub(crate) fn forward_together(&mut self, packets: &[Packet], expected: &Sum) -> Sum {
         let workers = self.counters().workers.into_iter();
         let stopped: Vec<_> = workers
@@ -206,9 +205,8 @@ impl<'a> Relay<'a> {
         self.observe(&before, expected)
     }
 
-    /// Sends packets one behind the other and sums up what became of them. Gives the counters
-    /// until their deadline to grow by what is expected: a worker writes them when the copies
-    /// have left.
+    /// Sends packets one after the other and sums up what became of them. Waits until a deadline for the counters to
+    /// grow as expected: a worker writes them when the copies have left.
     pub(crate) fn forward<'p>(
         &mut self,
         packets: impl IntoIterator<Item = &'p Packet>,
@@ -221,7 +219,7 @@ impl<'a> Relay<'a> {
         self.observe(&before, expected)
     }
 
-    /// The same for a packet that comes by one of the egresses.
+    /// The same for a packet that arrives by one of the egresses.
     pub(crate) fn forward_by(&mut self, symbol: Ifindex, packet: &Packet, expected: &Sum) -> Sum {
         let before = self.counted();
         self.bed.send_by(symbol, packet);
@@ -242,7 +240,7 @@ impl<'a> Relay<'a> {
                 self.counted = Some(after);
                 break counters;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_PAUSE);
         };
         let mut sum = self.bed.collect();
         sum.passed_up.iter_mut().for_each(trim);
@@ -259,8 +257,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Leaves out what a path does not promise: without BPF the userspace path cannot keep packets
-    /// from the stack, and it keeps order only within a flow.
+    /// Removes what a path does not promise: without BPF the userspace path cannot keep packets from the stack, and it
+    /// keeps order only within a flow.
     fn level(&self, seen: &mut Sum, expected: &Sum) {
         if self.path == Path::Userspace {
             seen.passed_up.clone_from(&expected.passed_up);
@@ -278,17 +276,17 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Says whether packets of all streams leave in the order they came.
+    /// Returns whether packets of all streams leave in the order of their arrival.
     pub(crate) fn keeps_order(&self) -> bool {
         self.path == Path::Kernel
     }
 
-    /// Says whether workers relay.
+    /// Returns whether workers relay.
     pub(crate) fn is_in_userspace(&self) -> bool {
         self.path == Path::Userspace
     }
 
-    /// Says whether super-packets come in by the bed's wires here.
+    /// Returns whether super-packets arrive by the bed's wires here.
     pub(crate) fn gets_super_packets(&self) -> bool {
         self.bed.super_packets
     }
@@ -317,7 +315,7 @@ impl<'a> Relay<'a> {
         self.test_run_received(packet, 0)
     }
 
-    /// The same so often, one run behind the other.
+    /// The same with `repeat` consecutive runs.
     pub(crate) fn test_run_often(&self, packet: &Packet, repeat: u32) -> Outcome {
         self.run(packet, 0, repeat)
     }
@@ -345,20 +343,19 @@ impl<'a> Relay<'a> {
         self.dataplane.close(how).expect("the dataplane ends");
     }
 
-    /// What was found in a rule's packets so far.
+    /// The health of a rule's packets so far.
     pub(crate) fn health(&self, rule: &str) -> HealthCounters {
-        let counters = self.counters();
-        let rule = counters.rules.get(rule);
-        let health = rule.and_then(|rule| rule.health.clone());
-        health.map_or_else(HealthCounters::default, |found| *found)
+        let mut rules = self.counters().rules;
+        let health = rules.remove(rule).and_then(|rule| rule.health);
+        health.map_or_else(HealthCounters::default, |health| *health)
     }
 
-    /// How long a rule's packets stayed so far.
+    /// The latency of a rule's packets so far.
     pub(crate) fn latency(&self, rule: &str) -> Latency {
-        let counters = self.counters();
-        let rule = counters.rules.get(rule);
-        let seen = rule.and_then(|rule| rule.latency.get(&self.path));
-        seen.copied().unwrap_or_default()
+        let rules = self.counters().rules;
+        let latency = rules.get(rule).map(|rule| &rule.latency);
+        let of_path = latency.and_then(|latency| latency.get(&self.path));
+        of_path.copied().unwrap_or_default()
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -399,7 +396,7 @@ impl Sum {
     }
 }
 
-/// Puts super-packets in the place of their datagrams if all of them are there and nothing else.
+/// Replaces datagrams by their super-packets if all of them are there and nothing else.
 fn gather(seen: &mut Vec<Packet>, expected: &[Packet]) {
     let cut: Vec<_> = expected.iter().flat_map(datagrams).collect();
     restore_order(seen, &cut);
@@ -408,7 +405,7 @@ fn gather(seen: &mut Vec<Packet>, expected: &[Packet]) {
     }
 }
 
-/// Moves what is in both rows to where it is expected.
+/// Moves what is in both sequences to its expected position.
 fn restore_order(seen: &mut Vec<Packet>, expected: &[Packet]) {
     let mut rest = std::mem::take(seen);
     for packet in expected {

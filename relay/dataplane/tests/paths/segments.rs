@@ -24,7 +24,7 @@ pub(crate) fn possible(relay: &Relay<'_>, cases: Vec<Case>) -> Vec<Case> {
     possible
 }
 
-/// Says whether it is one datagram.
+/// Returns whether it is one datagram.
 pub(crate) fn is_single(packet: &Packet) -> bool {
     packet.meta.gso.is_none()
 }

@@ -1,4 +1,4 @@
-//! Streams whose numbers do what numbers should not: they go back, stand still, jump once, or are none.
+//! Streams with irregular numbers: they go back, stand still, jump once, or are missing.
 
 use packet::verdict::DropReason::{self, Duplicate, Stray};
 use rules::merge::{By, ByteOrder, Field, Sequence};
@@ -6,7 +6,7 @@ use rules::merge::{By, ByteOrder, Field, Sequence};
 use crate::merged::{mold, of_source, rtp};
 use crate::merged_bed::{STREAMS, Step};
 
-/// A number of four bytes at the fourth, without sessions.
+/// A number of four bytes at offset 4, without sessions.
 pub(crate) const fn exchange() -> By {
     By::Sequence(Sequence {
         number: Field {
@@ -19,7 +19,7 @@ pub(crate) const fn exchange() -> By {
     })
 }
 
-/// Each by itself, on a rule of its own.
+/// Each stream on a rule of its own.
 pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
     vec![
         ("numbers that go back", By::Rtp, goes_back()),
@@ -60,13 +60,13 @@ pub(crate) fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
 
 const AGAIN: Option<DropReason> = Some(Duplicate);
 
-/// Both lines bring these.
+/// Both lines deliver these.
 fn both(numbers: std::ops::Range<u16>) -> Vec<Step> {
     let on_both = |number| [(0, rtp(number), None), (1, rtp(number), AGAIN)];
     numbers.flat_map(on_both).collect()
 }
 
-/// Both lines bring these, which passed before.
+/// Both lines deliver these, which passed before.
 fn again(numbers: std::ops::Range<u16>) -> Vec<Step> {
     let on_both = |number| [0, 1].map(|line| (line, rtp(number), AGAIN));
     numbers.flat_map(on_both).collect()
@@ -76,12 +76,12 @@ pub(crate) fn goes_back() -> Vec<Step> {
     let mut steps = both(100..112);
     steps.extend(again(100..107));
     steps.extend(both(107..112));
-    // Those before it have not come since it began.
+    // Those before it have not arrived since it began.
     steps.extend(both(100..107));
     steps
 }
 
-/// The eighth of those that come again is 0.
+/// The eighth of the repeated ones is 0.
 fn wraps() -> Vec<Step> {
     let across = |(line, mut payload, reason): Step| {
         let number = u16::from_be_bytes([payload[2], payload[3]]).wrapping_sub(107);
@@ -100,7 +100,7 @@ fn jumps_to_wrap() -> Vec<Step> {
     steps
 }
 
-/// One line's tail is long enough for a restart: what goes on then leaves once all the same.
+/// One line's tail is long enough for a restart: what continues then still leaves once.
 fn long_tail() -> Vec<Step> {
     let mut steps = both(100..120);
     steps.extend((110..117).map(|number| (1, rtp(number), AGAIN)));
@@ -122,7 +122,7 @@ fn lags() -> Vec<Step> {
     steps.extend((100..107).map(|number| (0, rtp(number), AGAIN)));
     steps.push((0, rtp(107), None));
     steps.extend((110..120).map(|number| (1, rtp(number), AGAIN)));
-    // What it brings of the new beginning passes as well.
+    // What it delivers of the new beginning passes as well.
     steps.extend([(1, rtp(100), None), (1, rtp(107), AGAIN)]);
     steps.extend([(0, rtp(110), None), (1, rtp(110), AGAIN)]);
     steps
@@ -147,8 +147,8 @@ fn strange() -> Vec<Step> {
     steps
 }
 
-/// A little more ahead, and what a line that lags brings would be forgotten: of a stream, and of where it has
-/// jumped to.
+/// With a little more distance what a lagging line delivers would no longer be recorded: of a stream, and of the
+/// target of its jump.
 fn strange_ahead() -> Vec<Step> {
     let mut steps = both(98..100);
     steps.extend((101..141).map(|number| (0, rtp(number), None)));
@@ -178,7 +178,7 @@ fn still() -> Vec<Step> {
     steps
 }
 
-/// The other goes on, and shows that nothing has begun anew.
+/// The other continues, and shows that nothing has begun anew.
 fn still_on_one() -> Vec<Step> {
     let mut steps = both(1..3);
     for number in 3..20 {
@@ -191,7 +191,7 @@ fn still_on_one() -> Vec<Step> {
     steps
 }
 
-/// Of all types that packets of RTP and RTCP may have on one port, with the marker and without.
+/// All types that packets of RTP and RTCP may have on one port, with and without the marker.
 fn types() -> Vec<Step> {
     let mut steps = Vec::new();
     let numbers = [0, 33, 63, 96, 127]
@@ -241,7 +241,7 @@ fn unsequenced() -> Vec<Step> {
     for (number, content) in [(0, 1), (5_000_000, 1), (0, 2), (5_000_001, 1), (0, 3)] {
         steps.extend(both(number, content));
     }
-    // They are nobody's confirmation of a new beginning.
+    // They confirm no new beginning.
     steps.extend((4..12).flat_map(|content| both(0, content)));
     steps.extend(both(5_000_002, 1));
     steps
@@ -275,7 +275,7 @@ fn sessions() -> Vec<Step> {
     packets.into_iter().flat_map(both).collect()
 }
 
-/// As many as a rule may have, and some more, which find no room.
+/// As many as a rule may have, and some more, for which there is no room.
 fn many_sources() -> Vec<Step> {
     let mut steps = Vec::new();
     for number in 1..3 {
@@ -296,10 +296,10 @@ fn many_sources() -> Vec<Step> {
     steps
 }
 
-/// Each line brings neighbours in turn; the source begins anew, and numbers jump to just before their wrap.
+/// Each line delivers neighbours in turn; the source begins anew, and numbers jump to just before their wrap.
 fn disorder() -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut come = |ssrc, numbers: &[i32]| {
+    let mut arrive = |ssrc, numbers: &[i32]| {
         for (at, number) in numbers.iter().enumerate() {
             let packet = of_source(*number as u16, ssrc);
             steps.push((at % 2, packet.clone(), None));
@@ -312,9 +312,9 @@ fn disorder() -> Vec<Step> {
             steps.push(((at + 1) % 2, of_source(*number as u16, ssrc), AGAIN));
         }
     };
-    come(7, &[-4, -2, -3, 0, -1, 2, 1, 4, 3]);
-    come(9, &[1, 0, -1, 2, 4, 3]);
-    come(7, &[5, 7, 6]);
+    arrive(7, &[-4, -2, -3, 0, -1, 2, 1, 4, 3]);
+    arrive(9, &[1, 0, -1, 2, 4, 3]);
+    arrive(7, &[5, 7, 6]);
     steps.push((0, of_source(30_000, 9), Some(Stray)));
     for number in [30_001, 29_999, 30_000] {
         steps.push((1, of_source(number, 9), None));
@@ -348,7 +348,7 @@ const fn number_of_rtp() -> By {
     })
 }
 
-/// Then the number alone says what is the same, 0 after the wrap included.
+/// Then the number alone identifies packets, including 0 after the wrap.
 fn by_number() -> Vec<Step> {
     let on = |line: usize, at: u16| of_source(at.wrapping_sub(3), 7 + line as u32);
     let both = |at: u16| {
@@ -361,7 +361,7 @@ fn by_number() -> Vec<Step> {
     (0..8).flat_map(both).collect()
 }
 
-/// A third line brings only what was asked for again, and heartbeats.
+/// A third line delivers only retransmissions and heartbeats.
 fn repairs() -> Vec<Step> {
     let mut steps = Vec::new();
     for number in 0..6 {
@@ -400,7 +400,7 @@ fn stuffing() -> Vec<Step> {
     steps
 }
 
-/// Headers that differ from line to line, like SRT's: nothing is the same then.
+/// Headers that differ from line to line, like SRT's: no packets are equal then.
 fn own_times() -> Vec<Step> {
     let on = |line: usize, number: u8| {
         let mut payload = vec![0, 0, 0, number, 0xc0, 0, 0, 1, 0, 0, 0, line as u8];
@@ -423,7 +423,7 @@ fn parity() -> Vec<Step> {
     (0..6).flat_map(both).collect()
 }
 
-/// A line that lies a thousand packets behind fills in what the other lost.
+/// A line that is a thousand packets behind fills in what the other lost.
 fn many_messages() -> Vec<Step> {
     let packet = |number: u64| mold("A", 1 + 30 * number, 30);
     vec![

@@ -1,5 +1,5 @@
-//! Rules whose lines are merged: of what either line brings, everything leaves once, whichever worker
-//! has it, and however workers and supervisors are replaced meanwhile.
+//! Rules whose lines are merged: everything that any line delivers leaves once, whichever worker takes it, and
+//! however workers and supervisors are replaced meanwhile.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use compile::table::{MergeLines, Table};
 use dataplane::counters::{DropReason, RuleCounters};
-use lab::socket::{Receiver, Sender, number, payload};
+use lab::socket::{Datagram, Receiver, Sender, number, payload};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rules::merge::{By, ByteOrder, Field, Merge, Sequence};
@@ -45,7 +45,7 @@ fn how(window: Duration, packets: u32) -> Merge {
     }
 }
 
-/// A window in which everything a test does has room.
+/// A window that is longer than any test.
 fn long() -> Merge {
     how(Duration::from_secs(5), 2_048)
 }
@@ -105,16 +105,14 @@ impl Stream {
         Ok(counters)
     }
 
-    /// Insists that all of `numbers` came once, in any order, and nothing else.
+    /// Checks that all of `numbers` were received once, in any order, and nothing else.
     fn expect(&mut self, numbers: Range<u64>) -> Result<()> {
         self.settled()?;
         let count = (numbers.end - numbers.start) as usize;
-        let came = self.receiver.collect(count, PATIENCE)?;
-        let came = came.iter().map(|datagram| number(&datagram.payload));
-        let came: Vec<u64> = came.collect::<Result<_>>()?;
-        let distinct: BTreeSet<u64> = came.iter().copied().collect();
-        ensure!(distinct.len() == came.len(), "something came twice");
-        ensure!(distinct.into_iter().eq(numbers), "{came:?}");
+        let received = numbers_of(&self.receiver.collect(count, PATIENCE)?)?;
+        let distinct: BTreeSet<u64> = received.iter().copied().collect();
+        ensure!(distinct.len() == received.len(), "something came twice");
+        ensure!(distinct.into_iter().eq(numbers), "{received:?}");
         self.receiver.expect_nothing(Duration::from_millis(50))
     }
 
@@ -153,6 +151,12 @@ impl Stream {
     }
 }
 
+/// The numbers of received datagrams.
+fn numbers_of(datagrams: &[Datagram]) -> Result<Vec<u64>> {
+    let numbers = datagrams.iter().map(|one| number(&one.payload));
+    numbers.collect()
+}
+
 /// What all lines received is what was dropped for them, and what each output judged.
 fn assert_lawful(counters: &RuleCounters) {
     let inputs = counters.inputs.values();
@@ -161,8 +165,8 @@ fn assert_lawful(counters: &RuleCounters) {
         (packets, dropped + input.dropped.total())
     });
     assert_eq!(received, counters.received.packets);
-    let by_line = [DropReason::Duplicate, DropReason::Late, DropReason::Stray];
-    let by_line = by_line.map(|reason| counters.dropped.0[reason as usize]);
+    let of_lines = [DropReason::Duplicate, DropReason::Late, DropReason::Stray];
+    let by_line = of_lines.map(|reason| counters.dropped.0[reason as usize]);
     assert_eq!(dropped, by_line.iter().sum::<u64>());
     let output = &counters.outputs[&0];
     let judged = output.sent.packets + output.dropped.total();
@@ -174,7 +178,7 @@ fn dropped(counters: &RuleCounters, reason: DropReason) -> u64 {
 }
 
 #[test]
-fn two_lines_that_both_lose_come_out_whole() -> Result<()> {
+fn two_lines_that_both_lose_are_merged_whole() -> Result<()> {
     const PACKETS: u64 = 6_000;
     let mut stream = Stream::new(2, how(Duration::from_millis(500), 2_048))?;
     let lost_by = [|n: u64| n % 7 == 3, |n: u64| n % 7 == 5];
@@ -212,7 +216,7 @@ fn two_lines_that_both_lose_come_out_whole() -> Result<()> {
         })
 }
 
-/// Lines of RTP of which packets are lost on one and, once, on both; what is then found to be lost.
+/// Lines of RTP of which packets are lost on one and, once, on both: checks the counted losses.
 fn lost_of_rtp(workers: usize) -> Result<()> {
     let rtp = Merge {
         by: By::Rtp,
@@ -245,20 +249,20 @@ fn lost_of_rtp(workers: usize) -> Result<()> {
     bed.wait_for("what both lost is told", |counters| {
         let rule = &counters.rules["cam1"];
         let health = rule.health.as_ref();
-        let found = health.map(|health| (health.rtp_packets, health.lost, health.restarts));
+        let counts = health.map(|health| (health.rtp_packets, health.lost, health.restarts));
         let merge = rule.merge.as_ref();
-        found == Some((199, 1, 0)) && merge.is_some_and(|merge| merge.together.lost == 1)
+        counts == Some((199, 1, 0)) && merge.is_some_and(|merge| merge.together.lost == 1)
     })
 }
 
 #[test]
-fn what_is_lost_of_a_stream_is_what_no_line_brought() -> Result<()> {
+fn a_stream_loses_only_what_no_line_delivered() -> Result<()> {
     lost_of_rtp(1)?;
     lost_of_rtp(2)
 }
 
 #[test]
-fn nothing_comes_twice_when_a_worker_is_replaced() -> Result<()> {
+fn nothing_is_sent_twice_when_a_worker_is_replaced() -> Result<()> {
     let mut stream = Stream::new(1, long())?;
     stream.with_probe()?;
     stream.send(0, 0..100)?;
@@ -274,7 +278,7 @@ fn nothing_comes_twice_when_a_worker_is_replaced() -> Result<()> {
 }
 
 #[test]
-fn nothing_comes_twice_while_workers_die() -> Result<()> {
+fn nothing_is_sent_twice_while_workers_die() -> Result<()> {
     let mut stream = Stream::new(2, long())?;
     let mut next = 0;
     for worker in [0, 1] {
@@ -296,26 +300,26 @@ fn nothing_comes_twice_while_workers_die() -> Result<()> {
                 !matches!(counters.workers[worker].pid, 0) && counters.workers[worker].pid != victim
             })?;
     }
-    let came = stream
+    let datagrams = stream
         .receiver
         .collect(usize::MAX, Duration::from_millis(500))?;
-    let came = came.iter().map(|datagram| number(&datagram.payload));
-    let came: Vec<u64> = came.collect::<Result<_>>()?;
+    let received = numbers_of(&datagrams)?;
     let mut distinct = BTreeSet::new();
-    let twice = came.iter().filter(|number| !distinct.insert(**number));
+    let twice = received.iter().filter(|number| !distinct.insert(**number));
     assert_eq!(
         twice.collect::<Vec<_>>(),
         [&0; 0],
-        "came twice; all: {came:?}"
+        "came twice; all: {received:?}"
     );
-    println!("{} of {next} came", came.len());
-    assert!(came.len() as u64 > next / 2, "{} of {next}", came.len());
+    println!("{} of {next} came", received.len());
+    let count = received.len() as u64;
+    assert!(count > next / 2, "{count} of {next}");
     Ok(())
 }
 
-/// A line brings a packet again while they stand still: time that they do not see is no pause of the stream.
+/// A line repeats a packet while workers are stopped: time that they do not see is no pause of the stream.
 #[test]
-fn a_stream_goes_on_however_long_workers_stand_still() -> Result<()> {
+fn a_stream_continues_however_long_workers_are_stopped() -> Result<()> {
     const WINDOW: Duration = Duration::from_secs(2);
     for workers in [1, 2] {
         let mut stream = Stream::new(workers, how(WINDOW, 2_048))?;
@@ -370,7 +374,7 @@ fn a_window_that_the_next_supervisor_does_not_need_is_given_back() -> Result<()>
 }
 
 #[test]
-fn lines_come_and_go_without_a_seam() -> Result<()> {
+fn lines_are_added_and_removed_seamlessly() -> Result<()> {
     let mut stream = Stream::new(1, long())?;
     stream.send(0, 0..50)?;
     stream.expect(0..50)?;
@@ -381,19 +385,19 @@ fn lines_come_and_go_without_a_seam() -> Result<()> {
         .apply(merged(&stream.bed, "cam1", wider, &[2, 0]))?;
     stream.send(2, 0..60)?;
     stream.expect(50..60)?;
-    // The first goes.
+    // The first is removed.
     stream
         .bed
         .apply(merged(&stream.bed, "cam1", wider, &[1, 2]))?;
     stream.send(1, 0..70)?;
     stream.expect(60..70)?;
     let lines = stream.settled()?.merge.unwrap().lines;
-    let lines: Vec<_> = lines
+    let counts: Vec<_> = lines
         .iter()
         .map(|(at, l)| (&**at, l.first, l.duplicate))
         .collect();
-    assert_eq!(lines, [(LINES[1], 10, 60), (LINES[2], 10, 50)]);
-    // What remembers other numbers begins anew, as does a rule that comes again.
+    assert_eq!(counts, [(LINES[1], 10, 60), (LINES[2], 10, 50)]);
+    // A merge that records other numbers begins anew, as does a rule that is added again.
     let other = how(Duration::from_secs(6), 4_096);
     stream
         .bed
@@ -407,12 +411,11 @@ fn lines_come_and_go_without_a_seam() -> Result<()> {
     stream.send(1, 60..70)?;
     stream.expect(60..70)?;
     // Not merged any more.
-    let apart = stream.bed.rules().map(|(key, mut route)| {
+    let mut rules: Vec<_> = stream.bed.rules().collect();
+    for (_, route) in &mut rules {
         route.merge = None;
-        (key, route)
-    });
-    let apart: Vec<_> = apart.collect();
-    stream.bed.apply(apart)?;
+    }
+    stream.bed.apply(rules)?;
     stream.send(1, 60..70)?;
     stream.expect(60..70)?;
     assert_eq!(stream.settled()?.merge, None);
@@ -420,7 +423,7 @@ fn lines_come_and_go_without_a_seam() -> Result<()> {
 }
 
 #[test]
-fn a_rule_that_goes_gives_its_memory_back() -> Result<()> {
+fn a_removed_rule_gives_its_memory_back() -> Result<()> {
     let mut stream = Stream::new(1, how(Duration::from_secs(5), 65_536))?;
     for round in 0..3 {
         stream.send(0, (0..60_000).step_by(100))?;
@@ -439,14 +442,14 @@ fn a_rule_without_room_is_refused_by_name() -> Result<()> {
     let mut bed = Bed::new(1)?;
     let large = how(Duration::from_secs(1), 65_536);
     let rules = |count: u16| {
-        let rules = (0..count).flat_map(|number| {
-            let rules = merged(&bed, &format!("r{number}"), large, &[0, 1]).into_iter();
-            rules.map(move |(mut key, route)| {
+        let mut all = Vec::new();
+        for number in 0..count {
+            for (mut key, route) in merged(&bed, &format!("r{number}"), large, &[0, 1]) {
                 key.ports = rules::net::Ports::single(1_000 + number);
-                (key, route)
-            })
-        });
-        rules.collect::<Vec<_>>()
+                all.push((key, route));
+            }
+        }
+        all
     };
     let (all, too_many) = (rules(2_048), rules(2_049));
     bed.apply(all)?;

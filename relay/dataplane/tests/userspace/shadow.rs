@@ -10,7 +10,7 @@ use crate::bed::Bed;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Relays 50 packets; says whether a socket on the relay itself got them too.
+/// Relays 50 packets; returns whether a socket on the relay itself got them too.
 fn reaches_the_host(bed: &mut Bed, local: LocalDelivery, bound: bool) -> Result<bool> {
     let mut rule = bed.rule(
         "cam1",

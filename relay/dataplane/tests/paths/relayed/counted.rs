@@ -1,4 +1,4 @@
-//! What counters grow by: as expected of packets, and as read.
+//! The growth of counters: as expected of packets, and as read.
 
 use std::collections::BTreeMap;
 
@@ -53,9 +53,8 @@ pub(super) fn count(counters: &mut RuleCounters, expected: &Expected) {
     }
 }
 
-/// What has grown between two readings; the sentinel's rule does not count.
-/// What the counters of packets grew by; what was found in them, and how long they stayed, a worker writes
-/// a moment later.
+/// The growth of packet counters between two readings, without the sentinel's rule, and without health and latency,
+/// which a worker writes a moment later.
 pub(crate) fn growth(before: &Counters, after: &Counters) -> BTreeMap<String, RuleCounters> {
     let none = RuleCounters::default();
     let rules = after.rules.iter().filter(|(rule, _)| *rule != "sentinel");

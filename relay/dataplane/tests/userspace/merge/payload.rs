@@ -5,8 +5,8 @@ use rules::net::Prefix;
 
 use super::*;
 
-/// What a family's lines are called, who sends, where it leaves from and to. Packets are shared by
-/// their addresses: of the lines of each family, one is for each worker.
+/// A family's lines, sender, and the addresses of the output. Packets are shared by their addresses: of the lines of
+/// each family, one is for each worker.
 struct Family {
     lines: [&'static str; 2],
     sender: &'static str,
@@ -66,7 +66,7 @@ fn each_payload_leaves_once_whichever_worker_takes_it() -> Result<()> {
         let lost_by = [|n: u64| n % 7 == 3, |n: u64| n % 7 == 5];
         let mut sent = 0;
         for start in (0..PACKETS).step_by(100) {
-            // Both workers have all of it before them, and meet at the same payloads.
+            // Both workers have all packets waiting, and meet at the same payloads.
             bed.while_workers_sleep(|| {
                 for n in start..start + 100 {
                     for line in [0, 1].into_iter().filter(|line| !lost_by[*line](n)) {
@@ -78,10 +78,9 @@ fn each_payload_leaves_once_whichever_worker_takes_it() -> Result<()> {
             })?;
             bed.settled("cam1", sent)?;
         }
-        let came = receiver.collect(PACKETS as usize, PATIENCE)?;
-        let came = came.iter().map(|datagram| number(&datagram.payload));
-        let came: BTreeSet<u64> = came.collect::<Result<_>>()?;
-        assert!(came.into_iter().eq(0..PACKETS), "{}", family.group);
+        let datagrams = receiver.collect(PACKETS as usize, PATIENCE)?;
+        let received: BTreeSet<u64> = numbers_of(&datagrams)?.into_iter().collect();
+        assert!(received.into_iter().eq(0..PACKETS), "{}", family.group);
         receiver.expect_nothing(Duration::from_millis(50))?;
         let counters = bed.settled("cam1", sent)?;
         assert_eq!(counters.outputs[&0].sent.packets, PACKETS);
@@ -93,9 +92,9 @@ fn each_payload_leaves_once_whichever_worker_takes_it() -> Result<()> {
     Ok(())
 }
 
-/// A line's worker stands still for longer than the window, and then finds what has come meanwhile.
+/// A line's worker is stopped for longer than the window, and then takes what has arrived meanwhile.
 #[test]
-fn each_payload_leaves_once_however_long_a_worker_stands_still() -> Result<()> {
+fn each_payload_leaves_once_however_long_a_worker_is_stopped() -> Result<()> {
     const PACKETS: u64 = 500;
     const WINDOW: Duration = Duration::from_secs(2);
     for (worker, family) in FAMILIES.iter().enumerate() {
@@ -120,10 +119,9 @@ fn each_payload_leaves_once_however_long_a_worker_stands_still() -> Result<()> {
         )?;
         let counters = bed.settled("cam1", 2 * PACKETS)?;
         assert_eq!(counters.outputs[&0].sent.packets, PACKETS);
-        let came = receiver.collect(PACKETS as usize, PATIENCE)?;
-        let came = came.iter().map(|datagram| number(&datagram.payload));
-        let came: BTreeSet<u64> = came.collect::<Result<_>>()?;
-        assert!(came.into_iter().eq(0..PACKETS), "{}", family.group);
+        let datagrams = receiver.collect(PACKETS as usize, PATIENCE)?;
+        let received: BTreeSet<u64> = numbers_of(&datagrams)?.into_iter().collect();
+        assert!(received.into_iter().eq(0..PACKETS), "{}", family.group);
     }
     Ok(())
 }
