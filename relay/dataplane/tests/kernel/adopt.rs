@@ -31,7 +31,7 @@ fn forwards_and_counts_while_no_process_runs_and_is_adopted() {
     sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
     sink.expect(10, PATIENCE).unwrap();
     drop(dataplane);
-    // As former versions leave it: they did not have all of the maps.
+    // As left by former versions, which did not have all of the maps.
     let maps = bed.pins().join(format!("maps-{}", bpf::layout::HASH));
     fs::remove_file(maps.join("opened")).unwrap();
     fs::remove_dir_all(programs(&bed)).unwrap();
@@ -91,18 +91,18 @@ fn programs_are_verified_once_for_all_processes_that_follow() {
     let pinned = || programs(&bed);
     let first = program();
     assert_eq!(program(), first);
-    // That for bare IP was not needed here.
+    // The program for bare IP was not needed here.
     assert!(!pinned().join("relay_bare").exists());
     fs::remove_file(pinned().join("relay")).unwrap();
     let missing = program();
     assert_ne!(missing, first);
-    // Another build left some.
+    // Programs left by another build.
     fs::rename(pinned(), bed.pins().join("programs-0123")).unwrap();
     let second = program();
     assert_ne!(second, missing);
     assert!(!pinned().ends_with("programs-0123"));
     assert_eq!(program(), second);
-    // Those of other maps are of no use.
+    // Programs that use other maps are not reused.
     let maps = format!("maps-{}", bpf::layout::HASH);
     fs::rename(bed.pins().join(maps), bed.pins().join("maps-other")).unwrap();
     let third = program();
@@ -146,7 +146,7 @@ fn each_input_counts_on_while_no_process_runs_and_others_come_and_go() {
     relayed(5001, 4);
     assert_eq!(counted(&dataplane), (47, vec![("a", 15), ("b", 25)]));
 
-    // One is taken out, and what it had counted waits for it.
+    // One input is removed, and its counts wait for it.
     bed.sync(&mut dataplane, &alone);
     relayed(5001, 5);
     bed.sync(&mut dataplane, &both);
@@ -154,7 +154,7 @@ fn each_input_counts_on_while_no_process_runs_and_others_come_and_go() {
     relayed(5002, 1);
     assert_eq!(counted(&dataplane), (54, vec![("a", 16), ("b", 26)]));
 
-    // Not so when the rule was.
+    // Not so when the rule was removed.
     bed.sync(&mut dataplane, &table([]));
     dataplane.forget(["cam1"]);
     bed.sync(&mut dataplane, &both);
@@ -201,7 +201,7 @@ fn what_was_found_in_a_rules_packets_outlives_its_route_and_the_process() {
     );
     assert!(counters.rules["cam1"].latency[&Path::Kernel].samples() > 0);
 
-    // A rule of the name that comes after it has been taken out begins anew.
+    // A rule of the same name that is added after its removal begins anew.
     bed.sync(&mut dataplane, &table([]));
     dataplane.forget(["cam1"]);
     bed.sync(&mut dataplane, &old);
@@ -366,9 +366,9 @@ fn nothing_that_pinned_maps_hold_is_believed() {
     };
     let wanted = table([(one, two("a")), (range, two("b")), (specific, two("c"))]);
     bed.sync(&mut bed.open(Capacity::default()), &wanted);
-    let there = fs::read_dir(bed.pins()).unwrap();
-    let mut there = there.map(|entry| entry.unwrap().path());
-    let maps = there.find(|path| path.is_dir()).unwrap();
+    let entries = fs::read_dir(bed.pins()).unwrap();
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    let maps = paths.find(|path| path.is_dir()).unwrap();
     for seed in 1..=12 {
         let mut word = nonsense(seed);
         for pin in fs::read_dir(&maps).unwrap() {
@@ -424,7 +424,7 @@ fn a_gate_stays_as_it_is_while_no_process_runs_and_for_the_next_one() {
     let until = sys::clock::boottime_ns() + 200_000_000;
     dataplane.gates().set("x", until);
     drop(dataplane);
-    // Nobody is there to shut it.
+    // No process is there to shut it.
     while sys::clock::boottime_ns() <= until {
         std::thread::sleep(Duration::from_millis(10));
     }

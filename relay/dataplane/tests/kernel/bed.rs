@@ -21,7 +21,7 @@ pub(crate) struct Bed {
     pub(crate) ingress: Ifindex,
     pub(crate) egress: Ifindex,
     pub(crate) egress_mac: Mac,
-    /// What dataplanes do without.
+    /// Features that dataplanes do without.
     without: Vec<Feature>,
     bpffs: Bpffs,
 }
@@ -156,7 +156,7 @@ pub(crate) fn table(routes: impl IntoIterator<Item = (RouteKey, Route)>) -> Tabl
     }
 }
 
-/// A bpffs that nobody else uses.
+/// A bpffs of its own.
 struct Bpffs(TempDir);
 
 impl Bpffs {

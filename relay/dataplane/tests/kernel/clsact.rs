@@ -37,7 +37,7 @@ fn forwards_without_a_process_and_is_adopted_and_replaced_without_a_gap() {
     let mut dataplane = bed.open(Capacity::default());
     bed.sync(&mut dataplane, &wanted);
     assert!(tc(&bed, "filter show dev veth1 ingress").contains("mcr/default"));
-    // As after kill -9: nothing is closed, all descriptors go.
+    // As after kill -9: nothing is shut down, all descriptors are closed.
     drop(dataplane);
     sender.send_numbered(IN.into(), 5001, 20, 100).unwrap();
     sink.expect(20, PATIENCE).unwrap();

@@ -50,8 +50,8 @@ fn demand_reassembled(from: IpAddr, to: IpAddr, sender: &str) {
     );
 }
 
-/// What the program of a version before this noted of a datagram: when its first fragment came, the ports, and
-/// what became of it.
+/// What the program of the previous version recorded of a datagram: the arrival of its first fragment, the ports, and
+/// its verdict.
 #[test]
 fn takes_what_a_former_version_noted_for_what_it_is() {
     let bed = Bed::new();
@@ -61,7 +61,7 @@ fn takes_what_a_former_version_noted_for_what_it_is() {
         (bed.key(group, port), route(name, outputs))
     };
     let mut dataplane = bed.open(Capacity::default());
-    // Without ports, nobody knows whose a fragment is.
+    // Without ports, a fragment's rule is unknown.
     bed.sync(&mut dataplane, &table([rule("a", 5001), rule("b", 5002)]));
     let craft = Craft {
         id: 7,

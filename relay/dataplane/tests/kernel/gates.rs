@@ -9,7 +9,7 @@ use sys::clock::realtime_ns;
 
 use crate::bed::{Bed, route, table};
 
-/// What arrived while the gate was shut is another relay's, however late its core comes to it.
+/// What arrived while the gate was shut is another relay's, however late its core takes it.
 #[test]
 fn what_waited_for_its_core_since_before_the_opening_does_not_pass() {
     let groups = |last| {

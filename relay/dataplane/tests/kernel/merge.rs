@@ -1,4 +1,4 @@
-//! Merged lines: what they brought outlives the process, and what there is no room for changes nothing.
+//! Merged lines: what they delivered outlives the process, and a change without room changes nothing.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const OUT: Ipv4Addr = Ipv4Addr::new(239, 10, 1, 1);
 const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// A rule whose lines are ports, told by the number that `send_numbered` puts behind four bytes.
+/// A rule whose lines are ports, merged by the number that `send_numbered` puts after four bytes.
 fn merged(bed: &Bed, rule: &str, ports: &[u16]) -> Vec<(RouteKey, Route)> {
     let by = By::Sequence(Sequence {
         number: Field {
@@ -70,7 +70,7 @@ fn lines_merge_on_while_no_process_runs_and_are_adopted() {
     send(5002, 5, 0);
     drop(dataplane);
 
-    // Fewer than are a restart come again. Number 0 goes by its payload.
+    // Fewer packets than a restart needs are repeated. Number 0 is identified by its payload.
     send(5002, 6, 1);
     let mut dataplane = bed.open(Capacity::default());
     send(5001, 6, 0);
@@ -82,7 +82,7 @@ fn lines_merge_on_while_no_process_runs_and_are_adopted() {
     };
     assert_eq!((a.first, a.duplicate, a.repeated), (6, 3, 9));
     assert_eq!((b.first, b.duplicate, b.repeated), (1, 7, 9));
-    // One that comes after another went has its place, and begins with nothing.
+    // A line that is added after another was removed has its position, and begins without counts.
     bed.sync(&mut dataplane, &table(merged(&bed, "cam1", &[5002, 5003])));
     send(5003, 8, 1);
     let [b, c] = counted(&dataplane)[..] else {
@@ -116,10 +116,10 @@ fn what_there_is_no_room_for_changes_nothing() {
     apply(&none, &two).unwrap();
     for _ in 0..3 {
         let error = apply(&two, &of(&[5001, 5002, 5003])).unwrap_err();
-        let told = matches!(&error, Error::MergeRoom { rule, .. } if rule == "rule5003");
-        assert!(told, "{error}");
+        let is_named = matches!(&error, Error::MergeRoom { rule, .. } if rule == "rule5003");
+        assert!(is_named, "{error}");
     }
-    // Without a merge it has room, and what goes makes room.
+    // Without a merge it has room, and a removed merge makes room.
     let mut plain = of(&[5001, 5002, 5003]);
     let third = plain.routes.get_mut(&bed.key(IN, 5003)).unwrap();
     third.merge = None;

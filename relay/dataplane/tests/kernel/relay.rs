@@ -48,7 +48,7 @@ fn relays_one_to_one_with_new_addresses_and_valid_checksums() {
     assert_eq!(rule.dropped.total(), 0);
 }
 
-/// What a reading costs depends on the rules that packets came for, not on how many there are.
+/// The cost of a reading depends on the rules that packets arrived for, not on their total number.
 #[test]
 fn a_reading_of_arrivals_looks_at_rules_with_packets_alone() {
     let bed = Bed::new();
@@ -88,7 +88,7 @@ fn a_reading_of_arrivals_looks_at_rules_with_packets_alone() {
     let (rules, is_quiet, arrived) = read(&[]);
     assert_eq!((rules, is_quiet), (1, false));
     assert_eq!(arrived["cam321"].traffic.packets, 3);
-    // Once more, for another packet may have come in the same timer tick.
+    // Once more, because another packet may have arrived in the same timer tick.
     let (rules, is_quiet, arrived) = read(&[]);
     assert_eq!((rules, is_quiet), (1, true));
     assert_eq!(arrived["cam321"].traffic.packets, 3);

@@ -21,12 +21,12 @@ use crate::relayed::{Relay, Sum};
 use crate::segments::{NO_SUPER_PACKETS, is_single};
 use crate::together::{numbered, settled};
 
-/// Packets that one table is tried with.
+/// Packets for one table.
 const PACKETS_PER_TABLE: usize = 50;
-/// Tables at most that follow from one another by changes.
+/// The most tables that follow from one another by changes.
 const STEPS: usize = 3;
 
-/// What becomes of a rule by a change: it stays, it becomes what another table says, or it goes.
+/// The effect of a change on a rule: it stays, it becomes that of another table, or it is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pick {
     Old,
@@ -43,7 +43,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     let at_xdp = relay.is_at_xdp();
     let tables = tables().prop_map(move |table| if at_xdp { narrowed(table) } else { table });
     let relay = RefCell::new(relay);
-    // There each try would wait in vain for minutes, until nobody waits for what failed.
+    // There each shrinking step would wait in vain for minutes.
     let is_emulated = wait::scaled(Duration::from_secs(1)) > Duration::from_secs(4);
     let config = Config {
         cases: u32::try_from(count.div_ceil(PACKETS_PER_TABLE * STEPS.div_ceil(2)))
@@ -113,7 +113,7 @@ fn rows() -> impl Strategy<Value = Vec<Packet>> {
     rows.prop_map(|rows| rows.concat())
 }
 
-/// Gives every other rule one output at most: what the hook at XDP takes is seldom else.
+/// Gives every other rule at most one output: otherwise the hook at XDP would seldom take packets.
 fn narrowed(mut table: Table) -> Table {
     for (number, route) in table.routes.values_mut().enumerate() {
         route.outputs.truncate(if number % 2 == 0 { 1 } else { 4 });
@@ -137,8 +137,7 @@ fn changed(old: &Table, new: &Table, picks: [Pick; RULES]) -> Table {
     changed
 }
 
-/// Gives rules with limits names that no rule had before: what a limit has let through counts for
-/// as long as its rule is there.
+/// Gives rules with limits names that no rule had before: the state of a limit lasts as long as its rule.
 fn named_apart(mut table: Table) -> Table {
     static RUN: AtomicU64 = AtomicU64::new(0);
     let run = RUN.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +150,7 @@ fn named_apart(mut table: Table) -> Table {
     table
 }
 
-/// Path and reference remember first fragments from one table to the next.
+/// Path and reference record first fragments from one table to the next.
 fn compare(
     relay: &mut Relay<'_>,
     memory: &mut FragmentCache,
@@ -171,7 +170,7 @@ fn compare(
         .passed_up
         .sort_by_key(|frame| frame[12..14] == [0x86, 0xdd]);
     relay.apply(table);
-    // What waits together may leave merged, and is cut again by the next device.
+    // What waits together may leave coalesced, and is cut again by the next device.
     let seen = relay.forward_together(packets, &expected);
     let in_order = |copies| {
         let mut copies = settled(copies);

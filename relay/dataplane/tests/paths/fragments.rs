@@ -1,5 +1,5 @@
-//! Datagrams that come in fragments: each path does what the reference does, and what leaves is the
-//! rewritten datagram again once it is put together.
+//! Datagrams that arrive in fragments: each path does what the reference does, and the copies reassemble to the
+//! rewritten datagram.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -41,7 +41,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         );
         assert!(sound, "the checksum covers the reassembled datagram");
         assert_eq!(whole[8..], craft.payload);
-        // Out of order, and without the first: there is but one rule for the group.
+        // Out of order, and without the first: there is only one rule for the group.
         let late = cut(&craft, id + 100);
         let sum = forward(
             relay,
@@ -60,7 +60,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
             &[late[1].clone(), late[0].clone(), late[2].clone()],
         );
         assert_eq!(sum.copies[&A].len(), 2);
-        // Another port's datagram is not the rule's, and its fragments neither.
+        // Another port's datagram is not the rule's, nor are its fragments.
         let elsewhere = Craft {
             destination: SocketAddr::new(craft.destination.ip(), PORT + 7),
             ..craft.clone()
@@ -87,7 +87,7 @@ fn cut(craft: &Craft, id: u32) -> Vec<Packet> {
     }
 }
 
-/// Forwards, and demands what the reference says.
+/// Forwards, and checks against the reference.
 fn forward(relay: &mut Relay<'_>, table: &Table, packets: &[Packet]) -> Sum {
     let mut reference = Reference::of(table);
     let mut expected = Sum::default();
@@ -156,7 +156,7 @@ pub(crate) fn cut_ipv4(craft: &Craft, id: u16, mtu: usize) -> Vec<Packet> {
     cut.collect()
 }
 
-/// The same of an IPv6 datagram.
+/// The same for an IPv6 datagram.
 pub(crate) fn cut_ipv6(craft: &Craft, id: u32, mtu: usize) -> Vec<Packet> {
     let frame = craft.frame();
     let (header, data) = frame.split_at(54);
@@ -164,9 +164,9 @@ pub(crate) fn cut_ipv6(craft: &Craft, id: u32, mtu: usize) -> Vec<Packet> {
         let mut fragment = header.to_vec();
         fragment[18..20].copy_from_slice(&(piece.length as u16 + 8).to_be_bytes());
         fragment[20] = 44;
-        let place = piece.offset as u16 | u16::from(piece.more);
+        let offset_and_more = piece.offset as u16 | u16::from(piece.more);
         fragment.extend([17, 0]);
-        fragment.extend(place.to_be_bytes());
+        fragment.extend(offset_and_more.to_be_bytes());
         fragment.extend(id.to_be_bytes());
         fragment.extend(&data[piece.offset..piece.offset + piece.length]);
         Packet::from(fragment)

@@ -22,8 +22,8 @@ use crate::case::{
 };
 use crate::fragments::{cut_ipv4, cut_ipv6};
 
-/// A family's groups, or addresses of this host. The first two groups share an Ethernet address; the
-/// last source is one that a table may call its own.
+/// A family's groups, or addresses of this host. The first two groups share an Ethernet address; the last source is
+/// one that a table may have as its own.
 #[derive(Debug)]
 struct Addresses {
     groups: [&'static str; 3],
@@ -65,8 +65,8 @@ impl Addresses {
     }
 }
 
-/// Groups of a rule: how many leading bits and which ports they share. Of ports that overlap none
-/// are as many as others, so that the most specific rule is always one.
+/// Groups of a rule: how many leading bits and which ports they share. Overlapping ranges of ports have different
+/// sizes, so that the most specific rule is always unique.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     /// Host bits; so few that no range holds the bed's sentinel.
@@ -81,7 +81,7 @@ fn spans() -> impl Strategy<Value = Span> {
         .prop_map(|(host_bits, ports)| Span { host_bits, ports })
 }
 
-/// Rules of a table at most.
+/// The most rules of a table.
 pub(crate) const RULES: usize = 6;
 
 /// A table of up to six rules, each with one or two keys. A rule with a limit has one, as the
@@ -125,7 +125,7 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
 }
 
 fn keys(of: &'static Addresses, span: Span) -> impl Strategy<Value = RouteKey> {
-    // Only of what is sent to this host ranges of senders are told apart.
+    // Ranges of senders are only distinguished for packets to this host.
     let free = select(if of.is_own() {
         vec![0, 0, 1, 8]
     } else {
@@ -148,7 +148,7 @@ fn keys(of: &'static Addresses, span: Span) -> impl Strategy<Value = RouteKey> {
     })
 }
 
-/// Limits that a test's few packets meet, or do not, and that no second of waiting fills.
+/// Limits that a test's few packets exceed, or do not, and that no second of waiting fills.
 fn limits() -> impl Strategy<Value = RateLimit> {
     let packets = (1u64..30).prop_map(|burst| (RateUnit::Packets, burst));
     let bits = (8u64..60_000).prop_map(|burst| (RateUnit::Bits, burst));
@@ -159,8 +159,8 @@ fn limits() -> impl Strategy<Value = RateLimit> {
     })
 }
 
-/// Limits that pass everything or only empty datagrams: which packets meet a limit first is the
-/// path's to choose where it orders them by flow.
+/// Limits that pass everything or only empty datagrams: a path may choose which packets take a limit first where it
+/// orders them by flow.
 fn flat_limits() -> impl Strategy<Value = RateLimit> {
     let rates = select(vec![(1_000_000_000_000u64, 1 << 40), (1, 1)]);
     rates.prop_map(|(rate, burst)| RateLimit {
@@ -170,7 +170,7 @@ fn flat_limits() -> impl Strategy<Value = RateLimit> {
     })
 }
 
-/// Mostly none; of those with one the most are open.
+/// Mostly no share; most of the shares are open.
 fn shares() -> impl Strategy<Value = Option<&'static str>> {
     let share = select(vec![OPEN, OPEN, SHUT, PAST, "another"]);
     option::weighted(0.3, share)
@@ -242,8 +242,7 @@ fn outputs_up(of: &'static Addresses, span: Span) -> impl Strategy<Value = Outpu
     )
 }
 
-/// Host bits of an output's range of groups: the route's, or where that is one address as many as it
-/// has ports.
+/// Host bits of an output's range of groups: the route's, or where that is one address enough for its ports.
 fn groups_bits(of: &Addresses, span: Span) -> u8 {
     let ports = span.ports.map_or(1, |(first, last)| last - first + 1);
     match of.is_own() {
@@ -253,7 +252,7 @@ fn groups_bits(of: &Addresses, span: Span) -> u8 {
     }
 }
 
-/// How far an output's range of ports goes: as the route's, or where that has one as many groups.
+/// The size of an output's range of ports: the route's, or where that has one port its number of groups.
 fn more_ports(of: &Addresses, span: Span) -> u16 {
     match span.ports {
         Some((first, last)) => last - first,

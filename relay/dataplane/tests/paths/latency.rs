@@ -1,5 +1,5 @@
-//! How long packets stay: each path looks at some of them, the first of a rule among them, and puts
-//! a packet that waited into its bucket.
+//! Latency: each path samples some packets, the first of a rule among them, and counts a packet that waited in its
+//! bucket.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::relayed::{Relay, Sum};
 /// How long the packet waited.
 const WAITED: Duration = Duration::from_millis(200);
 
-/// Relays packets of a rule and of another one behind it, which begins anew.
+/// Relays packets of a rule and then of another one, which begins anew.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
     for (rule, packets) in [("stays", 200), ("stays too", 1)] {
         let table = Table {
@@ -33,7 +33,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         }
         let seen = relay.forward(std::iter::repeat_n(&packet, packets), &expected);
         assert_eq!(seen.counters, expected.counters, "rule {rule}");
-        // A worker tells what stayed right after what it counted.
+        // A worker writes latency right after its other counts.
         let is_in_bounds = |seen: &Latency| (1..=packets as u64).contains(&seen.samples());
         let _ = wait::until_within(Duration::from_secs(2), "samples", || {
             is_in_bounds(&relay.latency(rule))
@@ -47,7 +47,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     }
 }
 
-/// A packet with a receive timestamp of some time ago has stayed since then.
+/// The latency of a packet with an earlier receive timestamp begins then.
 pub(crate) fn demand_stamped(relay: &mut Relay<'_>) {
     let (nowhere, _) = down(DownReason::NoRoute, DropReason::NoRoute);
     relay.apply(&Table {
@@ -61,8 +61,8 @@ pub(crate) fn demand_stamped(relay: &mut Relay<'_>) {
     assert_eq!((waited.samples(), waited.stamped), (1, 1));
     assert_eq!(long(&waited), 1, "{waited:?}");
     assert!(waited.sum_ns >= WAITED.as_nanos() as u64);
-    // Of as many again one is looked at; without a timestamp, or with one of the future, it came
-    // with the program.
+    // Of as many again one is sampled; without a timestamp, or with one in the future, its time begins with the
+    // program.
     let future = received + 1_000_000_000_000;
     for received in [0, future] {
         for _ in 0..KERNEL_EVERY {

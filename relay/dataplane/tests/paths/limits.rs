@@ -1,5 +1,5 @@
-//! Rate limits that were exceeded: what comes after them, another limit or another rule, starts with
-//! its whole burst. The rates are so low that time gives nothing back.
+//! Rate limits that were exceeded: a later limit or rule starts with its whole burst. The rates are so low that time
+//! gives nothing back.
 
 use compile::table::{LinkHeader, RateLimit, RateUnit, Table};
 use packet::craft::{Craft, CraftChecksum};
@@ -18,10 +18,10 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         exceed(relay, &limited(RULE, 50));
         let lower = limited(RULE, 5);
         let mut reference = exceed(relay, &lower);
-        // Applied again as it is: what was used up stays used up.
+        // Applied again unchanged: what was used up stays used up.
         forward(relay, &lower, &mut reference, &Packet::from(input()), 1);
         exceed(relay, &limited(RULE, 6));
-        // A rule that goes makes room for others.
+        // A removed rule makes room for others.
         for next in ["next", RULE] {
             relay.end(&[RULE, "next"]);
             exceed(relay, &limited(next, 6));
@@ -30,7 +30,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     }
 }
 
-/// Sends more than a fresh limit passes, and demands that its burst passes.
+/// Sends more than a fresh limit passes, and checks that its burst passes.
 fn exceed(relay: &mut Relay<'_>, table: &Table) -> Reference {
     let mut reference = Reference::of(table);
     if relay.gets_super_packets() {
@@ -52,7 +52,7 @@ fn super_packet() -> Packet {
     packet
 }
 
-/// Forwards so many packets, and demands what the reference says.
+/// Forwards a number of packets, and checks against the reference.
 fn forward(
     relay: &mut Relay<'_>,
     table: &Table,
@@ -70,7 +70,7 @@ fn forward(
     assert!(seen == expected, "other copies than expected of {table:?}");
 }
 
-/// A bit a second, and so many packets at once.
+/// A bit a second, and a burst of packets.
 fn limit(packets: u64) -> RateLimit {
     RateLimit {
         unit: RateUnit::Bits,

@@ -14,10 +14,10 @@ use rules::net::Ifindex;
 
 use crate::case::{Expected, OPEN, Outlet, Packet};
 
-/// One clock for all references, so that a memory can go from one to the next.
+/// One clock for all references, so that the fragment cache can pass from one to the next.
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The reference with the names that its counters stand under.
+/// The reference with the names of its counters.
 pub(crate) struct Reference {
     table: plain::Reference,
     /// Per route.
@@ -25,7 +25,7 @@ pub(crate) struct Reference {
     started: Instant,
 }
 
-/// Where a route's packets are counted.
+/// The names under which a route's packets are counted.
 pub(crate) struct Names {
     rule: String,
     input: Option<String>,
@@ -48,7 +48,7 @@ impl Reference {
         Self::remembering(table, FragmentCache::default())
     }
 
-    /// The same, with what earlier first fragments said.
+    /// The same, with the ports of earlier first fragments.
     pub(crate) fn remembering(table: &Table, memory: FragmentCache) -> Self {
         let routes = table.routes.iter();
         Self {
@@ -67,13 +67,13 @@ impl Reference {
         }
     }
 
-    /// The same where what the host takes too is not cut, as on the kernel path.
+    /// The same where packets that the host takes too are not cut, as on the kernel path.
     pub(crate) fn whole_for_host(mut self, whole: bool) -> Self {
         self.table.whole_for_host = whole;
         self
     }
 
-    /// What first fragments said.
+    /// The ports of first fragments.
     pub(crate) fn into_memory(self) -> FragmentCache {
         self.table.fragments
     }
@@ -96,7 +96,7 @@ impl Reference {
     }
 }
 
-/// What an outcome comes to under the names that it is counted by.
+/// Converts an outcome, under the names that it is counted by.
 pub(crate) fn expected(outcome: plain::Outcome, names: Option<&Names>) -> Expected {
     let mut copies = outcome.copies.into_iter();
     let outlets = outcome.outputs.iter().map(|verdict| match verdict {

@@ -1,5 +1,5 @@
-//! Rules that reflect: a packet leaves by every output but that of its own input, and what others
-//! reflect back passes no more, whichever input brings it.
+//! Rules that reflect: a packet leaves by every output but that of its own input, and what others reflect back does
+//! not pass again, whichever input receives it.
 
 use compile::table::{Route, RouteKey, Table};
 use packet::craft::Craft;
@@ -19,7 +19,7 @@ const DUPLICATE: Option<DropReason> = Some(DropReason::Duplicate);
 /// More than there are lines of a merge.
 const INPUTS: usize = 6;
 
-/// Reflects packets of both families, with and without regard to who sent them.
+/// Reflects packets of both families, with and without regard to their senders.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
     for ipv6 in [false, true] {
         payloads_pass_once(relay, ipv6);
@@ -29,7 +29,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     }
 }
 
-/// A rule whose first three inputs are of the interfaces that it sends by.
+/// A rule whose first three inputs are on the interfaces that it sends by.
 fn table(rule: &str, by: By, ipv6: bool) -> Table {
     let merged = merged(rule, by, INPUTS, ipv6);
     let outputs = (0..).zip([A, B, C]).map(|(index, interface)| {
@@ -90,7 +90,7 @@ fn payloads_pass_once(relay: &mut Relay<'_>, ipv6: bool) {
         (of(4, &[7; 1_300]), DUPLICATE),
     ];
     forward_all(relay, name, &table, &steps);
-    // What is sent again later is meant.
+    // What is sent again later is intended.
     std::thread::sleep(window() * 2);
     let steps = [(of(1, b"query"), None), (of(0, b"query"), DUPLICATE)];
     forward_all(relay, name, &table, &steps);

@@ -1,5 +1,5 @@
-//! Packets that wait together: whatever leaves merged must be, once the next device has cut it again,
-//! what the reference sends for each of them.
+//! Packets that wait together: what leaves coalesced must be, once the next device has cut it again, what the
+//! reference sends for each of them.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use crate::segments::{datagrams, possible};
 /// Packets of each case.
 const TOGETHER: u16 = 5;
 
-/// Runs every case with several of its packets and names all that fail. Those with limits are left
-/// out: what passes them depends on time.
+/// Runs every case with several of its packets and names all that fail. Those with limits are skipped: what passes
+/// them depends on time.
 pub(crate) fn demand(relay: &mut Relay<'_>, cases: Vec<Case>) {
     let cases = possible(relay, cases).into_iter().filter(is_unlimited);
     let failures: Vec<_> = cases.filter_map(|case| difference(relay, &case)).collect();
@@ -63,8 +63,8 @@ fn difference(relay: &mut Relay<'_>, case: &Case) -> Option<String> {
     })
 }
 
-/// The packet with its IPv4 identification so many later, as the next of its stream has it. Fragments
-/// keep theirs: they would be of another datagram.
+/// The packet with a later IPv4 identification, as the next of its stream has. Fragments keep theirs: they would be of
+/// another datagram.
 pub(crate) fn numbered(packet: &Packet, n: u16) -> Packet {
     let mut packet = packet.clone();
     let frame = &mut packet.frame;
@@ -83,8 +83,7 @@ fn header_is_valid(frame: &[u8]) -> bool {
     header.is_some_and(checksum::ipv4_header_is_valid)
 }
 
-/// Single datagrams with whole checksums, as they come to a receiver in the end: in order within each
-/// flow.
+/// Single datagrams with whole checksums, as a receiver gets them: in order within each flow.
 pub(crate) fn settled(copies: &BTreeMap<Ifindex, Vec<Packet>>) -> BTreeMap<Ifindex, Vec<Vec<u8>>> {
     let frames = |packets: &Vec<Packet>| {
         let single = packets.iter().flat_map(datagrams);

@@ -28,7 +28,7 @@ use tempfile::TempDir;
 /// Name of the ignored test that is no test but a worker.
 pub(crate) const WORKER: &str = "worker_process";
 
-/// How often the dataplane asked to be looked after.
+/// How often the dataplane requested attention.
 #[derive(Debug, Default)]
 struct Attention(AtomicU64);
 
@@ -81,7 +81,7 @@ impl Bed {
         let (ingress, egress) = (link::index((&chain.relay, "veth1"))?, link::index(egress)?);
         let dataplane = chain.relay.run(|| {
             let mut dataplane = Dataplane::open(options)?;
-            // Nothing yet; but what is counted is written down for the next one.
+            // Nothing yet; but counters are recorded for the next one.
             dataplane.inherit(Vec::new())?;
             Ok(dataplane)
         })?;
@@ -98,7 +98,7 @@ impl Bed {
         })
     }
 
-    /// How often somebody was to look after the dataplane.
+    /// How often the dataplane requested attention.
     pub(crate) fn attention(&self) -> u64 {
         self.attention.0.load(Ordering::Relaxed)
     }
@@ -125,7 +125,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Bytes of memory that a region takes which is held under a label of that kind.
+    /// Bytes of memory of a region that is held under a label of that kind.
     pub(crate) fn held_bytes(&mut self, kind: &str) -> Result<u64> {
         let held = self.with(|dataplane| Ok(dataplane.descriptors()?))?;
         let named = |(label, _): &(String, _)| label.split('-').next() == Some(kind);
@@ -203,12 +203,12 @@ impl Bed {
         self.table.routes.clone().into_iter()
     }
 
-    /// Stops the workers, lets `act` send, and lets them go on: what it sent waits together.
+    /// Stops the workers, lets `act` send, and resumes them: what it sent waits together.
     pub(crate) fn while_workers_sleep(&mut self, act: impl FnOnce() -> Result<()>) -> Result<()> {
         self.while_asleep(|_| true, |_| act())
     }
 
-    /// The same of some of them, by number.
+    /// The same for some of them, by number.
     pub(crate) fn while_asleep(
         &mut self,
         sleeps: impl Fn(usize) -> bool,
@@ -243,7 +243,7 @@ impl Bed {
             slept.map(|(_, worker)| worker.received).sum()
         };
         let before: u64 = workers.iter().map(|worker| worker.received).sum();
-        // Who looked after them now might find that they hang.
+        // A tick now might consider them hanging.
         lab::wait::until("the workers go on", || {
             let counters = self.with(|dataplane| Ok(dataplane.counters()?));
             counters.is_ok_and(|counters| received(&counters) > before)
@@ -262,7 +262,7 @@ impl Bed {
     pub(crate) fn settled(&mut self, rule: &str, received: u64) -> Result<RuleCounters> {
         let judged = |counters: &RuleCounters| {
             let taken = counters.received.packets;
-            // A worker goes on counting while it is read: drops may be ahead of what was received.
+            // A worker counts while it is read: drops may be ahead of what was received.
             let accepted = taken.checked_sub(counters.dropped.total());
             let mut outputs = counters.outputs.values();
             taken >= received
@@ -328,7 +328,7 @@ impl Drop for Bed {
     }
 }
 
-/// A bpffs of the bed's own, gone with all that is pinned in it.
+/// A bpffs of the bed's own, removed with all that is pinned in it.
 struct Bpffs(TempDir);
 
 impl Bpffs {

@@ -14,7 +14,7 @@ use crate::load::Load;
 
 /// Packets a second, over 50 streams and 2 workers.
 const RATE: u64 = 20_000;
-/// What was taken but not counted when a worker died: at most the batch it was in.
+/// The most packets taken but not counted when a worker dies: its current batch.
 const BATCH: u64 = 256;
 
 /// Sends while the first worker gets `signal`; returns how many packets were lost, and checks that
@@ -41,7 +41,7 @@ fn loss_by(signal: Signal) -> Result<u64> {
         }
     };
     assert!(recovered, "{:?}", bed.counters()?.workers);
-    // Other tests fill the backlog queue of the cores too: what it drops never came to the relay.
+    // Other tests fill the backlog queue of the cores too: what it drops never reached the relay.
     let before = lab::link::statistics((&bed.chain.sender, "veth0"))?.transmit_dropped;
     let sent = load.sent() - before;
     bed.wait_for("everything is counted", |counters| {
@@ -133,7 +133,7 @@ fn inputs_count_on_over_the_death_of_their_worker() -> Result<()> {
             sent.is_ok() && probed(counters) > before
         })?;
     }
-    // The one that stays, when the other goes, is the rule's only one.
+    // When one input is removed, the other is the rule's only one.
     let alone: Vec<_> = bed.rules().take(1).collect();
     let alone = alone.into_iter().map(|(key, mut route)| {
         route.input = None;

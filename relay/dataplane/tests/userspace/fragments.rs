@@ -1,5 +1,5 @@
-//! Fragments of a group that rules of both paths take on different ports: one that comes before its
-//! datagram's first leaves by neither, and is counted once.
+//! Fragments of a group that rules of both paths take on different ports: one that arrives before its datagram's first
+//! leaves by neither, and is counted once.
 
 use anyhow::Result;
 use compile::table::Path;
@@ -30,8 +30,8 @@ fn rules(bed: &Bed, ports: (u16, u16)) -> [Rule; 2] {
     [kernel, bed.rule("user", GROUP, ports.1, output(2))]
 }
 
-/// Sends a later piece whose first has not come, and behind it a datagram to each of `ports`; what
-/// both rules count of these in all: received, sent, and dropped as unknown.
+/// Sends a later piece whose first has not arrived, and then a datagram to each of `ports`; returns the total counts of
+/// both rules: received, sent, and dropped as unknown.
 fn counted(bed: &mut Bed, id: u16, ports: &[(&str, u16)]) -> Result<[(u64, u64, u64); 2]> {
     let read = |bed: &mut Bed, rule: &str| -> Result<(u64, u64, u64)> {
         let Some(rule) = bed.counters()?.rules.get(rule).cloned() else {
@@ -53,7 +53,7 @@ fn counted(bed: &mut Bed, id: u16, ports: &[(&str, u16)]) -> Result<[(u64, u64, 
     for (_, port) in ports {
         wire.send(&packet(*port).frame())?;
     }
-    // What comes behind it has been counted: so has it.
+    // The datagrams after it have been counted: so has it.
     for (rule, _) in ports {
         let at = usize::from(*rule == "user");
         bed.settled(rule, before[at].0 + 1)?;
@@ -93,7 +93,7 @@ fn a_piece_that_rules_of_both_paths_might_take_leaves_by_neither() -> Result<()>
             (2, 2, 0),
             "without the other rule it is this one's"
         );
-        // In both orders: the one that comes later is the one to be told of.
+        // In both orders: the later one has to be published.
         bed.apply([kernel, user])?;
         assert_eq!(
             counted(&mut bed, ports.0 + 30, &names)?,

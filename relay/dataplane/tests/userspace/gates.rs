@@ -1,4 +1,4 @@
-//! Gates of shares over worker processes: those of the next supervisor, and those that stand still.
+//! Gates of shares over worker processes: those of the next supervisor, and stopped ones.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::bed::{Bed, Rule};
 const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// A bed whose rule `cam1` is of a share, and who sends to it and gets its copies.
+/// A bed whose rule `cam1` is of a share, with its sender and receiver.
 fn of_share(workers: usize) -> Result<(Bed, Rule, Sender, Receiver)> {
     let mut bed = Bed::new(workers)?;
     let outputs = vec![bed.output(0, "239.10.1.1", 6001)];
@@ -58,7 +58,7 @@ fn the_next_supervisor_neither_opens_nor_shuts() -> Result<()> {
     Ok(())
 }
 
-/// What waited in the rings of workers that were not let run is late.
+/// What waited in the rings of stopped workers is late.
 #[test]
 fn workers_that_stood_still_send_nothing_after_the_deadline() -> Result<()> {
     let (mut bed, _, sender, receiver) = of_share(2)?;
@@ -82,7 +82,7 @@ fn workers_that_stood_still_send_nothing_after_the_deadline() -> Result<()> {
     Ok(())
 }
 
-/// What arrived while the gate was shut is another relay's, however late a worker comes to it.
+/// What arrived while the gate was shut is another relay's, however late a worker takes it.
 #[test]
 fn workers_that_stood_still_send_nothing_of_before_the_opening() -> Result<()> {
     let (mut bed, _, sender, receiver) = of_share(2)?;
@@ -92,7 +92,7 @@ fn workers_that_stood_still_send_nothing_of_before_the_opening() -> Result<()> {
         bed.while_workers_sleep(|| {
             sender.send_numbered(group, 5001, 50, 200)?;
             gates.set("x", u64::MAX);
-            // A later deadline of an open gate is no opening.
+            // A later deadline does not open an open gate again.
             gates.set("x", u64::MAX - 1);
             (50..100)
                 .try_for_each(|number| sender.send(group, 5001, &lab::socket::payload(number, 200)))

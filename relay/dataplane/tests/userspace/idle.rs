@@ -1,4 +1,4 @@
-//! Workers that nothing comes for.
+//! Workers without packets.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ fn a_worker_without_packets_sleeps_and_one_that_hangs_is_found_once_they_wait() 
     assert_eq!(watch(&mut bed, LONG / 3)?, worker);
     assert_eq!(sleeps(worker)?, before, "it woke up for nothing");
 
-    // A supervisor that had other things to do, and looks just when a packet has come.
+    // A supervisor that was busy, and checks just when a packet has arrived.
     std::thread::sleep(LONG);
     sender.send_numbered(group, 5001, 1, 100)?;
     bed.settled("cam1", 11)?;

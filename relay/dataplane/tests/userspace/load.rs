@@ -11,9 +11,9 @@ use lab::socket::Receiver;
 
 use crate::bed::Bed;
 
-/// Group and port that all streams are relayed to; their payloads tell them apart.
+/// Group and port that all streams are relayed to; their payloads distinguish them.
 const SINK: (&str, u16) = ("239.10.1.1", 6001);
-/// Packets under way at most: less than the smallest queue on the way holds, of two tests at once. The
+/// The most packets in flight: less than the smallest queue on the way holds, with two tests at once. The
 /// sink's socket has room for some 277 (`rmem_default`), a core's queue for 1000 (`netdev_max_backlog`).
 const WINDOW: u64 = 200;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,7 +79,7 @@ impl Load {
         self.seen.packets.load(Ordering::Relaxed)
     }
 
-    /// Packets that came after a later one of their stream.
+    /// Packets that arrived after a later one of their stream.
     pub(crate) fn reordered(&self) -> u64 {
         self.seen.reordered.load(Ordering::Relaxed)
     }
@@ -143,7 +143,7 @@ impl Load {
         let stream = (self.sent / packets) as usize % self.senders.len();
         for _ in 0..packets {
             let mut payload = lab::socket::payload(self.next[stream], self.size);
-            // The stream's number takes the place of the magic's unused high bytes.
+            // The stream's number replaces the magic's unused high bytes.
             payload.extend((stream as u16).to_be_bytes());
             self.senders[stream].send(&payload)?;
             self.next[stream] += 1;

@@ -1,5 +1,5 @@
-//! More than queues and rings hold: every datagram of it is relayed, and seen at the sink, or counted
-//! as lost, each datagram of a super-packet.
+//! More than queues and rings hold: every datagram, also of super-packets, is relayed and seen at the sink, or counted
+//! as lost.
 
 use anyhow::{Context, Result};
 use dataplane::counters::Counters;
@@ -38,22 +38,22 @@ fn super_packets_that_find_no_room_count_as_their_datagrams() -> Result<()> {
         bed.wait_for("every datagram is counted", |counters| {
             accounted(counters) >= sent
         })?;
-        // What is counted twice would show by now.
+        // Double counts would show by now.
         for _ in 0..3 {
             assert_eq!(accounted(&bed.counters()?), sent);
         }
     }
     let counters = bed.counters()?;
     let rule = &counters.rules["cam1"];
-    let known = rule.dropped.0[DropReason::BufferExhausted as usize];
+    let counted = rule.dropped.0[DropReason::BufferExhausted as usize];
     let lost: u64 = counters.workers.iter().map(|w| w.buffer_exhausted).sum();
-    assert!(known > 0, "the queue held all: {counters:#?}");
-    assert!(lost > known, "the ring held all: {counters:#?}");
+    assert!(counted > 0, "the queue held all: {counters:#?}");
+    assert!(lost > counted, "the ring held all: {counters:#?}");
     let output = &rule.outputs[&0];
     let judged = output.sent.packets + output.dropped.total();
     assert_eq!(rule.received.packets, rule.dropped.total() + judged);
-    // Its device hands single datagrams on, and counts those that the sink's queue has no room for; if
-    // it was the last one of a super-packet, all of them count as refused.
+    // Its device passes single datagrams on, and counts those that the sink's queue has no room for; if it was the last
+    // one of a super-packet, all of them count as refused.
     let dropped = link::statistics(egress)?.transmit_dropped - dropped_before;
     let arrived = arrived_at(&bed.chain.sink)?;
     let refused = output.dropped.0[DropReason::EgressFull as usize];
@@ -65,12 +65,12 @@ fn super_packets_that_find_no_room_count_as_their_datagrams() -> Result<()> {
     Ok(())
 }
 
-/// Datagrams that are relayed, dropped, or lost before a rule could be told.
+/// Datagrams that are relayed, dropped, or lost before their rule was determined.
 fn accounted(counters: &Counters) -> u64 {
     let rule = &counters.rules["cam1"];
-    let known = rule.dropped.0[DropReason::BufferExhausted as usize];
+    let counted = rule.dropped.0[DropReason::BufferExhausted as usize];
     let lost: u64 = counters.workers.iter().map(|w| w.buffer_exhausted).sum();
-    rule.received.packets + lost - known
+    rule.received.packets + lost - counted
 }
 
 /// Counts what arrives, without a socket that could lose it.

@@ -45,7 +45,7 @@ fn relays_datagrams_with_the_egress_source() -> Result<()> {
     Ok(())
 }
 
-/// Nobody tells the dataplane, as where the messages of the links were lost.
+/// The dataplane is not notified, as when messages of the links are lost.
 #[test]
 fn relays_from_an_interface_that_was_made_anew_with_its_number() -> Result<()> {
     for workers in [1, 2] {
@@ -56,7 +56,7 @@ fn relays_from_an_interface_that_was_made_anew_with_its_number() -> Result<()> {
         let (relay, far) = (bed.chain.relay.clone(), bed.chain.sender.clone());
         let (input, sender) = ((&relay, "veth1"), (&far, "veth0"));
         link::delete(input)?;
-        // The sender's end went with it.
+        // The sender's end was removed with it.
         link::veth_with_index(input, sender, bed.ingress.0)?;
         link::address(input, "10.0.0.254/24")?;
         link::address(sender, "10.0.0.1/24")?;

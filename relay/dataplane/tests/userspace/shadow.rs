@@ -1,4 +1,4 @@
-//! What the host itself gets of packets that are relayed in user space.
+//! Whether the host itself gets packets that are relayed in user space.
 
 use std::time::Duration;
 

@@ -95,7 +95,7 @@ fn fragments_follow_the_first_of_their_datagram() -> Result<()> {
     assert_eq!(dropped(&counters, DropReason::Duplicate), 3);
     let by_second = &counters.inputs[LINES[1]].dropped;
     assert_eq!(by_second.0[DropReason::Duplicate as usize], 2);
-    // Nobody knows yet whose the first is.
+    // The verdict on the first is not known yet.
     wire.send(&piece(1, 8, LAST, 1)?)?;
     let counters = bed.settled("cam1", 6)?;
     assert_eq!(counters.outputs[&0].sent.packets, 3);

@@ -1,4 +1,4 @@
-//! What waits in the ring of a worker that stands still has come: its line has not missed it, nor is it lost.
+//! What waits in the ring of a stopped worker has arrived: its line has not missed it, nor is it lost.
 
 use std::time::Instant;
 
@@ -12,8 +12,7 @@ fn what_is_missing(counters: &RuleCounters) -> ([u64; 2], u64) {
     (lines, merge.together.lost)
 }
 
-/// Each line has a worker of its own; one of these stands still for several windows, while the counters are
-/// read.
+/// Each line has a worker of its own; one of these is stopped for several windows, while the counters are read.
 fn is_not_missed(how: Merge) -> Result<()> {
     for asleep in [0, 1] {
         let mut stream = Stream::new(2, how)?;
@@ -21,7 +20,7 @@ fn is_not_missed(how: Merge) -> Result<()> {
             stream.send(line, 0..100)?;
         }
         stream.expect(0..100)?;
-        // By payload nothing is missed of what passes within two windows of the merge's beginning.
+        // By payload nothing that passes within two windows of the merge's beginning counts as missed.
         std::thread::sleep(4 * WINDOW);
         let groups = [0, 1].map(|line| stream.bed.address(LINES[line]));
         let sender = &stream.sender;
@@ -48,7 +47,7 @@ fn is_not_missed(how: Merge) -> Result<()> {
         )?;
         let end = stream.sent / 2;
         stream.expect(100..end)?;
-        // What is missed is told all the same.
+        // What is missed is still counted.
         stream.send(0, [end])?;
         for line in [0, 1] {
             stream.send(line, [end + 1])?;
