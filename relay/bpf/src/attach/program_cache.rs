@@ -21,7 +21,7 @@ const HASH: &str = env!("MCR_OBJECT_HASH");
 
 /// The program of this build and name, if it is pinned and uses no maps but those in the directory `maps`.
 pub(super) fn find(maps: &Path, name: &str) -> Option<OwnedFd> {
-    let entries = fs::read_dir(maps).ok()?;
+    let files = fs::read_dir(maps).ok()?;
     let id = |path: &Path| {
         Some(
             syscall::map_info(syscall::open_pin(path).ok()?.as_fd())
@@ -29,9 +29,7 @@ pub(super) fn find(maps: &Path, name: &str) -> Option<OwnedFd> {
                 .id,
         )
     };
-    let pinned: HashSet<u32> = entries
-        .filter_map(|entry| id(&entry.ok()?.path()))
-        .collect();
+    let pinned: HashSet<u32> = files.filter_map(|file| id(&file.ok()?.path())).collect();
     let program = syscall::open_pin(&directory(maps)?.join(name)).ok()?;
     let (program_name, used) = syscall::program_maps(program.as_fd()).ok()?;
     let is_ours = program_name == name && used.iter().all(|map| pinned.contains(map));

@@ -24,13 +24,7 @@ struct Established {
 
 impl Established {
     /// Returns whether a packet can be recognised as the stream's.
-    fn is_established(
-        &mut self,
-        leg: usize,
-        packet: &Packet,
-        message: Message,
-        format: Format,
-    ) -> bool {
+    fn accepts(&mut self, leg: usize, packet: &Packet, message: Message, format: Format) -> bool {
         let Packet { number, count, .. } = *packet;
         let is_second = |(other, unconfirmed): (usize, &Option<u64>)| {
             unconfirmed.is_some_and(|unconfirmed| {
@@ -86,7 +80,7 @@ impl World {
                     && is_away(stream.at_us)
                     && !legs.iter().all(|at_us| is_away(*at_us));
                 let message = self.messages[messages.start];
-                if is_foreign || !stream.is_established(arrival.leg, packet, message, self.format) {
+                if is_foreign || !stream.accepts(arrival.leg, packet, message, self.format) {
                     continue;
                 }
                 stream.at_us = arrival.at_us;

@@ -91,7 +91,7 @@ impl Inspections {
     /// Adds what was found in packets of the route at `index` to what its rule retains, before the route
     /// is removed or inspected for something else: the rule counts on. The number of PIDs is not retained,
     /// because they would be counted again.
-    pub(super) fn retain_route(&mut self, index: u32, inspection: Option<Inspection>, rule: u32) {
+    pub(super) fn retire(&mut self, index: u32, inspection: Option<Inspection>, rule: u32) {
         if inspection.is_none() {
             return;
         }
@@ -102,10 +102,8 @@ impl Inspections {
         }
         let retained = self.retained.entry(rule).or_default();
         retained.add_sums(&health);
-        let sums = layout::PastHealth {
-            sums: retained.sums(),
-        };
-        if let Err(error) = self.past.insert(&[rule], &[sums]) {
+        let sums = retained.sums();
+        if let Err(error) = self.past.insert(&[rule], &[layout::PastHealth { sums }]) {
             tracing::debug!("what a former route's packets told ends with this run: {error}");
         }
     }
@@ -115,11 +113,9 @@ impl Inspections {
         &mut self,
         routes: impl Iterator<Item = (u32, Inspection)>,
     ) -> Result<(), Error> {
-        let inspected: HashSet<u32> = routes
-            .filter(|(_, inspection)| inspection.reads_payload())
-            .map(|(index, _)| index)
-            .collect();
-        self.pids.retain(|index| inspected.contains(index))?;
+        let inspected = routes.filter(|(_, inspection)| inspection.reads_payload());
+        let indices: HashSet<u32> = inspected.map(|(index, _)| index).collect();
+        self.pids.retain(|index| indices.contains(index))?;
         for (rule, past) in self.past.entries()? {
             let retained = self.retained.entry(rule).or_default();
             for (mine, theirs) in retained.sums_mut().into_iter().zip(past.sums) {

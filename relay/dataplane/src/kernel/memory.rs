@@ -121,13 +121,11 @@ impl KernelControl {
 
     /// Takes over how rules that count in `counting` fail over.
     pub(super) fn adopt_failovers(&mut self, counting: &HashSet<u32>) -> Result<(), Error> {
-        let entries = self.memory.failovers.entries()?;
-        let mut invalid = Vec::new();
-        for (rule, failover) in entries {
-            if !(counting.contains(&rule) && self.failovers.adopt(rule, failover)) {
-                invalid.push(rule);
-            }
-        }
+        let mut entries = self.memory.failovers.entries()?;
+        entries.retain(|(rule, failover)| {
+            !(counting.contains(rule) && self.failovers.adopt(*rule, *failover))
+        });
+        let invalid: Vec<u32> = entries.into_iter().map(|(rule, _)| rule).collect();
         Ok(self.memory.failovers.remove(&invalid)?)
     }
 
@@ -217,8 +215,7 @@ impl KernelMemory {
         {
             self.merges.store(merge, field!(Merge, watch), 0);
         }
-        self.inspections
-            .retain_route(entry.index, entry.inspection, rule);
+        self.inspections.retire(entry.index, entry.inspection, rule);
     }
 
     /// Makes room for the latency of new rules, by their counters. Without it their packets are relayed

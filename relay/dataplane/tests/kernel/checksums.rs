@@ -67,12 +67,10 @@ fn demand(device: &str, kind: &str) {
             &[ALL, DECREMENT, NOTHING],
         ] {
             for local in [LocalDelivery::No, LocalDelivery::Auto, LocalDelivery::Yes] {
-                let received = relay(&bed, &mut dataplane, (device, source), changes, local);
-                if received.iter().any(|count| *count != SIZES.len()) {
+                let got = relay(&bed, &mut dataplane, (device, source), changes, local);
+                if got.iter().any(|count| *count != SIZES.len()) {
                     let outputs = changes.len();
-                    failed.push(format!(
-                        "{source}, {outputs} outputs, {local:?}: {received:?}"
-                    ));
+                    failed.push(format!("{source}, {outputs} outputs, {local:?}: {got:?}"));
                 }
             }
         }
@@ -121,7 +119,7 @@ fn relay(
             .send(group(99), 5001, &payload(number, size))
             .unwrap();
     }
-    let received = receivers.iter().map(|receiver| {
+    let got = receivers.iter().map(|receiver| {
         let patience = PATIENCE / 10;
         let datagrams = receiver.collect(SIZES.len(), patience).unwrap();
         for datagram in &datagrams {
@@ -129,5 +127,5 @@ fn relay(
         }
         datagrams.len()
     });
-    received.collect()
+    got.collect()
 }

@@ -306,14 +306,11 @@ fn lines_that_replace_others_miss_nothing_of_before() {
                 }
             }
             let counts = read(&windows, &mut reading, ms);
-            let missed_by = [2, 3].map(|line| counts.lines[line].missed);
+            let gaps = [2, 3].map(|line| counts.lines[line].missed);
             let lost = ((ms + 70) / 100).saturating_sub(10);
-            assert!(
-                missed_by[0] == 0 && missed_by[1] <= lost,
-                "{by:?} at {ms}: {missed_by:?}"
-            );
+            assert!(gaps[0] == 0 && gaps[1] <= lost, "{by:?} at {ms}: {gaps:?}");
             if ms == 2_990 {
-                assert!(missed_by[1] >= lost - 4, "{by:?}: {missed_by:?}");
+                assert!(gaps[1] >= lost - 4, "{by:?}: {gaps:?}");
             }
         }
     }

@@ -57,14 +57,10 @@ struct Judged {
 }
 
 impl Judged {
-    fn note(&mut self, now_ns: u64, arrived: u64, taken: u64) {
+    fn note(&mut self, now_ns: u64, total: u64, taken: u64) {
         if taken >= self.next.1 {
-            self.until_ns = if taken >= arrived {
-                now_ns
-            } else {
-                self.next.0
-            };
-            self.next = (now_ns, arrived);
+            self.until_ns = if taken >= total { now_ns } else { self.next.0 };
+            self.next = (now_ns, total);
         }
     }
 }
@@ -199,9 +195,8 @@ impl Taps {
 
     /// Interfaces that were removed and added again without their tap, which has to be made anew.
     pub(super) fn orphaned(&self) -> impl Iterator<Item = u32> + '_ {
-        let is_orphan =
-            |tap: &&TapHandle| tap.socket.is_left_behind(tap.interface).unwrap_or(false);
-        self.taps.iter().filter(is_orphan).map(|tap| tap.interface)
+        let orphan = |tap: &&TapHandle| tap.socket.is_left_behind(tap.interface).unwrap_or(false);
+        self.taps.iter().filter(orphan).map(|tap| tap.interface)
     }
 
     /// Lets nothing more into a tap and reads its last statistics, then drops the supervisor's
@@ -293,8 +288,7 @@ impl Taps {
         self.read_drops();
         let hidden = self.hidden_losses() - self.hidden.lost;
         self.taps.clear();
-        let arrived = self.packets.saturating_sub(self.drops);
-        let waiting = arrived.saturating_sub(self.taken());
+        let waiting = (self.packets.saturating_sub(self.drops)).saturating_sub(self.taken());
         self.counters.add(WorkerWord::Lost, waiting + hidden);
     }
 }

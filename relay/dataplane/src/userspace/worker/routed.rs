@@ -115,8 +115,7 @@ impl RoutedSockets {
             return;
         };
         let round = self.round;
-        let is_requested =
-            |entry: &Entry| entry.used == round && matches!(entry.state, State::Requested);
+        let is_pending = |it: &Entry| it.used == round && matches!(it.state, State::Requested);
         let wanted = self
             .entries
             .iter_mut()
@@ -127,11 +126,7 @@ impl RoutedSockets {
                 entry.kind
             })
             .collect();
-        let mut missing = self
-            .entries
-            .iter()
-            .filter(|entry| is_requested(entry))
-            .count();
+        let mut missing = self.entries.iter().filter(|it| is_pending(it)).count();
         if missing == 0 {
             return;
         }
@@ -150,7 +145,7 @@ impl RoutedSockets {
                     answered = true;
                     let mut entries = self.entries.iter_mut();
                     if let Some(entry) = entries.find(|entry| entry.kind == kind) {
-                        missing -= usize::from(is_requested(entry));
+                        missing -= usize::from(is_pending(entry));
                         entry.state = socket.map_or(State::Refused(now_ns), State::Open);
                     }
                 }
@@ -159,7 +154,7 @@ impl RoutedSockets {
         }
         if let Some(error) = error {
             tracing::warn!("worker: nobody opens {missing} sockets: {error}");
-            for entry in self.entries.iter_mut().filter(|entry| is_requested(entry)) {
+            for entry in self.entries.iter_mut().filter(|it| is_pending(it)) {
                 entry.state = State::Refused(now_ns);
             }
         }
