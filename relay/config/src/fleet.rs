@@ -1,5 +1,5 @@
-//! Which fleet a relay belongs to: what the `[fleet]` table of a configuration says. A daemon keeps
-//! what it was started with.
+//! The fleet that a relay belongs to: the `[fleet]` table of a configuration. A daemon keeps the settings
+//! that it was started with.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,17 +18,17 @@ use serde::{Deserialize, Serialize};
 /// The most endpoints: etcd has three to seven members.
 const ENDPOINTS_MAX: usize = 16;
 
-/// How long a beat counts where nobody says otherwise.
+/// Default of how long a heartbeat counts.
 pub const HOLD: Duration = Duration::from_millis(1200);
-/// How long an input may be silent that another relay receives, where nobody says otherwise.
+/// Default of how long an input that another relay receives may be silent.
 const INPUT_SILENCE: Duration = Duration::from_secs(2);
-/// How long an output may be down, where nobody says otherwise.
+/// Default of how long an output may be down.
 const OUTPUT_DOWN: Duration = Duration::from_millis(500);
-/// What comes is looked at twice a second.
+/// Shortest silence: inputs are sampled twice a second.
 const INPUT_SILENCE_MIN: Duration = Duration::from_millis(1500);
 const OUTPUT_DOWN_MIN: Duration = Duration::from_millis(100);
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
-/// What a relay takes of the rules, against the others' weights, where nobody says otherwise.
+/// Default of a relay's weight, its part of the rules relative to the others' weights.
 pub const WEIGHT: u16 = 100;
 
 const ENDPOINT: TextForm = TextForm {
@@ -114,7 +114,7 @@ words! {
     }
 }
 
-/// How long a beat counts.
+/// How long a heartbeat counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub struct Hold(pub Duration);
@@ -132,13 +132,13 @@ impl Setting for Hold {
 }
 
 impl FleetSettings {
-    /// How long a beat of this relay counts.
+    /// How long a heartbeat of this relay counts.
     #[must_use]
     pub fn hold(&self) -> Duration {
         self.hold.map_or(HOLD, |Hold(hold)| hold)
     }
 
-    /// How long an input may be silent that another relay receives.
+    /// How long an input that another relay receives may be silent.
     #[must_use]
     pub fn input_silence(&self) -> Duration {
         self.input_silence.unwrap_or(INPUT_SILENCE)
@@ -150,17 +150,17 @@ impl FleetSettings {
         self.output_down.unwrap_or(OUTPUT_DOWN)
     }
 
-    /// How much of the rules it takes, against the others' weights.
+    /// How much of the rules it takes, relative to the others' weights.
     #[must_use]
     pub fn weight(&self) -> u16 {
         self.weight.unwrap_or(WEIGHT)
     }
 
-    /// What is wrong with what it says together, and what to do.
+    /// Checks the keys together.
     ///
     /// # Errors
     ///
-    /// The first of it, as a sentence.
+    /// The first problem and what to do, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         let over_tls = self.endpoints.iter().find(|at| at.starts_with("https://"));
         let plain = self.endpoints.iter().find(|at| at.starts_with("http://"));
@@ -191,32 +191,30 @@ impl FleetSettings {
         Ok(())
     }
 
-    /// Lists what a daemon that runs with `running` would do otherwise if it were started with
-    /// `asked`, each in a few words that say what it does now.
+    /// Lists what a daemon that runs with `running` would do differently if it were started with
+    /// `configured`, each in a few words with what it does now.
     #[must_use]
-    pub fn awaiting_restart(asked: Option<&Self>, running: Option<&Self>) -> Vec<String> {
-        let differences = Self::differences(asked, running).into_iter();
+    pub fn awaiting_restart(configured: Option<&Self>, running: Option<&Self>) -> Vec<String> {
+        let differences = Self::differences(configured, running).into_iter();
         differences
             .map(|difference| difference.awaiting_restart("fleet"))
             .collect()
     }
 
-    /// The keys of which the two say different things; where one of them is in no fleet, the whole,
-    /// which has no name.
-    pub(super) fn differences(asked: Option<&Self>, other: Option<&Self>) -> Vec<Difference> {
-        match (asked, other) {
-            (Some(asked), Some(other)) => differences(asked, other),
+    /// The keys that differ; if one of the two is in no fleet, the fleet as a whole, under an empty key.
+    pub(super) fn differences(configured: Option<&Self>, other: Option<&Self>) -> Vec<Difference> {
+        match (configured, other) {
+            (Some(configured), Some(other)) => differences(configured, other),
             (None, None) => Vec::new(),
-            (asked, other) => {
+            (configured, other) => {
                 let of = |fleet: Option<&Self>| match fleet {
                     Some(fleet) => format!("fleet {:?}", fleet.name),
                     None => "no fleet".to_owned(),
                 };
-                let (asked, other) = (of(asked), of(other));
                 vec![Difference {
                     key: "",
-                    asked,
-                    other,
+                    configured: of(configured),
+                    other: of(other),
                 }]
             }
         }
@@ -229,14 +227,15 @@ impl From<Hold> for String {
     }
 }
 
-/// Reads the table; what it says together is checked, too.
+/// Deserialises the table and checks its keys together.
 pub(super) fn some_fleet<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<FleetSettings>, D::Error> {
-    let read = Option::<FleetSettings>::deserialize(deserializer)?;
-    let checked = read.as_ref().map_or(Ok(()), FleetSettings::check);
-    let checked = checked.map_err(|problem| D::Error::custom(format!("fleet: {problem}")));
-    checked.map(|()| read)
+    let fleet = Option::<FleetSettings>::deserialize(deserializer)?;
+    match fleet.as_ref().map_or(Ok(()), FleetSettings::check) {
+        Ok(()) => Ok(fleet),
+        Err(problem) => Err(D::Error::custom(format!("fleet: {problem}"))),
+    }
 }
 
 fn checked_endpoints(mut endpoints: Vec<String>) -> Result<Vec<String>, String> {
@@ -250,7 +249,7 @@ fn checked_endpoints(mut endpoints: Vec<String>) -> Result<Vec<String>, String> 
             *at = bare.to_owned();
         }
         check_endpoint(at).map_err(|why| {
-            // A password does not belong here; where one stands it is not repeated.
+            // A password does not belong here and is not repeated.
             let shown = at.rsplit_once('@').map_or(at.as_str(), |(_, host)| host);
             format!("endpoint {shown:?}: {why}; give {}", ENDPOINT.remedy)
         })?;
@@ -259,8 +258,10 @@ fn checked_endpoints(mut endpoints: Vec<String>) -> Result<Vec<String>, String> 
 }
 
 fn check_endpoint(at: &str) -> Result<(), &'static str> {
-    let rest = at.strip_prefix("https://").or(at.strip_prefix("http://"));
-    let rest = rest.ok_or("is no http or https address")?;
+    let rest = at
+        .strip_prefix("https://")
+        .or(at.strip_prefix("http://"))
+        .ok_or("is no http or https address")?;
     if rest.contains('@') {
         return Err("names a user; give user and password_file");
     }
@@ -310,8 +311,8 @@ fn is_peer(text: &str) -> bool {
 
 nested! {
     FleetTls as FleetTls, Form::Table("FleetTls"), |tls| {
-        let given = tls.values().into_iter().filter_map(|(row, text)| Some((row.key, text?)));
-        let given = given.map(|(key, text)| format!("{key} {text}"));
+        let values = tls.values().into_iter();
+        let given = values.filter_map(|(row, text)| Some(format!("{} {}", row.key, text?)));
         given.collect::<Vec<String>>().join(", ")
     };
 }

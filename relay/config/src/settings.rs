@@ -1,4 +1,4 @@
-//! What a configuration says beyond rules: in files, over the API, and as it is remembered.
+//! Settings, everything in a configuration beyond rules: in files, over the API, and as stored.
 
 use std::collections::BTreeMap;
 
@@ -81,9 +81,9 @@ pub struct InterfaceSettings {
     pub gro: Option<Gro>,
     /// Path of the rules whose inputs are on it.
     pub path: PathChoice,
-    /// Whether packets that come by it are taken at XDP; `None`: what the daemon was started with says so.
+    /// Whether packets that arrive by it are taken at XDP; `None`: as the daemon was started.
     pub xdp: Option<Xdp>,
-    /// What the daemon makes it of, if it is a tunnel.
+    /// The tunnel that the daemon creates under its name, if it is one.
     pub tunnel: Option<Tunnel>,
 }
 
@@ -151,14 +151,14 @@ words! {
 }
 
 impl Settings {
-    /// Leaves alone what only files of the host say.
+    /// Replaces what only files of the host may configure by `own`.
     pub fn keep_own(&mut self, own: &Self) {
         self.daemon = own.daemon.clone();
         self.fleet.clone_from(&own.fleet);
         self.notify = own.notify.clone();
     }
 
-    /// Adds what another file says.
+    /// Adds the settings of another file.
     pub(super) fn add(&mut self, other: Self) {
         self.allow_link_local |= other.allow_link_local;
         self.budget = other.budget.or(self.budget);
@@ -169,8 +169,7 @@ impl Settings {
         self.notify = other.notify.over(&self.notify);
     }
 
-    /// What rules may be: what `process` says, and where it says nothing, what one key or the other
-    /// permits.
+    /// The policy for rules: that of `process`, or, without one, what either key permits.
     #[must_use]
     pub fn policy(&self, process: Policy) -> Policy {
         let by_keys = self.allow_link_local || self.daemon.allow_link_local == Some(true);
@@ -182,10 +181,11 @@ impl Settings {
     /// The choices of path for `compile`, with the process's own.
     #[must_use]
     pub fn path_choices(&self, process: PathChoice) -> PathChoices {
-        let interfaces = self.interface.iter();
         PathChoices {
             process,
-            interfaces: interfaces
+            interfaces: self
+                .interface
+                .iter()
                 .map(|(name, set)| (name.clone(), set.path))
                 .collect(),
         }
@@ -199,23 +199,23 @@ impl Settings {
 
     /// The first interface that cannot be a tunnel beside the others, and why.
     pub(super) fn impossible_tunnel(&self) -> Option<(&String, String)> {
-        let mut before: Vec<(&String, &Tunnel)> = Vec::new();
+        let mut checked: Vec<(&String, &Tunnel)> = Vec::new();
         for (name, tunnel) in self.tunnels() {
             if let Err(problem) = tunnel::check_name(name) {
                 return Some((name, problem));
             }
-            let mut clashes = before
+            let mut clashes = checked
                 .iter()
                 .filter_map(|(other, set)| Some((other, set.clash(tunnel)?)));
             if let Some((other, what)) = clashes.next() {
                 return Some((name, format!("has the same as interface {other}: {what}")));
             }
-            before.push((name, tunnel));
+            checked.push((name, tunnel));
         }
         None
     }
 
-    /// What is another than in `before`, each in a few words that say what it was.
+    /// The settings that differ from `before`, each in a few words with its previous value.
     #[must_use]
     pub fn changes_since(&self, before: &Self) -> Vec<String> {
         let mut changes = Vec::new();
@@ -238,7 +238,7 @@ impl Settings {
             compare(
                 format!("daemon {}", difference.key),
                 difference.other,
-                difference.asked,
+                difference.configured,
             );
         }
         for difference in FleetSettings::differences(self.fleet.as_ref(), before.fleet.as_ref()) {
@@ -246,7 +246,7 @@ impl Settings {
                 "" => "member of".to_owned(),
                 key => format!("fleet {key}"),
             };
-            compare(what, difference.other, difference.asked);
+            compare(what, difference.other, difference.configured);
         }
         // Its path may be a secret.
         let webhook = |settings: &Self| match &settings.notify.webhook {
@@ -282,8 +282,8 @@ impl Settings {
         }
         let without = |settings: &Self, other: &Self, verb: &str| {
             let joins = settings.join.iter();
-            let joins = joins.filter(|join| !other.join.contains(join));
             joins
+                .filter(|join| !other.join.contains(join))
                 .map(|join| format!("{verb} {join}"))
                 .collect::<Vec<_>>()
         };
@@ -352,11 +352,11 @@ impl From<InterfaceSettings> for InterfaceTable {
     }
 }
 
-/// Says what a budget's errors are of.
+/// Deserialises a budget, with its name in errors.
 fn some_budget<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Budget>, D::Error> {
-    let read = Option::<BudgetTable>::deserialize(deserializer)?;
-    let read = read.map(Budget::try_from).transpose();
-    read.map_err(|problem| D::Error::custom(format!("budget: {problem}")))
+    let table = Option::<BudgetTable>::deserialize(deserializer)?;
+    let budget = table.map(Budget::try_from).transpose();
+    budget.map_err(|problem| D::Error::custom(format!("budget: {problem}")))
 }
 
 fn of_interfaces<'de, D>(deserializer: D) -> Result<BTreeMap<String, InterfaceSettings>, D::Error>

@@ -1,5 +1,5 @@
-//! Outputs on demand, `demand = "igmp"`: they send only the groups that hosts on their interface ask
-//! for by IGMP or MLD.
+//! Outputs on demand, `demand = "igmp"`: they send only the groups that hosts on their interface request
+//! by IGMP or MLD.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,26 +11,26 @@ use crate::net::LOOPBACK;
 use crate::net::{Ifindex, Prefix};
 use crate::owner::Owner;
 
-/// The word for it, of both families.
+/// The value of the option, for both families.
 pub const IGMP: &str = "igmp";
 
 /// How an output follows what is listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Whether this relay asks who listens on the output's interface where no other router does that has
-    /// a lower address. One output that says so is enough for its interface.
+    /// Whether this relay is querier on the output's interface if no router with a lower address is. One
+    /// such output is enough for its interface.
     pub querier: bool,
     /// How many seconds the input stays joined after the last host left.
     pub linger_s: u16,
 }
 
-/// Which hosts an output on demand follows, and in how many groups. The sender of a report proves nothing,
-/// so this is for order and no security.
+/// Which hosts an output on demand follows, and in how many groups. A report's sender address is not
+/// authenticated, so this keeps order and is not a security measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// These alone; all where none is named.
+    /// Only these; all if empty.
     pub allow: Vec<Prefix>,
-    /// But not these.
+    /// Except these.
     pub deny: Vec<Prefix>,
     /// The most groups of one host.
     pub groups_each: Option<u16>,
@@ -39,7 +39,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Says whether the host may ask at all.
+    /// Returns whether reports of the host are accepted at all.
     pub fn admits(&self, host: IpAddr) -> bool {
         let is_in = |ranges: &[Prefix]| ranges.iter().any(|range| range.contains(host));
         (self.allow.is_empty() || is_in(&self.allow)) && !is_in(&self.deny)
@@ -50,7 +50,7 @@ impl Admission {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening(pub BTreeMap<Ifindex, Arc<Groups>>);
 
-/// The groups that are listened to on an interface, and to which sources of each.
+/// The groups that are listened to on an interface, each with its sources.
 pub type Groups = BTreeMap<IpAddr, SourceFilter>;
 
 /// Which sources of a group are listened to.
@@ -63,7 +63,7 @@ pub enum SourceFilter {
 }
 
 impl SourceFilter {
-    /// Says whether what comes from `source` is listened to.
+    /// Returns whether packets of `source` are listened to.
     pub fn passes(&self, source: IpAddr) -> bool {
         match self {
             Self::Include(sources) => sources.contains(&source),
@@ -71,7 +71,7 @@ impl SourceFilter {
         }
     }
 
-    /// Says whether what comes from a source that is not among those named is listened to.
+    /// Returns whether packets of a source that is not named are listened to.
     pub const fn passes_others(&self) -> bool {
         matches!(self, Self::Exclude(_))
     }
@@ -84,8 +84,8 @@ impl SourceFilter {
     }
 }
 
-/// The groups of an input that an output sends to `group`: all, where it has but one, or the one with the
-/// same host bits.
+/// The groups of an input that an output sends to `group`: all of them if the output has a single group,
+/// or the one with the same host bits.
 pub fn input_groups(input: Prefix, output: Prefix, group: IpAddr) -> Option<Prefix> {
     if !output.contains(group) {
         None
@@ -110,10 +110,10 @@ pub enum DemandProblem {
     /// The loopback interface.
     #[error("demand= on {LOOPBACK}: nobody asks there; leave it out")]
     Loopback,
-    /// Inputs whose interfaces are not known before they are there.
+    /// Inputs whose interfaces are unknown until they exist.
     #[error("demand= and input {0} do not go together; name each interface in an input")]
     Wildcard(String),
-    /// Sources of groups, but an input that is none.
+    /// Packets' own sources, but an input that is not a group.
     #[error(
         "demand= with source=keep is for inputs that are groups, which {0} is not; leave one out"
     )]
@@ -124,7 +124,7 @@ pub enum DemandProblem {
          give each port a rule"
     )]
     PortsToGroups(String),
-    /// A watch over a stream that is not pulled while nobody listens.
+    /// Monitoring the silence of a stream that is not received while nobody listens.
     #[error(
         "demand= at all outputs and health.silence do not go together: nothing comes while nobody \
          listens; leave one out"
@@ -173,8 +173,8 @@ mod tests {
             ("ff3e::/120", "ff3e::100/120", "ff3e::1ab", Some("ff3e::ab")),
             ("239.1.1.0/24", "239.9.9.0/24", "ff3e::7", None),
         ] {
-            let found = input_groups(prefix(input), prefix(output), group.parse().unwrap());
-            assert_eq!(found, expected.map(prefix), "{input} {output} {group}");
+            let groups = input_groups(prefix(input), prefix(output), group.parse().unwrap());
+            assert_eq!(groups, expected.map(prefix), "{input} {output} {group}");
         }
     }
 

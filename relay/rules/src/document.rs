@@ -1,6 +1,6 @@
 //! Rules as they are written: one shape for the TOML file, the control API and the export.
 //!
-//! Documents hold what was written; [`Rule`] holds what it means. Unknown keys are refused.
+//! Documents hold the text as written; [`Rule`] holds its meaning. Unknown keys are refused.
 
 mod merge;
 mod output;
@@ -105,11 +105,11 @@ nested! {
 }
 
 impl RuleDocument {
-    /// Reads the rule, which stands at `position` of its list, from 0.
+    /// Parses the rule at index `position` of its list.
     ///
     /// # Errors
     ///
-    /// Every part that cannot be read.
+    /// Every part that cannot be parsed.
     pub fn to_rule(&self, position: usize) -> Result<Rule, Problems> {
         let mut problems = Problems::default();
         let mut report = |part, text: &str, what| {
@@ -132,37 +132,26 @@ impl RuleDocument {
         let mut inputs = self.read_inputs(&mut report);
         let ipv4 = inputs.first().is_none_or(Endpoint::is_ipv4);
         let mut outputs = self.read_outputs(ipv4, &mut report);
-        let reflect = self.reflected().unwrap_or_else(|problems| {
+        let reflected = self.reflected().unwrap_or_else(|problems| {
             for what in problems {
                 report(Part::Rule, "", what.into());
             }
             None
         });
-        let reflect = reflect.map(|(reflect, ends)| {
+        let reflect = reflected.map(|(reflect, ends)| {
             (inputs, outputs) = ends;
             reflect
         });
         let burst = self.burst.as_ref().map(ToString::to_string);
-        let limit = limit::parse(self.limit.as_deref(), burst.as_deref()).unwrap_or_else(|what| {
-            report(Part::Limit, "", what.into());
-            None
-        });
-        let health = self.health.as_ref().map(Written::read);
-        let health = health.transpose().unwrap_or_else(|what| {
-            report(Part::Health, "", what.into());
-            None
-        });
-        let failover = self.failover.as_ref();
-        let failover = failover.map(Written::read).transpose();
-        let failover = failover.unwrap_or_else(|what| {
-            report(Part::Failover, "", what.into());
-            None
-        });
-        let merge = self.merge.as_ref().map(MergeDocument::to_merge);
-        let merge = merge.unwrap_or(Ok(None)).unwrap_or_else(|what| {
-            report(Part::Merge, "", what.into());
-            None
-        });
+        let parsed = limit::parse(self.limit.as_deref(), burst.as_deref());
+        let limit = ok_or_report(parsed, Part::Limit, &mut report);
+        let parsed = self.health.as_ref().map(Written::read).transpose();
+        let health = ok_or_report(parsed, Part::Health, &mut report);
+        let parsed = self.failover.as_ref().map(Written::read).transpose();
+        let failover = ok_or_report(parsed, Part::Failover, &mut report);
+        let merge = self.merge.as_ref();
+        let parsed = merge.map_or(Ok(None), MergeDocument::to_merge);
+        let merge = ok_or_report(parsed, Part::Merge, &mut report);
         if self.share.as_ref().is_some_and(|share| !is_name(share)) {
             report(Part::Share, "", What::ShareInvalid);
         }
@@ -188,7 +177,8 @@ impl RuleDocument {
     }
 
     fn read_inputs(&self, mut report: impl FnMut(Part, &str, What)) -> Vec<Endpoint> {
-        // Room for exactly as many: they are kept, and an empty list would grow to four at once.
+        // The exact capacity: inputs live as long as the rule, and an empty list would grow to four at
+        // once.
         let mut inputs = Vec::with_capacity(self.inputs.len() + usize::from(self.input.is_some()));
         for (index, text) in self.input.iter().chain(&self.inputs).enumerate() {
             match Endpoint::input(text) {
@@ -199,7 +189,7 @@ impl RuleDocument {
         inputs
     }
 
-    /// Reads the outputs; a name stands for an address of the family that comes in.
+    /// Parses the outputs; a name stands for an address of the inputs' family.
     fn read_outputs(
         &self,
         ipv4: bool,
@@ -218,21 +208,23 @@ impl RuleDocument {
         outputs
     }
 
-    /// Its options that are not the default, each with its value as text.
+    /// The options that are not the default, each with its value as text.
     pub fn options(&self) -> Vec<(&'static str, String)> {
-        // That it does not forward comes first.
+        // `enabled` comes first.
         let is_disabled = self.enabled == Some(false);
         let disabled = is_disabled.then(|| ("enabled", "no".to_owned()));
-        let given = self.values().into_iter();
-        let given = given.filter_map(|(row, text)| match row.key {
-            "name" | "input" | "inputs" | "outputs" | "enabled" | "labels" => None,
-            "interfaces" => Some((row.key, text?.replace(", ", ","))),
-            key => Some((key, text?)),
-        });
+        let given = self
+            .values()
+            .into_iter()
+            .filter_map(|(row, text)| match row.key {
+                "name" | "input" | "inputs" | "outputs" | "enabled" | "labels" => None,
+                "interfaces" => Some((row.key, text?.replace(", ", ","))),
+                key => Some((key, text?)),
+            });
         disabled.into_iter().chain(given).collect()
     }
 
-    /// Its labels, each `key=value`.
+    /// The labels, each as `key=value`.
     pub fn labels(&self) -> impl Iterator<Item = String> {
         self.labels
             .iter()
@@ -250,15 +242,16 @@ impl RuleDocument {
         }
     }
 
-    /// The rule in lines, each a part of it: `output 10.9.9.9:7000`, `limit 20Mbit`.
+    /// The rule in lines, one for each part: `output 10.9.9.9:7000`, `limit 20Mbit`.
     pub fn lines(&self) -> Vec<String> {
         let inputs = self.input.iter().chain(&self.inputs);
-        let inputs = inputs.map(|input| format!("input {input}"));
-        let outputs = self.outputs.iter().map(|output| format!("output {output}"));
-        let options = self.options().into_iter();
-        let options = options.map(|(key, value)| format!("{key} {value}"));
-        let labels = self.labels().map(|label| format!("label {label}"));
-        inputs.chain(outputs).chain(options).chain(labels).collect()
+        let mut lines: Vec<String> = inputs.map(|input| format!("input {input}")).collect();
+        lines.extend(self.outputs.iter().map(|output| format!("output {output}")));
+        for (key, value) in self.options() {
+            lines.push(format!("{key} {value}"));
+        }
+        lines.extend(self.labels().map(|label| format!("label {label}")));
+        lines
     }
 
     /// Writes a single input as `input`, as a person would.
@@ -269,6 +262,17 @@ impl RuleDocument {
         }
         self
     }
+}
+
+fn ok_or_report<T, E: Into<What>>(
+    parsed: Result<Option<T>, E>,
+    part: Part,
+    report: &mut impl FnMut(Part, &str, What),
+) -> Option<T> {
+    parsed.unwrap_or_else(|what| {
+        report(part, "", what.into());
+        None
+    })
 }
 
 macro_rules! octet {
@@ -283,7 +287,7 @@ macro_rules! port {
     };
 }
 
-/// A port or several, and a time from a second to an hour.
+/// One port or a range, and perhaps a time from a second to an hour.
 macro_rules! ports {
     () => {
         concat!(
@@ -297,7 +301,7 @@ macro_rules! ports {
     };
 }
 
-/// An address with a mask, and perhaps sources before it.
+/// An address with a mask, perhaps preceded by sources.
 const INPUT: TextForm = TextForm {
     name: "[SOURCE@]GROUP%IFACE:PORT",
     pattern: concat!(
@@ -347,7 +351,7 @@ impl From<&Rule> for RuleDocument {
     fn from(rule: &Rule) -> Self {
         let limit = rule.limit.as_ref();
         let ends = match &rule.reflect {
-            Some(reflect) => reflect::written(rule, reflect),
+            Some(reflect) => reflect::document(rule, reflect),
             None => ends(rule),
         };
         Self {
@@ -368,7 +372,7 @@ impl From<&Rule> for RuleDocument {
     }
 }
 
-/// Where a rule's packets come from and go to.
+/// The document of a rule's inputs and outputs alone.
 fn ends(rule: &Rule) -> RuleDocument {
     let outputs = rule.outputs.iter().map(ToString::to_string);
     RuleDocument {

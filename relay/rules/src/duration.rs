@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Units and their milliseconds; `ms` before `s`, of which it is the longer one.
+/// Units and their milliseconds; `ms` before `s`, because `s` is a suffix of it.
 pub(crate) const UNITS: [(&str, u64); 4] =
     [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
-/// Reads a time; `None` unless it is a whole number with a unit.
+/// Parses a time; `None` unless it is a whole number with a unit.
 pub fn parse(text: &str) -> Option<Duration> {
     let mut units = UNITS.into_iter();
     let (number, scale) =

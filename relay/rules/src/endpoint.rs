@@ -1,8 +1,8 @@
-//! Where a stream comes from or goes to: `[SOURCE@]GROUP%IFACE:PORT`, and how it is written. A host's
-//! address may replace the group, and in an input so may `unicast`, every address of the interface.
+//! The source or destination of a stream and its notation, `[SOURCE@]GROUP%IFACE:PORT`. A host's address
+//! may replace the group, and in an input so may `unicast`, every address of the interface.
 //!
-//! Parsing and printing round-trip exactly. Whether an endpoint makes sense as an input or as an
-//! output is decided by [`crate::ruleset`], not here.
+//! Parsing and printing round-trip exactly. Whether an endpoint is valid as an input or as an output is
+//! decided by [`crate::ruleset`], not here.
 
 mod error;
 mod parse;
@@ -32,57 +32,57 @@ pub(crate) const UNICAST: &str = "unicast";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Endpoint {
-    /// Senders listened to, in the order written; empty for any sender. Of groups each is one
-    /// address, since they are joined.
+    /// Senders listened to, in the order written; empty for any sender. Those of a group are single
+    /// addresses, because each is joined.
     pub sources: Vec<Prefix>,
-    /// One group, a range of groups, or a unicast address: the unspecified one stands for every
-    /// address of the interface, as it does for sockets.
+    /// One group, a range of groups, or a unicast address; the unspecified address stands for every
+    /// address of the interface, as for sockets.
     pub destination: Prefix,
     /// Interface name; an input's may hold the wildcards `*` and `?`.
     pub interface: Option<String>,
     /// One UDP port or a range.
     pub ports: Ports,
-    /// Of an input: after how many seconds its groups are reported again, as `,rejoin=60s` says.
+    /// Of an input: the interval in seconds at which its groups are reported again, as in `,rejoin=60s`.
     pub rejoin: Option<NonZeroU16>,
 }
 
-/// How the time begins after which an input's groups are reported again.
+/// Precedes the interval at which an input's groups are reported again.
 pub const REJOIN: &str = ",rejoin=";
-/// The longest such time.
+/// The longest such interval, in seconds.
 const REJOIN_MAX: u64 = 3600;
 
 impl Endpoint {
-    /// Reads an input: an endpoint, and what its options say.
+    /// Parses an input: an endpoint and its options.
     ///
     /// # Errors
     ///
     /// What is wrong with either.
     pub fn input(text: &str) -> Result<Self, EndpointError> {
-        let (place, time) = match text.split_once(REJOIN) {
-            Some((place, time)) => (place, Some(time)),
+        let (endpoint, time) = match text.split_once(REJOIN) {
+            Some((endpoint, time)) => (endpoint, Some(time)),
             None => (text, None),
         };
-        let wrong = |problem| EndpointError {
+        let error = |problem| EndpointError {
             text: text.to_owned(),
             problem,
         };
-        let mut input: Self = place.parse()?;
+        let mut input: Self = endpoint.parse()?;
         let Some(time) = time else {
             return Ok(input);
         };
         if !input.is_multicast() {
-            return Err(wrong(EndpointProblem::RejoinUnicast));
+            return Err(error(EndpointProblem::RejoinUnicast));
         }
-        let seconds = duration::parse(time).filter(|time| time.subsec_nanos() == 0);
-        let seconds = seconds.filter(|time| time.as_secs() <= REJOIN_MAX);
-        input.rejoin = seconds.and_then(|time| NonZeroU16::new(time.as_secs() as u16));
+        input.rejoin = duration::parse(time)
+            .filter(|time| time.subsec_nanos() == 0 && time.as_secs() <= REJOIN_MAX)
+            .and_then(|time| NonZeroU16::new(time.as_secs() as u16));
         match input.rejoin {
             Some(_) => Ok(input),
-            None => Err(wrong(EndpointProblem::Rejoin(time.to_owned()))),
+            None => Err(error(EndpointProblem::Rejoin(time.to_owned()))),
         }
     }
 
-    /// An input with its options, as it is read.
+    /// An input with its options, as it is parsed.
     pub fn written(&self) -> String {
         let time = self
             .rejoin
@@ -91,7 +91,7 @@ impl Endpoint {
         format!("{self}{}", time.unwrap_or_default())
     }
 
-    /// Says whether every address of the destination is a multicast group.
+    /// Returns whether every address of the destination is a multicast group.
     pub const fn is_multicast(&self) -> bool {
         let shortest = match self.destination.address {
             IpAddr::V4(_) => 4,
@@ -100,17 +100,17 @@ impl Endpoint {
         self.destination.address.is_multicast() && self.destination.length >= shortest
     }
 
-    /// Says whether the destination is every host of a network, whatever its addresses are.
+    /// Returns whether the destination is every host of a network, whatever its addresses are.
     pub const fn is_broadcast(&self) -> bool {
         matches!(self.destination.address, IpAddr::V4(to) if to.is_broadcast())
     }
 
-    /// Says whether the destination is every address that the interface has.
+    /// Returns whether the destination is every address that the interface has.
     pub const fn is_every_address(&self) -> bool {
         self.destination.is_host() && self.destination.address.is_unspecified()
     }
 
-    /// The destination as it is written.
+    /// The destination as written.
     pub fn destination_text(&self) -> String {
         if self.is_every_address() {
             UNICAST.to_owned()
@@ -119,38 +119,38 @@ impl Endpoint {
         }
     }
 
-    /// Says whether packets of that sender are listened to.
+    /// Returns whether packets of that sender are listened to.
     pub fn listens_to(&self, sender: IpAddr) -> bool {
         self.sources.is_empty() || self.sources.iter().any(|source| source.contains(sender))
     }
 
-    /// Says whether the destination is an IPv4 address or range.
+    /// Returns whether the destination is an IPv4 address or range.
     pub const fn is_ipv4(&self) -> bool {
         self.destination.address.is_ipv4()
     }
 
-    /// Says whether the interface holds a wildcard and may stand for several.
+    /// Returns whether the interface holds a wildcard and may stand for several.
     pub fn has_wildcard(&self) -> bool {
         self.interface.as_deref().is_some_and(is_wildcard)
     }
 
-    /// Says whether the endpoint stands for one group and one port on one interface.
+    /// Returns whether the endpoint stands for one group and one port on one interface.
     pub fn is_one_stream(&self) -> bool {
         self.is_single() && !self.has_wildcard()
     }
 
-    /// Says whether the endpoint stands for one group and one port.
+    /// Returns whether the endpoint stands for one group and one port.
     pub const fn is_single(&self) -> bool {
         self.destination.is_host() && self.ports.is_single()
     }
 }
 
-/// Says whether an interface name holds a wildcard.
+/// Returns whether an interface name holds a wildcard.
 pub fn is_wildcard(interface: &str) -> bool {
     interface.contains(['*', '?'])
 }
 
-/// Says whether an interface, or a wildcard for some, may have that name.
+/// Returns whether an interface, or a wildcard for some, may have that name.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Which of a rule's inputs is relayed: `failover = { silence = "200ms", revert = "30s" }`.
 //!
-//! Earlier inputs come before later ones. What a rule does not say has a default; the text of a
-//! failover gives it exactly.
+//! Earlier inputs are preferred to later ones. Keys that a rule omits have defaults; the text of a
+//! failover round-trips exactly.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::duration;
 use crate::endpoint::Endpoint;
 use crate::setting::{Form, OptionProblem, options, words};
 
-/// Silence after which the next leg takes over, unless the rule says otherwise.
+/// Default of the silence after which the next leg takes over.
 pub const DEFAULT_SILENCE: Duration = Duration::from_millis(500);
 /// The most legs of a rule.
 pub const LINES_MAX: usize = 8;
-/// Shortest silence: what can be distinguished from the scatter of arrivals.
+/// Shortest silence that can be distinguished from jitter.
 const SILENCE_MIN: Duration = Duration::from_millis(1);
 /// Longest silence.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Longest wait before the way back, a day.
+/// Longest wait before reverting, a day.
 const REVERT_MAX: Duration = Duration::from_secs(86_400);
-/// What to write instead of a wait that is none.
+/// What to write instead of an invalid wait.
 const REVERT: &str = "give a time up to 24h that is not shorter than silence, or never";
 
 /// When another leg takes over.
@@ -30,9 +30,9 @@ const REVERT: &str = "give a time up to 24h that is not shorter than silence, or
 pub struct Failover {
     /// Time without a packet of the active leg after which the next takes over.
     pub silence: Duration,
-    /// How long a leg before the active one must deliver to take over again; `None`: never.
+    /// How long a leg preferred to the active one must deliver to take over again; `None`: never.
     pub revert: Option<Duration>,
-    /// What else than silence has the active leg left.
+    /// What makes another leg take over, besides silence.
     pub on: On,
 }
 
@@ -62,7 +62,7 @@ pub enum FailoverProblem {
     /// Options that cannot be read.
     #[error(transparent)]
     Option(#[from] OptionProblem),
-    /// Nothing to judge legs by.
+    /// No health to judge legs by.
     #[error(
         "failover: on=degraded goes by the rule's health, and it has none; give it one, such as \
          health = {{ rate_min = \"900pps\" }}, or leave on out"
@@ -71,7 +71,7 @@ pub enum FailoverProblem {
     /// Nothing to fail over to.
     #[error("failover: has one input; give a second one that takes over, or leave failover out")]
     OneInput,
-    /// More inputs than can be decided between.
+    /// More inputs than can be chosen between.
     #[error("failover: has {0} inputs; at most {LINES_MAX} can stand by for each other")]
     TooManyInputs(usize),
     /// An input that is more than one stream.
@@ -125,7 +125,7 @@ options! {
 }
 
 impl Failover {
-    /// What keeps it from deciding between `inputs`.
+    /// What prevents it from choosing between `inputs`.
     pub fn problem_with(&self, inputs: &[Endpoint]) -> Option<FailoverProblem> {
         match inputs.len() {
             0 => None,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_to_write() {
+    fn an_error_contains_what_to_write() {
         for (text, expected) in [
             (
                 "fast",
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn decides_between_single_streams() {
+    fn chooses_between_single_streams() {
         let inputs = |texts: &[&str]| -> Vec<Endpoint> {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };

@@ -1,6 +1,6 @@
-//! How the stream of a rule is watched: `health = { silence = "2s", rate_min = "900pps" }`.
+//! How the stream of a rule is monitored: `health = { silence = "2s", rate_min = "900pps" }`.
 //!
-//! What a rule does not say has a default; the text of a health gives it exactly.
+//! Keys that a rule omits have defaults; the text of a health round-trips exactly.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use thiserror::Error;
 use crate::limit::{self, RateUnit};
 use crate::setting::{ANY, Form, OptionProblem, Refusal, Setting, TextForm, options, words};
 
-/// Silence after which a stream is down, unless the rule says otherwise.
+/// Default of the silence after which a stream is down.
 pub const DEFAULT_SILENCE: Duration = Duration::from_secs(2);
-/// Ticks per second of RTP timestamps whose payload type does not tell: that of video.
+/// Default ticks per second of RTP timestamps whose payload type does not determine them: those of video.
 pub const DEFAULT_CLOCK_HZ: u32 = 90_000;
-/// Shortest silence: the daemon looks twice a second.
+/// Shortest silence: the daemon samples twice a second.
 const SILENCE_MIN: Duration = Duration::from_secs(1);
 /// Longest silence, a day.
 const SILENCE_MAX: Duration = Duration::from_secs(86_400);
 
-/// What is watched.
+/// What is monitored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
     /// Longest time without a packet.
     pub silence: Silence,
-    /// Least rate of a stream that is well.
+    /// Lowest rate of a healthy stream.
     pub rate_min: Option<Rate>,
-    /// Most.
+    /// Highest.
     pub rate_max: Option<Rate>,
-    /// What the paths look for in the payload.
+    /// What the paths inspect in the payload.
     pub inspect: Inspect,
 }
 
@@ -46,12 +46,12 @@ impl Default for Health {
 /// How long a stream may pause before it is silent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Silence {
-    /// As its own pauses have it.
+    /// Derived from its own pauses.
     #[default]
     Auto,
-    /// For so long.
+    /// This long.
     After(Duration),
-    /// For ever.
+    /// Forever.
     Off,
 }
 
@@ -85,21 +85,21 @@ impl Serialize for Silence {
     }
 }
 
-/// A rate to compare with.
+/// A rate for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Packets, or bits of UDP payload.
     pub unit: RateUnit,
-    /// How many a second.
+    /// How many per second.
     pub rate: u64,
 }
 
-/// What the paths look for in each packet's payload.
+/// What the paths inspect in each packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Inspect {
     /// The payload's form.
     pub content: Content,
-    /// Ticks per second of RTP timestamps whose payload type does not tell.
+    /// Ticks per second of RTP timestamps whose payload type does not determine them.
     pub clock_hz: u32,
 }
 
@@ -132,7 +132,7 @@ pub enum HealthProblem {
     /// Options that cannot be read.
     #[error(transparent)]
     Option(#[from] OptionProblem),
-    /// Bounds that nothing can keep.
+    /// Bounds that no rate satisfies.
     #[error("health: rate_min={0} is above rate_max={1}; no stream can keep both")]
     Bounds(String, String),
 }
@@ -215,9 +215,8 @@ mod tests {
 
     #[test]
     fn reads_every_key() {
-        let health =
-            read("silence=1500ms,rate_min=900pps,rate_max=8.5Mbit,content=rtp,clock=48000");
-        let health = health.unwrap();
+        let text = "silence=1500ms,rate_min=900pps,rate_max=8.5Mbit,content=rtp,clock=48000";
+        let health = read(text).unwrap();
         let silence = Silence::After(Duration::from_millis(1500));
         assert_eq!(health.silence, silence);
         assert_eq!(health.rate_min.unwrap().rate, 900);
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_to_write() {
+    fn an_error_contains_what_to_write() {
         for (text, expected) in [
             (
                 "silence",

@@ -1,31 +1,31 @@
-//! Names of hosts, as an output may give in place of an address (RFC 952, RFC 1123 section 2.1).
+//! Host names that an output may have in place of an address (RFC 952, RFC 1123 section 2.1).
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest name in bytes, and longest part between two dots.
+/// Longest name and longest label, in bytes.
 const NAME_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
-/// A name that the system's resolver may know: letters, digits, `-`, `_` and dots between. Its last part
-/// is no number, so that no mistaken address is one.
+/// A name for the system's resolver: letters, digits, `-` and `_`, with dots between labels. Its last label
+/// is not a number, so that a mistyped address is not taken for a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostName(String);
 
 impl HostName {
-    /// Takes a text that is such a name.
+    /// Parses a name.
     pub fn new(text: &str) -> Option<Self> {
-        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let is_label = |label: &str| {
             (1..=LABEL_MAX).contains(&label.len())
-                && label.bytes().all(is_known)
+                && label.bytes().all(is_allowed)
                 && !label.starts_with('-')
                 && !label.ends_with('-')
         };
-        // Behind a dot at the end nothing is searched.
+        // A dot at the end excludes search domains.
         let labels = text.strip_suffix('.').unwrap_or(text);
         let last = labels.rsplit('.').next()?;
         let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
@@ -59,39 +59,39 @@ impl From<HostName> for String {
     }
 }
 
-/// That an output goes to all addresses of its name.
+/// How an output goes to all addresses of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct All {
-    /// To so many at most.
+    /// The most addresses.
     pub max: u16,
-    /// How long an answer is believed at least, in seconds.
+    /// The shortest time that an answer is cached, in seconds.
     pub refresh_s: u16,
     /// Whether the name is that of a service, as in `_rtp._udp.example`, which has ports too.
     pub is_service: bool,
 }
 
-/// The most addresses of a name, unless the output says otherwise.
+/// Default of the most addresses of a name.
 pub const MAX_ADDRESSES: u16 = 64;
-/// How long an answer is believed at least, unless the output says otherwise, in seconds.
+/// Default of the shortest time that an answer is cached, in seconds.
 pub const REFRESH_S: u16 = 5;
 
-/// What an output sends to.
+/// The destination of an output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
     /// An address.
     Address(IpAddr),
-    /// What a name stands for.
+    /// One address of a name.
     Name {
         /// The name.
         name: HostName,
-        /// Whether an IPv4 address of it is meant, and not an IPv6 address.
+        /// Whether its IPv4 address is used, rather than its IPv6 address.
         ipv4: bool,
     },
-    /// All that a name stands for.
+    /// All addresses of a name.
     All {
         /// The name.
         name: HostName,
-        /// Whether IPv4 addresses are asked for, or IPv6 ones.
+        /// Whether its IPv4 addresses are used, rather than its IPv6 addresses.
         ipv4: bool,
         /// How many, and how often.
         all: All,
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_from_mistaken_addresses() {
+    fn names_are_distinguished_from_mistyped_addresses() {
         for name in [
             "cloud.example",
             "relay-b",

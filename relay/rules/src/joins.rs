@@ -2,11 +2,11 @@
 
 use crate::net::Prefix;
 
-/// Groups of one range that are joined; of a larger range none is, for the kernel keeps each
-/// membership by itself: the interface takes all groups that arrive.
+/// The most groups of one range that are joined. Of a larger range none is, because the kernel keeps each
+/// membership separately; the interface accepts all groups that arrive instead.
 pub const JOINED_GROUPS_MAX: u128 = 4096;
 
-/// Counts the groups that are joined for an input, or at most are, if only those are that are wanted.
+/// Counts the groups that are joined for an input; if it is on demand, the most that may be.
 pub fn joined_groups(groups: Prefix, on_demand: bool) -> usize {
     match groups_too_many(groups) {
         _ if !groups.address.is_multicast() => 0,
@@ -16,7 +16,7 @@ pub fn joined_groups(groups: Prefix, on_demand: bool) -> usize {
     }
 }
 
-/// Why none of the groups is joined, where they are too many.
+/// Why none of the groups is joined, if they are too many.
 pub fn groups_too_many(groups: Prefix) -> Option<String> {
     let count = 1_u128.checked_shl(groups.host_bits().into());
     if count.is_some_and(|count| count <= JOINED_GROUPS_MAX) {

@@ -1,8 +1,8 @@
-//! Rules: what operators write, read into a form that cannot be malformed, and checked alone and
+//! Rules: what operators write, parsed into a form that cannot be malformed, and checked alone and
 //! together.
 //!
-//! Texts become [`document`]s, documents become [`rule`]s, rules become a [`ruleset`], which cannot
-//! exist unless it makes sense. The keys of rules and of the configuration are rows of [`setting`].
+//! Texts become [`document`]s, documents become [`rule`]s, rules become a [`ruleset`], which exists only
+//! if it is valid. The keys of rules and of the configuration are rows of [`setting`].
 //! Pure: no I/O, no clock, no unsafe.
 
 pub mod demand;

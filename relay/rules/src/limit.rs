@@ -1,13 +1,13 @@
 //! A rate limit, and how it is written: `limit=5000pps`, `limit=20Mbit,burst=1Mbit`.
 //!
-//! `k`, `M` and `G` are powers of 1000, as in `tc`. The text of a limit gives it exactly.
+//! `k`, `M` and `G` are powers of 1000, as in `tc`. The text of a limit round-trips exactly.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::setting::{ANY, TextForm};
 
-/// Bursts are never below one GSO super-packet, or it could never pass: 64 datagrams.
+/// The smallest default burst, one GSO super-packet, which could not pass otherwise: 64 datagrams.
 const BURST_MIN_PACKETS: u64 = 64;
 /// The same in bits: 64 KiB.
 const BURST_MIN_BITS: u64 = 64 * 1024 * 8;
@@ -16,7 +16,7 @@ const BURST_MIN_BITS: u64 = 64 * 1024 * 8;
 pub(crate) const RATE_PATTERN: &str =
     r"(0*[1-9][0-9]*([.][0-9]+)?|[0-9]+[.]0*[1-9][0-9]*)([kM]?pps|[kMG]?bit)";
 
-/// What `limit=` may be; [`parse`] says what is wrong with another text.
+/// The values of `limit=`; [`parse`] returns what is wrong with another text.
 pub const LIMIT: TextForm = TextForm {
     name: "RATE",
     pattern: RATE_PATTERN,
@@ -24,7 +24,7 @@ pub const LIMIT: TextForm = TextForm {
     ..ANY
 };
 
-/// What `burst=` may be.
+/// The values of `burst=`.
 pub const BURST: TextForm = TextForm {
     name: "SIZE",
     pattern: r"0*[1-9][0-9]*|(0*[1-9][0-9]*([.][0-9]+)?|[0-9]+[.]0*[1-9][0-9]*)[kMG]?bit",
@@ -78,8 +78,7 @@ pub enum LimitProblem {
     BurstAlone(String),
 }
 
-/// The burst a limit has unless it says otherwise: 100 ms of its rate, at least one GSO
-/// super-packet.
+/// The default burst of a limit: 100 ms of its rate, at least one GSO super-packet.
 pub fn default_burst(unit: RateUnit, rate: u64) -> u64 {
     let least = match unit {
         RateUnit::Packets => BURST_MIN_PACKETS,
@@ -88,11 +87,11 @@ pub fn default_burst(unit: RateUnit, rate: u64) -> u64 {
     (rate / 10).max(least)
 }
 
-/// Reads the values of `limit=` and `burst=`.
+/// Parses the values of `limit=` and `burst=`.
 ///
 /// # Errors
 ///
-/// Names the value that cannot be read and what to write.
+/// Names the value that cannot be parsed and what to write.
 pub fn parse(limit: Option<&str>, burst: Option<&str>) -> Result<Option<RateLimit>, LimitProblem> {
     let Some(limit) = limit else {
         return match burst {
@@ -119,7 +118,7 @@ pub fn rate_text(limit: &RateLimit) -> String {
     }
 }
 
-/// Writes the value of `burst=`, or nothing where it is the default.
+/// Writes the value of `burst=`; `None` if it is the default.
 pub fn burst_text(limit: &RateLimit) -> Option<String> {
     if limit.burst == default_burst(limit.unit, limit.rate) {
         return None;
@@ -167,12 +166,12 @@ fn parse_burst(unit: RateUnit, text: &str) -> Result<u64, LimitProblem> {
         })
 }
 
-/// Reads a decimal number, times `scale`; `None` unless the result is a whole number that fits.
+/// Parses a decimal number, times `scale`; `None` unless the result is a whole number that fits.
 fn scaled(text: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| {
-        let all = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        all.then(|| part.parse::<u64>().ok()).flatten()
+        let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| part.parse::<u64>().ok()).flatten()
     };
     let divisor = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let fraction = digits(fraction)?.checked_mul(scale)?;
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_to_write() {
+    fn an_error_contains_what_to_write() {
         assert_eq!(
             error(Some("fast"), None),
             "limit=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)"

@@ -1,11 +1,11 @@
 //! Loops of rules: an output that arrives at an input of its own rule, directly or through others.
 //!
-//! Finds only what the configuration can show: an output and an input on the same interface, or an
-//! output to an address that is an input of this host, which gets there whatever the interface. Rules
+//! Detects only what the configuration can show: an output and an input on the same interface, or an
+//! output to an address that is an input of this host, which it reaches whatever the interface. Rules
 //! that carry the same groups and ports between interfaces in every direction, as mDNS and SSDP need,
-//! are no loop, because no interface gets back what it sent; a rule that reflects does so by itself.
-//! Broadcasts of different networks count as the same here. `own_source` and `ttl=dec` catch loops
-//! through the network beyond at run time; `ttl=dec` permits no loop here.
+//! are not a loop, because no interface gets back what it sent; a rule that reflects does so by itself.
+//! Broadcasts of different networks count as the same here. At run time `own_source` and `ttl=dec` catch
+//! loops through the network beyond; `ttl=dec` does not permit a loop here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::net::LOOPBACK;
 use crate::problem::{Circle, Feed, Part, Problem, What};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
-use crate::ruleset::index::InputPlace;
+use crate::ruleset::index::InputId;
 use crate::ruleset::place::Place;
 use crate::ruleset::set::RuleSet;
 use crate::wildcard;
@@ -24,11 +24,11 @@ use crate::wildcard;
 #[derive(Clone, Copy)]
 struct Edge {
     output: usize,
-    to: InputPlace,
+    to: InputId,
 }
 
-/// Finds the outputs that feed their own rule, and of circles of several rules one each. Only what
-/// the packets of the rules at `starts` get to is looked at.
+/// Finds the outputs that feed their own rule, and one output of each circle of several rules. Only
+/// what packets of the rules at `starts` can reach is examined.
 pub(crate) fn find(rules: &RuleSet, starts: &[Place]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut walk = Walk::new(rules);
@@ -46,7 +46,7 @@ pub(crate) fn find(rules: &RuleSet, starts: &[Place]) -> Vec<Problem> {
     for start in starts {
         for input in 0..rules[*start].inputs.len() {
             let rule = *start;
-            walk.from(InputPlace { rule, input });
+            walk.from(InputId { rule, input });
         }
     }
     for circle in walk.circles() {
@@ -66,7 +66,7 @@ fn edges(rules: &RuleSet, rule: &Rule) -> Arc<[Edge]> {
     for (output, spec) in outputs {
         for to in rules.index().reached_by(&spec.to) {
             let input = &rules[to.rule].inputs[to.input];
-            if may_be_sender(spec, input) && !stays_beside(&spec.to, input) {
+            if may_be_sender(spec, input) && !stays_on_other_link(&spec.to, input) {
                 edges.push(Edge { output, to });
             }
         }
@@ -74,8 +74,8 @@ fn edges(rules: &RuleSet, rule: &Rule) -> Arc<[Edge]> {
     edges.into()
 }
 
-/// Broadcasts stay on the link that they leave by.
-fn stays_beside(output: &Endpoint, input: &Endpoint) -> bool {
+/// Whether a broadcast cannot reach the input, because it stays on the link that it leaves by.
+fn stays_on_other_link(output: &Endpoint, input: &Endpoint) -> bool {
     let ends = output.interface.as_deref().zip(input.interface.as_deref());
     output.is_broadcast() && ends.is_some_and(|(to, at)| !wildcard::matches(at, to))
 }
@@ -88,7 +88,7 @@ fn may_be_sender(output: &OutputSpec, input: &Endpoint) -> bool {
     }
 }
 
-/// Says whether what comes by `input` leaves by `output` as it came, through another interface. On
+/// Returns whether what arrives at `input` leaves by `output` unchanged, through another interface. On
 /// the loopback everything that is sent comes back.
 fn crosses(input: &Endpoint, output: &Endpoint) -> bool {
     let (Some(from), Some(to)) = (&input.interface, &output.interface) else {
@@ -102,8 +102,8 @@ fn crosses(input: &Endpoint, output: &Endpoint) -> bool {
         && to != LOOPBACK
 }
 
-/// Says whether an address may be where a network's broadcasts go: its last bits are ones. No interface
-/// hears those that it sends.
+/// Returns whether an address may be a network's broadcast address: its last bits are ones. An
+/// interface does not receive the broadcasts that it sends.
 const fn may_be_broadcast(endpoint: &Endpoint) -> bool {
     match endpoint.destination.address {
         IpAddr::V4(address) => !address.is_multicast() && address.to_bits() & 3 == 3,
@@ -111,20 +111,20 @@ const fn may_be_broadcast(endpoint: &Endpoint) -> bool {
     }
 }
 
-/// A walk along the ways of packets, depth first. An input is a place on the way; the edges of its
-/// rule lead on. Every circle lies within one strongly connected component (Tarjan, 1972).
+/// A depth-first walk along the paths of packets. The nodes are inputs, and their edges those of their
+/// rule. Every circle lies within one strongly connected component (Tarjan, 1972).
 struct Walk<'a> {
     rules: &'a RuleSet,
     edges: HashMap<Place, Arc<[Edge]>>,
-    visits: BTreeMap<InputPlace, Visit>,
-    /// Places that are in no component yet.
-    open: Vec<InputPlace>,
+    visits: BTreeMap<InputId, Visit>,
+    /// Nodes that are in no component yet.
+    open: Vec<InputId>,
 }
 
-/// A place that the walk has come to.
+/// A node that the walk has reached.
 struct Visit {
     order: usize,
-    /// The earliest open place that can be got to from here, as far as is known.
+    /// The earliest open node that is reachable from here, as far as the walk has seen.
     earliest: usize,
     component: Option<usize>,
 }
@@ -141,38 +141,38 @@ impl<'a> Walk<'a> {
 
     fn edges(&mut self, rule: Place) -> Arc<[Edge]> {
         let rules = self.rules;
-        let known = self.edges.entry(rule);
-        Arc::clone(known.or_insert_with(|| edges(rules, &rules[rule])))
+        let cached = self.edges.entry(rule);
+        Arc::clone(cached.or_insert_with(|| edges(rules, &rules[rule])))
     }
 
-    /// Says whether packets that come by `from` take the edge. No interface of a rule that reflects
-    /// hears what the rule sends by it.
-    fn leads(&self, from: InputPlace, edge: Edge) -> bool {
+    /// Returns whether packets that arrive at `from` take the edge. An interface of a rule that reflects
+    /// does not receive what the rule sends by it.
+    fn leads(&self, from: InputId, edge: Edge) -> bool {
         let rule = &self.rules[from.rule];
         let is_own = edge.to.rule == from.rule;
         rule.leads(from.input, edge.output) && !(is_own && rule.reflect.is_some())
     }
 
-    /// Finds the components of everything that can be got to from `start`.
-    fn from(&mut self, start: InputPlace) {
+    /// Finds the components of everything reachable from `start`.
+    fn from(&mut self, start: InputId) {
         if self.visits.contains_key(&start) {
             return;
         }
         self.visit(start);
-        // The places being walked, each with the number of its edges that were taken.
+        // The nodes being walked, each with the number of its edges already taken.
         let mut walk = vec![(start, 0)];
-        while let Some((place, taken)) = walk.last_mut() {
-            let (place, edge) = (*place, *taken);
+        while let Some((node, taken)) = walk.last_mut() {
+            let (node, edge) = (*node, *taken);
             *taken += 1;
-            let Some(edge) = self.edges(place.rule).get(edge).copied() else {
+            let Some(edge) = self.edges(node.rule).get(edge).copied() else {
                 walk.pop();
-                let earliest = self.finish(place);
+                let earliest = self.finish(node);
                 if let Some((before, _)) = walk.last() {
-                    self.can_get_to(*before, earliest);
+                    self.record_reachable(*before, earliest);
                 }
                 continue;
             };
-            if !self.leads(place, edge) {
+            if !self.leads(node, edge) {
                 continue;
             }
             match self.visits.get(&edge.to) {
@@ -182,36 +182,36 @@ impl<'a> Walk<'a> {
                 }
                 Some(visit) if visit.component.is_none() => {
                     let order = visit.order;
-                    self.can_get_to(place, order);
+                    self.record_reachable(node, order);
                 }
                 Some(_) => {}
             }
         }
     }
 
-    fn visit(&mut self, place: InputPlace) {
+    fn visit(&mut self, node: InputId) {
         let order = self.visits.len();
         let visit = Visit {
             order,
             earliest: order,
             component: None,
         };
-        self.visits.insert(place, visit);
-        self.open.push(place);
+        self.visits.insert(node, visit);
+        self.open.push(node);
     }
 
-    fn can_get_to(&mut self, place: InputPlace, order: usize) {
-        if let Some(visit) = self.visits.get_mut(&place) {
+    fn record_reachable(&mut self, node: InputId, order: usize) {
+        if let Some(visit) = self.visits.get_mut(&node) {
             visit.earliest = visit.earliest.min(order);
         }
     }
 
-    /// Closes the component of a place that everything behind leads back to, and no further; hands
-    /// back the earliest place that can be got to.
-    fn finish(&mut self, place: InputPlace) -> usize {
+    /// Closes the component of a node if all nodes behind it lead back to it and none leads to an
+    /// earlier one; returns the earliest node that is reachable.
+    fn finish(&mut self, node: InputId) -> usize {
         let Some(&Visit {
             order, earliest, ..
-        }) = self.visits.get(&place)
+        }) = self.visits.get(&node)
         else {
             return usize::MAX;
         };
@@ -222,40 +222,40 @@ impl<'a> Walk<'a> {
             if let Some(visit) = self.visits.get_mut(&member) {
                 visit.component = Some(order);
             }
-            if member == place {
+            if member == node {
                 break;
             }
         }
         usize::MAX
     }
 
-    fn component(&self, place: InputPlace) -> Option<usize> {
-        self.visits.get(&place)?.component
+    fn component(&self, node: InputId) -> Option<usize> {
+        self.visits.get(&node)?.component
     }
 
-    /// The circles, through each step that does more than cross. Those whose rules were all in earlier
-    /// ones are left out, so that one mistake is reported once.
+    /// The circles through each edge that does more than cross. Circles whose rules were all in earlier
+    /// ones are omitted, so that one mistake is reported once.
     fn circles(&mut self) -> Vec<Vec<(Place, Edge)>> {
         let mut circles = Vec::new();
         let mut reported = BTreeSet::new();
-        let places: Vec<InputPlace> = self.visits.keys().copied().collect();
-        for from in places {
+        let nodes: Vec<InputId> = self.visits.keys().copied().collect();
+        for from in nodes {
             let rules = self.rules;
             let rule = &rules[from.rule];
             for edge in self.edges(from.rule).iter().copied() {
                 let is_within = self.component(from) == self.component(edge.to);
                 let is_own = edge.to.rule == from.rule;
                 let (input, output) = (&rule.inputs[from.input], &rule.outputs[edge.output].to);
-                let is_known = reported.contains(&from.rule) && reported.contains(&edge.to.rule);
-                let is_way = is_within && self.leads(from, edge);
-                if is_own || !is_way || is_known || crosses(input, output) {
+                let is_reported = reported.contains(&from.rule) && reported.contains(&edge.to.rule);
+                let is_step = is_within && self.leads(from, edge);
+                if is_own || !is_step || is_reported || crosses(input, output) {
                     continue;
                 }
                 let mut circle = vec![(from.rule, edge)];
-                circle.extend(self.way(edge.to, from));
+                circle.extend(self.shortest_path(edge.to, from));
                 reported.extend(circle.iter().map(|(rule, _)| *rule));
                 // It begins with the first rule of the configuration.
-                let first = (0..circle.len()).min_by_key(|place| circle[*place].0);
+                let first = (0..circle.len()).min_by_key(|step| circle[*step].0);
                 circle.rotate_left(first.unwrap_or_default());
                 circles.push(circle);
             }
@@ -263,31 +263,31 @@ impl<'a> Walk<'a> {
         circles
     }
 
-    /// The shortest way between two places of a component.
-    fn way(&mut self, from: InputPlace, to: InputPlace) -> Vec<(Place, Edge)> {
+    /// The shortest path between two nodes of a component.
+    fn shortest_path(&mut self, from: InputId, to: InputId) -> Vec<(Place, Edge)> {
         let within = self.component(to);
-        let mut came_by: BTreeMap<InputPlace, (InputPlace, Edge)> = BTreeMap::new();
+        let mut reached_from: BTreeMap<InputId, (InputId, Edge)> = BTreeMap::new();
         let mut next = VecDeque::from([from]);
-        while let Some(place) = next.pop_front().filter(|place| *place != to) {
-            for edge in self.edges(place.rule).iter().copied() {
-                let is_within = self.component(edge.to) == within && self.leads(place, edge);
-                if is_within && !came_by.contains_key(&edge.to) {
-                    came_by.insert(edge.to, (place, edge));
+        while let Some(node) = next.pop_front().filter(|node| *node != to) {
+            for edge in self.edges(node.rule).iter().copied() {
+                let is_within = self.component(edge.to) == within && self.leads(node, edge);
+                if is_within && !reached_from.contains_key(&edge.to) {
+                    reached_from.insert(edge.to, (node, edge));
                     next.push_back(edge.to);
                 }
             }
         }
-        let mut way = Vec::new();
-        let mut place = to;
-        while place != from {
-            let Some((before, edge)) = came_by.get(&place) else {
+        let mut path = Vec::new();
+        let mut node = to;
+        while node != from {
+            let Some((before, edge)) = reached_from.get(&node) else {
                 break;
             };
-            way.push((before.rule, *edge));
-            place = *before;
+            path.push((before.rule, *edge));
+            node = *before;
         }
-        way.reverse();
-        way
+        path.reverse();
+        path
     }
 }
 

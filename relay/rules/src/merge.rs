@@ -1,6 +1,6 @@
-//! How a rule makes one stream of several legs that bring the same: `merge = "rtp"`.
+//! How a rule makes one stream of several legs that carry the same: `merge = "rtp"`.
 //!
-//! What a rule does not say has a default; the text of a merge gives it exactly.
+//! Keys that a rule omits have defaults; the text of a merge round-trips exactly.
 
 mod problem;
 mod text;
@@ -15,17 +15,17 @@ pub use text::{ByWord, MergeKeys};
 use crate::endpoint::Endpoint;
 use crate::setting::words;
 
-/// How long a leg may lie behind another, unless the rule says otherwise.
+/// Default of how long a leg may lag behind another.
 pub const DEFAULT_WINDOW: Duration = Duration::from_millis(50);
-/// Packets that are remembered, unless the rule says otherwise.
+/// Default of how many packets are remembered.
 pub const DEFAULT_PACKETS: u32 = 2_048;
 /// The most packets that can be remembered.
 pub const PACKETS_MAX: u32 = 65_536;
-/// SSRCs or sessions that are told apart at a time, unless the rule says otherwise.
+/// Default of how many SSRCs or sessions are distinguished at a time.
 pub const DEFAULT_STREAMS: u32 = 256;
-/// The most that can be told apart.
+/// The most SSRCs or sessions that can be distinguished.
 pub const STREAMS_MAX: u32 = 4_096;
-/// Shortest window: what lies between two legs through one switch.
+/// Shortest window: the delay between two legs through one switch.
 pub const WINDOW_MIN: Duration = Duration::from_millis(1);
 /// Longest window; class C of ST 2022-7 has 450 ms.
 pub const WINDOW_MAX: Duration = Duration::from_millis(500);
@@ -35,47 +35,47 @@ pub const LINES_MAX: usize = 4;
 /// How copies of a packet are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Merge {
-    /// What tells that two packets are the same.
+    /// How two packets are recognised as the same.
     pub by: By,
-    /// How long a leg may lie behind another.
+    /// How long a leg may lag behind another.
     pub window: Duration,
     /// How many packets of a stream are remembered: a power of two from [`DEFAULT_PACKETS`] to
     /// [`PACKETS_MAX`].
     pub packets: u32,
-    /// How many SSRCs or sessions are told apart at a time.
+    /// How many SSRCs or sessions are distinguished at a time.
     pub streams: u32,
 }
 
-/// What tells that two packets are the same.
+/// How two packets are recognised as the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum By {
-    /// RTP's sequence number, of each SSRC by itself.
+    /// By RTP's sequence number, for each SSRC separately.
     Rtp,
-    /// A number at a fixed place of the payload.
+    /// By a number at a fixed offset of the payload.
     Sequence(Sequence),
-    /// MoldUDP64: its session and the number of its first message.
+    /// By MoldUDP64's session and the number of its first message.
     MoldUdp64,
-    /// MDP 3.0 of the CME: the number of the packet.
+    /// By the packet number of the CME's MDP 3.0.
     Mdp3,
-    /// All of the payload, of two legs.
+    /// By all of the payload, of two legs.
     Payload,
-    /// All of the payload, whichever leg brings it, which passes once in a window: what reflects goes
-    /// by it, nothing that is written.
+    /// By all of the payload, which passes once in a window whichever leg carries it: for rules that
+    /// reflect; it cannot be configured.
     Once,
-    /// The same, of each sender by itself.
+    /// The same, for each sender separately.
     OnceFromEach,
 }
 
-/// Where in the payload a number stands.
+/// The position of a number in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sequence {
     /// The number; 2, 4 or 8 bytes.
     pub number: Field,
-    /// In which order its bytes stand, and those of `count`.
+    /// The byte order of the number and of `count`.
     pub order: ByteOrder,
-    /// What tells streams of numbers apart; 1 to 16 bytes.
+    /// What distinguishes streams of numbers; 1 to 16 bytes.
     pub session: Option<Field>,
-    /// How many numbers the packet takes up; 1, 2 or 4 bytes. Without it each takes up one.
+    /// How many numbers the packet takes up; 1, 2 or 4 bytes. Without it each packet takes up one.
     pub count: Option<Field>,
 }
 
@@ -138,7 +138,7 @@ impl Default for Merge {
 }
 
 impl Merge {
-    /// What keeps it from making one stream of `inputs`.
+    /// What prevents it from making one stream of `inputs`.
     pub fn problem_with(&self, inputs: &[Endpoint]) -> Option<MergeProblem> {
         match inputs.len() {
             0 => None,

@@ -1,6 +1,6 @@
-//! Outputs that send to one group and port on one interface, so that listeners get the packets of both,
-//! mixed. Nothing forbids that, so it is reported and never refused. Rules that reflect intend it, and
-//! receivers that choose sources can tell an output with a source address of its own apart.
+//! Outputs that send to the same group and port on the same interface, so that listeners get the packets
+//! of both, mixed. That is not forbidden, so it is reported and never refused. Rules that reflect intend
+//! it, and receivers that choose sources can distinguish an output with a source address of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use crate::endpoint::Endpoint;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 
-/// So many are reported one by one.
-const TOLD: usize = 8;
-/// So many pairs are compared at most: of thousands on one group the first are found.
-const COMPARED: usize = 1 << 20;
+/// The most outputs that are reported one by one.
+const REPORTED_MAX: usize = 8;
+/// The most pairs that are compared: of thousands on one group only the first are found.
+const COMPARED_MAX: usize = 1 << 20;
 
-/// One output, and whose it is.
+/// An output and its rule.
 #[derive(Clone, Copy)]
 struct Sender<'a> {
     rule: &'a Rule,
@@ -39,22 +39,22 @@ impl<'a> Sender<'a> {
     }
 
     fn mixes_with(&self, other: &Self) -> bool {
-        let (to, of_other) = (self.to(), other.to());
+        let (to, other_to) = (self.to(), other.to());
         let sources = [self.output.source, other.output.source];
         let are_apart = matches!(sources, [SourceChoice::Address(one), SourceChoice::Address(two)] if one != two);
         self.key() != other.key()
             && !are_apart
-            && to.interface == of_other.interface
-            && to.destination.overlaps(of_other.destination)
-            && to.ports.overlaps(of_other.ports)
+            && to.interface == other_to.interface
+            && to.destination.overlaps(other_to.destination)
+            && to.ports.overlaps(other_to.ports)
     }
 }
 
-/// Those of a rule that send to groups.
+/// The outputs of a rule that send to groups; none of a rule that is disabled or reflects.
 fn senders(rule: &Rule) -> impl Iterator<Item = Sender<'_>> {
-    let is_meant = rule.enabled && rule.reflect.is_none();
+    let is_relevant = rule.enabled && rule.reflect.is_none();
     let outputs = rule.outputs.iter().enumerate();
-    let groups = outputs.filter(move |(_, output)| is_meant && output.to.is_multicast());
+    let groups = outputs.filter(move |(_, output)| is_relevant && output.to.is_multicast());
     groups.map(move |(number, output)| Sender {
         rule,
         output,
@@ -62,20 +62,20 @@ fn senders(rule: &Rule) -> impl Iterator<Item = Sender<'_>> {
     })
 }
 
-/// Says of the `new` ones among rules which other output sends where one of theirs does.
+/// Warns of outputs of the `new` rules where another output sends, too.
 pub fn mixed<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     new: impl Iterator<Item = &'a Rule>,
 ) -> Vec<String> {
-    // Few are new as a rule, and the others are gone through once.
+    // Few rules are new, usually, and the others are visited once.
     let mut hosts: Vec<Sender<'a>> = new.flat_map(senders).collect();
     let ranges: Vec<Sender<'a>> = hosts.iter().filter(|one| !one.is_host()).copied().collect();
     let names: BTreeSet<&str> = hosts.iter().map(|one| one.rule.name.as_str()).collect();
     hosts.retain(Sender::is_host);
     hosts.sort_by_key(Sender::address);
-    let (mut told, mut compared) = (BTreeMap::new(), 0);
-    let is_any = !names.is_empty();
-    for other in rules.take_while(|_| is_any).flat_map(senders) {
+    let (mut warnings, mut compared) = (BTreeMap::new(), 0);
+    let has_new = !names.is_empty();
+    for other in rules.take_while(|_| has_new).flat_map(senders) {
         let (address, first) = if other.is_host() {
             let address = other.address();
             (
@@ -85,24 +85,26 @@ pub fn mixed<'a>(
         } else {
             (None, 0)
         };
-        let near = hosts[first..].iter();
-        let near = near.take_while(|one| address.is_none_or(|address| one.address() == address));
+        let near = hosts[first..]
+            .iter()
+            .take_while(|one| address.is_none_or(|address| one.address() == address));
         for one in near.chain(&ranges) {
             compared += 1;
-            // Of two new ones the later tells.
+            // Of two new ones only the later is reported.
             let is_later = || one.key() > other.key() || !names.contains(other.rule.name.as_str());
             if one.mixes_with(&other) && is_later() {
-                told.entry(one.key()).or_insert_with(|| text(one, &other));
+                let entry = warnings.entry(one.key());
+                entry.or_insert_with(|| text(one, &other));
             }
         }
-        if compared > COMPARED {
+        if compared > COMPARED_MAX {
             break;
         }
     }
-    let more = told.len().saturating_sub(TOLD);
-    let mut told: Vec<String> = told.into_values().take(TOLD).collect();
-    told.extend((more > 0).then(|| format!("{more} more outputs send where another does")));
-    told
+    let more = warnings.len().saturating_sub(REPORTED_MAX);
+    let mut texts: Vec<String> = warnings.into_values().take(REPORTED_MAX).collect();
+    texts.extend((more > 0).then(|| format!("{more} more outputs send where another does")));
+    texts
 }
 
 fn text(sender: &Sender<'_>, other: &Sender<'_>) -> String {
@@ -133,13 +135,13 @@ mod tests {
         document.to_rule(0).unwrap()
     }
 
-    fn told(second: &[&str]) -> Vec<String> {
+    fn warnings(second: &[&str]) -> Vec<String> {
         let rules = [rule("a", &["239.9.1.1%eth1:6001"]), rule("b", second)];
         mixed(rules.iter(), rules[1..].iter())
     }
 
     #[test]
-    fn tells_of_outputs_to_one_group_port_and_interface() {
+    fn reports_outputs_to_one_group_port_and_interface() {
         for (second, who) in [
             (&["239.9.1.1%eth1:6001"][..], "rule \"a\""),
             (&["239.9.1.0/24%eth1:6001"], "rule \"a\""),
@@ -149,11 +151,11 @@ mod tests {
                 "another output of it",
             ),
         ] {
-            let told = told(second);
-            assert_eq!(told.len(), 1, "{second:?}: {told:?}");
+            let texts = warnings(second);
+            assert_eq!(texts.len(), 1, "{second:?}: {texts:?}");
             assert!(
-                told[0].starts_with("rule \"b\": output ") && told[0].contains(who),
-                "{told:?}"
+                texts[0].starts_with("rule \"b\": output ") && texts[0].contains(who),
+                "{texts:?}"
             );
         }
         for second in [
@@ -162,13 +164,13 @@ mod tests {
             "239.9.1.2%eth1:6001",
             "10.9.9.9:6001",
         ] {
-            assert_eq!(told(&[second]), [""; 0], "{second}");
+            assert_eq!(warnings(&[second]), [""; 0], "{second}");
         }
         let apart = [
             "239.9.1.9%eth1:1,source=10.0.0.1",
             "239.9.1.9%eth1:1,source=10.0.0.2",
         ];
-        assert_eq!(told(&apart), [""; 0]);
+        assert_eq!(warnings(&apart), [""; 0]);
         let old = [
             rule("a", &["239.9.1.1%eth1:6001"]),
             rule("b", &["239.9.1.1%eth1:6001"]),

@@ -29,8 +29,8 @@ macro_rules! named {
 }
 pub use named;
 
-/// Has types that are read from a text and displayed as one go through `String`, as
-/// `#[serde(try_from = "String", into = "String")]` asks for.
+/// Converts types that implement `FromStr` and `Display` from and to `String`, for
+/// `#[serde(try_from = "String", into = "String")]`.
 #[macro_export]
 macro_rules! by_text {
     ($name:ty, $error:ty) => {

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// The loopback interface: never meant by a wildcard, its addresses betray no loop.
+/// The loopback interface: wildcards never match it, and its addresses do not indicate a loop.
 pub const LOOPBACK: &str = "lo";
 
 /// Its index, in each network namespace.
 pub const LOOPBACK_INDEX: Ifindex = Ifindex(1);
 
-/// Kernel index of a network interface, unique within its network namespace; 0 is none's.
+/// Kernel index of a network interface, unique within its network namespace; 0 is no interface.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -104,17 +104,17 @@ impl Prefix {
         }
     }
 
-    /// Says whether some address lies in both ranges.
+    /// Returns whether some address lies in both ranges.
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.address) || other.contains(self.address)
     }
 
-    /// Says whether the prefix holds exactly one address.
+    /// Returns whether the prefix holds exactly one address.
     pub const fn is_host(self) -> bool {
         self.length == Self::host(self.address).length
     }
 
-    /// Says whether `address` is of the same family and lies in the range.
+    /// Returns whether `address` is of the same family and lies in the range.
     pub fn contains(self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(base), IpAddr::V4(other)) => {
@@ -127,7 +127,7 @@ impl Prefix {
         }
     }
 
-    /// The address so many behind the first.
+    /// The address at an offset from the first.
     pub fn nth(self, number: u16) -> IpAddr {
         match self.address {
             IpAddr::V4(base) => {
@@ -139,7 +139,7 @@ impl Prefix {
         }
     }
 
-    /// How far behind the first an address is, as far as there can be ports.
+    /// The offset of an address from the first, modulo 65536.
     pub fn number_of(self, address: IpAddr) -> u16 {
         low_bits(address).wrapping_sub(low_bits(self.address)) as u16
     }
@@ -225,12 +225,12 @@ impl Ports {
         }
     }
 
-    /// Says whether the range holds exactly one port.
+    /// Returns whether the range holds exactly one port.
     pub const fn is_single(self) -> bool {
         self.first == self.last
     }
 
-    /// Says whether `port` lies in the range.
+    /// Returns whether `port` lies in the range.
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
@@ -240,7 +240,7 @@ impl Ports {
         self.last as u32 - self.first as u32 + 1
     }
 
-    /// Says whether some port lies in both ranges.
+    /// Returns whether some port lies in both ranges.
     pub const fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_its_ends_and_size() {
+    fn has_a_first_and_last_address_and_a_size() {
         let range = prefix("239.1.1.77", 24);
         assert_eq!(range.to_string(), "239.1.1.0/24");
         assert_eq!(range.last(), IpAddr::from([239, 1, 1, 255]));
@@ -321,8 +321,8 @@ mod tests {
         ) {
             let make = |bits, length| Prefix::new(Ipv4Addr::from_bits(bits).into(), length);
             let (a, b) = (make(a, a_length), make(b, b_length));
-            let meet = a.address <= b.last() && b.address <= a.last();
-            prop_assert_eq!(a.overlaps(b), meet);
+            let intersects = a.address <= b.last() && b.address <= a.last();
+            prop_assert_eq!(a.overlaps(b), intersects);
             prop_assert!(a.contains(a.address) && a.contains(a.last()));
         }
     }

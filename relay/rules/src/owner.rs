@@ -1,4 +1,4 @@
-//! Which rule already has what another one wants.
+//! Which rule already owns what another one claims.
 
 use std::fmt;
 

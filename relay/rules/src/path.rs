@@ -1,4 +1,4 @@
-//! Where rules may run: the two paths, and what operators ask for.
+//! Where rules may run: the two paths, and the operators' choices.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl From<Path> for PathChoice {
     }
 }
 
-/// What is asked for beyond the single rule. A rule's own choice comes first, then its first
+/// The choices beyond the single rule. A rule's own choice takes precedence, then that of its first
 /// input's interface that has one, then the process's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathChoices {

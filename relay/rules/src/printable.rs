@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Says whether a character does something to the text around it instead of being seen: a control
+/// Returns whether a character affects the text around it instead of being visible: a control
 /// character, or one of Unicode's that are invisible or set the direction of writing.
 pub fn is_misleading(c: char) -> bool {
     c.is_control()
@@ -48,7 +48,7 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// So many of a thing: `1 packet`, `12 000 packets`.
+/// A count with its noun: `1 packet`, `12 000 packets`.
 pub fn things(n: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(n), plural(n))
 }

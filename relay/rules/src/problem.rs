@@ -1,4 +1,4 @@
-//! Everything that can be wrong with rules; each message tells the operator what to change.
+//! Everything that can be wrong with rules; each message contains what to change.
 //!
 //! Problems are collected, never reported one at a time:
 //! `rule "cam1": output 239.10.1.1%eth1:6001: what is wrong; what to do`.
@@ -20,7 +20,7 @@ use crate::rule::{LABELS_MAX, NAME_MAX, OutputProblem, TEXT_MAX};
 /// One thing that is wrong with one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Place of the rule in the set, from 0, so that a file's line can be found.
+    /// Index of the rule in the set, by which its line in a file can be found.
     pub position: usize,
     /// Name of the rule, perhaps not a valid one.
     pub rule: String,
@@ -45,7 +45,7 @@ pub enum Part {
     Failover,
     /// How its inputs become one stream.
     Merge,
-    /// What is watched of its stream.
+    /// How its stream is monitored.
     Health,
     /// Which rules change hands with it.
     Share,
@@ -84,7 +84,7 @@ impl fmt::Display for Problem {
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
-    /// Gives `value` if there are no problems.
+    /// Returns `value` if there are no problems.
     pub(crate) fn or<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() {
             Ok(value)
@@ -94,7 +94,7 @@ impl Problems {
     }
 }
 
-/// Each on a line of its own.
+/// Prints each on a line of its own.
 pub fn lines(problems: &[impl fmt::Display]) -> String {
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     lines.join("\n")
@@ -112,16 +112,16 @@ pub enum What {
     /// A limit that cannot be read.
     #[error(transparent)]
     Limit(#[from] LimitProblem),
-    /// A failover that cannot be read or be done.
+    /// A failover that cannot be parsed or is impossible.
     #[error(transparent)]
     Failover(#[from] FailoverProblem),
-    /// A merge that cannot be read or be done.
+    /// A merge that cannot be parsed or is impossible.
     #[error(transparent)]
     Merge(#[from] MergeProblem),
     /// Something that a rule which reflects cannot have, or lacks.
     #[error(transparent)]
     Reflect(#[from] ReflectProblem),
-    /// An output on demand that cannot be.
+    /// An output on demand that is impossible.
     #[error(transparent)]
     Demand(#[from] DemandProblem),
     /// A health that cannot be read.
@@ -130,13 +130,13 @@ pub enum What {
     /// No name.
     #[error("has no name; give it one, as in name = \"cam1\"")]
     NameEmpty,
-    /// A name that cannot be one.
+    /// An invalid name.
     #[error(
         "the name must start with a letter or digit and hold only letters, digits, \
          '.', '_', '-' and ':', at most {NAME_MAX} of them"
     )]
     NameInvalid,
-    /// A share that cannot be one.
+    /// An invalid share.
     #[error(
         "the share must start with a letter or digit and hold only letters, digits, \
          '.', '_', '-' and ':', at most {NAME_MAX} of them"
@@ -145,10 +145,10 @@ pub enum What {
     /// A name taken by an earlier rule.
     #[error("the name is taken by an earlier rule; give each rule its own")]
     NameTaken {
-        /// Place of that rule in the set, from 0.
+        /// Index of that rule in the set.
         first: usize,
     },
-    /// A key that cannot be a label's.
+    /// An invalid key of a label.
     #[error(
         "label {0:?}: a key begins with a letter and has letters, digits and '_', at most {NAME_MAX} \
          of them"
@@ -277,7 +277,7 @@ pub enum What {
 }
 
 impl What {
-    /// Says whether packets would go round.
+    /// Returns whether packets would loop.
     pub const fn is_loop(&self) -> bool {
         matches!(self, Self::FeedsItself(_) | Self::Loop(_))
     }

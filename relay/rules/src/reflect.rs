@@ -1,9 +1,9 @@
-//! Rules that reflect: what comes by each of their interfaces leaves by all others, `mode = "reflect"`.
+//! Rules that reflect: what arrives by each of their interfaces leaves by all others, `mode = "reflect"`.
 //!
 //! Such a rule has one input and one output for each interface, in the same order, all of one group and
 //! port; packets of an input leave by every output but its own. Another reflector between the same
-//! networks sends back what it is sent. So a payload passes once within a window, whichever interface
-//! brings it: nothing leaves twice, and nothing loops.
+//! networks sends back what it receives. So a payload passes once within a window, whichever interface it
+//! arrives by: nothing leaves twice, and nothing loops.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::merge::{WINDOW_MAX, WINDOW_MIN};
 use crate::net::LOOPBACK;
 use crate::setting::OptionProblem;
 
-/// The word for it.
+/// The value of `mode`.
 pub const MODE: &str = "reflect";
-/// For how long the same payload does not pass again, unless the rule says otherwise. Less than what
-/// lies between repetitions that are meant: 250 ms between the probes of RFC 6762 section 8.1.
+/// Default of how long the same payload does not pass again. Shorter than the interval of intended
+/// repetitions: 250 ms between the probes of RFC 6762 section 8.1.
 pub const DEFAULT_WINDOW: Duration = Duration::from_millis(200);
 
 /// How a rule reflects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reflect {
-    /// For how long the same payload does not pass again.
+    /// How long the same payload does not pass again.
     pub window: Duration,
-    /// Which of its interfaces, by number, do not hear each other.
+    /// The indices of its interfaces that do not receive from each other.
     pub isolated: Vec<usize>,
 }
 
@@ -36,13 +36,13 @@ pub enum ReflectProblem {
     /// Another mode.
     #[error("mode = {0:?}: give \"reflect\", or leave it out")]
     Mode(String),
-    /// A key of such rules in another one.
+    /// A key of rules that reflect in another one.
     #[error("{0} is for rules with mode = \"reflect\"; add that, or leave {0} out")]
     WithoutMode(&'static str),
-    /// A key that such rules do not have.
+    /// A key that rules which reflect do not have.
     #[error("mode = \"reflect\" and {0} do not go together; leave one of them out")]
     Beside(&'static str),
-    /// One interface or none.
+    /// Fewer than two interfaces.
     #[error(
         "reflects between two interfaces or more; name them, as in interfaces = [\"eth0\", \"eth1\"]"
     )]
@@ -56,10 +56,10 @@ pub enum ReflectProblem {
     /// A wildcard.
     #[error("interface {0} may stand for several; name each")]
     Wildcard(String),
-    /// Isolated, and none of the interfaces.
+    /// An isolated interface that is not one of the rule's.
     #[error("isolated: {0} is none of the rule's interfaces; name it there too, or leave it out")]
     IsolatedUnknown(String),
-    /// All are isolated.
+    /// All interfaces are isolated.
     #[error("isolated has all interfaces, so none hears another; leave out the one that all hear")]
     AllIsolated,
     /// The loopback interface.
@@ -73,21 +73,21 @@ pub enum ReflectProblem {
     /// A group that cannot be read.
     #[error("group = {0:?}: {1}")]
     Group(String, EndpointProblem),
-    /// Something else than one group and one port.
+    /// Something other than one group and one port.
     #[error(
         "group = {0:?}: give one multicast group and one port, as in 224.0.0.251:5353 or \
          [ff02::fb]:5353, or 255.255.255.255:PORT for broadcasts, and each other one a rule of its own"
     )]
     NotOneGroup(String),
-    /// A source that is neither.
+    /// A source that is neither `auto` nor `keep`.
     #[error(
         "source = {0:?}: give auto (the address of the interface that a copy leaves by) or keep"
     )]
     Source(String),
-    /// A TTL that is none.
+    /// An invalid TTL.
     #[error(transparent)]
     Ttl(OptionProblem),
-    /// A window that is none.
+    /// An invalid window.
     #[error("window = {0:?}: give 1ms to 500ms")]
     Window(String),
 }
@@ -102,24 +102,24 @@ impl Default for Reflect {
 }
 
 impl Reflect {
-    /// Says whether what comes by one of its interfaces leaves by another.
+    /// Returns whether what arrives by one of its interfaces leaves by another.
     pub fn leads(&self, input: usize, output: usize) -> bool {
         let is_isolated = |interface| self.isolated.contains(&interface);
         input != output && !(is_isolated(input) && is_isolated(output))
     }
 
-    /// Reads how a rule reflects.
+    /// Parses how a rule reflects.
     ///
     /// # Errors
     ///
-    /// A window that cannot be one.
+    /// An invalid window.
     pub fn parse(window: Option<&str>) -> Result<Self, ReflectProblem> {
         let Some(text) = window else {
             return Ok(Self::default());
         };
-        let window = duration::parse(text);
-        let window = window.filter(|window| (WINDOW_MIN..=WINDOW_MAX).contains(window));
-        let window = window.ok_or_else(|| ReflectProblem::Window(text.to_owned()))?;
+        let window = duration::parse(text)
+            .filter(|window| (WINDOW_MIN..=WINDOW_MAX).contains(window))
+            .ok_or_else(|| ReflectProblem::Window(text.to_owned()))?;
         Ok(Self {
             window,
             ..Self::default()

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::document::RuleDocument;
 use crate::rule::Rule;
 
-/// All roles that a rule uses: its inputs' and its outputs'. A rule that cannot be read uses none.
+/// All roles that a rule uses: its inputs' and its outputs'. A rule that cannot be parsed uses none.
 pub fn roles(document: &RuleDocument) -> BTreeSet<String> {
     let Ok(mut rule) = document.to_rule(0) else {
         return BTreeSet::new();
@@ -13,8 +13,8 @@ pub fn roles(document: &RuleDocument) -> BTreeSet<String> {
     names(&mut rule).map(|name| name.clone()).collect()
 }
 
-/// The rule as it is on a host whose interfaces have these roles. One that cannot be read stays as
-/// it is, for whoever takes it to say what is wrong.
+/// The rule on a host whose interfaces have these roles. A rule that cannot be parsed is unchanged, so
+/// that its recipient reports what is wrong.
 ///
 /// # Errors
 ///
@@ -64,8 +64,8 @@ mod tests {
         let rule = document();
         let expected = ["out", "red"].map(str::to_owned);
         assert_eq!(roles(&rule), BTreeSet::from(expected));
-        let interfaces = [("red", "eth0"), ("out", "vlan.7"), ("blue", "eth1")];
-        let interfaces = interfaces.map(|(role, name)| (role.to_owned(), name.to_owned()));
+        let names = [("red", "eth0"), ("out", "vlan.7"), ("blue", "eth1")];
+        let interfaces = names.map(|(role, name)| (role.to_owned(), name.to_owned()));
         let own = on_host(&rule, &BTreeMap::from(interfaces)).unwrap();
         assert_eq!(
             own.lines(),
@@ -88,8 +88,8 @@ mod tests {
             group: Some("224.0.0.251:5353".to_owned()),
             ..RuleDocument::default()
         };
-        let interfaces = [("office", "eth0"), ("guests", "wlan0")];
-        let interfaces = interfaces.map(|(role, name)| (role.to_owned(), name.to_owned()));
+        let names = [("office", "eth0"), ("guests", "wlan0")];
+        let interfaces = names.map(|(role, name)| (role.to_owned(), name.to_owned()));
         let own = on_host(&rule, &BTreeMap::from(interfaces)).unwrap();
         assert_eq!(own.interfaces, ["eth0", "wlan0"]);
         assert_eq!(roles(&rule).len(), 2);

@@ -1,6 +1,6 @@
 //! A rule: what the operator writes, parsed once into a form that cannot be malformed.
 //!
-//! Whether rules are sensible, alone and together, is [`crate::ruleset`]'s business.
+//! Whether rules are valid, alone and together, is decided by [`crate::ruleset`].
 
 mod demand;
 mod options;
@@ -24,7 +24,7 @@ use crate::path::Path;
 use crate::reflect::Reflect;
 use crate::setting::{ANY, TextForm, words};
 
-/// What rules, shares, fleets and relays may be called.
+/// Names of rules, shares, fleets and relays.
 pub const NAME: TextForm = TextForm {
     name: "NAME",
     fits: is_name,
@@ -42,7 +42,7 @@ pub const LABELS_MAX: usize = 16;
 /// Longest name of a rule, in bytes.
 pub const NAME_MAX: usize = 63;
 
-/// Streams that come in and the copies that go out.
+/// Incoming streams and the copies to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     try_from = "crate::document::RuleDocument",
@@ -65,20 +65,20 @@ pub struct Rule {
     pub failover: Option<Failover>,
     /// How its inputs become one stream; `None`: each packet is relayed.
     pub merge: Option<Merge>,
-    /// Whether it reflects: then inputs and outputs are of the same interfaces and of one group, and
-    /// what comes by one leaves by the others.
+    /// Whether it reflects: then inputs and outputs have the same interfaces and one group, and what
+    /// arrives by one interface leaves by the others.
     pub reflect: Option<Reflect>,
-    /// What is watched of the stream.
+    /// How the stream is monitored.
     pub health: Option<Health>,
-    /// Which rules of a fleet change hands together; `None`: it is of no share, and relays whoever else
-    /// does. A name as rules have.
+    /// The rules of a fleet that change hands together have the same share, a name like those of rules;
+    /// `None`: the rule belongs to no share and forwards on every relay.
     pub share: Option<String>,
-    /// Whether it forwards. One that does not stays configured, joins nothing and takes no packet
-    /// from other rules.
+    /// Whether it forwards. A disabled rule stays configured, joins nothing and takes no packet from
+    /// other rules.
     pub enabled: bool,
-    /// What people say of it.
+    /// A comment for people.
     pub comment: Option<String>,
-    /// What it is chosen by: keys and values that mean nothing to MCR.
+    /// Keys and values to select rules by, which mean nothing to MCR.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -94,15 +94,15 @@ words! {
     }
 }
 
-/// Says whether `key` can be a label's key: a letter, then letters, digits and `_`, as in metrics.
+/// Returns whether `key` can be a label's key: a letter, then letters, digits and `_`, as in metrics.
 pub fn is_label_key(key: &str) -> bool {
     key.len() <= NAME_MAX
         && key.starts_with(|c: char| c.is_ascii_alphabetic())
         && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Makes a name for a rule that was given none, from its first input:
-/// `239.1.1.1%eth0:5001` becomes `eth0-239.1.1.1-5001`. It may be taken already.
+/// Makes a name for a rule without one, from its first input: `239.1.1.1%eth0:5001` becomes
+/// `eth0-239.1.1.1-5001`. The name may already be taken.
 pub fn name_for(input: &Endpoint) -> String {
     let interface = input.interface.as_deref().unwrap_or("any");
     let source = input.sources.first().map(|source| format!("{source}-"));
@@ -111,13 +111,13 @@ pub fn name_for(input: &Endpoint) -> String {
     } else {
         ""
     };
-    let name = format!(
+    let text = format!(
         "{interface}-{}{}{family}-{}",
         source.unwrap_or_default(),
         input.destination_text(),
         input.ports
     );
-    let name: String = name
+    let name: String = text
         .chars()
         .map(|c| if is_name_character(c) { c } else { '_' })
         .take(NAME_MAX)
@@ -126,7 +126,7 @@ pub fn name_for(input: &Endpoint) -> String {
         .to_owned()
 }
 
-/// Says whether `name` can name a rule.
+/// Returns whether `name` can name a rule.
 pub fn is_name(name: &str) -> bool {
     name.len() <= NAME_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -158,14 +158,14 @@ mod tests {
                 "eth0-2001:db8::_64-unicast6-7000",
             ),
         ] {
-            let made = name_for(&input.parse().unwrap());
-            assert_eq!(made, name);
-            assert!(is_name(&made));
+            let generated = name_for(&input.parse().unwrap());
+            assert_eq!(generated, name);
+            assert!(is_name(&generated));
         }
     }
 
     #[test]
-    fn knows_names_from_other_texts() {
+    fn distinguishes_names_from_other_texts() {
         for name in ["cam1", "a", "1", "a.b_c-d:e", &"x".repeat(63)] {
             assert!(is_name(name), "{name}");
         }

@@ -1,5 +1,5 @@
-//! An ordered set of rules that make sense, alone and together. Only validation makes one, so whoever
-//! holds a set need not check it again.
+//! An ordered set of rules that are valid, alone and together. Only validation makes one, so the holder
+//! of a set need not check it again.
 
 mod change;
 mod check;
@@ -37,11 +37,11 @@ impl RuleSet {
         check::problems(self, &places, policy)
     }
 
-    /// Makes a set of what was written.
+    /// Makes a set of rules as written.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, at once: texts that cannot be read, and what is wrong
+    /// Everything that is wrong with them, at once: texts that cannot be parsed, and what is wrong
     /// with the rules that can.
     pub fn from_documents(documents: &[RuleDocument], policy: Policy) -> Result<Self, Problems> {
         let mut rules = Vec::new();
@@ -68,14 +68,14 @@ impl RuleSet {
         problems.or(set)
     }
 
-    /// Takes the rules named in `remove` out and puts `add` behind the rest, as one step. A name
-    /// may be in both: the rule is replaced and keeps its place. Only the rules that come are
-    /// checked, for the others are valid together; where something is wrong with them everything
-    /// is checked again, so that it is reported as it would be of the whole.
+    /// Removes the rules named in `remove` and appends `add`, as one step. A name may be in both:
+    /// the rule is replaced and keeps its place. Only added rules are checked, because the others
+    /// are valid together; if one of them has a problem, everything is checked again, so that the
+    /// report is that of the whole set.
     ///
     /// # Errors
     ///
-    /// Names that are not there or are taken, or everything that would be wrong afterwards.
+    /// Names that do not exist or are taken, or everything that would be wrong afterwards.
     pub fn changed(
         &self,
         remove: &[String],
@@ -90,17 +90,17 @@ impl RuleSet {
         Ok(problems.or(set)?)
     }
 
-    /// The rules as they would be after a change, unchecked, and the places of those that come.
+    /// The rules after a change, unchecked, and the places of those added.
     fn rearranged(
         &self,
         remove: &[String],
         add: Vec<Rule>,
     ) -> Result<(Self, Vec<Place>), ChangeError> {
         self.require(remove)?;
-        let places = remove
+        let mut vacant: BTreeMap<&str, Place> = remove
             .iter()
-            .filter_map(|name| Some((name.as_str(), self.place(name)?)));
-        let mut vacant: BTreeMap<&str, Place> = places.collect();
+            .filter_map(|name| Some((name.as_str(), self.place(name)?)))
+            .collect();
         let is_taken = |rule: &&Rule| {
             self.get(&rule.name).is_some() && !vacant.contains_key(rule.name.as_str())
         };
@@ -117,12 +117,12 @@ impl RuleSet {
             set.take(*place);
         }
         let last = self.rules().keys().next_back();
-        let mut behind = last.map_or(Place::FIRST, |last| last.next());
+        let mut next = last.map_or(Place::FIRST, |last| last.next());
         let mut added = Vec::new();
         for rule in add {
             let place = vacant.remove(rule.name.as_str()).unwrap_or_else(|| {
-                let place = behind;
-                behind = behind.next();
+                let place = next;
+                next = next.next();
                 place
             });
             set.put(place, Arc::new(rule));
@@ -132,14 +132,14 @@ impl RuleSet {
         Ok((set, added))
     }
 
-    /// Refuses names that are not there.
+    /// Refuses names of rules that do not exist.
     ///
     /// # Errors
     ///
     /// [`ChangeError::NotFound`] with all of them.
     pub fn require(&self, names: &[String]) -> Result<(), ChangeError> {
-        let missing = names.iter().filter(|name| self.get(name).is_none());
-        let missing: Vec<String> = missing.cloned().collect();
+        let is_missing = |name: &&String| self.get(name).is_none();
+        let missing: Vec<String> = names.iter().filter(is_missing).cloned().collect();
         if missing.is_empty() {
             return Ok(());
         }

@@ -18,14 +18,18 @@ use crate::path::Path;
 use crate::reflect::Reflect;
 use crate::rule::{LocalDelivery, OutputSpec, Rule, SourceChoice, Ttl};
 
-/// How long a thread has had a processor since it began, whatever else the machine has to do.
+/// How long the thread has run on a processor since it started, whatever the load of the machine.
 ///
 /// # Panics
-/// Where `/proc` is not mounted.
+/// If `/proc` is not mounted.
 #[must_use]
 pub fn time_on_processor() -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("/proc is mounted");
-    let nanoseconds = told.split(' ').next().and_then(|text| text.parse().ok());
+    let schedstat =
+        std::fs::read_to_string("/proc/thread-self/schedstat").expect("/proc is mounted");
+    let nanoseconds = schedstat
+        .split(' ')
+        .next()
+        .and_then(|text| text.parse().ok());
     Duration::from_nanos(nanoseconds.expect("a number of nanoseconds"))
 }
 
@@ -97,8 +101,7 @@ pub fn own_address() -> impl Strategy<Value = Endpoint> {
             (true, IpAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
             (true, IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
         });
-        let range = (host(ipv4), 0_u8..=24);
-        let range = range
+        let range = (host(ipv4), 0_u8..=24)
             .prop_map(|(source, free)| Prefix::new(source, Prefix::host(source).length - free));
         (option::of(range), address, interface(), ports()).prop_map(
             |(source, address, interface, ports)| Endpoint {
@@ -114,8 +117,8 @@ pub fn own_address() -> impl Strategy<Value = Endpoint> {
 
 /// An endpoint for a host.
 pub fn unicast() -> impl Strategy<Value = Endpoint> {
-    let place = any::<bool>().prop_flat_map(host);
-    (place, option::of(interface()), ports()).prop_map(|(address, interface, ports)| Endpoint {
+    let address = any::<bool>().prop_flat_map(host);
+    (address, option::of(interface()), ports()).prop_map(|(address, interface, ports)| Endpoint {
         sources: Vec::new(),
         destination: Prefix::host(address),
         interface,
@@ -136,7 +139,7 @@ pub fn limit() -> impl Strategy<Value = RateLimit> {
     (unit, size(), size()).prop_map(|(unit, rate, burst)| RateLimit { unit, rate, burst })
 }
 
-/// What is watched of a stream.
+/// How a stream is monitored.
 pub fn health() -> impl Strategy<Value = Health> {
     let after = (1_000_u64..86_400_000).prop_map(Duration::from_millis);
     let silence = prop_oneof![
@@ -182,8 +185,8 @@ fn field(
 pub fn merge() -> impl Strategy<Value = Merge> {
     let session = option::of((0_u16..=84, 1_u8..=16));
     let count = option::of(field(200..=1_400, &[1, 2, 4]));
-    let place = (field(100..=192, &[2, 4, 8]), any::<bool>(), session, count);
-    let sequence = place.prop_map(|(number, is_little, session, count)| {
+    let fields = (field(100..=192, &[2, 4, 8]), any::<bool>(), session, count);
+    let sequence = fields.prop_map(|(number, is_little, session, count)| {
         let order = if is_little {
             ByteOrder::Little
         } else {
@@ -248,7 +251,7 @@ pub fn output() -> impl Strategy<Value = OutputSpec> {
     })
 }
 
-/// A rule that can be written, though it may make no sense.
+/// A rule that can be written, though it may not be valid.
 pub fn rule() -> impl Strategy<Value = Rule> {
     let path = prop_oneof![Just(Path::Kernel), Just(Path::Userspace)];
     let local = prop_oneof![
@@ -347,7 +350,7 @@ pub fn reflecting() -> impl Strategy<Value = Rule> {
     })
 }
 
-/// A rule that makes sense by itself: one group to others and to a host.
+/// A rule that is valid by itself: one group to others and to a host.
 pub fn valid_rule() -> impl Strategy<Value = Rule> {
     let copies = vec((0_u8..3, 1_u16.., option::of(limit())), 1..4);
     (rule(), any::<[u8; 2]>(), 1_u16.., copies).prop_map(|(mut rule, [c, d], port, copies)| {

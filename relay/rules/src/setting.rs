@@ -1,7 +1,7 @@
-//! Settings as rows: a key is said once, with its type, its bounds, its default and its help. Reading
+//! Settings as rows: a key is declared once, with its type, its bounds, its default and its help. Reading
 //! and writing TOML and JSON, differences, errors, options of the command line, the manual page, the
-//! schema that editors go by and the table of the documents are made of the rows; none of these knows
-//! a key of its own.
+//! schema for editors and the table in the documents are all derived from the rows; none of these
+//! contains a key of its own.
 
 mod field;
 mod form;
@@ -35,24 +35,24 @@ pub use written::Written;
 pub struct Row {
     /// The key.
     pub key: &'static str,
-    /// What it means, in lines; what is written so stands between backticks.
+    /// Its meaning, in lines; literals stand between backticks.
     pub help: &'static [&'static str],
-    /// What it may be.
+    /// The values that it may have.
     pub form: Form,
-    /// The value that holds where none is given; empty where that is none.
+    /// The value if none is given; empty if there is none.
     pub default: &'static str,
-    /// What holds then, in a few words.
+    /// The default in a few words, if it is no value.
     pub otherwise: &'static str,
     /// Whether it must be given.
     pub is_required: bool,
-    /// Whether what is wrong with it is said later, with all that is wrong with its rule.
+    /// Whether problems with it are reported later, together with all problems of its rule.
     pub is_late: bool,
-    /// What to write instead of what cannot be read, where the form does not say it well enough:
-    /// `give 1 or more`.
+    /// What to write instead of a value that cannot be parsed, where the form's own remedy is not clear
+    /// enough: `give 1 or more`.
     pub remedy: &'static str,
 }
 
-/// Rows of one table are known by their keys.
+/// Rows of one table are identified by their keys.
 impl PartialEq for Row {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
@@ -62,7 +62,7 @@ impl PartialEq for Row {
 impl Eq for Row {}
 
 impl Row {
-    /// A key that says no more than its form.
+    /// A key with nothing beyond its form.
     pub const fn new(key: &'static str, help: &'static [&'static str], form: Form) -> Self {
         Self {
             key,
@@ -76,12 +76,12 @@ impl Row {
         }
     }
 
-    /// What it means, without what it may be and its default.
+    /// Its meaning, without choices and default.
     pub fn help(&self) -> String {
         joined(self.help)
     }
 
-    /// What holds where it is not given.
+    /// The default, as a value or in words.
     pub const fn unsaid(&self) -> &'static str {
         if self.default.is_empty() {
             self.otherwise
@@ -90,7 +90,7 @@ impl Row {
         }
     }
 
-    /// What it means, what it may be and what holds where it is not given.
+    /// Its meaning, choices and default.
     pub fn description(&self) -> String {
         let choices = self.form.choices();
         let default = match (self.default, self.otherwise) {
@@ -108,11 +108,11 @@ impl Row {
         }
     }
 
-    /// Reads a value by its text.
+    /// Parses a value.
     ///
     /// # Errors
     ///
-    /// A text that is not one.
+    /// A text that is not a value.
     pub fn parse<T: Setting>(&self, text: &str) -> Result<T, Refusal> {
         if self.is_late || self.form.accepts(text) {
             T::parse(text, &self.form)
@@ -130,7 +130,7 @@ impl Row {
         }
     }
 
-    /// Says as TOML writes it that a value is refused.
+    /// The message that a value is refused, in TOML's notation.
     pub fn refused(&self, text: &str, refusal: Refusal) -> String {
         let (key, why) = (self.key, self.why(refusal));
         if self.form.is_quoted() {
@@ -140,7 +140,7 @@ impl Row {
         }
     }
 
-    /// Its schema; where it may be left out it may be null, too.
+    /// Its schema; a key that may be omitted may also be null.
     pub fn schema(&self) -> Schema {
         let default = Some(self.default).filter(|default| !default.is_empty());
         self.form
@@ -148,7 +148,7 @@ impl Row {
     }
 }
 
-/// Lines of a comment as one.
+/// Joins the lines of a comment.
 fn joined(lines: &[&str]) -> String {
     let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
     lines.join(" ")

@@ -31,7 +31,7 @@ pub type Entries<'a, K, V> = FlatMap<
     fn(&'a Arc<Chunk<K, V>>) -> slice::Iter<'a, (K, V)>,
 >;
 
-/// What differs between two maps, in the order of the keys; an entry of another value is in both.
+/// What differs between two maps, in the order of the keys; an entry whose value changed is in both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference<'a, K, V> {
     /// Entries of the old map that are not in the new one.
@@ -55,7 +55,7 @@ impl<K, V> SharedMap<K, V> {
         self.len
     }
 
-    /// Says whether there is none.
+    /// Returns whether there is no entry.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -82,17 +82,17 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let (chunk, place) = self.find(key).ok()?;
-        Some(&self.chunks[chunk][place].1)
+        let (chunk, offset) = self.find(key).ok()?;
+        Some(&self.chunks[chunk][offset].1)
     }
 
-    /// The value under a key, to be changed.
+    /// The value under a key, mutable.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
-        let (chunk, place) = self.find(key).ok()?;
-        Some(&mut Arc::make_mut(&mut self.chunks[chunk])[place].1)
+        let (chunk, offset) = self.find(key).ok()?;
+        Some(&mut Arc::make_mut(&mut self.chunks[chunk])[offset].1)
     }
 
     /// Counts the entries whose keys are less than this one.
@@ -100,9 +100,9 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let (chunk, place) = self.find(key).unwrap_or_else(|place| place);
+        let (chunk, offset) = self.find(key).unwrap_or_else(|vacant| vacant);
         let before = self.chunks.iter().take(chunk);
-        before.map(|chunk| chunk.len()).sum::<usize>() + place
+        before.map(|chunk| chunk.len()).sum::<usize>() + offset
     }
 
     /// The entries whose keys are not less than this one, in the order of their keys.
@@ -113,19 +113,19 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let (chunk, place) = self.find(key).unwrap_or_else(|place| place);
+        let (chunk, offset) = self.find(key).unwrap_or_else(|vacant| vacant);
         let chunks = self.chunks.iter().skip(chunk);
-        chunks.flat_map(|chunk| chunk.iter()).skip(place)
+        chunks.flat_map(|chunk| chunk.iter()).skip(offset)
     }
 
-    /// Puts a value under a key; returns the one that was there.
+    /// Inserts a value under a key; returns the one that was there.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let (at, place) = match self.find(&key) {
-            Ok((at, place)) => {
-                let entry = &mut Arc::make_mut(&mut self.chunks[at])[place];
+        let (at, offset) = match self.find(&key) {
+            Ok((at, offset)) => {
+                let entry = &mut Arc::make_mut(&mut self.chunks[at])[offset];
                 return Some(std::mem::replace(&mut entry.1, value));
             }
-            Err(place) => place,
+            Err(vacant) => vacant,
         };
         self.len += 1;
         if self.chunks.is_empty() {
@@ -133,45 +133,45 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         let chunk = Arc::make_mut(&mut self.chunks[at]);
         if chunk.len() < CHUNK {
-            chunk.insert(place, (key, value));
+            chunk.insert(offset, (key, value));
             return None;
         }
-        // What is put in at the end of all leaves full chunks behind.
+        // Appending at the end of the map leaves full chunks behind.
         let is_last = at + 1 == self.chunks.len();
         let chunk = Arc::make_mut(&mut self.chunks[at]);
-        let middle = if is_last && place == CHUNK {
+        let middle = if is_last && offset == CHUNK {
             CHUNK
         } else {
             CHUNK / 2
         };
         let mut upper = chunk.split_off(middle);
-        match place.checked_sub(middle) {
-            Some(place) => upper.insert(place, (key, value)),
-            None => chunk.insert(place, (key, value)),
+        match offset.checked_sub(middle) {
+            Some(offset) => upper.insert(offset, (key, value)),
+            None => chunk.insert(offset, (key, value)),
         }
         self.chunks.insert(at + 1, Arc::new(upper));
         None
     }
 
-    /// Takes out what is under a key.
+    /// Removes the entry under a key; returns its value.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
-        let (at, place) = self.find(key).ok()?;
+        let (at, offset) = self.find(key).ok()?;
         let chunk = Arc::make_mut(&mut self.chunks[at]);
-        let (_, value) = chunk.remove(place);
+        let (_, value) = chunk.remove(offset);
         self.len -= 1;
         if chunk.is_empty() {
             self.chunks.remove(at);
         }
-        // Of many entries that went no small chunks are left behind.
+        // Many removals must not leave small chunks behind.
         self.join_if_small(at);
         self.join_if_small(at.saturating_sub(1));
         Some(value)
     }
 
-    /// Makes one chunk of this and the next, if both together are half a chunk at most.
+    /// Joins this chunk and the next if both together are at most half a chunk.
     fn join_if_small(&mut self, at: usize) {
         if let [first, second, ..] = &self.chunks[at.min(self.chunks.len())..]
             && first.len() + second.len() <= CHUNK / 2
@@ -181,7 +181,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Finds the chunk of a key and the key's place in it, or where it would be put in.
+    /// Finds the chunk of a key and the key's offset in it, or where it would be inserted.
     fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<(usize, usize), (usize, usize)>
     where
         K: Borrow<Q>,
@@ -191,14 +191,16 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let Some(chunk) = self.chunks.get(at) else {
             return Err((0, 0));
         };
-        let place = chunk.binary_search_by(|(known, _)| known.borrow().cmp(key));
-        place.map(|place| (at, place)).map_err(|place| (at, place))
+        let offset = chunk.binary_search_by(|(other, _)| other.borrow().cmp(key));
+        offset
+            .map(|offset| (at, offset))
+            .map_err(|offset| (at, offset))
     }
 }
 
 impl<K: Ord, T> SharedMap<K, Arc<T>> {
     /// Compares two maps, in a time that depends on what differs more than on their size. Values
-    /// are the same if they lie at the same place in memory.
+    /// are the same if they share their allocation.
     pub fn difference<'a>(old: &'a Self, new: &'a Self) -> Difference<'a, K, Arc<T>> {
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         let (mut a, mut b) = (Cursor::new(&old.chunks), Cursor::new(&new.chunks));
@@ -229,29 +231,29 @@ impl<K: Ord, T> SharedMap<K, Arc<T>> {
     }
 }
 
-/// A place in the chunks of a map.
+/// A position in the chunks of a map.
 #[derive(Clone, Copy)]
 struct Cursor<'a, K, V> {
     chunks: &'a [Arc<Chunk<K, V>>],
-    place: usize,
+    offset: usize,
 }
 
 impl<'a, K, V> Cursor<'a, K, V> {
     const fn new(chunks: &'a [Arc<Chunk<K, V>>]) -> Self {
-        Self { chunks, place: 0 }
+        Self { chunks, offset: 0 }
     }
 
     fn entry(&self) -> Option<&'a (K, V)> {
-        self.chunks.first()?.get(self.place)
+        self.chunks.first()?.get(self.offset)
     }
 
-    /// Says whether both stand before a chunk that the maps share.
+    /// Returns whether both are at the start of a chunk that the maps share.
     fn is_at_same_chunk(&self, other: &Self) -> bool {
-        let same = match (self.chunks.first(), other.chunks.first()) {
+        let is_same = match (self.chunks.first(), other.chunks.first()) {
             (Some(own), Some(other)) => Arc::ptr_eq(own, other),
             _ => false,
         };
-        same && self.place == 0 && other.place == 0
+        is_same && self.offset == 0 && other.offset == 0
     }
 
     fn next_chunk(self) -> Self {
@@ -259,9 +261,9 @@ impl<'a, K, V> Cursor<'a, K, V> {
     }
 
     fn next(self) -> Self {
-        let place = self.place + 1;
+        let offset = self.offset + 1;
         match self.chunks.first() {
-            Some(chunk) if place < chunk.len() => Self { place, ..self },
+            Some(chunk) if offset < chunk.len() => Self { offset, ..self },
             _ => self.next_chunk(),
         }
     }
@@ -272,11 +274,11 @@ impl<K: Ord, V> FromIterator<(K, V)> for SharedMap<K, V> {
         let mut entries: Vec<(K, V)> = entries.into_iter().collect();
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
         entries.dedup_by(|later, earlier| {
-            let same = later.0 == earlier.0;
-            if same {
+            let is_same = later.0 == earlier.0;
+            if is_same {
                 std::mem::swap(later, earlier);
             }
-            same
+            is_same
         });
         let len = entries.len();
         let mut entries = entries.into_iter();
@@ -290,7 +292,7 @@ impl<K: Ord, V> FromIterator<(K, V)> for SharedMap<K, V> {
 impl<K: Ord + Clone, V: Clone> Index<&K> for SharedMap<K, V> {
     type Output = V;
 
-    /// The value under a key that is known to be there; panics where it is not.
+    /// The value under a key that must be there; panics if it is not.
     fn index(&self, key: &K) -> &V {
         self.get(key).expect("the key is there")
     }

@@ -1,7 +1,6 @@
 //! Interface names with wildcards: `*` stands for any text, `?` for one character.
 
-/// Says whether `name` is one that `pattern` stands for. A pattern without wildcards stands for
-/// itself.
+/// Returns whether `name` matches `pattern`. A pattern without wildcards matches itself.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     // reached[n]: the pattern so far matches the first n characters of the name.
@@ -10,8 +9,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     for c in pattern.chars() {
         if c == '*' {
             let first = reached.iter().position(|reached| *reached);
-            let first = first.unwrap_or(reached.len());
-            reached[first..].fill(true);
+            let end = reached.len();
+            reached[first.unwrap_or(end)..].fill(true);
             continue;
         }
         for end in (1..reached.len()).rev() {
@@ -22,7 +21,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     reached[name.len()]
 }
 
-/// Says whether some name exists that both patterns stand for.
+/// Returns whether some name matches both patterns.
 pub fn overlap(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     // meets[i][j]: the rest of a from i and the rest of b from j have a name in common.
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_patterns_that_share_a_name() {
+    fn patterns_that_match_a_common_name_overlap() {
         for (a, b) in [
             ("eth*", "et*"),
             ("eth*", "*0"),

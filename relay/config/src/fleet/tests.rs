@@ -1,4 +1,4 @@
-//! What `[fleet]` says, what is refused, and what a running daemon does not follow.
+//! The keys of `[fleet]`, what is refused, and what awaits a restart.
 
 use rules::ruleset::Policy;
 
@@ -20,18 +20,18 @@ const LEAST: &str = "name = \"plant\"\nendpoints = [\"http://e1:2379\"]\n\
                      interfaces = { red = \"eth0\" }\n";
 
 #[test]
-fn reads_what_a_relay_needs_and_what_it_may_say() {
+fn reads_required_and_optional_keys() {
     let least = load(LEAST).unwrap().unwrap();
     assert_eq!((least.hold(), least.weight()), (HOLD, WEIGHT));
     assert_eq!(least.interfaces["red"], "eth0");
-    let all = load(
+    let loaded = load(
         "name = \"plant\"\nendpoints = [\"https://e1:2379/\", \"https://[fd00::1]:2379\"]\n\
          relay = \"relay-a\"\ninterfaces = { red = \"eth0\", out = \"eth2\" }\n\
          on_isolation = \"stop\"\nhold = \"300ms\"\nweight = 200\npeer = \"10.0.0.1:9470\"\n\
          tls = { ca = \"/e/ca\", cert = \"/e/cert\", key = \"/e/key\" }\n\
          user = \"relay-a\"\npassword_file = \"/e/password\"\n",
     );
-    let all = all.unwrap().unwrap();
+    let all = loaded.unwrap().unwrap();
     assert_eq!(all.endpoints, ["https://e1:2379", "https://[fd00::1]:2379"]);
     assert_eq!(all.on_isolation, Some(OnIsolation::Stop));
     assert_eq!(all.hold(), Duration::from_millis(300));
@@ -117,7 +117,7 @@ fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
         (LEAST.replace("red", "\"a b\""), 5, "role \"a b\""),
     ] {
         let error = load(&table).unwrap_err();
-        // What keys say together is not the schema's to know: it stands at the table's own line.
+        // The schema cannot check keys together; such errors have the table's own line.
         let is_one_key = line > 2 || expected.contains("is missing");
         let refused = super::super::schema::tests::errors(&format!("[fleet]\n{table}"));
         assert_eq!(refused.is_empty(), !is_one_key, "{table}: {refused:?}");
@@ -131,19 +131,19 @@ fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
 }
 
 #[test]
-fn a_change_awaits_a_restart_and_says_what_is_there_until_then() {
+fn a_change_awaits_a_restart_and_names_the_current_value() {
     let running = load(LEAST).unwrap().unwrap();
-    let asked = FleetSettings {
+    let configured = FleetSettings {
         hold: Some(Hold(Duration::from_secs(2))),
         weight: Some(WEIGHT),
         ..running.clone()
     };
     assert_eq!(
-        FleetSettings::awaiting_restart(Some(&asked), Some(&running)),
+        FleetSettings::awaiting_restart(Some(&configured), Some(&running)),
         ["[fleet] hold: 2s takes effect when the daemon is started again; until then 1200ms"]
     );
     assert_eq!(
-        FleetSettings::awaiting_restart(Some(&asked), None),
+        FleetSettings::awaiting_restart(Some(&configured), None),
         [
             "[fleet]: fleet \"plant\" takes effect when the daemon is started again; until then \
              no fleet"
@@ -169,8 +169,8 @@ fn a_file_for_a_fleet_is_read_and_written_back() {
     assert_eq!(export_fleet(rules), RULE);
     let more = format!("{RULE}input = 5\n[fleet]\n{LEAST}");
     assert!(fleet_rules(&file(&more)).is_err());
-    let errors = fleet_rules(&file(&format!("{RULE}[fleet]\n{LEAST}"))).unwrap_err();
-    let errors = errors.to_string();
+    let problems = fleet_rules(&file(&format!("{RULE}[fleet]\n{LEAST}"))).unwrap_err();
+    let errors = problems.to_string();
     assert!(
         errors.starts_with("plant.toml:8: [fleet]: is not a fleet's to say"),
         "{errors}"
@@ -179,8 +179,8 @@ fn a_file_for_a_fleet_is_read_and_written_back() {
 
 #[test]
 fn a_host_has_no_rules_with_a_share_of_its_own() {
-    let errors = Config::load(&[file(RULE)], Policy::default()).unwrap_err();
-    let errors = errors.to_string();
+    let problems = Config::load(&[file(RULE)], Policy::default()).unwrap_err();
+    let errors = problems.to_string();
     assert!(
         errors.starts_with("plant.toml:7: rule \"cam1\": only rules of a fleet"),
         "{errors}"

@@ -1,4 +1,4 @@
-//! How a rule's inputs become one stream, as written: `merge = "rtp"`, or a table.
+//! How a rule's inputs become one stream, as written: `merge = "rtp"` or a table.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::merge::{ByWord, Merge, MergeKeys, MergeProblem};
 use crate::setting::{Options, Schemas, Setting, Written, parse, split, text_or_table};
 
-/// What tells copies of a packet, in one word or with more keys.
+/// How copies of a packet are recognised, in one word or with more keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum MergeDocument {
     /// `rtp`, `moldudp64`, `mdp3` or `payload`; `none`: nothing is merged.
     Text(String),
-    /// The same and more; apart in memory, for most are texts.
+    /// The same and more; boxed, because most are texts.
     Table(Box<MergeTable>),
 }
 
@@ -44,11 +44,11 @@ impl ToSchema for MergeDocument {
 pub type MergeTable = Written<MergeKeys>;
 
 impl MergeDocument {
-    /// Reads it; `none` is no merge.
+    /// Parses it; `none` is no merge.
     ///
     /// # Errors
     ///
-    /// Names the first key that cannot be read and what to write.
+    /// Names the first key that cannot be parsed and what to write.
     pub fn to_merge(&self) -> Result<Option<Merge>, MergeProblem> {
         match self {
             Self::Text(text) => parse::<MergeKeys>(split::<MergeKeys>(text)?)?.merge(),
@@ -56,7 +56,7 @@ impl MergeDocument {
         }
     }
 
-    /// Takes what the command line writes: `rtp`, or `by=sequence,offset=8,bytes=4,session=2:8`.
+    /// Parses what the command line writes: `rtp`, or `by=sequence,offset=8,bytes=4,session=2:8`.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_what_the_command_line_does() {
+    fn a_table_is_equal_to_the_text_of_the_command_line() {
         let table = r#"{"by": "sequence", "offset": 10, "bytes": 8, "session": {"offset": 0,
             "bytes": 10}, "count": "18:2", "window": "20ms", "packets": 3000}"#;
         let text = "by=sequence,window=20ms,packets=4096,offset=10,bytes=8,session=0:10,count=18:2";
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_be_by_name() {
+    fn refuses_invalid_values_by_name() {
         for (json, expected) in [
             ("5", "expected what tells copies, such as \"rtp\""),
             (r#"{"window": "5ms"}"#, "missing field `by`"),

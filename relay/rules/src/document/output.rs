@@ -17,7 +17,7 @@ use crate::setting::{Options, Schemas, Written, text_or_table};
 pub enum OutputDocument {
     /// Destination and options in one text.
     Text(String),
-    /// Destination and options apart; apart in memory too, for most outputs are texts.
+    /// Destination and options apart; boxed, because most outputs are texts.
     Table(Box<OutputTable>),
 }
 
@@ -41,7 +41,7 @@ impl ToSchema for OutputDocument {
 pub type OutputTable = Written<OutputOptions>;
 
 impl OutputDocument {
-    /// Reads the output.
+    /// Parses the output.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl OutputDocument {
 }
 
 impl fmt::Display for OutputDocument {
-    /// As one text with options, also where it cannot be read.
+    /// As one text with options, even if it cannot be parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.to_output() {
             Ok(output) => output.fmt(f),

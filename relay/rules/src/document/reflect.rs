@@ -1,4 +1,4 @@
-//! What a rule that reflects has instead of inputs and outputs.
+//! The keys that a rule which reflects has instead of inputs and outputs.
 
 use std::collections::BTreeSet;
 
@@ -9,78 +9,73 @@ use crate::reflect::{MODE, Reflect, ReflectProblem};
 use crate::rule::{OptionsProblem, OutputProblem, OutputSpec, Rule, SourceChoice, Ttl};
 use crate::setting::Table;
 
-/// Keys of rules that reflect alone.
+/// Keys that only rules which reflect have.
 pub const REFLECT_KEYS: &[&str] = &["interfaces", "isolated", "group", "source", "ttl", "window"];
 
-/// Keys that rules which reflect do not have: many senders of many packets are not a stream.
+/// Keys that rules which reflect do not have: packets of many senders are not a stream.
 const OTHER_KEYS: &[&str] = &["input", "inputs", "outputs", "failover", "merge", "health"];
 
-/// How a rule reflects, and the inputs and outputs that this comes to.
+/// How a rule reflects, and the inputs and outputs that result.
 type Reflected = (Reflect, (Vec<Endpoint>, Vec<OutputSpec>));
 
 impl RuleDocument {
-    /// Says whether the rule is written as one that reflects.
+    /// Returns whether the rule is written as one that reflects.
     pub fn reflects(&self) -> bool {
         self.mode.as_deref() == Some(MODE)
     }
 
-    /// Reads how the rule reflects, if it does.
+    /// Parses how the rule reflects, if it does.
     pub(super) fn reflected(&self) -> Result<Option<Reflected>, Vec<ReflectProblem>> {
         match self.mode.as_deref() {
             Some(MODE) => {}
             Some(other) => return Err(vec![ReflectProblem::Mode(other.to_owned())]),
             None => {
-                let stray = self
-                    .given(REFLECT_KEYS)
-                    .next()
-                    .map(ReflectProblem::WithoutMode);
-                return stray.map_or(Ok(None), |stray| Err(vec![stray]));
+                return match self.given(REFLECT_KEYS).next() {
+                    Some(key) => Err(vec![ReflectProblem::WithoutMode(key)]),
+                    None => Ok(None),
+                };
             }
         }
-        let beside = self.given(OTHER_KEYS).map(ReflectProblem::Beside);
-        let mut problems: Vec<ReflectProblem> = beside.collect();
+        let conflicts = self.given(OTHER_KEYS).map(ReflectProblem::Beside);
+        let mut problems: Vec<ReflectProblem> = conflicts.collect();
         let ttl = self.ttl.as_ref().map(ToString::to_string);
-        let written = Written {
+        let keys = ReflectKeys {
             interfaces: &self.interfaces,
             group: self.group.as_deref(),
             source: self.source.as_deref(),
             ttl: ttl.as_deref(),
         };
-        let ends = written.ends().map_err(|more| problems.extend(more));
-        let reflect = Reflect::parse(self.window.as_deref());
-        let reflect = reflect.and_then(|reflect| {
-            let isolated = self.isolated()?;
-            Ok(Reflect {
-                isolated,
-                ..reflect
+        let ends = keys.ends().map_err(|more| problems.extend(more));
+        let reflect = Reflect::parse(self.window.as_deref())
+            .and_then(|reflect| {
+                let isolated = self.isolated()?;
+                Ok(Reflect {
+                    isolated,
+                    ..reflect
+                })
             })
-        });
-        let reflect = reflect.map_err(|problem| problems.push(problem));
+            .map_err(|problem| problems.push(problem));
         match (reflect, ends, problems.is_empty()) {
             (Ok(reflect), Ok(ends), true) => Ok(Some((reflect, ends))),
             _ => Err(problems),
         }
     }
 
-    /// The numbers of the interfaces that do not hear each other.
+    /// The indices of the interfaces that do not receive from each other.
     fn isolated(&self) -> Result<Vec<usize>, ReflectProblem> {
-        let number = |name: &String| {
-            let mut interfaces = self.interfaces.iter();
-            let unknown = || ReflectProblem::IsolatedUnknown(name.clone());
-            interfaces
-                .position(|known| known == name)
-                .ok_or_else(unknown)
-        };
-        let numbers = self.isolated.iter().map(number);
-        let numbers: BTreeSet<usize> = numbers.collect::<Result<_, _>>()?;
-        if numbers.len() == self.interfaces.len() && !numbers.is_empty() {
+        let mut indices = BTreeSet::new();
+        for name in &self.isolated {
+            let index = self.interfaces.iter().position(|other| other == name);
+            indices.insert(index.ok_or_else(|| ReflectProblem::IsolatedUnknown(name.clone()))?);
+        }
+        if indices.len() == self.interfaces.len() && !indices.is_empty() {
             Err(ReflectProblem::AllIsolated)
         } else {
-            Ok(numbers.into_iter().collect())
+            Ok(indices.into_iter().collect())
         }
     }
 
-    /// Those of the keys that are given.
+    /// The keys among `keys` that are given.
     fn given(&self, keys: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
         let values = self.values().into_iter();
         let given = values.filter_map(|(row, text)| text.map(|_| row.key));
@@ -88,8 +83,8 @@ impl RuleDocument {
     }
 }
 
-/// What a rule that reflects says of where its packets come from and go to.
-pub(super) fn written(rule: &Rule, reflect: &Reflect) -> RuleDocument {
+/// The document of the inputs and outputs of a rule that reflects.
+pub(super) fn document(rule: &Rule, reflect: &Reflect) -> RuleDocument {
     let names = rule.inputs.iter().filter_map(|i| i.interface.clone());
     let interfaces: Vec<String> = names.collect();
     let isolated = reflect.isolated.iter();
@@ -98,7 +93,7 @@ pub(super) fn written(rule: &Rule, reflect: &Reflect) -> RuleDocument {
         ..input.clone()
     });
     let options = rule.outputs.first();
-    let is_kept = options.is_some_and(|output| output.source == SourceChoice::Keep);
+    let keeps_source = options.is_some_and(|output| output.source == SourceChoice::Keep);
     RuleDocument {
         mode: Some(MODE.to_owned()),
         isolated: isolated
@@ -106,7 +101,7 @@ pub(super) fn written(rule: &Rule, reflect: &Reflect) -> RuleDocument {
             .collect(),
         interfaces,
         group: group.map(|group| group.to_string()),
-        source: is_kept.then(|| "keep".to_owned()),
+        source: keeps_source.then(|| "keep".to_owned()),
         ttl: options.and_then(|output| match output.ttl {
             Ttl::Keep => None,
             Ttl::Decrement => Some("dec".into()),
@@ -117,16 +112,16 @@ pub(super) fn written(rule: &Rule, reflect: &Reflect) -> RuleDocument {
     }
 }
 
-/// What a rule that reflects says of its packets, beyond the window.
+/// The keys that describe the packets of a rule that reflects, beyond the window.
 #[derive(Clone, Copy, Debug, Default)]
-struct Written<'a> {
+struct ReflectKeys<'a> {
     interfaces: &'a [String],
     group: Option<&'a str>,
     source: Option<&'a str>,
     ttl: Option<&'a str>,
 }
 
-impl Written<'_> {
+impl ReflectKeys<'_> {
     /// The inputs and the outputs, one of each for each interface.
     ///
     /// # Errors
@@ -144,11 +139,11 @@ impl Written<'_> {
             ..group.clone()
         };
         let inputs: Vec<Endpoint> = self.interfaces.iter().map(on).collect();
-        let outputs = inputs.iter().map(|to| OutputSpec {
+        let output = |to: &Endpoint| OutputSpec {
             to: to.clone(),
             ..options.clone()
-        });
-        let outputs = outputs.collect();
+        };
+        let outputs = inputs.iter().map(output).collect();
         Ok((inputs, outputs))
     }
 
@@ -184,14 +179,13 @@ impl Written<'_> {
         }
     }
 
-    /// An output of no matter where with the options.
+    /// An output with the options, to an arbitrary destination.
     fn options(&self) -> Result<OutputSpec, ReflectProblem> {
         const ANYWHERE: &str = "224.0.0.1:1";
-        let given = [("source", self.source), ("ttl", self.ttl)];
-        let given = given
+        let given: Vec<(&str, String)> = [("source", self.source), ("ttl", self.ttl)]
             .into_iter()
-            .filter_map(|(key, value)| Some((key, value?.to_owned())));
-        let given: Vec<(&str, String)> = given.collect();
+            .filter_map(|(key, value)| Some((key, value?.to_owned())))
+            .collect();
         let output = OutputSpec::from_parts(ANYWHERE, &given).map_err(|error| error.problem);
         let source = || ReflectProblem::Source(self.source.unwrap_or_default().to_owned());
         match output {

@@ -9,7 +9,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::*;
 
-/// Says what the schema has against a rule in TOML.
+/// The schema's objections to a rule in TOML.
 fn errors(rule: &str) -> Vec<String> {
     static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| {
         let mut schemas = vec![("RuleDocument".to_owned(), RuleDocument::schema())];
@@ -27,8 +27,8 @@ fn errors(rule: &str) -> Vec<String> {
     errors.map(|error| error.to_string()).collect()
 }
 
-/// Makes sure that the schema refuses what is wrong with one option, which the command line writes
-/// as `text`; what several say together, or a value means, is not its to know.
+/// Asserts that the schema refuses what is wrong with one option, which the command line writes as
+/// `text`; it cannot judge several options together, nor what a value means.
 pub(crate) fn check_in_a_rule(key: &str, text: &str, problem: &str) {
     const BEYOND: [&str; 10] = [
         "not shorter than silence",
@@ -43,7 +43,7 @@ pub(crate) fn check_in_a_rule(key: &str, text: &str, problem: &str) {
         "is for names",
     ];
     if problem.contains("is given twice") {
-        // TOML has no way to.
+        // TOML cannot express that.
         return;
     }
     let pairs: Option<Vec<String>> = text

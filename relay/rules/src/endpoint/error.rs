@@ -1,4 +1,4 @@
-//! What can be wrong with an endpoint's text. Each message says what to write instead.
+//! What can be wrong with an endpoint's text. Each message contains what to write instead.
 
 use thiserror::Error;
 
@@ -14,7 +14,7 @@ pub struct EndpointError {
     pub problem: EndpointProblem,
 }
 
-/// Shows a text as it is, or quoted where its ends could not be seen otherwise.
+/// Shows a text as it is, or quoted if its ends would not be visible otherwise.
 pub(crate) fn shown(text: &str) -> String {
     let plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
     if plain {
@@ -42,10 +42,10 @@ pub enum EndpointProblem {
     /// Port 0.
     #[error("port 0 cannot be used; give 1 to 65535")]
     PortZero,
-    /// No time to report groups again after.
+    /// An invalid interval for reporting groups again.
     #[error("rejoin={0}: give a time from \"1s\" to \"1h\", as in rejoin=60s")]
     Rejoin(String),
-    /// Nothing that is joined.
+    /// A destination that is not joined.
     #[error("rejoin is for groups: addresses of this host are not joined; leave it out")]
     RejoinUnicast,
     /// Something that is not a port.
@@ -79,7 +79,7 @@ pub enum EndpointProblem {
     /// Something that is not an address of the expected family.
     #[error("{text:?} is not an {family} address (only an output may give a name)")]
     AddressInvalid {
-        /// What stands where the address should.
+        /// The text in place of the address.
         text: String,
         /// `IPv4` or `IPv6`.
         family: &'static str,

@@ -1,4 +1,4 @@
-//! From text to an endpoint. Never panics, whatever the text.
+//! Parses an endpoint from text. Never panics, whatever the text.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,10 +9,10 @@ use crate::printable::is_misleading;
 use EndpointProblem as Problem;
 
 pub(super) fn endpoint(text: &str) -> Result<Endpoint, Problem> {
-    let (place, ports, family) = split_ports(text)?;
-    let (addresses, interface) = match place.split_once('%') {
+    let (body, ports, family) = split_ports(text)?;
+    let (addresses, interface) = match body.split_once('%') {
         Some((addresses, name)) => (addresses, Some(self::interface(name)?)),
-        None => (place, None),
+        None => (body, None),
     };
     let (sources, destination) = match addresses.rsplit_once('@') {
         Some((sources, destination)) => (Some(sources), destination),
@@ -65,7 +65,7 @@ impl Family {
     }
 }
 
-/// Cuts the text into what stands before the port (without brackets), the ports, and the family.
+/// Splits the text into what precedes the ports (without brackets), the ports, and the family.
 fn split_ports(text: &str) -> Result<(&str, &str, Family), Problem> {
     if text.is_empty() {
         return Err(Problem::Empty);
@@ -83,13 +83,13 @@ fn split_ports(text: &str) -> Result<(&str, &str, Family), Problem> {
         return Err(Problem::BracketMisplaced);
     }
     match text.rsplit_once(':') {
-        Some((place, _)) if place.contains(':') => Err(Problem::BracketsMissing),
+        Some((body, _)) if body.contains(':') => Err(Problem::BracketsMissing),
         Some((_, "")) | None => Err(Problem::PortMissing(text.trim_end_matches(':').to_owned())),
-        Some((place, ports)) => match ports.split_once('%') {
+        Some((body, ports)) => match ports.split_once('%') {
             Some((ports, interface)) => Err(Problem::InterfaceAfterPort(format!(
-                "{place}%{interface}:{ports}"
+                "{body}%{interface}:{ports}"
             ))),
-            None => Ok((place, ports, Family::Ipv4)),
+            None => Ok((body, ports, Family::Ipv4)),
         },
     }
 }
@@ -98,31 +98,31 @@ fn split_bracketed<'a>(
     text: &'a str,
     rest: &'a str,
 ) -> Result<(&'a str, &'a str, Family), Problem> {
-    let (place, after) = rest.split_once(']').ok_or(Problem::BracketOpen)?;
-    let address = place.rsplit_once('@').map_or(place, |(_, group)| group);
-    let address = address.split(['%', '/']).next().unwrap_or(address);
+    let (body, after) = rest.split_once(']').ok_or(Problem::BracketOpen)?;
+    let group = body.rsplit_once('@').map_or(body, |(_, group)| group);
+    let address = group.split(['%', '/']).next().unwrap_or(group);
     if address.parse::<Ipv4Addr>().is_ok() {
-        return Err(Problem::BracketsForIpv4(format!("{place}{after}")));
+        return Err(Problem::BracketsForIpv4(format!("{body}{after}")));
     }
-    if place.contains('[') || after.contains(['[', ']']) {
+    if body.contains('[') || after.contains(['[', ']']) {
         return Err(Problem::BracketMisplaced);
     }
     if let Some((ports, interface)) = misplaced(after) {
-        let right = format!("[{place}%{interface}]:{ports}");
+        let right = format!("[{body}%{interface}]:{ports}");
         return Err(Problem::InterfaceOutside(right));
     }
     match after.strip_prefix(':') {
         Some("") => Err(Problem::PortMissing(text.trim_end_matches(':').to_owned())),
-        Some(ports) => Ok((place, ports, Family::Ipv6)),
+        Some(ports) => Ok((body, ports, Family::Ipv6)),
         None if after.is_empty() => Err(Problem::PortMissing(text.to_owned())),
         None => Err(Problem::BracketMisplaced),
     }
 }
 
-/// Port and interface that stand behind a bracket, in either order.
+/// Port and interface after a bracket, in either order.
 fn misplaced(after: &str) -> Option<(&str, &str)> {
     match after.strip_prefix(':') {
-        Some(behind) => behind.split_once('%'),
+        Some(rest) => rest.split_once('%'),
         None => after
             .strip_prefix('%')?
             .rsplit_once(':')
@@ -137,13 +137,13 @@ pub(super) fn interface(name: &str) -> Result<String, Problem> {
     if name.contains('@') {
         return Err(Problem::InterfaceWithPeer(name.to_owned()));
     }
-    // Names in a configuration come here without having been checked for white space.
+    // Names from a configuration have not been checked for white space before.
     if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(Problem::WhiteSpace);
     }
-    // The kernel's dev_valid_name(), and what this notation needs for itself.
-    let forbidden = |c: char| matches!(c, '/' | ':' | ',' | '%' | '[' | ']') || is_misleading(c);
-    if let Some(character) = name.chars().find(|c| forbidden(*c)) {
+    // The kernel's dev_valid_name(), and the delimiters of this notation.
+    let is_forbidden = |c: char| matches!(c, '/' | ':' | ',' | '%' | '[' | ']') || is_misleading(c);
+    if let Some(character) = name.chars().find(|c| is_forbidden(*c)) {
         return Err(Problem::InterfaceCharacter {
             name: name.to_owned(),
             character,
@@ -219,9 +219,9 @@ fn sources(text: &str, family: Family) -> Result<Vec<Prefix>, Problem> {
             return Err(Problem::SourceAny(text.to_owned()));
         }
         let address = source.address;
-        let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
-        let unspecified = source == family.every_address();
-        if address.is_multicast() || unspecified || broadcast {
+        let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let is_unspecified = source == family.every_address();
+        if address.is_multicast() || is_unspecified || is_broadcast {
             return Err(Problem::SourceNotUnicast(text.to_owned()));
         }
         if sources.contains(&source) {
@@ -249,8 +249,8 @@ fn ports(text: &str) -> Result<Ports, Problem> {
     Ok(Ports { first, last })
 }
 
-/// Reads ASCII digits and nothing else: no sign, no space, no underscore.
+/// Parses ASCII digits and nothing else: no sign, no space, no underscore.
 fn decimal(text: &str) -> Option<u32> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
 }

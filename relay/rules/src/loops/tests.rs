@@ -1,4 +1,4 @@
-//! Which rules feed themselves and which only seem to.
+//! Which rules feed themselves, and which only seem to.
 
 use proptest::prelude::*;
 
@@ -131,10 +131,10 @@ fn an_output_to_an_address_that_is_an_input_is_a_way_back() {
     }
     let there = rule("there", "239.1.1.1%eth0:1", &["10.0.0.2:7000"]);
     let back = rule("back", "10.0.0.2%eth1:7000", &["239.1.1.1%eth0:1"]);
-    let found = problems(&[there.clone(), back]);
+    let feeds = problems(&[there.clone(), back]);
     assert!(
-        found[0].contains("\"there\" -> 10.0.0.2:7000 -> \"back\""),
-        "{found:?}"
+        feeds[0].contains("\"there\" -> 10.0.0.2:7000 -> \"back\""),
+        "{feeds:?}"
     );
     let other = rule("other", "10.0.0.2%eth1:7001", &["239.1.1.1%eth0:1"]);
     assert_eq!(problems(&[there, other]), [""; 0]);
@@ -149,10 +149,10 @@ fn permits_relaying_a_group_in_every_direction() {
     let mesh: Vec<Rule> = all
         .iter()
         .map(|from| {
-            let others = all.iter().filter(|to| *to != from);
-            let others: Vec<String> = others.map(|to| mdns(to)).collect();
-            let others: Vec<&str> = others.iter().map(String::as_str).collect();
-            rule(from, &mdns(from), &others)
+            let others = all.iter().filter(|to| *to != from).map(|to| mdns(to));
+            let outputs: Vec<String> = others.collect();
+            let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+            rule(from, &mdns(from), &outputs)
         })
         .collect();
     assert_eq!(problems(&mesh), [""; 0]);
@@ -160,7 +160,7 @@ fn permits_relaying_a_group_in_every_direction() {
         .map(|n| rule(all[n], &mdns(all[n]), &[&mdns(all[(n + 1) % 3])]))
         .collect();
     assert_eq!(problems(&one_way), [""; 0]);
-    // One that hands packets back where they came from, or as another group's, is enough.
+    // One rule that returns packets by their own interface, or to another group, is enough.
     let back = rule("back", &mdns("eth1"), &["224.0.0.251%eth1:5353"]);
     assert_eq!(problems(&[mesh[0].clone(), back]).len(), 1);
     let there = rule("there", "239.1.1.1%eth0:1", &["239.1.1.2%eth1:1"]);
@@ -183,13 +183,13 @@ fn finds_a_circle_that_shares_its_rules_with_a_permitted_pair() {
         rule("c", "239.1.1.2%eth2:1", &["239.1.1.1%eth0:1"]),
     ];
     assert_eq!(problems(&rules[..2]).len(), 0);
-    let found = problems(&rules);
-    assert_eq!(found.len(), 1);
-    assert!(found[0].contains("239.1.1.2%eth2:1"), "{found:?}");
+    let feeds = problems(&rules);
+    assert_eq!(feeds.len(), 1);
+    assert!(feeds[0].contains("239.1.1.2%eth2:1"), "{feeds:?}");
 }
 
 #[test]
-fn tells_two_circles_apart_and_each_once() {
+fn reports_each_of_two_circles_once() {
     let group = |n: usize| format!("239.1.1.{n}%eth0:1");
     let pair = |a: usize, b: usize, name: &str| rule(name, &group(a), &[&group(b)]);
     let rules = [
@@ -244,7 +244,7 @@ fn has_circle(rules: &[Rule]) -> bool {
     (0..rules.len()).any(|i| reach[i][i] && returns(i))
 }
 
-fn place() -> impl Strategy<Value = String> {
+fn endpoint() -> impl Strategy<Value = String> {
     (0_u8..8, 29_u8..=32, 0_u8..2, 1_u16..4, 0_u16..2).prop_map(
         |(group, length, interface, port, more)| {
             let groups = crate::net::Prefix::new([239, 0, 0, group].into(), length);
@@ -256,9 +256,9 @@ fn place() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn agrees_with_following_every_path(
-        places in proptest::collection::vec((place(), place()), 1..8)
+        ends in proptest::collection::vec((endpoint(), endpoint()), 1..8)
     ) {
-        let rules: Vec<Rule> = places
+        let rules: Vec<Rule> = ends
             .iter()
             .enumerate()
             .map(|(n, (input, output))| rule(&format!("r{n}"), input, &[output]))
@@ -280,7 +280,7 @@ fn reflecting(name: &str, group: &str, interfaces: &[&str]) -> Rule {
 fn what_reflects_is_no_circle_by_itself_but_part_of_one() {
     let mirror = reflecting("mirror", "239.1.1.1", &["eth0", "eth1", "eth2"]);
     assert_eq!(problems(std::slice::from_ref(&mirror)), [] as [&str; 0]);
-    // What it sends by eth1 is taken away there and brought back to eth0, by another sender.
+    // What it sends by eth1 is relayed from there and returns to eth0, from another sender.
     let away = |interface: &str| {
         let input = format!("10.0.0.5@239.1.1.1%{interface}:5353");
         rule("away", &input, &["239.2.2.2%eth3:5353"])
@@ -290,7 +290,7 @@ fn what_reflects_is_no_circle_by_itself_but_part_of_one() {
     let feeds = problems(&[mirror.clone(), away("eth1"), back.clone()]);
     assert_eq!(feeds.len(), 1, "{feeds:?}");
     assert!(feeds[0].contains("feeds a loop: "), "{feeds:?}");
-    // By eth0 leaves nothing that came by eth0.
+    // What arrives by eth0 does not leave by eth0.
     assert_eq!(problems(&[mirror, away("eth0"), back]), [] as [&str; 0]);
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a merge; each message tells the operator what to write.
+//! What can be wrong with a merge; each message contains what to write instead.
 
 use thiserror::Error;
 
@@ -11,24 +11,24 @@ pub enum MergeProblem {
     /// Options that cannot be read.
     #[error(transparent)]
     Option(#[from] OptionProblem),
-    /// Nothing that tells copies.
+    /// No way of recognising copies.
     #[error(
         "merge: does not say what tells copies; give by=rtp, or another of rtp, sequence, \
          moldudp64, mdp3, payload"
     )]
     NoBy,
-    /// A number whose place is not known.
+    /// A number without its offset or length.
     #[error(
         "merge: by=sequence needs {0}; give offset and bytes of the number, as in \
          by=sequence,offset=8,bytes=4"
     )]
-    NoPlace(&'static str),
-    /// A place where it is known.
+    FieldMissing(&'static str),
+    /// The position of a number that the protocol fixes.
     #[error("merge: {key} says where a sequence stands, and by={by} knows; leave {key} out")]
-    PlaceKnown {
+    FieldFixed {
         /// The key.
         key: &'static str,
-        /// What tells copies.
+        /// How copies are recognised.
         by: &'static str,
     },
     /// Two fields of which one begins before the other ends.
@@ -36,7 +36,7 @@ pub enum MergeProblem {
         "merge: {0} and {1} share bytes; look up their offsets, which count from the payload's begin"
     )]
     Overlap(&'static str, &'static str),
-    /// Something beside `none`.
+    /// Another key beside `none`.
     #[error("merge: none takes no {0}; leave it out, or say what tells copies")]
     BesideNone(String),
     /// Inputs that stand by for each other cannot be merged.

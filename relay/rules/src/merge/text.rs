@@ -8,13 +8,13 @@ use super::{
 };
 use crate::setting::{ANY, Form, Options, Refusal, Setting, TextForm, Word, options, words};
 
-/// The keys that say where a sequence stands.
-const PLACE: [&str; 5] = ["offset", "bytes", "order", "session", "count"];
+/// The keys that locate a sequence.
+const SEQUENCE_KEYS: [&str; 5] = ["offset", "bytes", "order", "session", "count"];
 
 /// Where a field may begin: within a packet that crosses any Ethernet.
 const OFFSET_MAX: u16 = 1_400;
 
-/// A merge as its keys say it.
+/// A merge as keys and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeKeys {
     by: Option<ByWord>,
@@ -139,11 +139,11 @@ fn whole<N: std::str::FromStr>(text: &str) -> Option<N> {
 }
 
 impl MergeKeys {
-    /// What they mean; `none` is no merge.
+    /// The merge that they describe; `none` is no merge.
     ///
     /// # Errors
     ///
-    /// Names the first key that does not go with the others.
+    /// Names the first key that conflicts with the others.
     pub fn merge(&self) -> Result<Option<Merge>, MergeProblem> {
         let by = match self.by.ok_or(MergeProblem::NoBy)? {
             ByWord::None => {
@@ -157,26 +157,26 @@ impl MergeKeys {
             ByWord::Mdp3 => By::Mdp3,
             ByWord::Payload => By::Payload,
         };
-        let is_known = !matches!(by, By::Sequence(_));
+        let is_fixed = !matches!(by, By::Sequence(_));
         let mut given = self.texts().into_iter().map(|(key, _)| key);
-        if let Some(key) = given.find(|key| is_known && PLACE.contains(key)) {
+        if let Some(key) = given.find(|key| is_fixed && SEQUENCE_KEYS.contains(key)) {
             let by = by.as_str();
-            return Err(MergeProblem::PlaceKnown { key, by });
+            return Err(MergeProblem::FieldFixed { key, by });
         }
-        // Rounded up to what rings have room for.
-        let room = |packets: u32| packets.next_power_of_two().max(DEFAULT_PACKETS);
+        // Rounded up to the size of a ring.
+        let rounded = |packets: u32| packets.next_power_of_two().max(DEFAULT_PACKETS);
         Ok(Some(Merge {
             by,
             window: self.window.unwrap_or(DEFAULT_WINDOW),
-            packets: self.packets.map_or(DEFAULT_PACKETS, room),
+            packets: self.packets.map_or(DEFAULT_PACKETS, rounded),
             streams: self.streams.unwrap_or(DEFAULT_STREAMS),
         }))
     }
 
     fn sequence(&self) -> Result<Sequence, MergeProblem> {
         let number = Field {
-            offset: self.offset.ok_or(MergeProblem::NoPlace("offset"))?,
-            bytes: self.bytes.ok_or(MergeProblem::NoPlace("bytes"))?,
+            offset: self.offset.ok_or(MergeProblem::FieldMissing("offset"))?,
+            bytes: self.bytes.ok_or(MergeProblem::FieldMissing("bytes"))?,
         };
         let Self { session, count, .. } = *self;
         let overlaps = [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_to_write() {
+    fn an_error_contains_what_to_write() {
         for (text, expected) in [
             (
                 "rtp,window=5ms",

@@ -1,4 +1,4 @@
-//! Rules whose outputs follow who listens.
+//! Rules whose outputs follow listeners.
 
 use super::{OutputSpec, Rule, SourceChoice};
 use crate::demand::DemandProblem;
@@ -7,25 +7,25 @@ use crate::health::Silence;
 use crate::net::LOOPBACK;
 
 impl Rule {
-    /// Says whether some output follows what is listened to.
+    /// Returns whether some output follows what is listened to.
     pub fn has_demand(&self) -> bool {
         self.outputs.iter().any(|output| output.demand.is_some())
     }
 
-    /// Says whether some output goes to all addresses of a name.
+    /// Returns whether some output goes to all addresses of a name.
     pub fn has_all(&self) -> bool {
         self.outputs.iter().any(|output| output.all.is_some())
     }
 
-    /// Says whether nothing is relayed that is not listened to.
+    /// Returns whether every output sends only what is listened to.
     pub fn is_on_demand(&self) -> bool {
         !self.outputs.is_empty() && self.outputs.iter().all(|output| output.demand.is_some())
     }
 
-    /// Says whether what is listened to divides the rule's inputs by group or by source.
+    /// Returns whether what is listened to divides the rule's inputs by group or by source.
     pub fn is_divided(&self) -> bool {
-        let mut demanded = self.outputs.iter().filter(|output| output.demand.is_some());
-        demanded
+        let mut on_demand = self.outputs.iter().filter(|output| output.demand.is_some());
+        on_demand
             .any(|output| output.source == SourceChoice::Keep || !output.to.destination.is_host())
     }
 
@@ -41,18 +41,16 @@ impl Rule {
         if output.to.interface.as_deref() == Some(LOOPBACK) {
             return Some(DemandProblem::Loopback);
         }
-        let first = |is_meant: &dyn Fn(&Endpoint) -> bool| {
+        let first = |matches: &dyn Fn(&Endpoint) -> bool| {
             let mut inputs = self.inputs.iter();
-            inputs
-                .find(|input| is_meant(input))
-                .map(ToString::to_string)
+            inputs.find(|input| matches(input)).map(ToString::to_string)
         };
         let no_group = || first(&|input| !input.is_multicast());
-        let is_kept = output.source == SourceChoice::Keep;
+        let keeps_source = output.source == SourceChoice::Keep;
         let is_range = !output.to.destination.is_host();
         first(&Endpoint::has_wildcard)
             .map(DemandProblem::Wildcard)
-            .or_else(|| no_group().filter(|_| is_kept).map(DemandProblem::Kept))
+            .or_else(|| no_group().filter(|_| keeps_source).map(DemandProblem::Kept))
             .or_else(|| {
                 no_group()
                     .filter(|_| is_range)
@@ -60,7 +58,7 @@ impl Rule {
             })
     }
 
-    /// What is wrong with a watch over what is not pulled while nobody listens.
+    /// Why the silence of a stream that is not received while nobody listens cannot be monitored.
     pub(crate) fn silence_problem(&self) -> Option<DemandProblem> {
         let watches = self
             .health

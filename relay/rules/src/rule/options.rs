@@ -23,31 +23,31 @@ pub enum OptionsProblem {
     /// A source of the other family.
     #[error("source={0}: is not of the output's family; give an {1} address")]
     SourceFamily(IpAddr, &'static str),
-    /// Who asks where nobody wants to know.
+    /// A querier without a demand.
     #[error("querier=yes: belongs to a demand; give demand={IGMP} as well")]
     QuerierAlone,
     /// A limit or burst that cannot be read.
     #[error(transparent)]
     Limit(#[from] LimitProblem),
-    /// All addresses of one.
+    /// All addresses of an address.
     #[error("all=yes: is for names, and an address stands for one; leave it out")]
     AllOfAddress,
-    /// A time without a demand.
+    /// A linger time without a demand.
     #[error("linger=: belongs to a demand; give demand={IGMP} as well")]
     LingerAlone,
-    /// Who may ask where nobody is asked.
+    /// Listeners without a demand.
     #[error("{0}=: belongs to a demand; give demand={IGMP} as well")]
     ListenersAlone(&'static str),
-    /// A key that is nothing without all.
+    /// A key that needs `all`.
     #[error("{0}=: belongs to all; give all=yes as well")]
     AllMissing(&'static str),
-    /// A time of fractions.
+    /// A time with a fraction of a second.
     #[error("refresh=: give whole seconds, as in 5s")]
     RefreshFraction,
-    /// A time of fractions.
+    /// A time with a fraction of a second.
     #[error("linger=: give whole seconds, as in 30s")]
     LingerFraction,
-    /// A service of which one address is to be chosen.
+    /// A service, of which one address would have to be chosen.
     #[error("is the name of a service, which has ports; give all=yes, or a port")]
     Service,
 }
@@ -70,13 +70,13 @@ pub enum SourceChoice {
     /// The egress interface's primary address, followed as it changes.
     #[default]
     Auto,
-    /// The packet's own.
+    /// The packet's own source.
     Keep,
-    /// This one.
+    /// This address.
     Address(IpAddr),
 }
 
-/// Options of an output as its keys say them.
+/// Options of an output as keys and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputOptions {
     pub(super) ttl: Ttl,
@@ -93,18 +93,18 @@ pub struct OutputOptions {
     pub(super) deny: Hosts,
     pub(super) groups_each: Option<u16>,
     pub(super) groups_all: Option<u16>,
-    /// Only as a table, which is those four.
+    /// Only as a table of the four above.
     pub(super) listeners: Option<String>,
     pub(super) all: bool,
     pub(super) max: Option<u16>,
     pub(super) refresh: Option<Duration>,
 }
 
-/// A DSCP, 0 to 63; nothing keeps the packet's.
+/// A DSCP, 0 to 63; `None` keeps the packet's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dscp(pub(super) Option<u8>);
 
-/// Hosts, and ranges of them.
+/// Hosts and ranges of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hosts(pub(super) Vec<Prefix>);
 
@@ -197,7 +197,7 @@ options! {
     }
 }
 
-/// Where an output goes, as a table says it.
+/// The table `listeners`, which has no text form.
 const LISTENERS: TextForm = TextForm {
     name: "TABLE",
     fits: |_| false,
@@ -260,7 +260,7 @@ pub(crate) const DESTINATION_PATTERN: &str = concat!(
     r":0*[1-9][0-9]{0,4}(-0*[1-9][0-9]{0,4})?|_[^\s,@%:\[\]]+(%[^\s,@%:\[\]]+)?)",
 );
 
-/// A destination, which may have options behind it here, too.
+/// A destination, perhaps followed by options.
 const DESTINATION: TextForm = TextForm {
     name: "GROUP%IFACE:PORT",
     pattern: concat!(
@@ -273,7 +273,7 @@ const DESTINATION: TextForm = TextForm {
 const YES_NO: Form = Form::Words(&[Word::plain("yes"), Word::plain("no")]);
 
 impl OutputOptions {
-    /// Whether it goes to all addresses of a name.
+    /// How it goes to all addresses of a name, if it does.
     pub(super) fn all(
         &self,
         is_name: bool,
@@ -377,8 +377,8 @@ impl Setting for SourceChoice {
             _ => {}
         }
         let address: IpAddr = text.parse().map_err(|_| Refusal::Form)?;
-        let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-        if address.is_multicast() || address.is_unspecified() || broadcast {
+        let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+        if address.is_multicast() || address.is_unspecified() || is_broadcast {
             return Err(Refusal::Because(
                 "cannot send; give a host's unicast address",
             ));
@@ -415,7 +415,7 @@ impl Setting for Dscp {
     }
 }
 
-/// Reads a DSCP, 0 to 63 or a name such as `ef`.
+/// Parses a DSCP, 0 to 63 or a name such as `ef`.
 #[must_use]
 pub fn code_point(text: &str) -> Option<u8> {
     dscp(text)?.0

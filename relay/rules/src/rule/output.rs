@@ -24,10 +24,10 @@ use crate::setting::{self, Options, split};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct OutputSpec {
-    /// Where the copy goes; it has no sources. Where a name stands for the address, that is unspecified,
-    /// and of the rule's family.
+    /// Where the copy goes, without sources. If a name stands for the address, this one is unspecified and
+    /// of the rule's family.
     pub to: Endpoint,
-    /// The name in place of its address; the host says what it stands for.
+    /// The name in place of its address, which the host resolves.
     pub name: Option<HostName>,
     /// Source address of the copy.
     pub source: SourceChoice,
@@ -41,11 +41,11 @@ pub struct OutputSpec {
     pub fragment: bool,
     /// Cap on what the output sends.
     pub limit: Option<RateLimit>,
-    /// Whether only what is listened to leaves; `None`: everything does.
+    /// How it follows listeners; `None`: everything leaves.
     pub demand: Option<Demand>,
     /// Whether it goes to all addresses of its name.
     pub all: Option<All>,
-    /// Which hosts may ask, where it follows them.
+    /// Which hosts it follows, if it follows listeners.
     pub listeners: Option<Box<Admission>>,
 }
 
@@ -67,22 +67,22 @@ impl OutputSpec {
         }
     }
 
-    /// Where the copy goes, as it was written, without options.
+    /// The destination as it was written, without options.
     pub fn target(&self) -> String {
         let Some(name) = &self.name else {
             return self.to.to_string();
         };
         let interface = self.to.interface.as_ref();
-        let interface = interface.map_or_else(String::new, |interface| format!("%{interface}"));
+        let suffix = interface.map_or_else(String::new, |interface| format!("%{interface}"));
         match self.all {
             Some(All {
                 is_service: true, ..
-            }) => format!("{name}{interface}"),
-            _ => format!("{name}{interface}:{}", self.to.ports),
+            }) => format!("{name}{suffix}"),
+            _ => format!("{name}{suffix}:{}", self.to.ports),
         }
     }
 
-    /// What a route leads to, if it is unicast.
+    /// The destination of its routes, if they are unicast.
     pub fn destination(&self) -> Destination {
         let ipv4 = self.to.is_ipv4();
         match (self.name.clone(), self.all) {
@@ -92,7 +92,7 @@ impl OutputSpec {
         }
     }
 
-    /// The copy that goes to one of the addresses of its name, and to that port of a service.
+    /// The copy that goes to one of the addresses of its name, and to that port for a service.
     pub fn copy(&self, (address, port): (IpAddr, Option<u16>)) -> Self {
         let mut copy = self.resolved(address);
         (copy.name, copy.all) = (None, None);
@@ -107,7 +107,7 @@ impl OutputSpec {
         resolved
     }
 
-    /// Reads an output whose options stand beside its text, as in a TOML table. `to` may carry
+    /// Parses an output whose options stand beside its text, as in a TOML table. `to` may carry
     /// options too, but none twice.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl FromStr for OutputSpec {
 by_text!(OutputSpec, OutputError);
 
 fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProblem> {
-    // Commas before an @ part sources, not options.
+    // Commas before an @ separate sources, not options.
     let after_sources = text.find('@').map_or(0, |at| at + 1);
     let (to, listed) = match text[after_sources..].find(',') {
         Some(comma) => {
@@ -182,23 +182,19 @@ fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProble
         };
         return Err(OutputProblem::Sources { to: to.to_string() });
     }
-    let parts = listed.into_iter().flat_map(|listed| listed.split(','));
-    let listed = parts.map(|part| match part {
-        "all" => Ok(vec![("all", "yes")]),
-        part => split::<OutputOptions>(part),
-    });
-    let listed = listed.collect::<Result<Vec<_>, _>>();
-    let listed = listed.map_err(OptionsProblem::from)?.concat();
-    let more = more.iter().map(|(key, value)| (*key, value.as_str()));
-    assemble(
-        to,
-        (name, is_service),
-        &setting::parse(listed.into_iter().chain(more))?,
-    )
+    let mut options = Vec::new();
+    for part in listed.into_iter().flat_map(|listed| listed.split(',')) {
+        match part {
+            "all" => options.push(("all", "yes")),
+            part => options.extend(split::<OutputOptions>(part).map_err(OptionsProblem::from)?),
+        }
+    }
+    options.extend(more.iter().map(|(key, value)| (*key, value.as_str())));
+    assemble(to, (name, is_service), &setting::parse(options)?)
 }
 
-/// Reads an endpoint whose destination may be a name.
-/// With its name, if it has one, and whether that is the name of a service.
+/// Parses an endpoint whose destination may be a name. Returns it with the name, if any, and whether
+/// that is the name of a service.
 fn target(text: &str) -> Result<(Endpoint, Option<HostName>, bool), EndpointProblem> {
     let problem = match text.parse::<Endpoint>() {
         Ok(to) => return Ok((to, None, false)),
@@ -219,7 +215,7 @@ fn target(text: &str) -> Result<(Endpoint, Option<HostName>, bool), EndpointProb
     };
     // A service has ports of its own.
     let port = if is_service { ":1" } else { "" };
-    // Which stands for no address of its own.
+    // A placeholder: the name stands for the address.
     let to = format!("unicast{}{port}", &text[end..]).parse::<Endpoint>();
     Ok((to.map_err(|error| error.problem)?, Some(name), is_service))
 }

@@ -22,18 +22,18 @@ pub struct RuleChanges {
 }
 
 impl RuleChanges {
-    /// Compares two sets by where their rules lie in memory, in a time that depends on what differs
-    /// more than on their size. A rule that was read again differs, however it reads.
+    /// Compares two sets by the identity of their rules in memory, in a time that depends on what
+    /// differs more than on their size. A rule that was parsed again differs, even if it is equal.
     pub fn between(old: &RuleSet, new: &RuleSet) -> Self {
-        let own = |(place, rule): (&Place, &Arc<Rule>)| (*place, Arc::clone(rule));
+        let to_owned = |(place, rule): (&Place, &Arc<Rule>)| (*place, Arc::clone(rule));
         let difference = SharedMap::difference(old.rules(), new.rules());
         Self {
-            removed: difference.removed.into_iter().map(own).collect(),
-            added: difference.added.into_iter().map(own).collect(),
+            removed: difference.removed.into_iter().map(to_owned).collect(),
+            added: difference.added.into_iter().map(to_owned).collect(),
         }
     }
 
-    /// All rules of the old set make way for all of the new one.
+    /// Replaces all rules of the old set by all of the new one.
     pub fn of_all(old: &RuleSet, new: &RuleSet) -> Self {
         let all = |set: &RuleSet| set.rules().iter().cloned().collect();
         Self {
@@ -44,25 +44,25 @@ impl RuleChanges {
 }
 
 impl RuleSet {
-    /// How this set differs from `old`: the position from which on, how many rules of `old` are not
-    /// there any more, and which are there instead. Rules in between that stay may be among both.
+    /// How this set differs from `old`: the first position that differs, how many rules of `old` are
+    /// replaced from there on, and the rules that replace them. Unchanged rules between may be in both.
     pub fn difference_to(&self, old: &Self) -> (usize, usize, Vec<&Rule>) {
         let difference = SharedMap::difference(old.rules(), self.rules());
-        let places = difference.removed.iter().chain(&difference.added);
-        let places = places.map(|(place, _)| **place);
+        let changed = difference.removed.iter().chain(&difference.added);
+        let places = changed.map(|(place, _)| **place);
         let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
             return (0, 0, Vec::new());
         };
-        let at = self.position(first);
-        let behind = last.next();
-        let added = self.rules().iter_from(&first);
-        let added = added.take(self.position(behind) - at);
-        let added = added.map(|(_, rule)| &**rule).collect();
-        (at, old.position(behind) - at, added)
+        let start = self.position(first);
+        let end = last.next();
+        let from_first = self.rules().iter_from(&first);
+        let added = from_first.take(self.position(end) - start);
+        let rules = added.map(|(_, rule)| &**rule).collect();
+        (start, old.position(end) - start, rules)
     }
 }
 
-/// What a change of rules comes to, by name.
+/// The effect of a change of rules, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSetDiff {
     /// Rules only in the new set, in its order.
@@ -74,7 +74,7 @@ pub struct RuleSetDiff {
 }
 
 impl RuleSetDiff {
-    /// Says whether no rule differs. The order of the rules does not count.
+    /// Returns whether no rule differs. The order of the rules does not count.
     pub const fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
@@ -91,18 +91,18 @@ pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
             Some(_) => {}
         }
     }
-    let removed = changes.removed.iter().map(|(_, rule)| &rule.name);
-    let removed = removed.filter(|name| new.get(name).is_none());
+    let names = changes.removed.iter().map(|(_, rule)| &rule.name);
+    let removed = names.filter(|name| new.get(name).is_none());
     diff.removed = removed.cloned().collect();
     diff
 }
 
-/// What is not the same in a rule before and after a change, line by line.
+/// How a rule differs before and after a change, line by line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleDifference {
-    /// Lines of before that are there no more.
+    /// Lines that are only in the rule before.
     pub removed: Vec<String>,
-    /// Lines that were not there before.
+    /// Lines that are only in the rule after.
     pub added: Vec<String>,
 }
 
@@ -111,8 +111,8 @@ impl RuleDifference {
     pub fn between(before: &Rule, after: &Rule) -> Self {
         let [before, after] = [before, after].map(|rule| RuleDocument::from(rule).lines());
         let only = |these: &[String], others: &[String]| -> Vec<String> {
-            let these = these.iter().filter(|line| !others.contains(line));
-            these.cloned().collect()
+            let lines = these.iter().filter(|line| !others.contains(line));
+            lines.cloned().collect()
         };
         let mut added = only(&after, &before);
         let removed = only(&before, &after);
@@ -129,30 +129,27 @@ pub enum ChangeError {
     /// Rules to remove that do not exist.
     #[error("{}", no_such_rules(.missing, .known))]
     NotFound {
-        /// The names asked for.
+        /// The names that do not exist.
         missing: Vec<String>,
-        /// The names there are.
+        /// The names that exist.
         known: Vec<String>,
     },
     /// Rules to add whose names are taken.
     #[error("{}", already_there(.0))]
     AlreadyThere(Vec<String>),
-    /// The rules do not make sense.
+    /// The rules are not valid.
     #[error(transparent)]
     Invalid(#[from] Problems),
 }
 
-/// Names shown of those there are, before it is said how many more.
+/// How many names are shown before the rest is only counted.
 const NAMES_SHOWN: usize = 8;
 
-fn no_such_rules(missing: &[String], known: &[String]) -> String {
-    let line = |name: &String| {
-        let close = nearest(name, known.iter().map(String::as_str));
-        match close {
-            Some(close) => format!("no rule {name:?}; did you mean {close:?}?"),
-            None if known.is_empty() => format!("no rule {name:?} (there are none)"),
-            None => format!("no rule {name:?} (have: {})", listed(known)),
-        }
+fn no_such_rules(missing: &[String], registered: &[String]) -> String {
+    let line = |name: &String| match nearest(name, registered.iter().map(String::as_str)) {
+        Some(near) => format!("no rule {name:?}; did you mean {near:?}?"),
+        None if registered.is_empty() => format!("no rule {name:?} (there are none)"),
+        None => format!("no rule {name:?} (have: {})", listed(registered)),
     };
     let mut lines: Vec<String> = missing.iter().take(NAMES_SHOWN).map(line).collect();
     if let Some(more) = missing

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::index::InputPlace;
+use super::index::InputId;
 use super::place::Place;
 use super::set::RuleSet;
 use crate::demand::DemandProblem;
@@ -19,20 +19,20 @@ use crate::rule::{OptionsProblem, OutputProblem, OutputSpec, Rule, SourceChoice,
 /// What is permitted beyond the ordinary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs; where nobody says so, they may not.
+    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs; by default they may not.
     pub allow_link_local: Option<bool>,
 }
 
 impl Policy {
-    /// Everything: for rules that run already, and where it is for the daemon to say.
+    /// Everything: for rules that already run, and where the daemon decides.
     pub const PERMISSIVE: Self = Self {
         allow_link_local: Some(true),
     };
 }
 
-/// What is wrong with the rules at `places`, alone and with any other of the set: everything, where
-/// these are all of its rules in their order; at least something, where there is something and the
-/// others are valid together.
+/// What is wrong with the rules at `places`, alone and with any other of the set. Reports everything if
+/// these are all rules of the set in their order; otherwise, with the others valid together, at least
+/// one problem if there is any.
 pub(super) fn problems(rules: &RuleSet, places: &[Place], policy: Policy) -> Problems {
     let mut problems = loops::find(rules, places);
     let mut names = HashMap::new();
@@ -117,8 +117,8 @@ impl<'r> Check<'r, '_> {
         if let Some(what) = failover.and_then(|failover| failover.problem_with(&self.rule.inputs)) {
             self.report(Part::Failover, what.into());
         }
-        let goes_by_health = failover.is_some_and(|failover| failover.on == On::Degraded);
-        if goes_by_health && self.rule.health.is_none() {
+        let needs_health = failover.is_some_and(|failover| failover.on == On::Degraded);
+        if needs_health && self.rule.health.is_none() {
             self.report(Part::Failover, FailoverProblem::NoHealth.into());
         }
         let Some(merge) = self.rule.merge else {
@@ -132,7 +132,7 @@ impl<'r> Check<'r, '_> {
         }
     }
 
-    /// An input that is no group.
+    /// Checks an input that is not a group.
     fn address(&mut self, part: Part, input: &Endpoint) {
         let destination = input.destination;
         if !destination.is_host() {
@@ -168,16 +168,17 @@ impl<'r> Check<'r, '_> {
         }
     }
 
-    /// Finds inputs that share groups with those of another rule, where what is listened to divides
-    /// either.
+    /// Finds inputs that share groups with those of another rule if what is listened to divides
+    /// either rule.
     fn divided(&mut self) {
         if !self.rules.index().has_divided() {
             return;
         }
         for (index, input) in self.rule.inputs.iter().enumerate() {
-            let others = self.rules.index().reached_by(input).into_iter();
-            let others = others.filter(|other| other.rule != self.place);
-            let mut others = others.map(|other| (&self.rules[other.rule], other.input));
+            let reached = self.rules.index().reached_by(input).into_iter();
+            let mut others = reached
+                .filter(|other| other.rule != self.place)
+                .map(|other| (&self.rules[other.rule], other.input));
             let shared = others.find(|(other, _)| self.rule.is_divided() || other.is_divided());
             if let Some((other, number)) = shared.filter(|_| input.is_multicast()) {
                 let what = DemandProblem::Overlaps {
@@ -210,7 +211,7 @@ impl<'r> Check<'r, '_> {
         }
     }
 
-    /// Compares an output with the inputs; of several that do not fit, the first is named.
+    /// Compares an output with the inputs; the first that does not fit is reported.
     fn fit(&mut self, part: Part, output: &OutputSpec) {
         let (to, rule) = (&output.to, self.rule);
         let groups = to.destination;
@@ -253,20 +254,20 @@ impl<'r> Check<'r, '_> {
         }
     }
 
-    /// Finds inputs that claim the same packets with equal right as one before them, or as one of a
-    /// rule that is not checked itself.
+    /// Finds inputs that claim the same packets with equal precedence as an earlier input, or as an
+    /// input of a rule that is not being checked.
     fn rivals(&mut self, checked: &[Place]) {
         for (index, input) in self.rule.inputs.iter().enumerate() {
-            let own = InputPlace {
+            let own = InputId {
                 rule: self.place,
                 input: index,
             };
             let is_checked = |place: &Place| checked.binary_search(place).is_ok();
-            let counts = |rival: &InputPlace| {
+            let counts = |rival: &InputId| {
                 *rival < own || rival.rule != own.rule && !is_checked(&rival.rule)
             };
-            let rivals = self.rules.index().rivals(input).into_iter();
-            let mut rivals: Vec<InputPlace> = rivals.filter(counts).collect();
+            let mut rivals = self.rules.index().rivals(input);
+            rivals.retain(counts);
             rivals.sort();
             for rival in rivals {
                 let owner = &self.rules[rival.rule];
@@ -279,14 +280,14 @@ impl<'r> Check<'r, '_> {
                 } else {
                     Owner::Rule(owner.name.clone())
                 };
-                let same = input.ports == other.ports && input.interface == other.interface;
+                let is_same = input.ports == other.ports && input.interface == other.interface;
                 let reflects = |rule: &Rule| rule.reflect.is_some();
                 let what = if input.destination != other.destination {
                     let input = other.to_string();
                     What::AddressTaken { input, owner }
-                } else if same && reflects(self.rule) && reflects(&self.rules[rival.rule]) {
+                } else if is_same && reflects(self.rule) && reflects(&self.rules[rival.rule]) {
                     What::ReflectedTwice(owner)
-                } else if same {
+                } else if is_same {
                     What::InputTaken(owner)
                 } else {
                     let input = other.to_string();
@@ -299,13 +300,13 @@ impl<'r> Check<'r, '_> {
     }
 }
 
-/// Says whether two inputs that [`InputIndex::rivals`](super::index::InputIndex::rivals) brings together
-/// claim the same packets with equal right.
+/// Returns whether two inputs that [`InputIndex::rivals`](super::index::InputIndex::rivals) pairs claim
+/// the same packets with equal precedence.
 fn claim_the_same(a: &Endpoint, b: &Endpoint) -> bool {
     same_senders(a, b) && a.ports.count() == b.ports.count()
 }
 
-/// Says whether both listen to any sender, or to one in common.
+/// Returns whether both listen to any sender, or to one in common.
 fn same_senders(a: &Endpoint, b: &Endpoint) -> bool {
     a.sources.is_empty() && b.sources.is_empty()
         || a.sources.iter().any(|source| b.sources.contains(source))
@@ -327,14 +328,14 @@ fn is_sendable(address: IpAddr) -> bool {
     }
 }
 
-/// Says whether it is an IPv4 address in IPv6's clothes, which no packet carries.
+/// Returns whether it is an IPv4-mapped IPv6 address, which no packet carries.
 fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
 }
 
-/// Says whether an output's range of groups takes what comes by an input: as many groups, or of an
-/// address of this host as many ports. The ports of a group go to no range of groups: a fragment that
-/// came before its port would have none.
+/// Returns whether an output's range of groups fits an input: as many groups, or for an address of this
+/// host as many ports. The ports of a group do not map to a range of groups: a fragment that arrived
+/// before its port would have no group.
 fn fits_groups(input: &Endpoint, groups: Prefix) -> bool {
     if input.is_multicast() {
         input.destination.length == groups.length
@@ -343,14 +344,14 @@ fn fits_groups(input: &Endpoint, groups: Prefix) -> bool {
     }
 }
 
-/// Says whether an output's range of ports takes what comes by an input: as many ports, or where it
-/// has but one, as many groups.
+/// Returns whether an output's range of ports fits an input: as many ports, or as many groups if the
+/// input has only one port.
 fn fits_ports(input: &Endpoint, ports: Ports) -> bool {
     input.ports.count() == ports.count()
         || input.ports.is_single() && count(input.destination) == Some(ports.count())
 }
 
-/// Counts the addresses of a range, if they are no more than there can be ports.
+/// Counts the addresses of a range, if they are not more than there can be ports.
 fn count(range: Prefix) -> Option<u32> {
     1_u32.checked_shl(range.host_bits().into())
 }
@@ -395,7 +396,7 @@ fn group_remedy(input: &Endpoint) -> String {
     }
 }
 
-/// Proposes as many ports as `input` has, from where `output` begins, or as late as they fit.
+/// Proposes as many ports as `input` has, from the first of `output`, or lower if they would not fit.
 fn port_remedy(output: Ports, input: &Endpoint) -> String {
     let groups =
         count(input.destination).filter(|groups| (2..=u32::from(u16::MAX)).contains(groups));

@@ -1,5 +1,5 @@
-//! Inputs by interface, groups and ports, so that checks of 10,000 rules need no comparison of each
-//! with each. Copies share what they have in common.
+//! Inputs by interface, groups and ports, so that checking 10,000 rules does not compare each with
+//! each. Copies share what they have in common.
 
 use std::collections::BTreeMap;
 use std::iter::successors;
@@ -15,14 +15,14 @@ use crate::wildcard;
 
 use super::place::Place;
 
-/// An input's place: the rule's and, within it, the input's number.
+/// Identifies an input: its rule's place and its index within the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct InputPlace {
+pub(crate) struct InputId {
     pub(crate) rule: Place,
     pub(crate) input: usize,
 }
 
-impl InputPlace {
+impl InputId {
     const FIRST: Self = Self {
         rule: Place::FIRST,
         input: 0,
@@ -36,11 +36,11 @@ pub(crate) struct InputIndex {
     interfaces: SharedMap<String, Arc<Groups>>,
     /// Those that are no groups but addresses of this host, whatever their interfaces.
     addresses: Arc<Groups>,
-    /// How many rules what is listened to divides.
+    /// How many rules have their inputs divided by what is listened to.
     divided: usize,
 }
 
-type Input = (Prefix, Ports, InputPlace);
+type Input = (Prefix, Ports, InputId);
 
 /// Inputs of one interface, by prefix and first port. One flat list: there may be ten thousand
 /// prefixes of one input each.
@@ -49,13 +49,13 @@ struct Groups {
     inputs: SharedMap<Input, ()>,
     /// How many inputs there are of each length of prefix.
     lengths: BTreeMap<u8, usize>,
-    /// Ports of each prefix's widest range, so that a search knows how far back to begin; where
-    /// nothing is said all are single.
+    /// Ports of each prefix's widest range, so that a search knows how far back to start; prefixes
+    /// that are absent have single ports only.
     widest: SharedMap<Prefix, u32>,
 }
 
 impl InputIndex {
-    /// Puts one more rule in.
+    /// Adds a rule.
     pub(crate) fn insert(&mut self, place: Place, rule: &Rule) {
         self.divided += usize::from(rule.enabled && rule.is_divided());
         for (interface, input) in inputs(place, rule) {
@@ -74,7 +74,7 @@ impl InputIndex {
         }
     }
 
-    /// Takes out the rule that was put in at `place`.
+    /// Removes the rule that was added at `place`.
     pub(crate) fn remove(&mut self, place: Place, rule: &Rule) {
         self.divided -= usize::from(rule.enabled && rule.is_divided());
         for (interface, input) in inputs(place, rule) {
@@ -92,21 +92,21 @@ impl InputIndex {
         }
     }
 
-    /// Says whether what is listened to divides some rule's inputs.
+    /// Returns whether what is listened to divides some rule's inputs.
     pub(crate) const fn has_divided(&self) -> bool {
         self.divided > 0
     }
 
-    /// Says whether some input takes what no other names: one whose interface is a wildcard, or every
-    /// address of an interface where another input may have one of them.
+    /// Returns whether some input takes packets that others do not name exactly: its interface is a
+    /// wildcard, or it is every address of an interface where another input may have one of them.
     pub(crate) fn has_wildcards(&self) -> bool {
         let mut interfaces = self.interfaces.iter();
-        interfaces.any(|(known, groups)| is_wildcard(known) || groups.is_shared())
+        interfaces.any(|(name, groups)| is_wildcard(name) || groups.is_shared())
     }
 
     /// Inputs that a packet to one of `output`'s groups or to its address, and to one of its ports,
     /// may reach: on its interface, or as an address of this host wherever that is.
-    pub(crate) fn reached_by(&self, output: &Endpoint) -> Vec<InputPlace> {
+    pub(crate) fn reached_by(&self, output: &Endpoint) -> Vec<InputId> {
         if !output.is_multicast() {
             return self.reached_at(output);
         }
@@ -122,9 +122,9 @@ impl InputIndex {
         reached
     }
 
-    /// The same for an output to an address. Which addresses an interface has is not known here, but
-    /// that of the loopback interface.
-    fn reached_at(&self, output: &Endpoint) -> Vec<InputPlace> {
+    /// The same for an output to an address. The addresses of interfaces are unknown here, except
+    /// those of the loopback interface.
+    fn reached_at(&self, output: &Endpoint) -> Vec<InputId> {
         let address = output.destination;
         let mut reached: Vec<_> = self.addresses.on(address, output.ports).collect();
         let loopback = self.interfaces.get(LOOPBACK);
@@ -134,17 +134,17 @@ impl InputIndex {
         reached
     }
 
-    /// Inputs that rival `input`, itself among them: interfaces of the same kind (both exact or
-    /// both patterns), the same groups, ports in common; every address of an interface, and one that
+    /// Inputs that rival `input`, including itself: interfaces of the same kind (both exact or both
+    /// patterns), the same groups, ports in common; also every address of an interface and one that
     /// is certainly among them.
-    pub(crate) fn rivals(&self, input: &Endpoint) -> Vec<InputPlace> {
+    pub(crate) fn rivals(&self, input: &Endpoint) -> Vec<InputId> {
         let Some(interface) = input.interface.as_deref() else {
             return Vec::new();
         };
         let same_kind: Vec<&Groups> = if is_wildcard(interface) {
-            let known = self.interfaces.iter();
-            known
-                .filter(|(known, _)| is_wildcard(known) && wildcard::overlap(known, interface))
+            self.interfaces
+                .iter()
+                .filter(|(name, _)| is_wildcard(name) && wildcard::overlap(name, interface))
                 .map(|(_, groups)| &**groups)
                 .collect()
         } else {
@@ -167,8 +167,8 @@ impl InputIndex {
 
     fn of_interface(&self, interface: &str) -> impl Iterator<Item = &Groups> {
         let exact = self.interfaces.get(interface);
-        let patterns = self.interfaces.iter().filter(move |(known, _)| {
-            known != interface && is_wildcard(known) && wildcard::matches(known, interface)
+        let patterns = self.interfaces.iter().filter(move |(name, _)| {
+            name != interface && is_wildcard(name) && wildcard::matches(name, interface)
         });
         let groups = exact.into_iter().chain(patterns.map(|(_, groups)| groups));
         groups.map(AsRef::as_ref)
@@ -176,15 +176,12 @@ impl InputIndex {
 }
 
 /// A rule's inputs as they are indexed, each with its interface.
-fn inputs(rule_at: Place, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
+fn inputs(place: Place, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
     let inputs = rule.inputs.iter().filter(|_| rule.enabled).enumerate();
     inputs.filter_map(move |(input, endpoint)| {
-        let place = InputPlace {
-            rule: rule_at,
-            input,
-        };
+        let id = InputId { rule: place, input };
         let interface = endpoint.interface.as_deref()?;
-        Some((interface, (endpoint.destination, endpoint.ports, place)))
+        Some((interface, (endpoint.destination, endpoint.ports, id)))
     })
 }
 
@@ -215,10 +212,12 @@ impl Groups {
         if self.widest.get(&prefix) != Some(&ports.count()) {
             return;
         }
-        let left = self.inputs_from(from(prefix, 0));
-        let left = left.take_while(|(other, ..)| *other == prefix);
-        let left = left.map(|(_, ports, _)| ports.count()).max();
-        match left.filter(|ports| *ports > 1) {
+        let widest = self
+            .inputs_from(from(prefix, 0))
+            .take_while(|(other, ..)| *other == prefix)
+            .map(|(_, ports, _)| ports.count())
+            .max();
+        match widest.filter(|ports| *ports > 1) {
             Some(ports) => self.widest.insert(prefix, ports),
             None => self.widest.remove(&prefix),
         };
@@ -236,7 +235,7 @@ impl Groups {
             (prefix.address <= last).then_some(*prefix)
         };
         let first = next(from(Prefix { length: 0, ..range }, 0));
-        let within = successors(first, move |prefix| next(behind(*prefix)));
+        let within = successors(first, move |prefix| next(after(*prefix)));
         let shorter = self.lengths.range(..range.length);
         let containing = shorter
             .map(move |(length, _)| Prefix::new(range.address, *length))
@@ -244,7 +243,7 @@ impl Groups {
         within.chain(containing)
     }
 
-    /// The addresses among them that are no groups, of the family of `every`, which is left out.
+    /// The addresses among them that are not groups, of the family of `every`, which is omitted.
     fn addresses(&self, every: Prefix) -> impl Iterator<Item = Prefix> {
         let next = move |from: Input| {
             let (prefix, ..) = self.inputs_from(from).next()?;
@@ -252,11 +251,11 @@ impl Groups {
                 && !prefix.address.is_multicast();
             is_one.then_some(*prefix)
         };
-        successors(next(behind(every)), move |prefix| next(behind(*prefix)))
+        successors(next(after(every)), move |prefix| next(after(*prefix)))
     }
 
-    /// Says whether one takes every address of the interface and another an address that may or may
-    /// not be among them.
+    /// Returns whether one input takes every address of the interface and another one an address that
+    /// may or may not be among them.
     fn is_shared(&self) -> bool {
         let every = every_address(Prefix::host(Ipv4Addr::BROADCAST.into()));
         let has_every = self.inputs_from(from(every, 0)).next();
@@ -267,18 +266,18 @@ impl Groups {
     }
 
     /// The inputs of a prefix with some of these ports.
-    fn on(&self, prefix: Prefix, ports: Ports) -> impl Iterator<Item = InputPlace> {
+    fn on(&self, prefix: Prefix, ports: Ports) -> impl Iterator<Item = InputId> {
         let widest = self.widest.get(&prefix).copied().unwrap_or(1);
         let earliest = u32::from(ports.first).saturating_sub(widest - 1);
         let inputs = self.inputs_from(from(prefix, earliest as u16));
         inputs
-            .take_while(move |(other, known, _)| *other == prefix && known.first <= ports.last)
-            .filter(move |(_, known, _)| known.overlaps(ports))
-            .map(|(.., place)| *place)
+            .take_while(move |(other, own, _)| *other == prefix && own.first <= ports.last)
+            .filter(move |(_, own, _)| own.overlaps(ports))
+            .map(|(.., id)| *id)
     }
 }
 
-/// What stands for every address of an interface, of the family of `address`.
+/// The prefix that stands for every address of an interface, of the family of `address`.
 const fn every_address(address: Prefix) -> Prefix {
     Prefix::host(match address.address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -286,8 +285,8 @@ const fn every_address(address: Prefix) -> Prefix {
     })
 }
 
-/// Says whether an address that is no group is certainly a host's: where broadcasts of a network go
-/// ends in two bits that are set, however large the network.
+/// Returns whether an address that is not a group is certainly a host's: a broadcast address ends in
+/// two bits that are set, however large its network.
 fn is_one_of_a_host(address: &Prefix) -> bool {
     match address.address {
         IpAddr::V4(address) => !address.is_multicast() && address.to_bits() & 3 != 3,
@@ -295,20 +294,20 @@ fn is_one_of_a_host(address: &Prefix) -> bool {
     }
 }
 
-/// Before every input of a prefix whose ports begin there or later.
+/// Sorts before every input of a prefix whose ports begin at `first` or later.
 const fn from(prefix: Prefix, first: u16) -> Input {
-    (prefix, Ports { first, last: 0 }, InputPlace::FIRST)
+    (prefix, Ports { first, last: 0 }, InputId::FIRST)
 }
 
-/// Behind every input of a prefix.
-const fn behind(prefix: Prefix) -> Input {
+/// Sorts after every input of a prefix.
+const fn after(prefix: Prefix) -> Input {
     let ports = Ports {
         first: u16::MAX,
         last: u16::MAX,
     };
-    let place = InputPlace {
+    let id = InputId {
         rule: Place::LAST,
         input: usize::MAX,
     };
-    (prefix, ports, place)
+    (prefix, ports, id)
 }

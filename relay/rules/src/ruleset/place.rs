@@ -1,7 +1,7 @@
-//! Where a rule stands among the others.
+//! A rule's place in the order of its set.
 
-/// Where a rule stands in the order of its set. Rules that stay keep their places when others go or
-/// come, so places are no positions: those have no gaps.
+/// A rule's place in the order of its set. It does not change when other rules are added or removed,
+/// so there are gaps between places, unlike positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(pub(super) u64);
 
@@ -14,7 +14,7 @@ impl Place {
         (0..).map(Self)
     }
 
-    /// The one behind this.
+    /// The one after this.
     pub(super) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

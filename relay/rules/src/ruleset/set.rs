@@ -1,4 +1,4 @@
-//! Rules in their order, with indices to find them; this does not check whether they are valid.
+//! Rules in their order, with indices for lookup. Does not check whether they are valid.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -14,15 +14,15 @@ use crate::rule::{OutputSpec, Rule};
 use crate::shared_map::{Entries, SharedMap};
 use crate::wildcard;
 
-/// Rules in the order of the operator, valid together. Sets share what they have in common, so that
-/// one of ten thousand rules is changed without a copy of the others.
+/// Rules in the operator's order, valid together. Sets share what they have in common, so that changing
+/// one of ten thousand rules does not copy the others.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     rules: SharedMap<Place, Arc<Rule>>,
     pub(super) places: SharedMap<ByName, Place>,
     pub(super) index: InputIndex,
     endpoints: usize,
-    /// Memberships of all inputs, those counted twice that several ask for.
+    /// Memberships of all inputs; those that several inputs need are counted for each.
     memberships: usize,
 }
 
@@ -34,7 +34,7 @@ impl PartialEq for RuleSet {
 
 impl Eq for RuleSet {}
 
-/// A rule, known by its name.
+/// A rule, compared by its name.
 #[derive(Clone, Debug)]
 pub(super) struct ByName(Arc<Rule>);
 
@@ -124,7 +124,7 @@ impl RuleSet {
         self.rules.values().map(|rule| rule.name.as_str())
     }
 
-    /// Where the rule of that name stands.
+    /// The place of the rule of that name.
     #[must_use]
     pub fn place(&self, name: &str) -> Option<Place> {
         self.places.get(name).copied()
@@ -151,10 +151,9 @@ impl RuleSet {
         self.endpoints
     }
 
-    /// Counts the memberships that all rules need on a host with these links, each interface that is
-    /// named and not there included. A number up to `enough` may be too large: no more is counted
-    /// than it takes
-    /// to know that there are not more.
+    /// Counts the memberships that all rules need on a host with these links, including those on named
+    /// interfaces that do not exist. A result up to `enough` may be too large: counting stops once it is
+    /// certain that there are no more than that.
     pub fn memberships<'a>(
         &self,
         names: impl Iterator<Item = &'a str> + Clone,
@@ -165,8 +164,8 @@ impl RuleSet {
         }
         let enabled = self.iter().filter(|rule| rule.enabled);
         let inputs = enabled.flat_map(|rule| {
-            let inputs = rule.inputs.iter();
-            inputs.map(|input| (input, rule.is_on_demand()))
+            let on_demand = rule.is_on_demand();
+            rule.inputs.iter().map(move |input| (input, on_demand))
         });
         let distinct: BTreeSet<_> = inputs
             .map(|(input, on_demand)| {
@@ -178,14 +177,14 @@ impl RuleSet {
                 )
             })
             .collect();
-        let mut links: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut link_counts: BTreeMap<&str, usize> = BTreeMap::new();
         let each = distinct
             .into_iter()
             .map(|(interface, groups, sources, on_demand)| {
                 let name = interface.unwrap_or_default();
-                let links = *links.entry(name).or_insert_with(|| {
-                    let links = names.clone().filter(|link| wildcard::matches(name, link));
-                    links.count().max(1)
+                let links = *link_counts.entry(name).or_insert_with(|| {
+                    let matching = names.clone().filter(|link| wildcard::matches(name, link));
+                    matching.count().max(1)
                 });
                 joined_groups(groups, on_demand)
                     .saturating_mul(sources.len().max(1))
@@ -194,12 +193,12 @@ impl RuleSet {
         each.fold(0, usize::saturating_add)
     }
 
-    /// Says whether there are no rules.
+    /// Returns whether there are no rules.
     pub const fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Says whether some input names its interface by a wildcard.
+    /// Returns whether some input names its interface by a wildcard.
     pub fn has_wildcards(&self) -> bool {
         self.index.has_wildcards()
     }

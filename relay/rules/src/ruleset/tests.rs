@@ -37,8 +37,8 @@ fn names(set: &RuleSet) -> Vec<&str> {
 }
 
 fn problems(rules: &[(&str, &str)]) -> Vec<String> {
-    let rules = rules.iter().zip('a'..);
-    let rules = rules.map(|((input, output), name)| rule(&name.to_string(), input, output));
+    let named = rules.iter().zip('a'..);
+    let rules = named.map(|((input, output), name)| rule(&name.to_string(), input, output));
     match RuleSet::new(rules.collect(), Policy::default()) {
         Ok(_) => Vec::new(),
         Err(problems) => problems.0.iter().map(ToString::to_string).collect(),
@@ -65,8 +65,8 @@ fn a_disabled_rule_is_in_nobodys_way_until_it_is_enabled() {
     let Err(ChangeError::Invalid(problems)) = enabled else {
         panic!("{enabled:?}");
     };
-    let said = problems.to_string();
-    assert!(said.contains("\"b\"") && said.contains("loop"), "{said}");
+    let text = problems.to_string();
+    assert!(text.contains("\"b\"") && text.contains("loop"), "{text}");
 }
 
 #[test]
@@ -236,9 +236,9 @@ fn reports_everything_at_once_in_the_order_of_the_rules() {
         document(r#"{"name": "a", "inputs": [], "outputs": ["10.9.9.9:7000", "10.9.9.9:7000"]}"#),
     ];
     let problems = RuleSet::from_documents(&documents, Policy::default()).unwrap_err();
-    let found: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
     assert_eq!(
-        found,
+        texts,
         [
             "rule \"a\": has no output; give one, as in outputs = [\"239.10.1.1%eth1:6001\"]",
             "rule \"a\": input 239.1.1.1:1: names no interface; write 239.1.1.1%IFACE:1",
@@ -296,7 +296,7 @@ fn an_address_of_this_host_belongs_to_one_rule() {
         assert!(of(a, b).is_err(), "{a} {b}");
     }
     for (a, b) in [
-        // Broadcasts are no host's address; where a network ends only the host knows.
+        // A broadcast address is not a host's; the length of a network is known only to the host.
         ("unicast%eth0:7000", "10.0.0.255%eth0:7000"),
         ("unicast%eth0:7000", "255.255.255.255%eth0:7000"),
         ("unicast%eth0:7000", "10.0.0.2%eth0:7001"),
@@ -324,7 +324,7 @@ fn permits_link_local_inputs_when_allowed() {
 
 #[test]
 fn checks_ten_thousand_rules_in_well_under_a_second() {
-    let rules = (0..10_000).map(|n| {
+    let numbered = (0..10_000).map(|n| {
         let input = format!("239.1.1.1%eth0:{}", n + 1);
         rule(
             &format!("r{n}"),
@@ -332,7 +332,7 @@ fn checks_ten_thousand_rules_in_well_under_a_second() {
             &format!("239.2.1.1%eth1:{}", n + 1),
         )
     });
-    let rules: Vec<Rule> = rules.collect();
+    let rules: Vec<Rule> = numbered.collect();
     let start = crate::samples::time_on_processor();
     RuleSet::new(rules, Policy::default()).unwrap();
     // Comparing each with each would take minutes.

@@ -52,7 +52,7 @@ impl fmt::Display for FieldDocument {
 }
 
 impl FieldDocument {
-    /// The same as a text, if it is one.
+    /// Parses the text `OFFSET:BYTES`, if it is one.
     pub(crate) fn of(value: &Scalar) -> Option<Self> {
         let text = value.to_string();
         let (offset, bytes) = text.split_once(':')?;

@@ -1,4 +1,4 @@
-//! The values that a key may have: checks texts, tells people, and writes a schema.
+//! The values that a key may have: checks texts, describes itself to people, and writes a schema.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub enum Form {
         least: u64,
         /// The most.
         most: u64,
-        /// What may stand in its place.
+        /// Words that may replace it.
         or: &'static [&'static str],
     },
     /// A time, or one of these words.
@@ -25,7 +25,7 @@ pub enum Form {
         least: Duration,
         /// The longest.
         most: Duration,
-        /// What may stand in its place.
+        /// Words that may replace it.
         or: &'static [&'static str],
     },
     /// One of a few words.
@@ -38,9 +38,9 @@ pub enum Form {
     Map(&'static TextForm),
     /// Some bytes of the payload: a text, or a table of offset and bytes.
     Bytes(&'static TextForm),
-    /// What has a schema of that name.
+    /// A value that has a schema of that name.
     Table(&'static str),
-    /// A list of what has a schema of that name.
+    /// A list of values that have a schema of that name.
     Tables(&'static str),
 }
 
@@ -49,24 +49,24 @@ pub enum Form {
 pub struct Word {
     /// The word.
     pub word: &'static str,
-    /// Others that say the same.
+    /// Synonyms.
     pub same: &'static [&'static str],
-    /// What it means, in lines.
+    /// Its meaning, in lines.
     pub help: &'static [&'static str],
 }
 
 /// A kind of text.
 #[derive(Clone, Copy, Debug)]
 pub struct TextForm {
-    /// What stands for it where the command line and documents show a form: `ADDRESS:PORT`.
+    /// Its placeholder in the command line's help and the documents: `ADDRESS:PORT`.
     pub name: &'static str,
-    /// Says whether a text is one.
+    /// Returns whether a text is one.
     pub fits: fn(&str) -> bool,
-    /// The same as a regular expression of the whole text, as far as one can say it.
+    /// The same as a regular expression of the whole text, as far as one can express it.
     pub pattern: &'static str,
-    /// What to write instead of what is none.
+    /// What to write instead of a text that is not one.
     pub remedy: &'static str,
-    /// Whether what is refused is shown in quotes.
+    /// Whether a refused text is shown in quotes.
     pub is_quoted: bool,
     /// The numbers that may stand for a text, if any.
     pub numbers: Option<(u64, u64)>,
@@ -92,12 +92,12 @@ impl Word {
         }
     }
 
-    /// What it means.
+    /// Its meaning.
     pub fn help(&self) -> String {
         joined(self.help).trim_end_matches('.').to_owned()
     }
 
-    /// The word and those that say the same.
+    /// The word and its synonyms.
     pub fn all(&self) -> impl Iterator<Item = &'static str> {
         [self.word].into_iter().chain(self.same.iter().copied())
     }
@@ -116,7 +116,7 @@ impl Form {
         Self::Time { least, most, or }
     }
 
-    /// Says whether a value may be written so.
+    /// Returns whether a text is such a value.
     pub fn accepts(&self, text: &str) -> bool {
         match self {
             Self::Flag => matches!(text, "true" | "false"),
@@ -136,7 +136,7 @@ impl Form {
         }
     }
 
-    /// The words that may stand in the place of a value.
+    /// The words that may replace a value.
     pub const fn or(&self) -> &'static [&'static str] {
         match self {
             Self::Number { or, .. } | Self::Time { or, .. } => or,
@@ -144,7 +144,7 @@ impl Form {
         }
     }
 
-    /// Whether what is refused is shown in quotes: texts are, numbers and addresses are not.
+    /// Whether a refused value is shown in quotes: texts are, numbers and addresses are not.
     pub const fn is_quoted(&self) -> bool {
         match self {
             Self::Words(_) | Self::Time { .. } => true,
@@ -153,7 +153,7 @@ impl Form {
         }
     }
 
-    /// What stands for a value where a form is shown.
+    /// The placeholder for a value.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Flag => "BOOL",
@@ -165,7 +165,7 @@ impl Form {
         }
     }
 
-    /// What there is to choose from, for people; nothing of a text, which its help explains.
+    /// The choices, for people; empty for a text, which its help explains.
     pub fn choices(&self) -> String {
         let bounds = match self {
             Self::Number { least, most, .. } if *most >= u32::MAX.into() => {
@@ -177,8 +177,12 @@ impl Form {
                 format!("`{least}` to `{most}`")
             }
             Self::Words(words) => {
-                let words = words.iter().map(|word| format!("`{}`", word.word));
-                return listed(words.collect());
+                return listed(
+                    words
+                        .iter()
+                        .map(|word| format!("`{}`", word.word))
+                        .collect(),
+                );
             }
             _ => return String::new(),
         };
@@ -186,7 +190,7 @@ impl Form {
         listed([bounds].into_iter().chain(words).collect())
     }
 
-    /// What to write, in the words of an error.
+    /// What to write, for an error message.
     pub fn remedy(&self) -> String {
         let choices = self.choices().replace('`', "\"");
         match self {
@@ -196,7 +200,7 @@ impl Form {
         }
     }
 
-    /// The texts that it accepts as a regular expression, as far as one can say it.
+    /// The texts that it accepts, as a regular expression, as far as one can express them.
     pub fn pattern(&self) -> String {
         match self {
             Self::Number { least, most, or } => pattern::number(*least, *most, or),

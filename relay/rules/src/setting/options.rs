@@ -1,5 +1,5 @@
-//! Options: the keys of one value, each at most once, as a table has them or as the command line
-//! writes them, `KEY=VALUE,KEY=VALUE`. What is not said has a default.
+//! Options: the keys of one value, each at most once, in a table or as the command line writes them,
+//! `KEY=VALUE,KEY=VALUE`. Keys that are omitted have defaults.
 
 use thiserror::Error;
 
@@ -9,26 +9,26 @@ use crate::near;
 /// What options of one kind have in common.
 #[derive(Debug)]
 pub struct Group {
-    /// What they are options of; empty where that is said anyhow.
+    /// What they are options of; empty where that is clear anyway.
     pub name: &'static str,
-    /// What it is as a table, in the API's document.
+    /// The name of its table in the API's document.
     pub document: &'static str,
-    /// What the table means, in lines.
+    /// The table's meaning, in lines.
     pub about: &'static [&'static str],
     /// An option, as one is written.
     pub example: &'static str,
-    /// The key that a text alone is the value of; empty where there is none.
+    /// The key whose value a text alone is; empty if there is none.
     pub alone: &'static str,
-    /// What is expected in the place of something else.
+    /// What is expected, for the error about a value of another type.
     pub expecting: &'static str,
-    /// The key of a table that says what they are options of, if there is one.
+    /// The key of a table that names what they are options of, if there is one.
     pub subject: &'static [Row],
     /// The keys, in the order that they are written in.
     pub rows: &'static [Row],
 }
 
 impl Group {
-    /// What its keys are called; those of an output are options, of which it has no more than one kind.
+    /// What its keys are called: those of an output, which has only one kind of them, are options.
     const fn kind(&self) -> &'static str {
         if self.name.is_empty() {
             "option"
@@ -39,16 +39,16 @@ impl Group {
 
     /// An option as it is written, as a regular expression.
     pub fn pattern(&self) -> String {
-        let options = self.rows.iter();
-        let options = options.map(|row| format!("{}=({})", row.key, row.form.pattern()));
-        options.collect::<Vec<String>>().join("|")
+        let option = |row: &Row| format!("{}=({})", row.key, row.form.pattern());
+        let options: Vec<String> = self.rows.iter().map(option).collect();
+        options.join("|")
     }
 }
 
-/// The keys of a table within options, and what each is there.
+/// The keys of a table within options, each with the option that it stands for.
 pub type Inner = &'static [(&'static str, &'static str)];
 
-/// A value that is read of options.
+/// A value that is parsed from options.
 pub trait Options: Clone + Default + PartialEq {
     /// What they have in common.
     const GROUP: &'static Group;
@@ -56,31 +56,31 @@ pub trait Options: Clone + Default + PartialEq {
     /// What can be wrong with them.
     type Problem: From<OptionProblem>;
 
-    /// Takes the text of a row's key.
+    /// Sets the key of a row from its text.
     ///
     /// # Errors
     ///
-    /// A text that is no value.
+    /// A text that is not a value.
     fn set(&mut self, row: &Row, text: &str) -> Result<(), Refusal>;
 
     /// The keys that are not the default, in their order.
     fn texts(&self) -> Vec<(&'static str, String)>;
 
-    /// What is wrong with all of it together.
+    /// Checks the keys together.
     ///
     /// # Errors
     ///
-    /// The first of it.
+    /// The first problem.
     fn check(self) -> Result<Self, Self::Problem> {
         Ok(self)
     }
 
-    /// The key that a text alone, without one, is the value of.
+    /// The key whose value a text without a key is.
     fn alone(_text: &str) -> Option<&'static str> {
         None
     }
 
-    /// The keys of a table in the place of a key's value, each with the option that it is.
+    /// The keys of a table that may replace a key's value, each with the option that it stands for.
     fn nested(_row: &Row) -> Option<Inner> {
         None
     }
@@ -96,7 +96,7 @@ pub struct OptionProblem {
 }
 
 impl OptionProblem {
-    /// Says that options cannot be so with that value of a key.
+    /// The problem that a key cannot have that value.
     pub fn value(group: &Group, key: &str, text: &str, why: &str) -> Self {
         Self::new(group, key, format!("{key}={text}: {why}"))
     }
@@ -143,11 +143,11 @@ impl OptionProblem {
     }
 }
 
-/// Reads keys and values.
+/// Parses keys and values.
 ///
 /// # Errors
 ///
-/// Names the first key that cannot be read and what to write.
+/// Names the first key that cannot be parsed and what to write.
 pub fn parse<'a, T: Options>(
     pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<T, T::Problem> {
@@ -155,8 +155,9 @@ pub fn parse<'a, T: Options>(
     let mut value = T::default();
     let mut seen: Vec<&str> = Vec::new();
     for (key, text) in pairs {
-        let row = group.rows.iter().find(|row| row.key == key);
-        let row = row.ok_or_else(|| OptionProblem::unknown(group, key))?;
+        let Some(row) = group.rows.iter().find(|row| row.key == key) else {
+            return Err(OptionProblem::unknown(group, key).into());
+        };
         if seen.contains(&key) {
             return Err(OptionProblem::twice(group, key).into());
         }
@@ -183,8 +184,8 @@ pub fn split<T: Options>(text: &str) -> Result<Vec<(&str, &str)>, OptionProblem>
     text.split(',').map(pair).collect()
 }
 
-/// Declares how a value is read of options: each with its key, its type, the field that it is, and what
-/// its row says besides its form.
+/// Declares how a value is parsed from options: each with its key, its type, its field, and what its row
+/// has besides its form.
 #[macro_export]
 macro_rules! options {
     (
@@ -193,7 +194,7 @@ macro_rules! options {
             $($option:ident: $value:expr,)+
         }
         $($(#[doc = $help:literal])+ $need:ident $key:ident: $type:ty = $first:ident $(. $field:ident)*
-            $(, $say:ident: $what:expr)*;)+
+            $(, $column:ident: $what:expr)*;)+
         $(impl { $($item:item)+ })?
     ) => {
         impl $crate::setting::Options for $name {
@@ -202,7 +203,7 @@ macro_rules! options {
                 about: &[$($about),+],
                 rows: &[$($crate::setting::Row {
                     is_required: $crate::setting::settings!(@is_required $need),
-                    $($say: $what,)*
+                    $($column: $what,)*
                     ..$crate::setting::Row::new(
                         stringify!($key),
                         &[$($help),+],

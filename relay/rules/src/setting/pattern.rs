@@ -25,7 +25,7 @@ fn alternatives(first: String, or: &[&str]) -> String {
     or.iter().fold(first, |all, word| format!("{all}|{word}"))
 }
 
-/// Digits that name a number between these bounds.
+/// Digits of a number between these bounds.
 pub(super) fn digits(least: u64, most: u64) -> String {
     let mut parts = Vec::new();
     let (mut first, end) = (least, most);
@@ -43,7 +43,7 @@ pub(super) fn digits(least: u64, most: u64) -> String {
     format!("0*({})", parts.join("|"))
 }
 
-/// Digits from `least` to `most`, which are of one length, behind those that both begin with.
+/// Digits from `least` to `most`, which have the same length, after the prefix `before`.
 fn of_one_length(least: &str, most: &str, before: &str, parts: &mut Vec<String>) {
     let all = |digit: char, text: &str| text.chars().all(|each| each == digit);
     let [(first, low), (last, high)] = [least, most].map(|text| text.split_at(1.min(text.len())));

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 use super::{Row, Setting};
 use crate::near;
 
-/// Reads a key that is one of these rows'.
+/// Deserialises a key that is one of these rows'.
 pub struct Key<'a>(pub &'a [&'static [Row]]);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
@@ -28,7 +28,7 @@ impl Visitor<'_> for Key<'_> {
     fn visit_str<E: Error>(self, key: &str) -> Result<&'static Row, E> {
         let rows = || self.0.iter().copied().flatten();
         rows().find(|row| row.key == key).ok_or_else(|| {
-            // As serde says it of the fields of a struct.
+            // As serde words it for the fields of a struct.
             let keys: Vec<String> = rows().map(|row| format!("`{}`", row.key)).collect();
             let expected = match keys.as_slice() {
                 [one] => one.clone(),
@@ -41,11 +41,11 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
-/// Reads the value of a row's key, and what it has to be besides; null is as good as nothing.
+/// Deserialises the value of a row's key and checks it; null counts as absent.
 pub struct Keyed<T> {
     /// The row.
     pub row: &'static Row,
-    /// What it has to be besides.
+    /// A further check of the value.
     pub check: fn(T) -> Result<T, String>,
 }
 

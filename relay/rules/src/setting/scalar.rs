@@ -38,7 +38,7 @@ impl fmt::Display for Scalar {
 }
 
 impl Scalar {
-    /// Reads the value of a row's key; what is none is told as the row says it.
+    /// Deserialises the value of a row's key; errors use the row's wording.
     pub(super) fn of<'de, D: Deserializer<'de>>(row: &Row, from: D) -> Result<Self, D::Error> {
         let why = row.why(Refusal::Form);
         from.deserialize_any(Value(why.strip_prefix("give ").unwrap_or(&why)))
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
-/// Reads it where this is expected.
+/// Deserialises a scalar where this is expected.
 struct Value<'a>(&'a str);
 
 impl Visitor<'_> for Value<'_> {
@@ -70,12 +70,12 @@ impl Visitor<'_> for Value<'_> {
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
-        // No option is that large; as a text it is refused with its name.
+        // No option is that large; as a text it is refused with its key.
         Ok(i64::try_from(value).map_or_else(|_| Scalar::Text(value.to_string()), Scalar::Integer))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Scalar, E> {
-        // JSON knows one kind of number: 5.0 is as whole as 5.
+        // JSON has one kind of number: 5.0 is as whole as 5.
         const LARGEST: f64 = (1_i64 << f64::MANTISSA_DIGITS) as f64;
         if value.fract() == 0.0 && value.abs() <= LARGEST {
             return Ok(Scalar::Integer(value as i64));

@@ -1,4 +1,4 @@
-//! Forms, rows and tables as schemas: of OpenAPI's document, of which the configuration's is made.
+//! Forms, rows and tables as schemas of the OpenAPI document, from which the configuration's is made.
 
 use serde_json::Value;
 use utoipa::openapi::schema::{
@@ -25,22 +25,24 @@ pub fn schema(rows: &[Row], description: &[&str]) -> Schema {
     Schema::Object(object.build())
 }
 
-/// The schema of what is a text of this form, or the table of a `T`.
+/// The schema of a text of this form, or of the table of a `T`.
 pub fn text_or_table<T: Options>(description: &str, pattern: &str) -> RefOr<Schema> {
-    let text = ObjectBuilder::new().schema_type(Type::String);
-    let text = text.pattern(Some(format!("^({pattern})$")));
+    let text = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(format!("^({pattern})$")));
     let both = AnyOfBuilder::new()
         .description(Some(description))
-        .item(text);
-    let both = both.item(Ref::from_schema_name(T::GROUP.document));
+        .item(text)
+        .item(Ref::from_schema_name(T::GROUP.document));
     Schema::AnyOf(both.build()).into()
 }
 
 impl Form {
-    /// Its schema, with what it means; `is_optional`: null says the same as nothing.
+    /// Its schema, with its meaning; `is_optional`: null counts as absent.
     pub fn schema(&self, description: &str, default: Option<&str>, is_optional: bool) -> Schema {
-        let pattern = Some(self.pattern()).filter(|pattern| pattern != ANY.pattern);
-        let pattern = pattern.map(|pattern| format!("^({pattern})$"));
+        let pattern = Some(self.pattern())
+            .filter(|pattern| pattern != ANY.pattern)
+            .map(|pattern| format!("^({pattern})$"));
         let typed = |types: &[Type]| {
             let null = is_optional.then_some(Type::Null);
             let types = types.iter().cloned().chain(null).collect();
@@ -84,18 +86,20 @@ impl Form {
                 return Schema::Array(array.schema_type(SchemaType::Array(types)).build());
             }
             Self::Bytes(_) => {
-                let one = AnyOfBuilder::new().description(Some(description));
-                let one = one.item(typed(&[Type::String]).pattern(pattern));
-                return Schema::AnyOf(one.item(Ref::from_schema_name("FieldDocument")).build());
+                let both = AnyOfBuilder::new()
+                    .description(Some(description))
+                    .item(typed(&[Type::String]).pattern(pattern))
+                    .item(Ref::from_schema_name("FieldDocument"));
+                return Schema::AnyOf(both.build());
             }
             Self::Table(name) => {
                 let mut table = Ref::from_schema_name(*name);
                 table.description = description.to_owned();
-                let null = is_optional.then(|| typed(&[]));
-                let one = null
-                    .into_iter()
-                    .fold(OneOfBuilder::new(), OneOfBuilder::item);
-                return Schema::OneOf(one.item(table).build());
+                let mut either = OneOfBuilder::new();
+                if is_optional {
+                    either = either.item(typed(&[]));
+                }
+                return Schema::OneOf(either.item(table).build());
             }
         };
         let default = default.map(|text| match self {
@@ -113,8 +117,8 @@ impl Form {
     }
 }
 
-/// What stands for the words where they are written: what reads `true` for yes and a number for its
-/// digits takes these, too.
+/// The values that words may be written as, with their types: `true` for `yes`, and a number for its
+/// digits.
 fn values(words: &[Word]) -> (Vec<Type>, Vec<Value>) {
     let words: Vec<&str> = words.iter().flat_map(Word::all).collect();
     let mut types = vec![Type::String];

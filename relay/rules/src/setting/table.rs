@@ -4,66 +4,74 @@ use super::Row;
 
 /// A table that is made of rows.
 pub trait Table: Sized {
-    /// Its rows, in the order that they are written in.
+    /// Its rows, in the order in which they are written.
     const ROWS: &'static [Row];
 
-    /// Each row with its text, if it is given.
+    /// Each row with its text, if given.
     fn values(&self) -> Vec<(&'static Row, Option<String>)>;
 
-    /// This one where it says something, and `below` where it does not.
+    /// The keys of this table, and those of `below` where it has none.
     fn over(&self, below: &Self) -> Self;
 
-    /// The row of a key, which there is.
+    /// The row of a key that exists.
     fn row(key: &str) -> &'static Row {
         let row = Self::ROWS.iter().find(|row| row.key == key);
         row.expect("keys are asked for by their rows")
     }
 }
 
-/// A key of which two tables say different things.
+/// A key that differs between two tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The key.
     pub key: &'static str,
-    /// What the one says.
-    pub asked: String,
-    /// What the other says.
+    /// Its value in the first.
+    pub configured: String,
+    /// Its value in the other.
     pub other: String,
 }
 
 impl Difference {
-    /// Says that a daemon follows only when it is started again; the key is of that table.
+    /// The message that the key, of that table, takes effect only when the daemon is restarted.
     pub fn awaiting_restart(&self, table: &str) -> String {
-        let Self { key, asked, other } = self;
+        let Self {
+            key,
+            configured,
+            other,
+        } = self;
         let space = if key.is_empty() { "" } else { " " };
         format!(
-            "[{table}]{space}{key}: {asked} takes effect when the daemon is started again; until then {other}"
+            "[{table}]{space}{key}: {configured} takes effect when the daemon is started again; until then {other}"
         )
     }
 }
 
-/// The keys of which two tables say different things, defaults included.
-pub fn differences<T: Table>(asked: &T, other: &T) -> Vec<Difference> {
-    let said = |text: Option<String>, row: &Row| text.unwrap_or_else(|| row.unsaid().to_owned());
-    let both = asked.values().into_iter().zip(other.values());
-    let both = both.map(|((row, asked), (_, other))| Difference {
-        key: row.key,
-        asked: said(asked, row),
-        other: said(other, row),
-    });
-    both.filter(|Difference { asked, other, .. }| asked != other)
-        .collect()
+/// The keys that differ between two tables, defaults included.
+pub fn differences<T: Table>(configured: &T, other: &T) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    for ((row, configured), (_, other)) in configured.values().into_iter().zip(other.values()) {
+        let or_default = |text: Option<String>| text.unwrap_or_else(|| row.unsaid().to_owned());
+        let (configured, other) = (or_default(configured), or_default(other));
+        if configured != other {
+            differences.push(Difference {
+                key: row.key,
+                configured,
+                other,
+            });
+        }
+    }
+    differences
 }
 
-/// Declares a table: a struct with a field for each key, which is `optional` or `required`, or
-/// holds `several`, perhaps none. Behind the
-/// key stands its type, what checks it further, if anything, and what its row says besides its form.
+/// Declares a table: a struct with a field for each key, which is `optional` or `required`, or holds
+/// `several` values, perhaps none. After the key come its type, a function that checks it further, if
+/// any, and what its row has besides its form.
 #[macro_export]
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+
         $vis:vis struct $name:ident {
-            $($(#[doc = $help:literal])+ $need:ident $key:ident: $type:ty $(=> $check:expr)? $(, $say:ident: $what:expr)*;)+
+            $($(#[doc = $help:literal])+ $need:ident $key:ident: $type:ty $(=> $check:expr)? $(, $column:ident: $what:expr)*;)+
         }
     ) => {
         $(#[doc = $about])+
@@ -75,7 +83,7 @@ macro_rules! settings {
         impl $crate::setting::Table for $name {
             const ROWS: &'static [$crate::setting::Row] = &[$($crate::setting::Row {
                 is_required: $crate::setting::settings!(@is_required $need),
-                $($say: $what,)*
+                $($column: $what,)*
                 ..$crate::setting::Row::new(
                     stringify!($key),
                     &[$($help),+],

@@ -1,4 +1,4 @@
-//! Types of values: how each is read and written.
+//! Types of values: how each is parsed and written.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use super::form::ANY;
 use super::{Form, Row, Scalar, TextForm};
 use crate::duration;
 
-/// Why a text is no value.
+/// Why a text is not a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It does not have the form.
@@ -27,35 +27,35 @@ pub type Schemas = Vec<(String, RefOr<Schema>)>;
 
 /// A value of a key.
 pub trait Setting: Sized {
-    /// What it may be, unless the row has narrower bounds.
+    /// The values that it may have, unless the row has narrower bounds.
     const FORM: Form;
 
-    /// Reads a text that has the form.
+    /// Parses a text that has the form.
     ///
     /// # Errors
     ///
-    /// A text that is no value though it has.
+    /// A text that has the form and still is not a value.
     fn parse(text: &str, form: &Form) -> Result<Self, Refusal>;
 
-    /// Writes it as it is read.
+    /// Writes it as it is parsed.
     fn text(&self, form: &Form) -> String;
 
     /// Adds the schemas that its own refers to by name.
     fn schemas(_list: &mut Schemas) {}
 
-    /// Reads it where a table has it, in whichever type it is natural to write.
+    /// Deserialises it from a table, in any type that is natural to write.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in the words of the row.
+    /// What is wrong with it, in the row's wording.
     fn read<'de, D: Deserializer<'de>>(row: &Row, deserializer: D) -> Result<Self, D::Error> {
         let text = Scalar::of(row, deserializer)?.to_string();
-        let read = row.parse(&text);
-        read.map_err(|refusal| D::Error::custom(row.refused(&text, refusal)))
+        let parsed = row.parse(&text);
+        parsed.map_err(|refusal| D::Error::custom(row.refused(&text, refusal)))
     }
 }
 
-/// What is read and written as the standard library does.
+/// Values that are parsed and written by the standard library.
 macro_rules! plain {
     ($($type:ty, $form:expr;)+) => {$(
         impl Setting for $type {
@@ -96,7 +96,7 @@ plain! {
     String, Form::Text(&ANY);
 }
 
-/// Everyday spellings too: `localhost:9469`, and `:9469` or `*:9469` for every address of IPv4.
+/// Parses everyday spellings too: `localhost:9469`, and `:9469` or `*:9469` for every IPv4 address.
 fn address_and_port(text: &str) -> Option<SocketAddr> {
     let of = |address: Ipv4Addr, port: &str| Some((address, port.parse().ok()?).into());
     match text.rsplit_once(':')? {
@@ -130,7 +130,7 @@ impl Setting for Duration {
     }
 }
 
-/// Nothing is what the form has in the place of a value.
+/// `None` is the word that the form permits in place of a value.
 impl<T: Setting> Setting for Option<T> {
     const FORM: Form = T::FORM;
 
@@ -186,7 +186,7 @@ impl Setting for bool {
     }
 }
 
-/// What tables hold in another form than one text.
+/// Values that tables hold in another form than one text.
 #[macro_export]
 macro_rules! nested {
     ($($type:ty $(as $of:ty)?, $form:expr, $text:expr;)+) => {$(
@@ -228,7 +228,7 @@ nested! {
     };
 }
 
-/// Whatever it says, which the rest of its document decides on.
+/// Any scalar; the rest of its document decides whether it is valid.
 impl Setting for Scalar {
     const FORM: Form = Form::Text(&ANY);
 

@@ -1,7 +1,7 @@
 //! Values that are one of a few words.
 
-/// Declares an enum whose variants are written as words, each with its meaning, and perhaps with
-/// others that say the same; behind `=` stands the default.
+/// Declares an enum whose variants are written as words, each with its meaning and perhaps with
+/// synonyms; the default follows `=`.
 #[macro_export]
 macro_rules! words {
     (
@@ -30,7 +30,7 @@ macro_rules! words {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The words, with what they mean.
+            /// The words, with their meanings.
             pub const WORDS: &[$crate::setting::Word] = &[$($crate::setting::Word {
                 word: $word,
                 same: &[$($same),*],

@@ -1,4 +1,4 @@
-//! Options as they were written: what documents hold of them, in TOML and JSON.
+//! Options as written: how documents hold them, in TOML and JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use super::{
     FieldDocument, Form, Group, Inner, Key, Options, Row, Scalar, Schemas, parse, schema, split,
 };
 
-/// The options of a `T` as they were written, and what they are options of where a table says that.
+/// The options of a `T` as written, and their subject if a table names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written<T> {
     given: Vec<(&'static Row, Scalar)>,
@@ -26,17 +26,17 @@ pub struct Written<T> {
 }
 
 impl<T: Options> Written<T> {
-    /// Reads them.
+    /// Parses them.
     ///
     /// # Errors
     ///
-    /// Names the first key that cannot be read and what to write.
+    /// Names the first key that cannot be parsed and what to write.
     pub fn read(&self) -> Result<T, T::Problem> {
         let texts = self.texts();
         parse(texts.iter().map(|(key, text)| (*key, text.as_str())))
     }
 
-    /// Takes what the command line writes: `silence=200ms,revert=30s`.
+    /// Parses what the command line writes: `silence=200ms,revert=30s`.
     ///
     /// # Errors
     ///
@@ -53,13 +53,13 @@ impl<T: Options> Written<T> {
             .collect()
     }
 
-    /// What they are options of.
+    /// What they are options of, if a table names it.
     pub fn subject(&self) -> String {
         let subject = self.given.iter().find(|(row, _)| is_subject::<T>(row));
         subject.map_or_else(String::new, |(_, value)| value.to_string())
     }
 
-    /// These values, of which those for `is_number` are written as numbers.
+    /// The options of a value; those for which `is_number` holds are written as numbers.
     pub(crate) fn new(value: &T, is_number: impl Fn(&str) -> bool) -> Self {
         let written = value.texts().into_iter().map(|(key, text)| {
             let number = text.parse().ok().filter(|_| is_number(key));
@@ -82,7 +82,7 @@ impl<T: Options> From<&T> for Written<T> {
 }
 
 impl<T: Options> fmt::Display for Written<T> {
-    /// As the command line writes them; `on` where none is given.
+    /// As the command line writes them; `on` if none is given.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts = self
             .texts()
@@ -151,8 +151,9 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
                 while let Some(row) = map.next_key_seed(Key(&[T::GROUP.subject, T::GROUP.rows]))? {
                     if let Some(inner) = T::nested(row) {
                         let nested = nested(map.next_value()?, row, inner);
-                        let nested = nested.map_err(A::Error::custom)?.into_iter();
-                        given.extend(nested.map(|(key, value)| (self::row::<T>(key), value)));
+                        for (key, value) in nested.map_err(A::Error::custom)? {
+                            given.push((self::row::<T>(key), value));
+                        }
                         continue;
                     }
                     let value = if is_field(row) {
@@ -161,14 +162,14 @@ impl<'de, T: Options> Deserialize<'de> for Written<T> {
                     } else {
                         map.next_value()?
                     };
-                    if given.iter().any(|(known, _)| *known == row) {
+                    if given.iter().any(|(other, _)| *other == row) {
                         return Err(A::Error::duplicate_field(row.key));
                     }
                     given.extend(value.map(|value| (row, value)));
                 }
                 let all = || subject.iter().chain(*rows);
-                given.sort_by_key(|(row, _)| all().position(|known| known == *row));
-                let is_given = |row: &Row| given.iter().any(|(known, _)| *known == row);
+                given.sort_by_key(|(row, _)| all().position(|other| other == *row));
+                let is_given = |row: &Row| given.iter().any(|(other, _)| *other == row);
                 match all().find(|row| row.is_required && !is_given(row)) {
                     Some(missing) => Err(A::Error::missing_field(missing.key)),
                     None => Ok(Written {
@@ -199,7 +200,7 @@ enum Part {
     Several(Vec<String>),
 }
 
-/// The options that it says; `Err`: that it has a key that belongs elsewhere.
+/// The options of a nested table, or why it has a key that does not belong there.
 fn nested(nested: Nested, own: &Row, inner: Inner) -> Result<Vec<(&'static str, Scalar)>, String> {
     let table = match nested {
         Nested::One(value) => return Ok(value.into_iter().map(|one| (own.key, one)).collect()),
@@ -207,12 +208,13 @@ fn nested(nested: Nested, own: &Row, inner: Inner) -> Result<Vec<(&'static str, 
     };
     let mut given = Vec::new();
     for (name, value) in table {
-        let key = inner.iter().find(|(known, _)| *known == name);
-        let (_, key) = key.ok_or_else(|| {
-            let known: Vec<&str> = inner.iter().map(|(known, _)| *known).collect();
-            let (own, known) = (own.key, known.join("`, `"));
-            format!("unknown field `{name}` of `{own}`, expected one of `{known}`")
-        })?;
+        let Some((_, key)) = inner.iter().find(|(valid, _)| *valid == name) else {
+            let valid: Vec<&str> = inner.iter().map(|(valid, _)| *valid).collect();
+            let (own, valid) = (own.key, valid.join("`, `"));
+            return Err(format!(
+                "unknown field `{name}` of `{own}`, expected one of `{valid}`"
+            ));
+        };
         given.extend(match value {
             Part::One(value) => Some((*key, value)),
             Part::Several(all) if all.is_empty() => None,
@@ -231,7 +233,7 @@ fn nested_schema<T: Options>(own: &Row, inner: Inner) -> Schema {
     for (name, key) in inner {
         let one = row::<T>(key);
         table = match one.form {
-            // What is written with + between is a list, too.
+            // A text with + between its parts may also be a list.
             Form::Text(form) if form.name.contains('+') => {
                 let several = ArrayBuilder::new().items(RefOr::T(one.schema()));
                 table.property(*name, AnyOfBuilder::new().item(one.schema()).item(several))

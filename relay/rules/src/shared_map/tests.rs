@@ -1,4 +1,4 @@
-//! It is an ordered map, and copies share chunks.
+//! The map is ordered, and copies share chunks.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ fn check(map: &SharedMap<u16, Arc<u16>>, expected: &BTreeMap<u16, Arc<u16>>) {
     assert_eq!(map.len(), expected.len());
     assert!(map.chunks.iter().all(|chunk| !chunk.is_empty()));
     assert!(map.chunks.iter().all(|chunk| chunk.len() <= CHUNK));
-    let small = |pair: &[Arc<_>]| match pair {
+    let are_small = |pair: &[Arc<_>]| match pair {
         [a, b] => Vec::len(a) + Vec::len(b) <= CHUNK / 2,
         _ => false,
     };
-    assert!(!map.chunks.windows(2).any(small));
+    assert!(!map.chunks.windows(2).any(are_small));
 }
 
-/// Runs of neighbours, so that chunks fill and empty: from where, how many, whether put in.
+/// Runs of neighbouring keys, so that chunks fill and empty: the first, how many, whether they are inserted.
 fn runs() -> impl Strategy<Value = Vec<(u16, u16, bool)>> {
     proptest::collection::vec((0_u16..600, 1_u16..300, any::<bool>()), 1..8)
 }
@@ -46,14 +46,14 @@ proptest! {
             check(&old, &old_expected);
             prop_assert_eq!(map.get(&probe), expected.get(&probe));
             prop_assert_eq!(map.rank(&probe), expected.range(..probe).count());
-            let behind = map.iter_from(&probe).map(|(key, _)| key);
-            prop_assert!(behind.eq(expected.range(probe..).map(|(key, _)| key)));
+            let rest = map.iter_from(&probe).map(|(key, _)| key);
+            prop_assert!(rest.eq(expected.range(probe..).map(|(key, _)| key)));
             let made: SharedMap<_, _> = expected.clone().into_iter().rev().collect();
             prop_assert_eq!(&made, &map);
 
             let difference = SharedMap::difference(&old, &map);
             let lacks = |other: &BTreeMap<u16, Arc<u16>>, key: &u16, value: &Arc<u16>| {
-                !other.get(key).is_some_and(|known| Arc::ptr_eq(known, value))
+                !other.get(key).is_some_and(|other| Arc::ptr_eq(other, value))
             };
             let removed = old_expected.iter().filter(|(key, value)| lacks(&expected, key, value));
             prop_assert_eq!(difference.removed, removed.collect::<Vec<_>>());
@@ -71,8 +71,8 @@ fn a_change_of_one_entry_copies_one_chunk() {
     new.insert(10_000, Arc::new(0));
     new.remove(&5_000);
     new.insert(7_000, Arc::new(0));
-    let shared = |chunk: &&Arc<_>| old.chunks.iter().any(|known| Arc::ptr_eq(known, chunk));
-    let shared = new.chunks.iter().filter(shared).count();
+    let is_shared = |chunk: &&Arc<_>| old.chunks.iter().any(|before| Arc::ptr_eq(before, chunk));
+    let shared = new.chunks.iter().filter(is_shared).count();
     assert_eq!((old.chunks.len(), shared), (79, 76));
     let difference = SharedMap::difference(&old, &new);
     let keys = |side: &[(&u16, &Arc<u16>)]| side.iter().map(|(key, _)| **key).collect::<Vec<_>>();

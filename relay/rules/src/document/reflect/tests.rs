@@ -1,4 +1,4 @@
-//! How rules that reflect are read and what is wrong with them.
+//! How rules that reflect are parsed, and what can be wrong with them.
 
 use super::*;
 use crate::merge::By;
@@ -6,8 +6,8 @@ use crate::merge::By;
 fn problems(json: &str) -> Vec<String> {
     let document: RuleDocument = serde_json::from_str(json).unwrap();
     let problems = document.to_rule(0).unwrap_err();
-    let lines = problems.to_string();
-    let lines = lines
+    let text = problems.to_string();
+    let lines = text
         .lines()
         .map(|line| line.replacen("rule \"m\": ", "", 1));
     lines.collect()
@@ -32,7 +32,7 @@ fn has_an_input_and_an_output_for_each_interface() {
 }
 
 #[test]
-fn another_senders_packet_is_another_one_where_senders_are_kept() {
+fn the_same_payload_of_another_sender_passes_if_sources_are_kept() {
     let json = r#"{"name":"m","mode":"reflect","interfaces":["a","b"],
         "group":"239.255.255.250:1900","source":"keep"}"#;
     let document: RuleDocument = serde_json::from_str(json).unwrap();
@@ -82,7 +82,7 @@ fn names_everything_that_is_wrong() {
 }
 
 #[test]
-fn those_that_are_isolated_hear_the_others_and_not_each_other() {
+fn isolated_interfaces_receive_from_the_others_and_not_from_each_other() {
     let json = r#"{"name":"m","mode":"reflect","interfaces":["hub","a","b"],
         "isolated":["a","b"],"group":"255.255.255.255:9302"}"#;
     let document: RuleDocument = serde_json::from_str(json).unwrap();
@@ -91,7 +91,7 @@ fn those_that_are_isolated_hear_the_others_and_not_each_other() {
     let [hub, a, b]: [Vec<usize>; 3] = [led(&rule, 0), led(&rule, 1), led(&rule, 2)];
     assert_eq!((hub, a, b), (vec![1, 2], vec![0], vec![0]));
     assert_eq!(RuleDocument::from(&rule), document);
-    // The role of an interface may be another host's name of it.
+    // An interface may have another name on another host.
     rule.inputs[1].interface = Some("vlan7".to_owned());
     assert_eq!(RuleDocument::from(&rule).isolated, ["vlan7", "b"]);
     let with = |isolated: &str| json.replace(r#"["a","b"]"#, isolated);

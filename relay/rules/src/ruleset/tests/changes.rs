@@ -1,4 +1,4 @@
-//! What a change makes of a set.
+//! How a set changes.
 
 use super::*;
 
@@ -66,9 +66,9 @@ fn adds_removes_and_replaces_single_rules() {
     assert!(change(&set, &["r1"], vec![]).is_err());
 }
 
-/// A place that is vacant is not given to another rule that comes with the one that returns to it.
+/// A vacant place is reserved for the rule that returns to it, even if others are added, too.
 #[test]
-fn puts_new_rules_behind_all_that_stood() {
+fn appends_new_rules_after_all_existing_ones() {
     let before = set(&[1, 2]);
     let mut other = numbered(2);
     other.outputs = numbered(7).outputs;
@@ -78,7 +78,7 @@ fn puts_new_rules_behind_all_that_stood() {
 }
 
 #[test]
-fn tells_added_removed_and_changed_rules() {
+fn reports_added_removed_and_changed_rules() {
     let old = set(&[1, 2, 3]);
     let mut other = numbered(3);
     other.outputs = numbered(7).outputs;
@@ -112,8 +112,8 @@ proptest! {
     ) {
         let mut before = RuleSet::default();
         for (remove, add) in changes {
-            let there = |name: &String| before.get(name).is_some();
-            let remove: Vec<String> = remove.into_iter().filter(there).collect();
+            let is_there = |name: &String| before.get(name).is_some();
+            let remove: Vec<String> = remove.into_iter().filter(is_there).collect();
             let changed = before.changed(&remove, add.clone(), Policy::default());
             if let Err(ChangeError::AlreadyThere(_)) = &changed {
                 continue;
@@ -130,7 +130,7 @@ proptest! {
     }
 }
 
-/// Everything that a set knows of its rules is as if they had been put together anew.
+/// Checks that a set's indices are as if they had been built anew.
 fn check(set: &RuleSet) {
     let places = set
         .rules()
@@ -154,8 +154,8 @@ fn check(set: &RuleSet) {
 
 fn check_changes(old: &RuleSet, new: &RuleSet) {
     let is_in = |set: &RuleSet, (place, rule): &(Place, Arc<Rule>)| {
-        let known = set.rules().get(place);
-        known.is_some_and(|known| Arc::ptr_eq(known, rule))
+        let other = set.rules().get(place);
+        other.is_some_and(|other| Arc::ptr_eq(other, rule))
     };
     let lacking = |from: &RuleSet, other: &RuleSet| {
         let all = from.rules().iter().cloned();
@@ -169,7 +169,7 @@ fn check_changes(old: &RuleSet, new: &RuleSet) {
 /// Removals and additions among few names, groups and ports, so that they meet.
 fn small_change() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     let name = || "[a-f]";
-    let place = || {
+    let input = || {
         (0_u8..8, 29_u8..=32, "eth[01*]", 1_u16..4, 0_u16..2).prop_map(
             |(group, length, interface, port, more)| {
                 let groups = crate::net::Prefix::new([239, 0, 0, group].into(), length);
@@ -180,7 +180,7 @@ fn small_change() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     let source = prop_oneof![Just(""), Just("10.0.0.5@")];
     let output = (0_u8..8, 0_u8..2, 1_u16..6)
         .prop_map(|(group, interface, port)| format!("239.0.0.{group}%eth{interface}:{port}"));
-    let rule = (name(), source, place(), output).prop_map(|(name, source, input, output)| {
+    let rule = (name(), source, input(), output).prop_map(|(name, source, input, output)| {
         rule(&name, &format!("{source}{input}"), &output)
     });
     let remove =
@@ -189,7 +189,7 @@ fn small_change() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
 }
 
 #[test]
-fn looks_at_few_rules_to_judge_one_more() {
+fn checks_only_the_rule_that_is_added() {
     // Each rule's outputs feed nothing; only the new one is checked.
     let rules = (0..2000).map(|n| {
         let input = format!("239.1.1.1%eth0:{}", n + 1);
@@ -201,8 +201,9 @@ fn looks_at_few_rules_to_judge_one_more() {
     });
     let set = RuleSet::new(rules.collect(), Policy::default()).unwrap();
     let add = rule("new", "239.1.1.1%eth0:9000", "239.2.1.1%eth1:9000");
-    let changed = set.changed(&["r7".to_owned()], vec![add], Policy::default());
-    let changed = changed.unwrap();
+    let changed = set
+        .changed(&["r7".to_owned()], vec![add], Policy::default())
+        .unwrap();
     let changes = RuleChanges::between(&set, &changed);
     let places = |rules: &[(Place, Arc<Rule>)]| rules.iter().map(|(p, _)| p.0).collect::<Vec<_>>();
     assert_eq!(places(&changes.removed), [7]);
