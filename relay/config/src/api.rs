@@ -1,5 +1,5 @@
-//! Who steers a relay from elsewhere: what the `[api]` table of a configuration says. It is read of
-//! files on the host alone, and nobody is told of it: no export, no answer, no generation has it.
+//! Remote control of a relay: the `[api]` table of a configuration. It is read only from files on the
+//! host and never disclosed: it is in no export, no reply and no generation.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
@@ -126,14 +126,14 @@ nested! {
 }
 
 impl ApiSettings {
-    /// What is wrong with what it says together, and what to do.
+    /// Checks the keys together.
     ///
     /// # Errors
-    /// The first of it, as a sentence.
+    /// The first problem and what to do, as a sentence.
     pub fn check(&self) -> Result<(), String> {
-        for (place, client) in self.client.iter().enumerate() {
+        for (index, client) in self.client.iter().enumerate() {
             let name = &client.name;
-            let before = || self.client[..place].iter();
+            let before = || self.client[..index].iter();
             if before().any(|other| other.name == *name) {
                 return Err(format!(
                     "client {name:?}: is there twice; give each its own name"
@@ -157,10 +157,10 @@ impl ApiSettings {
                     ));
                 }
                 (certificate, token) => {
-                    let same = |other: &&ApiClient| {
+                    let is_same = |other: &&ApiClient| {
                         (&other.certificate, &other.token) == (certificate, token)
                     };
-                    if let Some(other) = before().find(same) {
+                    if let Some(other) = before().find(is_same) {
                         return Err(format!(
                             "client {name:?}: shows the same as client {:?}; nobody could tell \
                              them apart",
@@ -176,7 +176,7 @@ impl ApiSettings {
         }
     }
 
-    /// Why nobody can be served though there is an address to serve at.
+    /// Why no client can be served although there is an address to listen at.
     #[must_use]
     pub fn lacks(&self) -> Option<&'static str> {
         if self.certificate.is_none() || self.key.is_none() {
@@ -195,7 +195,7 @@ impl ApiClient {
         self.from.is_empty() || networks.any(|network| network.contains(address.to_canonical()))
     }
 
-    /// When it is a client no more, in seconds since the epoch.
+    /// When its access expires, in seconds since the epoch.
     #[must_use]
     pub fn expires(&self) -> Option<u64> {
         self.expires.as_deref().and_then(moment)
@@ -258,7 +258,7 @@ mod tests {
     const TOKEN: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn clients_are_read_and_nobody_is_told_of_them() {
+    fn clients_are_read_and_never_exported() {
         let text = format!(
             "[api]\nlisten = \"0.0.0.0:9471\"\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n\
              tls = \"1.2\"\n[[api.client]]\nname = \"noc\"\nrole = \"operate\"\ntoken = \"{TOKEN}\"\n\
@@ -289,20 +289,20 @@ mod tests {
             text: format!("version = 1\n{text}"),
         };
         let config = Config::load(&[file], Default::default()).unwrap();
-        let told = [
+        let exported = [
             config.export(),
             serde_json::to_string(&config.settings).unwrap(),
         ]
         .concat();
         for secret in ["sha256", "9471", "noc"] {
-            assert!(!told.contains(secret), "{told}");
+            assert!(!exported.contains(secret), "{exported}");
         }
         let errors = crate::schema::tests::errors(&format!("version = 1\n{text}"));
         assert_eq!(errors, [""; 0]);
     }
 
     #[test]
-    fn what_makes_no_sense_together_is_refused_by_name() {
+    fn invalid_combinations_are_refused_by_name() {
         let client =
             |keys: &str| format!("[[api.client]]\nname = \"a\"\nrole = \"view\"\n{keys}\n");
         let token = client(&format!("token = \"{TOKEN}\""));

@@ -1,7 +1,7 @@
-//! How a daemon is started: the `[daemon]` table of a configuration, and the same settings of a command
-//! line, which win. What neither says has a default.
+//! How a daemon is started: the `[daemon]` table of a configuration, and the same settings on the command
+//! line, which take precedence. Keys that both omit have defaults.
 //!
-//! A running daemon keeps what it was started with, except the permission of link-local inputs.
+//! A running daemon keeps the settings that it was started with, except the permission of link-local inputs.
 
 use std::net::SocketAddr;
 
@@ -11,11 +11,10 @@ use rules::setting::{ANY, Form, TextForm, differences, settings, words};
 
 use crate::Xdp;
 
-/// The most rules that clients may bring about, where nobody says another number.
+/// Default of the most rules that clients may create.
 pub const MAX_RULES: u32 = 20_000;
 
-/// The most memberships that clients may bring about, where nobody says another number: one for
-/// each of the rules.
+/// Default of the most memberships that clients may create: one for each rule.
 pub const MAX_MEMBERSHIPS: u32 = MAX_RULES;
 
 const USER: TextForm = TextForm {
@@ -110,8 +109,8 @@ words! {
 }
 
 impl DaemonSettings {
-    /// Lists what a daemon that runs with `running` would do otherwise if it were started with
-    /// these, each in a few words that say what it does now.
+    /// Lists what a daemon that runs with `running` would do differently if it were started with
+    /// these, each in a few words with what it does now.
     #[must_use]
     pub fn awaiting_restart(&self, running: &Self) -> Vec<String> {
         let differences = differences(self, running).into_iter();
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_comes_first_also_where_it_says_no() {
+    fn the_command_line_takes_precedence_also_with_false() {
         let file = settings(Some(4), Some(true));
         let over = settings(None, Some(false)).over(&file);
         assert_eq!(over, settings(Some(4), Some(false)));
@@ -151,8 +150,8 @@ mod tests {
             max_rules: Some(MAX_RULES),
             ..settings(None, Some(false))
         };
-        let said = written.awaiting_restart(&DaemonSettings::default());
-        assert_eq!(said, [""; 0]);
+        let awaiting = written.awaiting_restart(&DaemonSettings::default());
+        assert_eq!(awaiting, [""; 0]);
         let other = DaemonSettings {
             allow_link_local: Some(true),
             ..settings(Some(2), None)

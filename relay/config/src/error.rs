@@ -24,10 +24,10 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// What TOML's reader cannot read.
+    /// A syntax error of the TOML parser.
     pub(super) fn unread(file: &ConfigFile, span: Option<Range<usize>>, message: &str) -> Self {
-        let before = span.map_or(0, |span| span.start.min(file.text.len()));
-        let before = &file.text.as_bytes()[..before];
+        let offset = span.map_or(0, |span| span.start.min(file.text.len()));
+        let before = &file.text.as_bytes()[..offset];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         let text = file.text.lines().nth(line - 1).unwrap_or_default();
         Self::at((file.name.clone(), line), unread(message, text))
@@ -42,37 +42,37 @@ impl ConfigError {
     }
 }
 
-/// What TOML's reader says of a value, in the words of a configuration, with its key where it is of
-/// another type than it has to be.
+/// The TOML parser's message about a value, in the terms of a configuration, with the key if the value has
+/// the wrong type.
 pub(super) fn words(error: &toml::de::Error) -> String {
     let message = error.message();
     if let Some((key, _)) = named(message, "missing field `") {
         return format!("{key} is missing");
     }
-    if let Some((key, known)) = named(message, "unknown field `") {
-        let (_, known) = known.rsplit_once("expected ").unwrap_or_default();
-        let known = known.trim_start_matches("one of ").replace('`', "");
-        let known = known.split_once("; ").map_or(&*known, |(known, _)| known);
-        let known = known.replace(" or ", ", ");
-        let instead = match near::nearest(key, known.split(", ")) {
+    if let Some((key, rest)) = named(message, "unknown field `") {
+        let (_, expected) = rest.rsplit_once("expected ").unwrap_or_default();
+        let list = expected.trim_start_matches("one of ").replace('`', "");
+        let list = list.split_once("; ").map_or(&*list, |(keys, _)| keys);
+        let keys = list.replace(" or ", ", ");
+        let instead = match near::nearest(key, keys.split(", ")) {
             Some(near) => format!("did you mean {near}?"),
-            None => format!("there are {known}"),
+            None => format!("there are {keys}"),
         };
         return format!("there is no key {key} here; {instead}");
     }
-    let wrong = message.strip_prefix("invalid type: ");
-    let Some((found, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
+    let types = message.strip_prefix("invalid type: ");
+    let Some((actual, expected)) = types.and_then(|types| types.split_once(", expected ")) else {
         return message.to_owned();
     };
-    let found = match found {
+    let value = match actual {
         "sequence" => "[…]",
         "map" => "{…}",
-        _ => match found.strip_prefix("string ") {
+        _ => match actual.strip_prefix("string ") {
             Some(text) => text,
-            None => found.split('`').nth(1).unwrap_or(found),
+            None => actual.split('`').nth(1).unwrap_or(actual),
         },
     };
-    let expected = match expected {
+    let remedy = match expected {
         "a boolean" => "true or false",
         "a sequence" => "a list, as in [\"…\"]",
         "a string" => "a text in quotes",
@@ -80,20 +80,20 @@ pub(super) fn words(error: &toml::de::Error) -> String {
         _ if expected.starts_with("struct ") => "a table, as in { … }",
         expected => expected,
     };
-    // Where it is shown without its text, the keys that lead to it stand in its last line.
+    // An error that is displayed without its text has the path of keys in its last line.
     let shown = error.to_string();
-    let key = shown.trim_end().rsplit_once("\nin `");
-    let key = key.map_or("", |(_, key)| key.trim_end_matches('`'));
+    let path = shown.trim_end().rsplit_once("\nin `");
+    let key = path.map_or("", |(_, key)| key.trim_end_matches('`'));
     let is = if key.is_empty() { "" } else { " = " };
-    format!("{key}{is}{found}: give {expected}")
+    format!("{key}{is}{value}: give {remedy}")
 }
 
-/// The name in backquotes behind a text, and what follows.
+/// The name in backquotes after a prefix, and the rest.
 fn named<'a>(message: &'a str, before: &str) -> Option<(&'a str, &'a str)> {
     message.strip_prefix(before)?.split_once('`')
 }
 
-/// What is to be done about what TOML's reader cannot read, by how its message begins.
+/// Remedies for syntax errors, by how the TOML parser's message begins.
 const REMEDIES: [(&str, &str); 17] = [
     (
         "string values must be quoted",
@@ -138,19 +138,19 @@ const REMEDIES: [(&str, &str); 17] = [
     ("carriage return", "end lines as Unix or Windows does"),
 ];
 
-/// What is wrong with a line that TOML's reader cannot read, and what to do.
+/// What is wrong with a line that the TOML parser rejects, and what to do.
 fn unread(message: &str, line: &str) -> String {
-    let known = REMEDIES
+    let row = REMEDIES
         .iter()
         .find(|(begins, _)| message.starts_with(begins));
-    let remedy = known.map_or("write KEY = VALUE, as in name = \"cam1\"", |(_, remedy)| {
+    let remedy = row.map_or("write KEY = VALUE, as in name = \"cam1\"", |(_, remedy)| {
         remedy
     });
     let line: String = line.trim().chars().take(SHOWN).collect();
     format!("{}: {remedy}", printable(&line))
 }
 
-/// Says of a file that it cannot be read, and what to do.
+/// The message that a file cannot be read, and what to do.
 pub fn unreadable(path: &Path, error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => "write it, or name another; a link must lead to a file",

@@ -1,4 +1,4 @@
-//! The kinds of events, a row each, and how much each matters. Names are a contract with scripts.
+//! The kinds of events, one row each, and their severities. Scripts rely on the names.
 
 use rules::setting::words;
 
@@ -14,8 +14,8 @@ words! {
     }
 }
 
-/// A kind, its weight, and the kinds of the same subject that tell its end; of what does not last, or of
-/// whose end nothing is told, none.
+/// A kind, its weight, and the kinds of the same subject that report its end; none if it does not last or its
+/// end is not reported.
 type Row = (&'static str, Weight, &'static [&'static str]);
 
 /// Declares the kinds and [`KINDS`], the table of them.
@@ -105,7 +105,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|(kind, ..)| *kind)
 }
 
-/// The kinds that tell of trouble.
+/// The kinds that report trouble.
 pub fn troubles() -> impl Iterator<Item = &'static str> {
     names().filter(|kind| weight(kind) == Weight::Trouble)
 }
@@ -119,14 +119,14 @@ pub fn weight(kind: &str) -> Weight {
     row(kind).map_or(Weight::News, |(_, weight, _)| *weight)
 }
 
-/// The kinds whose end an event of this kind tells.
+/// The kinds whose end an event of this kind reports.
 pub fn ended_by(end: &str) -> impl Iterator<Item = &'static str> {
     KINDS
         .iter()
         .filter_map(move |(kind, _, ends)| ends.contains(&end).then_some(*kind))
 }
 
-/// Whether what an event of this kind tells lasts until another tells its end.
+/// Whether the condition that an event of this kind reports lasts until another event reports its end.
 pub fn lasts(kind: &str) -> bool {
     row(kind).is_some_and(|(.., ends)| !ends.is_empty())
 }
@@ -136,15 +136,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_stands_in_the_documents() {
+    fn every_kind_is_documented() {
         let documents = [
             include_str!("../../../docs/watch.md"),
             include_str!("../../../docs/fleet.md"),
         ];
         for kind in names() {
             let quoted = format!("`{kind}`");
-            let is_told = documents.iter().any(|text| text.contains(&quoted));
-            assert!(is_told, "{kind}");
+            let is_documented = documents.iter().any(|text| text.contains(&quoted));
+            assert!(is_documented, "{kind}");
         }
     }
 }

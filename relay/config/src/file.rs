@@ -1,4 +1,4 @@
-//! One file: from text to documents that remember their lines.
+//! Parses one file into documents with their lines.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use super::{
 /// Keys a file may have.
 const KEYS: &str = "version, allow_link_local, [api], [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]";
 
-/// The keys of a file that are no tables.
+/// The keys of a file that are not tables.
 pub const FILE: &[Row] = &[
     Row {
         default: "false",
@@ -50,21 +50,21 @@ pub const FILE: &[Row] = &[
     },
 ];
 
-/// What a file holds, as far as it can be read.
+/// The contents of a file, as far as it can be parsed.
 #[derive(Default)]
 pub(super) struct Parsed {
     pub(super) errors: Vec<ConfigError>,
-    /// What it says beyond rules.
+    /// Everything beyond rules.
     pub(super) settings: Settings,
     pub(super) api: Option<ApiSettings>,
     pub(super) targets: Vec<NotifyTarget>,
-    /// What of that may stand in one file alone, and the line: `daemon`, `interface eth0`.
+    /// The settings that only one file may have, each with its line: `daemon`, `interface eth0`.
     pub(super) set: Vec<(String, usize)>,
     pub(super) rules: Vec<LocatedRule>,
 }
 
 impl Parsed {
-    /// What it says beyond rules: names and lines.
+    /// Names and lines of everything beyond rules.
     pub(super) fn beyond_rules(&self) -> Vec<(String, usize)> {
         let set = self.set.iter().map(|(what, line)| match what.as_str() {
             "join" => (what.clone(), *line),
@@ -78,7 +78,7 @@ impl Parsed {
     }
 }
 
-/// A rule and the lines it stands on.
+/// A rule and its lines.
 pub(super) struct LocatedRule {
     pub(super) document: RuleDocument,
     pub(super) file: String,
@@ -89,17 +89,18 @@ pub(super) struct LocatedRule {
 impl LocatedRule {
     /// The line of a part of the rule, or the rule's own.
     pub(super) fn line_of(&self, part: Part) -> usize {
-        let found = self.parts.iter().find(|(known, _)| *known == part);
-        found.map_or(self.line, |(_, line)| *line)
+        let mut parts = self.parts.iter();
+        let located = parts.find(|(other, _)| *other == part);
+        located.map_or(self.line, |(_, line)| *line)
     }
 }
 
-/// Reads a file; the main file must say its version.
+/// Parses a file; the main file must have a version.
 pub(super) fn parse(file: &ConfigFile, main: bool) -> Parsed {
     read(file, |reader, root| reader.root(root, main))
 }
 
-/// Reads a file whose tables are all alike, each under a name.
+/// Parses a file of tables of the same form, each with a name.
 pub(super) fn tables<'a, T: Deserialize<'a>>(
     file: &'a ConfigFile,
     check: fn(&str) -> Result<(), String>,
@@ -109,17 +110,16 @@ pub(super) fn tables<'a, T: Deserialize<'a>>(
         for (key, value) in root {
             let name = key.get_ref().to_string();
             let span = value.span();
-            let read = check(&name).map_err(|problem| (key.span(), problem));
-            let read = read.and_then(|()| {
-                let read = T::deserialize(ValueDeserializer::from(value));
-                read.map_err(|error| {
-                    let at = error.span().unwrap_or(span);
-                    (at, format!("{name}: {}", words(&error)))
-                })
-            });
-            match read {
+            if let Err(problem) = check(&name) {
+                reader.refuse(Some(key.span()), problem);
+                continue;
+            }
+            match T::deserialize(ValueDeserializer::from(value)) {
                 Ok(table) => drop(tables.insert(name, table)),
-                Err((at, problem)) => reader.refuse(Some(at), problem),
+                Err(error) => {
+                    let at = error.span().unwrap_or(span);
+                    reader.refuse(Some(at), format!("{name}: {}", words(&error)));
+                }
             }
         }
     });
@@ -131,8 +131,8 @@ pub(super) fn tables<'a, T: Deserialize<'a>>(
 }
 
 fn read<'a>(file: &'a ConfigFile, take: impl FnOnce(&mut Reader<'a>, DeTable<'a>)) -> Parsed {
-    let newlines = file.text.bytes().enumerate();
-    let newlines = newlines.filter(|(_, byte)| *byte == b'\n');
+    let bytes = file.text.bytes().enumerate();
+    let newlines = bytes.filter(|(_, byte)| *byte == b'\n');
     let mut reader = Reader {
         file,
         newlines: newlines.map(|(offset, _)| offset).collect(),
@@ -142,11 +142,11 @@ fn read<'a>(file: &'a ConfigFile, take: impl FnOnce(&mut Reader<'a>, DeTable<'a>
     if errors.is_empty() {
         take(&mut reader, root.into_inner());
     } else {
-        // What was saved of a broken file would only give errors that are not there.
-        let errors = errors
+        // What could be recovered from a broken file would only lead to spurious errors.
+        let unread = errors
             .iter()
             .map(|error| ConfigError::unread(file, error.span(), error.message()));
-        reader.parsed.errors.extend(errors);
+        reader.parsed.errors.extend(unread);
         reader.parsed.errors.dedup_by_key(|error| error.line);
     }
     reader.parsed
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         self.checked(name, value, |_| Ok(()))
     }
 
-    /// What stands under a name that only one file may have.
+    /// Parses and checks what only one file may have under its name.
     fn checked<T: Deserialize<'a>>(
         &mut self,
         name: &str,
@@ -312,8 +312,9 @@ impl<'a> Reader<'a> {
         };
         let parts = self.parts(table);
         let mut keys = table.keys().map(|key| key.get_ref().as_ref());
-        let above = keys.find(|key| ["version", "join", "allow_link_local"].contains(key));
-        let above = above.map(|key| format!("{key} stands at the top of a file, before [[rule]]"));
+        let misplaced = keys
+            .find(|key| ["version", "join", "allow_link_local"].contains(key))
+            .map(|key| format!("{key} stands at the top of a file, before [[rule]]"));
         match RuleDocument::deserialize(ValueDeserializer::from(rule)) {
             Ok(document) => {
                 let located = LocatedRule {
@@ -326,7 +327,7 @@ impl<'a> Reader<'a> {
             }
             Err(error) => {
                 let at = error.span().unwrap_or(span);
-                let problem = above.unwrap_or_else(|| words(&error));
+                let problem = misplaced.unwrap_or_else(|| words(&error));
                 self.refuse(Some(at), format!("{name}{problem}"));
             }
         }

@@ -1,5 +1,5 @@
-//! Daemons on other hosts, as `~/.config/mcr/hosts.toml` has them: whom `mcr --host` asks, and what it
-//! shows them. The files that it names are read by whoever asks.
+//! Daemons on other hosts, from `~/.config/mcr/hosts.toml`: the hosts of `mcr --host` and the credentials for
+//! them. The files that it names are read by the client.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,26 +16,26 @@ const PORT: u16 = 9471;
 #[serde(deny_unknown_fields)]
 pub struct HostEntry {
     address: String,
-    /// A name in its certificate, where the address is none.
+    /// A name in its certificate, if the address is none.
     pub server_name: Option<String>,
-    /// Who signed its certificate.
+    /// The CA that signed its certificate.
     pub ca: Option<PathBuf>,
-    /// What is shown there, with its key.
+    /// The client's certificate, with its key.
     pub certificate: Option<PathBuf>,
     /// The certificate's key.
     pub key: Option<PathBuf>,
-    /// Where the token is that is shown there.
+    /// The file of the client's token.
     pub token_file: Option<PathBuf>,
 }
 
-/// Reads the hosts, by their names.
+/// Parses the hosts, by their names.
 ///
 /// # Errors
 /// Everything that is wrong with the file.
 pub fn hosts(file: &ConfigFile) -> Result<BTreeMap<String, HostEntry>, ConfigErrors> {
     file::tables(file, |name| {
-        let divides = |c: char| c == ',' || c.is_whitespace() || c.is_control();
-        if name.is_empty() || name == "all" || name.contains(divides) {
+        let is_separator = |c: char| c == ',' || c.is_whitespace() || c.is_control();
+        if name.is_empty() || name == "all" || name.contains(is_separator) {
             Err(format!(
                 "{name:?} is no name of a host: give one without commas and spaces, other than all"
             ))
@@ -72,8 +72,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_as_of_a_configuration() {
-        for (text, told) in [
+    fn errors_are_worded_as_those_of_a_configuration() {
+        for (text, expected) in [
             (
                 "[a]\naddress = \"x\n",
                 "hosts.toml:2: address = \"x: the text has no end: close it with \"",
@@ -95,14 +95,14 @@ mod tests {
             ("[a]\nca = \"x\"\n", "hosts.toml:1: a: address is missing"),
             ("a = 3\n", "hosts.toml:1: a: 3: give a table, as in { … }"),
         ] {
-            assert_eq!(read(text).unwrap_err(), told);
+            assert_eq!(read(text).unwrap_err(), expected);
         }
-        let both = read("[all]\naddress = \"x\"\n[b]\nkey = 1\n").unwrap_err();
-        assert_eq!(both.lines().count(), 2, "{both}");
+        let errors = read("[all]\naddress = \"x\"\n[b]\nkey = 1\n").unwrap_err();
+        assert_eq!(errors.lines().count(), 2, "{errors}");
     }
 
     #[test]
-    fn an_address_has_a_port_and_a_host_a_name_that_can_be_asked_for() {
+    fn an_address_has_a_port_and_a_host_a_valid_name() {
         for (given, address) in [
             ("relay1", "relay1:9471"),
             ("relay1:9", "relay1:9"),

@@ -11,10 +11,10 @@ use rules::net::{Ports, Prefix};
 use rules::setting::{ANY, TextForm};
 use serde::{Deserialize, Serialize};
 
-/// What stands before the time at which a join ends.
+/// Precedes the time at which a join ends.
 const UNTIL: &str = ",until=";
 
-/// What a join is written as.
+/// The notation of a join.
 pub(super) const FORM: TextForm = TextForm {
     name: "[SOURCE@]GROUP%IFACE",
     pattern: concat!(
@@ -34,12 +34,12 @@ pub struct StaticJoin {
     pub groups: Prefix,
     /// Sources to include; empty for any.
     pub sources: Vec<IpAddr>,
-    /// When it ends, in seconds since the epoch; `None`: when it is left.
+    /// When it ends, in seconds since the epoch; `None`: when the operator leaves.
     pub until: Option<u64>,
 }
 
 impl StaticJoin {
-    /// Whether it is of the same groups and senders on the same interface, whenever either ends.
+    /// Whether it has the same groups, senders and interface, whenever either ends.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let identity = |join: &Self| Self {
@@ -55,7 +55,7 @@ impl StaticJoin {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// What is joined where, as it is written without the time at which it ends.
+    /// Its notation without the time at which it ends.
     #[must_use]
     pub fn at(&self) -> String {
         let sources: Vec<String> = self.sources.iter().map(ToString::to_string).collect();
@@ -66,13 +66,13 @@ impl StaticJoin {
         format!("{from}{}%{}", self.groups, self.interface)
     }
 
-    /// Memberships it is made of.
+    /// The number of its memberships.
     #[must_use]
     pub fn memberships(&self) -> usize {
         joined_groups(self.groups, false) * self.sources.len().max(1)
     }
 
-    /// The input of whatever port that joins the same.
+    /// An input that joins the same, with an arbitrary port.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
@@ -99,8 +99,8 @@ impl FromStr for StaticJoin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (place, until) = match text.split_once(UNTIL) {
-            Some((place, until)) => (place, Some(until)),
+        let (membership, until) = match text.split_once(UNTIL) {
+            Some((membership, until)) => (membership, Some(until)),
             None => (text, None),
         };
         let until = until.map(|until| {
@@ -110,7 +110,7 @@ impl FromStr for StaticJoin {
                 )
             })
         });
-        let endpoint = endpoint(place).map_err(|problem| format!("{text:?}: {problem}"))?;
+        let endpoint = endpoint(membership).map_err(|problem| format!("{text:?}: {problem}"))?;
         Ok(Self {
             interface: endpoint.interface.unwrap_or_default(),
             groups: endpoint.destination,
@@ -124,18 +124,18 @@ impl FromStr for StaticJoin {
     }
 }
 
-/// Reads a group and an interface by the notation of an input, which has a port besides.
-fn endpoint(place: &str) -> Result<Endpoint, String> {
+/// Parses a group and an interface in the notation of an input, which also has a port.
+fn endpoint(text: &str) -> Result<Endpoint, String> {
     const FORM: &str = "give GROUP%IFACE, as in 239.1.1.1%eth1 or ff3e::1%eth1";
-    let bare = place
+    let bracketed = text
         .strip_prefix('[')
-        .and_then(|place| place.strip_suffix(']'));
-    let bare = bare.unwrap_or(place);
+        .and_then(|text| text.strip_suffix(']'));
+    let bare = bracketed.unwrap_or(text);
     if bare.is_empty() {
         return Err(FORM.to_owned());
     }
     let (addresses, interface) = bare.split_once('%').unwrap_or((bare, ""));
-    if interface.contains(':') || place.contains("]:") {
+    if interface.contains(':') || text.contains("]:") {
         return Err(format!(
             "a membership is of a group and has no port; {FORM}"
         ));
@@ -171,13 +171,13 @@ fn endpoint(place: &str) -> Result<Endpoint, String> {
 
 by_text!(StaticJoin, String);
 
-/// Says if one of them is there twice.
+/// Checks that no join is there twice.
 pub(super) fn check(joins: &[StaticJoin]) -> Result<(), String> {
-    twice(joins).map_or(Ok(()), |join| Err(format!("{join} is there twice")))
+    duplicate(joins).map_or(Ok(()), |join| Err(format!("{join} is there twice")))
 }
 
-/// Says which of them are there twice.
-fn twice(joins: &[StaticJoin]) -> Option<&StaticJoin> {
+/// The first join that is there twice.
+fn duplicate(joins: &[StaticJoin]) -> Option<&StaticJoin> {
     let mut rest = joins.iter();
     while let Some(join) = rest.next() {
         if rest.clone().any(|other| other.is_same(join)) {
@@ -220,7 +220,7 @@ mod tests {
         ] {
             let error = text.parse::<StaticJoin>().unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
-            // How many groups a range holds is not the schema's to count.
+            // The schema cannot count the groups of a range.
             let refused = crate::schema::tests::errors(&format!("join = [{text:?}]"));
             assert_eq!(
                 refused.is_empty(),
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_when_its_time_has_come() {
+    fn ends_at_its_time() {
         let join: StaticJoin = "239.1.1.1%eth1,until=100".parse().unwrap();
         assert!(!join.is_over(99));
         assert!(join.is_over(100));
         let without: StaticJoin = "239.1.1.1%eth1".parse().unwrap();
         assert!(!without.is_over(u64::MAX));
         assert!(without.is_same(&join));
-        assert_eq!(twice(&[without.clone(), join]), Some(&without));
-        assert_eq!(twice(&[without]), None);
+        assert_eq!(duplicate(&[without.clone(), join]), Some(&without));
+        assert_eq!(duplicate(&[without]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The configuration: TOML text in, rules and settings out, and back.
 //!
 //! Strict: an unknown key is an error. Every error of every file is reported with its file and
-//! line. Reads no files itself; whoever does hands the texts over, the main file first.
+//! line. Does not read files itself; the caller passes their texts, the main file first.
 
 mod api;
 mod daemon;
@@ -47,27 +47,27 @@ pub const VERSION: i64 = 1;
 /// One file's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// Name to call it by in errors.
+    /// Its name in errors.
     pub name: String,
-    /// What is in it.
+    /// Its contents.
     pub text: String,
 }
 
-/// Everything the files say together.
+/// The configuration of all files together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// The rules of all files, in their order.
     pub rules: RuleSet,
-    /// What they say beyond rules.
+    /// Everything beyond rules.
     pub settings: Settings,
-    /// Who steers from elsewhere, which the files of the host alone say.
+    /// Remote control, which only files of the host configure.
     pub api: ApiSettings,
-    /// Who is told of events besides, of which the same is true.
+    /// Further targets of events, which only files of the host configure, too.
     pub targets: Vec<NotifyTarget>,
 }
 
 impl Config {
-    /// Rules and settings, without those that files alone say.
+    /// Rules and settings, without what only files configure.
     #[must_use]
     pub fn of(rules: RuleSet, settings: Settings) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Config {
         }
     }
 
-    /// Puts the files together. Rules follow in the order of the files.
+    /// Merges the files. Rules follow in the order of the files.
     ///
     /// # Errors
     ///
@@ -87,8 +87,8 @@ impl Config {
         let mut rules = Vec::new();
         let mut config = Self::default();
         let mut set_at = BTreeMap::new();
-        for (place, file) in files.iter().enumerate() {
-            let mut parsed = file::parse(file, place == 0);
+        for (index, file) in files.iter().enumerate() {
+            let mut parsed = file::parse(file, index == 0);
             errors.0.append(&mut parsed.errors);
             for (what, line) in parsed.set {
                 let at = (file.name.clone(), line);
@@ -104,8 +104,8 @@ impl Config {
         }
         let settings = &config.settings;
         if let Some((name, problem)) = settings.impossible_tunnel() {
-            let at = set_at.get(&format!("interface {name}")).cloned();
-            let at = at.expect("what is set is set somewhere");
+            let set = set_at.get(&format!("interface {name}")).cloned();
+            let at = set.expect("what is set is set somewhere");
             let message = format!("interface {name}: {problem}");
             errors.0.push(ConfigError::at(at, message));
         }
@@ -151,16 +151,18 @@ fn text_of(settings: &Settings, rules: Vec<RuleDocument>) -> String {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         rule: Vec<RuleDocument>,
     }
-    let rules = rules.into_iter();
     let file = File {
         version: VERSION,
         settings,
-        rule: rules.map(RuleDocument::with_short_input).collect(),
+        rule: rules
+            .into_iter()
+            .map(RuleDocument::with_short_input)
+            .collect(),
     };
     toml::to_string_pretty(&file).expect("texts, numbers and tables are always valid TOML")
 }
 
-/// Reads a file of rules for a fleet: what else a configuration has is each host's own.
+/// Parses a file of rules for a fleet: everything else of a configuration is each host's own.
 ///
 /// # Errors
 ///
@@ -177,13 +179,11 @@ pub fn fleet_rules(file: &ConfigFile) -> Result<Vec<RuleDocument>, ConfigErrors>
             .0
             .push(ConfigError::at((file.name.clone(), line), message));
     }
-    let documents = parsed.rules.iter().map(|rule| rule.document.clone());
-    let documents: Vec<RuleDocument> = documents.collect();
+    let rules = &parsed.rules;
+    let documents: Vec<RuleDocument> = rules.iter().map(|rule| rule.document.clone()).collect();
     if let Err(problems) = RuleSet::from_documents(&documents, Policy::default()) {
-        let rules = &parsed.rules;
-        errors
-            .0
-            .extend(problems.0.iter().map(|problem| located(problem, rules)));
+        let located = problems.0.iter().map(|problem| located(problem, rules));
+        errors.0.extend(located);
     }
     if errors.0.is_empty() {
         return Ok(documents);
@@ -199,7 +199,7 @@ pub fn export_fleet(rules: Vec<RuleDocument>) -> String {
 }
 
 /// Writes rules and settings as a configuration file, which [`Config::load`] reads back unchanged.
-/// Where the rules need it, the file allows link-local inputs.
+/// If the rules need it, the file allows link-local inputs.
 #[must_use]
 pub fn export(rules: &RuleSet, settings: &Settings) -> String {
     let ordinary = rules.iter().filter(|rule| rule.reflect.is_none());
@@ -209,7 +209,7 @@ pub fn export(rules: &RuleSet, settings: &Settings) -> String {
     text_of(&settings, rules.to_documents())
 }
 
-/// Says where in the files a rule's problem stands.
+/// A rule's problem with its location in the files.
 fn located(problem: &Problem, rules: &[file::LocatedRule]) -> ConfigError {
     let rule = &rules[problem.position];
     let mut message = problem.to_string();

@@ -1,5 +1,5 @@
-//! Who is told of events: `[notify]`. Those of `[[notify.target]]` are read of files on the host alone,
-//! and nobody is told of them, as of `[api]`.
+//! Where events are posted: `[notify]`. Targets of `[[notify.target]]` are read only from files on the host
+//! and never disclosed, like `[api]`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event_kind::{self, Weight};
 
-/// The most targets: each has a task and events that wait for it.
+/// The most targets: each has a task and a queue of events.
 const TARGETS_MAX: usize = 16;
 
 settings! {
@@ -70,7 +70,7 @@ words! {
     }
 }
 
-/// Those who are told of events.
+/// The targets that events are posted to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NotifyTargets(pub Vec<NotifyTarget>);
@@ -83,7 +83,7 @@ impl Deref for NotifyTargets {
     }
 }
 
-/// An address of http or https.
+/// A URL of http or https.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Url {
@@ -98,7 +98,7 @@ pub struct Url {
     text: String,
 }
 
-/// An address of http that events are posted to.
+/// A URL of http that events are posted to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Webhook(pub Url);
@@ -118,34 +118,34 @@ nested! {
     Webhook, Form::Text(&HTTP), ToString::to_string;
     Url, Form::Text(&HTTPS), ToString::to_string;
     NotifyTargets as NotifyTarget, Form::Tables("NotifyTarget"), |targets| {
-        let places = targets.iter().map(|target| target.url.place());
-        places.collect::<Vec<String>>().join(", ")
+        let origins = targets.iter().map(|target| target.url.place());
+        origins.collect::<Vec<String>>().join(", ")
     };
 }
 
 impl NotifyTable {
-    /// What is wrong with what it says together, and what to do.
+    /// Checks the keys together; returns what is wrong and what to do.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.target.len() > TARGETS_MAX {
             return Err(format!("target: give {TARGETS_MAX} at most"));
         }
         for target in self.target.iter() {
-            let place = target.url.place();
+            let origin = target.url.place();
             let is_name = |name: &str| {
                 let mut letters = name.bytes();
-                let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-                letters.all(fits) && !name.starts_with(|first: char| first.is_ascii_digit())
+                let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+                letters.all(is_allowed) && !name.starts_with(|first: char| first.is_ascii_digit())
             };
             let mut names = target.labels.iter().flat_map(BTreeMap::keys);
             if let Some(name) = names.find(|name| name.is_empty() || !is_name(name)) {
                 return Err(format!(
-                    "target {place}: label {name:?}: a name has letters, digits and _, and begins \
+                    "target {origin}: label {name:?}: a name has letters, digits and _, and begins \
                      with none of the digits"
                 ));
             }
             if target.ca.is_some() && !target.url.is_secure {
                 return Err(format!(
-                    "target {place}: ca: is given, and http is not encrypted; write https:// there, or \
+                    "target {origin}: ca: is given, and http is not encrypted; write https:// there, or \
                      take ca out"
                 ));
             }
@@ -155,7 +155,7 @@ impl NotifyTable {
 }
 
 impl Url {
-    /// Where it is, without what may be a secret.
+    /// Scheme, host and port, without the path, which may be a secret.
     pub fn place(&self) -> String {
         let scheme = if self.is_secure { "https" } else { "http" };
         format!("{scheme}://{}", self.authority())
@@ -172,11 +172,11 @@ impl Url {
 
     fn read(key: &str, schemes: &[&str], text: &str) -> Result<Self, String> {
         let refused = |why: &str| {
-            // Of what may be a secret nothing is repeated.
-            let shown = text.rsplit_once('@').map_or(text, |(_, host)| host);
-            let begin = shown.find("://").map_or(0, |at| at + 3);
-            let end = shown[begin..].find(['/', '?', '#']);
-            let shown = &shown[..end.map_or(shown.len(), |end| begin + end)];
+            // Credentials and path may be secret and are not repeated.
+            let public = text.rsplit_once('@').map_or(text, |(_, host)| host);
+            let begin = public.find("://").map_or(0, |at| at + 3);
+            let end = public[begin..].find(['/', '?', '#']);
+            let shown = &public[..end.map_or(public.len(), |end| begin + end)];
             let scheme = schemes[0];
             format!("{key} = {shown:?}: {why}; give {scheme}://HOST[:PORT]/PATH")
         };
@@ -187,7 +187,7 @@ impl Url {
         if !schemes.contains(&scheme) {
             return Err(refused(&format!("is no {} address", schemes.join(" or "))));
         }
-        let usual = if scheme == "https" { "443" } else { "80" };
+        let default_port = if scheme == "https" { "443" } else { "80" };
         if !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(refused("has characters that have to be escaped"));
         }
@@ -199,15 +199,17 @@ impl Url {
         let (host, port) = match bracketed {
             Some((host, rest)) => (
                 host,
-                rest.strip_prefix(':').or(rest.is_empty().then_some(usual)),
+                rest.strip_prefix(':')
+                    .or(rest.is_empty().then_some(default_port)),
             ),
             None => match authority.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
-                None => (authority, Some(usual)),
+                None => (authority, Some(default_port)),
             },
         };
-        let port = port.and_then(|port| port.parse().ok().filter(|port| *port > 0));
-        let port = port.ok_or_else(|| refused("has no port from 1 to 65535"))?;
+        let port = port
+            .and_then(|port| port.parse().ok().filter(|port| *port > 0))
+            .ok_or_else(|| refused("has no port from 1 to 65535"))?;
         if host.is_empty() || host.contains(['@', '[', ']']) {
             return Err(refused("names no host"));
         }
@@ -257,7 +259,7 @@ by_text!(Url, String);
 by_text!(Webhook, String);
 
 fn known_kinds(kinds: Vec<String>) -> Result<Vec<String>, String> {
-    let is_unknown = |kind: &&String| event_kind::names().all(|known| known != *kind);
+    let is_unknown = |kind: &&String| event_kind::names().all(|name| name != *kind);
     match kinds.iter().find(is_unknown) {
         None => Ok(kinds),
         Some(unknown) => {
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_read_of_files_and_nobody_is_told_of_them() {
+    fn targets_are_read_from_files_and_never_exported() {
         let text = format!(
             "{TARGET}ca = \"/ca.pem\"\nsecret_file = \"/secret\"\nheaders_file = \"/headers\"\n\
              format = \"alertmanager\"\nkinds = [\"rule_down\"]\nseverity = \"warning\"\n\
@@ -332,16 +334,16 @@ mod tests {
         assert_eq!(target.format, Some(NotifyFormat::Alertmanager));
         assert_eq!(target.severity, Some(Weight::Trouble));
         assert!(config.settings.notify.webhook.is_some());
-        let told = config.export() + &serde_json::to_string(&config.settings).unwrap();
+        let exported = config.export() + &serde_json::to_string(&config.settings).unwrap();
         assert!(
-            !told.contains("example") && told.contains("10.0.0.9"),
-            "{told}"
+            !exported.contains("example") && exported.contains("10.0.0.9"),
+            "{exported}"
         );
         assert_eq!(crate::schema::tests::errors(&text), [""; 0]);
     }
 
     #[test]
-    fn what_makes_no_sense_of_a_target_is_refused_by_name_and_tells_no_secret() {
+    fn an_invalid_target_is_refused_by_name_without_its_secrets() {
         let many = "[[notify.target]]\nurl = \"http://a\"\n".repeat(TARGETS_MAX);
         for (more, why) in [
             ("kinds = [\"rule_dwon\"]", "did you mean rule_down?"),

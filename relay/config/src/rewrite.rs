@@ -1,5 +1,5 @@
-//! Rules written back into the files that they were read from. What does not change stays as it was
-//! written: comments, order, and how values look.
+//! Writes rules back into the files that they were read from. What does not change stays as it was
+//! written: comments, order, and the notation of values.
 
 mod array;
 mod settings;
@@ -14,16 +14,16 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Tab
 
 use super::{Config, ConfigError, ConfigErrors, ConfigFile, Settings, StaticJoin, VERSION};
 
-/// Length of a line from which on a list of outputs takes a line for each.
+/// Length of a line above which a list has a line for each element.
 const LINE: usize = 80;
 
-/// Writes rules into the files of a configuration: each name with the rule that it is to have, or
-/// with none where it is to have none. A rule that no file has comes into the first, the main file.
-/// Hands back the files whose text is another one then.
+/// Writes rules into the files of a configuration: each name with its new rule, or without one to remove
+/// it. A rule that no file has is added to the first, the main file. Returns the files whose text
+/// changes.
 ///
 /// # Errors
 ///
-/// What is wrong with the files as they are, or would be afterwards; nothing is written then.
+/// What is wrong with the files as they are, or would be afterwards; then nothing is written.
 pub fn rewrite(
     files: &[ConfigFile],
     changes: &[(String, Option<RuleDocument>)],
@@ -32,13 +32,13 @@ pub fn rewrite(
     written(files, texts, &before, changes, &before.settings)
 }
 
-/// Has the files of a configuration say just these rules and settings, each where it stands. A rule
-/// or a setting that no file has comes into the first, the main file. Hands back the files whose text
-/// is another one then.
+/// Rewrites the files of a configuration to exactly these rules and settings, each in its present
+/// position. A rule or a setting that no file has is added to the first, the main file. Returns the files
+/// whose text changes.
 ///
 /// # Errors
 ///
-/// What is wrong with the files as they are, or would be afterwards; nothing is written then.
+/// What is wrong with the files as they are, or would be afterwards; then nothing is written.
 pub fn rewrite_all(
     files: &[ConfigFile],
     rules: &[RuleDocument],
@@ -46,25 +46,25 @@ pub fn rewrite_all(
 ) -> Result<Vec<ConfigFile>, ConfigErrors> {
     let (texts, before) = read(files)?;
     let wanted: BTreeSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
-    let gone = before.rules.names().filter(|name| !wanted.contains(name));
-    let gone = gone.map(|name| (name.to_owned(), None));
-    // Each is looked for in all files: not those that are to stay as they are.
+    let removed = before.rules.names().filter(|name| !wanted.contains(name));
+    let removals = removed.map(|name| (name.to_owned(), None));
+    // Unchanged rules are omitted, because each change searches all files.
     let differs = |rule: &&RuleDocument| {
         let before = before.rules.get(&rule.name).map(RuleDocument::from);
         before.as_ref() != Some(*rule)
     };
-    let stay = rules.iter().filter(differs);
-    let stay = stay.map(|rule| (rule.name.clone(), Some(rule.clone())));
-    let changes: Vec<(String, Option<RuleDocument>)> = gone.chain(stay).collect();
+    let changed = rules.iter().filter(differs);
+    let replacements = changed.map(|rule| (rule.name.clone(), Some(rule.clone())));
+    let changes: Vec<(String, Option<RuleDocument>)> = removals.chain(replacements).collect();
     written(files, texts, &before, &changes, settings)
 }
 
-/// Has the files of a configuration say that just these groups are joined whatever the rules say. Hands
-/// back the files whose text is another one then.
+/// Rewrites the files of a configuration to exactly these static joins. Returns the files whose text
+/// changes.
 ///
 /// # Errors
 ///
-/// What is wrong with the files as they are; nothing is written then.
+/// What is wrong with the files as they are; then nothing is written.
 pub fn rewrite_joins(
     files: &[ConfigFile],
     join: Vec<StaticJoin>,
@@ -77,7 +77,7 @@ pub fn rewrite_joins(
     written(files, texts, &before, &[], &settings)
 }
 
-/// The files with what an empty one needs, and what they say.
+/// The files, completed if the main file is empty, and their configuration.
 fn read(files: &[ConfigFile]) -> Result<(Vec<ConfigFile>, Config), ConfigErrors> {
     let mut texts = files.to_vec();
     for file in &mut texts {
@@ -104,33 +104,33 @@ fn written(
     settings::update(&mut documents, &before.settings, settings);
     for (name, wanted) in changes {
         let wanted = wanted.as_ref().map(|rule| rule.clone().with_short_input());
-        let place = documents.iter_mut().find_map(|document| {
-            let place = place(document, name)?;
-            Some((document, place))
+        let found = documents.iter_mut().find_map(|document| {
+            let index = index_of(document, name)?;
+            Some((document, index))
         });
-        match (place, before.rules.get(name), wanted) {
-            (Some((document, place)), Some(before), Some(wanted)) => {
-                edit(document, place, |table| update(table, before, &wanted));
+        match (found, before.rules.get(name), wanted) {
+            (Some((document, index)), Some(before), Some(wanted)) => {
+                edit(document, index, |table| update(table, before, &wanted));
             }
-            (Some((document, place)), _, None) => take_out(document, place),
+            (Some((document, index)), _, None) => remove(document, index),
             (None, _, Some(wanted)) => {
                 if let Some(main) = documents.first_mut() {
-                    add(main, made(&wanted));
+                    add(main, to_table(&wanted));
                 }
             }
             _ => {}
         }
     }
     for ((file, document), before) in texts.iter_mut().zip(&documents).zip(files) {
-        file.text = with_ends_of(&before.text, document.to_string());
+        file.text = with_line_ends_of(&before.text, document.to_string());
     }
     check(&texts, changes, settings)?;
-    let written = texts.into_iter().zip(files);
-    let written = written.filter(|(now, before)| now.text != before.text);
-    Ok(written.map(|(now, _)| now).collect())
+    let pairs = texts.into_iter().zip(files);
+    let changed = pairs.filter(|(now, before)| now.text != before.text);
+    Ok(changed.map(|(now, _)| now).collect())
 }
 
-/// Makes sure that the files say what they are to say.
+/// Checks that the rewritten files have the wanted rules and settings.
 fn check(
     files: &[ConfigFile],
     changes: &[(String, Option<RuleDocument>)],
@@ -148,12 +148,12 @@ fn check(
     }
     for (position, (name, wanted)) in changes.iter().enumerate() {
         let wanted = wanted.as_ref().map(|rule| rule.to_rule(position));
-        let is_so = match (now.rules.get(name), &wanted) {
+        let is_written = match (now.rules.get(name), &wanted) {
             (Some(now), Some(Ok(wanted))) => now == wanted,
             (None, None) => true,
             _ => false,
         };
-        if !is_so {
+        if !is_written {
             return refuse(&format!("rule {name:?}"));
         }
     }
@@ -167,26 +167,26 @@ fn parse(file: &ConfigFile) -> Result<DocumentMut, ConfigErrors> {
     })
 }
 
-/// A text whose lines end as they did in `before`, new ones as its first does.
-fn with_ends_of(before: &str, text: String) -> String {
-    let line = |line: &str| line.ends_with("\r\n");
-    let (ends, ends_not): (HashSet<&str>, HashSet<&str>) =
-        before.split_inclusive('\n').partition(|text| line(text));
-    if ends.is_empty() {
+/// A text whose lines end as in `before`; new ones end as its first line does.
+fn with_line_ends_of(before: &str, text: String) -> String {
+    let is_crlf = |line: &str| line.ends_with("\r\n");
+    let (crlf, lf): (HashSet<&str>, HashSet<&str>) =
+        before.split_inclusive('\n').partition(|line| is_crlf(line));
+    if crlf.is_empty() {
         return text;
     }
-    let is_first = before.split_inclusive('\n').next().is_some_and(line);
+    let is_first_crlf = before.split_inclusive('\n').next().is_some_and(is_crlf);
     let mut written = String::new();
     for line in text.split_inclusive('\n') {
         let content = line.trim_end_matches('\n');
-        let ended = format!("{content}\r\n");
-        let is_so = match (ends.contains(ended.as_str()), ends_not.contains(line)) {
+        let with_crlf = format!("{content}\r\n");
+        let ends_in_crlf = match (crlf.contains(with_crlf.as_str()), lf.contains(line)) {
             (true, false) => true,
             (false, true) => false,
-            _ => is_first,
+            _ => is_first_crlf,
         };
-        written += if is_so && line != content {
-            &ended
+        written += if ends_in_crlf && line != content {
+            &with_crlf
         } else {
             line
         };
@@ -194,7 +194,7 @@ fn with_ends_of(before: &str, text: String) -> String {
     written
 }
 
-/// The rules of a file that stand in one list, as in `rule = [{ name = "cam1" }]`.
+/// The rules of a file that has them in one list, as in `rule = [{ name = "cam1" }]`.
 fn inline(document: &mut DocumentMut) -> Option<&mut Array> {
     document.get_mut("rule")?.as_array_mut()
 }
@@ -208,30 +208,30 @@ fn rules(document: &mut DocumentMut) -> &mut ArrayOfTables {
         .expect("whatever else was there was refused when it was read")
 }
 
-/// Edits the rule that stands there, whose keys stay in their order.
-fn edit(document: &mut DocumentMut, place: usize, edit: impl FnOnce(&mut dyn TableLike)) {
+/// Edits the rule at an index; its keys stay in their order.
+fn edit(document: &mut DocumentMut, index: usize, edit: impl FnOnce(&mut dyn TableLike)) {
     let order = |table: &dyn TableLike| {
         let order: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
         move |key: &str| {
-            // In the place of the only one.
-            let is_it = |known: &String| known == key || known == "input" && key == "inputs";
+            // `inputs` takes the position of `input`.
+            let is_it = |old: &String| old == key || old == "input" && key == "inputs";
             order.iter().position(is_it).unwrap_or(usize::MAX)
         }
     };
     if let Some(list) = inline(document) {
-        if let Some(rule) = list.get_mut(place).and_then(Value::as_inline_table_mut) {
-            let place = order(rule);
+        if let Some(rule) = list.get_mut(index).and_then(Value::as_inline_table_mut) {
+            let rank = order(rule);
             edit(rule);
-            rule.sort_values_by(|a, _, b, _| place(a.get()).cmp(&place(b.get())));
+            rule.sort_values_by(|a, _, b, _| rank(a.get()).cmp(&rank(b.get())));
         }
-    } else if let Some(rule) = rules(document).get_mut(place) {
-        let place = order(rule);
+    } else if let Some(rule) = rules(document).get_mut(index) {
+        let rank = order(rule);
         edit(rule);
-        rule.sort_values_by(|a, _, b, _| place(a.get()).cmp(&place(b.get())));
+        rule.sort_values_by(|a, _, b, _| rank(a.get()).cmp(&rank(b.get())));
     }
 }
 
-/// Adds a rule behind the others.
+/// Appends a rule.
 fn add(document: &mut DocumentMut, rule: Table) {
     match inline(document) {
         Some(list) => array::add(list, rule.into_inline_table().into()),
@@ -239,34 +239,37 @@ fn add(document: &mut DocumentMut, rule: Table) {
     }
 }
 
-fn place(document: &DocumentMut, name: &str) -> Option<usize> {
+fn index_of(document: &DocumentMut, name: &str) -> Option<usize> {
     let is_it = |item: Option<&Item>| item.and_then(Item::as_str) == Some(name);
     match document.get("rule")? {
         Item::ArrayOfTables(rules) => rules.iter().position(|rule| is_it(rule.get("name"))),
         rules => {
             let mut rules = rules.as_array()?.iter().map(Value::as_inline_table);
-            let named = |rule: &InlineTable| rule.get("name").and_then(Value::as_str) == Some(name);
-            rules.position(|rule| rule.is_some_and(named))
+            let is_named =
+                |rule: &InlineTable| rule.get("name").and_then(Value::as_str) == Some(name);
+            rules.position(|rule| rule.is_some_and(is_named))
         }
     }
 }
 
-/// Takes a rule out with the comment right above it; what stands above an empty line stays.
-fn take_out(document: &mut DocumentMut, place: usize) {
+/// Removes a rule with the comment directly above it; a comment above an empty line stays.
+fn remove(document: &mut DocumentMut, index: usize) {
     if let Some(list) = inline(document) {
-        array::take_out(list, place);
+        array::remove(list, index);
         return;
     }
     let list = rules(document);
     let prefix = list
-        .get(place)
+        .get(index)
         .and_then(|rule| rule.decor().prefix()?.as_str());
-    let above = prefix.and_then(|prefix| Some(&prefix[..prefix.rfind("\n\n")? + 1]));
-    let above = above.filter(|above| above.contains('#')).map(str::to_owned);
-    list.remove(place);
+    let above = prefix
+        .and_then(|prefix| Some(&prefix[..prefix.rfind("\n\n")? + 1]))
+        .filter(|above| above.contains('#'))
+        .map(str::to_owned);
+    list.remove(index);
     let is_empty = list.is_empty();
     if let Some(above) = above {
-        match list.get_mut(place) {
+        match list.get_mut(index) {
             Some(next) => {
                 let own = next.decor().prefix().and_then(|own| own.as_str());
                 let both = above + own.unwrap_or_default();
@@ -283,15 +286,15 @@ fn take_out(document: &mut DocumentMut, place: usize) {
     }
 }
 
-/// Where a rule's packets come from and go to.
+/// The keys of a rule's inputs and outputs.
 const ENDS: [&str; 3] = ["input", "inputs", "outputs"];
 
 /// A rule as a table.
-fn made(rule: &RuleDocument) -> Table {
+fn to_table(rule: &RuleDocument) -> Table {
     let mut table = Table::new();
     table.decor_mut().set_prefix("\n");
     let mut keys = keys(rule);
-    // As people write them, not by the alphabet.
+    // In the order that people write, not alphabetically.
     for key in [
         "name",
         "input",
@@ -329,7 +332,7 @@ fn keys(rule: &RuleDocument) -> Keys {
     Keys::try_from(rule).expect("texts, numbers and tables are always valid TOML")
 }
 
-/// Changes a rule's table from one rule to another.
+/// Updates a rule's table from one rule to another.
 fn update(table: &mut dyn TableLike, before: &Rule, wanted: &RuleDocument) {
     let before = RuleDocument::from(before).with_short_input();
     // A rule that reflects has neither inputs nor outputs.
@@ -350,7 +353,7 @@ fn update(table: &mut dyn TableLike, before: &Rule, wanted: &RuleDocument) {
     put_all(table, &then, &now);
 }
 
-/// Changes the inputs and the outputs.
+/// Updates the inputs and the outputs.
 fn ends(table: &mut dyn TableLike, before: &RuleDocument, wanted: &RuleDocument) {
     if (&before.input, &before.inputs) != (&wanted.input, &wanted.inputs) {
         inputs(table, before, wanted);
@@ -381,7 +384,7 @@ fn inputs(table: &mut dyn TableLike, before: &RuleDocument, wanted: &RuleDocumen
     }
 }
 
-/// Changes the keys that differ.
+/// Updates the keys that differ.
 fn put_all(table: &mut dyn TableLike, then: &Keys, now: &Keys) {
     for key in then.keys().filter(|key| !now.contains_key(*key)) {
         table.remove(key);
@@ -411,7 +414,7 @@ fn put_all(table: &mut dyn TableLike, then: &Keys, now: &Keys) {
     }
 }
 
-/// Sets a key; what stands around its value stays.
+/// Sets a key; whitespace and comments around its value stay.
 fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
     match table.get_mut(key).and_then(Item::as_value_mut) {
         Some(old) => {
@@ -420,7 +423,7 @@ fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
             *old.decor_mut() = decor;
         }
         None => {
-            // The blank before the brace of an inline table.
+            // The space before the closing brace of an inline table.
             let last = table
                 .iter_mut()
                 .last()

@@ -1,6 +1,6 @@
-//! The schema of the configuration, JSON Schema draft 7: what editors complete and check a file by,
-//! made of the rows. It says what each key alone may be; [`Config::load`](super::Config::load) judges
-//! keys together, and rules.
+//! The schema of the configuration, JSON Schema draft 7, by which editors complete and check a file, derived
+//! from the rows. It describes each key alone; [`Config::load`](super::Config::load) checks keys together,
+//! and rules.
 
 use rules::document::RuleDocument;
 use rules::setting::Schemas;
@@ -44,13 +44,13 @@ pub fn schema() -> Value {
     root
 }
 
-/// Adds the schema of a table that files alone have.
+/// Adds the schema of a table that only files have.
 fn of_files<T: ToSchema>(schemas: &mut Schemas) {
     schemas.push((T::name().into(), T::schema()));
     T::schemas(schemas);
 }
 
-/// Makes of OpenAPI's form what TOML needs: it has no null, and definitions stand beside the root.
+/// Converts OpenAPI's form to what TOML needs: there is no null, and definitions are in the root.
 fn without_null(schema: &mut Value) {
     match schema {
         Value::Array(schemas) => schemas.iter_mut().for_each(without_null),
@@ -84,7 +84,7 @@ pub(super) mod tests {
     use super::super::{Config, ConfigFile};
     use super::*;
 
-    /// Says what the schema has against a file.
+    /// The schema's objections to a file.
     pub(crate) fn errors(text: &str) -> Vec<String> {
         let file: toml::Table = text.parse().unwrap();
         static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -157,8 +157,8 @@ pub(super) mod tests {
             ("enabled", "1"),
         ] {
             let others = rule.lines().filter(|line| !line.starts_with(key));
-            let others: Vec<&str> = others.collect();
-            let text = format!("[[rule]]\n{}\n{key} = {value}", others.join("\n"));
+            let lines: Vec<&str> = others.collect();
+            let text = format!("[[rule]]\n{}\n{key} = {value}", lines.join("\n"));
             assert_ne!(errors(&text), [""; 0], "{text}");
         }
     }
@@ -228,11 +228,11 @@ pub(super) mod tests {
         }
     }
 
-    /// The documents and the files that are handed out.
+    /// The documents and the files of the distribution.
     fn files() -> Vec<PathBuf> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let documents = fs::read_dir(root.join("docs")).unwrap();
-        let documents = documents.map(|file| file.unwrap().path());
+        let entries = fs::read_dir(root.join("docs")).unwrap();
+        let documents = entries.map(|file| file.unwrap().path());
         let more = ["README.md", "dist/mcr.toml"].map(|name| root.join(name));
         documents
             .filter(|path| path.is_file())

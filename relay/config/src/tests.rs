@@ -1,4 +1,4 @@
-//! Files that are right, files that are wrong, and the way to a file and back.
+//! Valid files, invalid files, and round trips.
 
 mod errors;
 mod settings;
@@ -121,7 +121,7 @@ rule = [{ name = "mdns", input = "224.0.0.251%eth0:5353", outputs = ["224.0.0.25
 }
 
 #[test]
-fn merges_files_and_names_both_places_of_a_conflict() {
+fn merges_files_and_names_both_locations_of_a_conflict() {
     let rule = |name: &str, n: u8| {
         format!(
             "[[rule]]\nname = \"{name}\"\ninput = \"239.1.1.{n}%eth0:1\"\noutputs = [\"10.9.9.9:1\"]\n"
@@ -138,9 +138,9 @@ fn merges_files_and_names_both_places_of_a_conflict() {
     let text = format!("[interface.eth0]\n{}{}", rule("a", 3), rule("c", 1));
     let errors =
         Config::load(&[main, file("conf.d/b.toml", &text)], Policy::default()).unwrap_err();
-    let errors: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
     assert_eq!(
-        errors,
+        lines,
         [
             "conf.d/b.toml:1: interface eth0: is set already at mcr.toml:2; keep one",
             "conf.d/b.toml:3: rule \"a\": the name is taken by an earlier rule; give each rule its own (the earlier one: mcr.toml:3)",

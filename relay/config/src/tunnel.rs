@@ -1,5 +1,5 @@
-//! Tunnels: interfaces that the daemon makes, which carry packets whole, as UDP, to another relay
-//! over a network that has no multicast.
+//! Tunnels: interfaces that the daemon creates, which carry whole packets in UDP to another relay over a
+//! network without multicast.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,19 +16,19 @@ pub const TUNNEL_PORT: u16 = 4789;
 /// The network identifier that both ends use by default.
 pub const TUNNEL_ID: u32 = 1;
 
-/// The least that every IPv4 host can take in (RFC 791 section 3.1).
+/// The smallest MTU that every IPv4 host accepts (RFC 791 section 3.1).
 pub(super) const MTU_MIN: u32 = 576;
 
-/// The most that IPv4 can say.
+/// The largest that IPv4 can express.
 pub(super) const MTU_MAX: u32 = 65_535;
 
-/// The keys that only a tunnel has.
+/// The keys that only tunnels have.
 const KEYS: [&str; 5] = ["local", "remote", "port", "id", "mtu"];
 
-/// A tunnel, as one of its ends has it.
+/// A tunnel, from the view of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// The own address that it sends from; the route decides where it is not named.
+    /// The own address that it sends from; by default the route decides.
     pub local: Option<IpAddr>,
     /// The other end.
     pub remote: IpAddr,
@@ -36,12 +36,12 @@ pub struct Tunnel {
     pub port: u16,
     /// Network identifier (VNI), the same at both ends.
     pub id: u32,
-    /// MTU in bytes, where it is not what the network below leaves room for.
+    /// MTU in bytes; by default what the network below leaves room for.
     pub mtu: Option<u32>,
 }
 
 impl Tunnel {
-    /// Bytes that come before a packet in the tunnel: an IP, a UDP and a VXLAN header and the Ethernet
+    /// Bytes before a packet in the tunnel: an IP, a UDP and a VXLAN header and the Ethernet
     /// header of the packet itself (RFC 7348 section 5).
     #[must_use]
     pub const fn headers(&self) -> u32 {
@@ -58,7 +58,7 @@ impl Tunnel {
         self.mtu.unwrap_or_else(|| room.clamp(MTU_MIN, MTU_MAX))
     }
 
-    /// Reads what a table of an interface says of a tunnel; none without `over`.
+    /// Parses the tunnel in the table of an interface; `None` without `over`.
     ///
     /// # Errors
     /// What is wrong with it, and what to write.
@@ -102,8 +102,8 @@ impl Tunnel {
         Ok(Some(tunnel))
     }
 
-    /// Says why two tunnels of one host cannot be told apart, if they cannot: the kernel gives packets
-    /// to a tunnel by port and identifier alone.
+    /// Why two tunnels of one host clash, if they do: the kernel assigns packets to a tunnel only by port and
+    /// identifier.
     #[must_use]
     pub(super) fn clash(&self, other: &Self) -> Option<String> {
         let Self {
@@ -116,7 +116,7 @@ impl Tunnel {
         })
     }
 
-    /// Writes it into a table, without what is so anyhow.
+    /// Writes it into a table, without defaults.
     pub(super) fn write(&self, table: &mut InterfaceTable) {
         table.over = Some(Over::Udp);
         table.local = self.local.map(End);
@@ -184,7 +184,7 @@ impl Setting for End {
     }
 }
 
-/// Says why an interface of this name cannot be a tunnel.
+/// Checks that an interface of this name can be a tunnel.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     match name {
         LOOPBACK => Err(format!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tunnel_is_refused_with_what_to_write() {
+    fn an_invalid_tunnel_is_refused_with_what_to_write() {
         for (keys, expected) in [
             (
                 "remote = \"10.9.9.9\"",
@@ -288,7 +288,7 @@ mod tests {
             ),
         ] {
             let problem = refused(keys);
-            // Not the schema's to know: what keys say together, and what an address is good for.
+            // The schema cannot check keys together, nor what an address is.
             const MEANING: [&str; 7] = [
                 "is a tunnel's",
                 "has no remote",
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_what_the_tunnel_was() {
+    fn a_change_names_the_previous_tunnel() {
         let with = load("[interface.wan]\nover = \"udp\"\nremote = \"10.9.9.9\"\n").unwrap();
         let changes = with.changes_since(&Settings::default());
         let expected = "interface wan: gro as the daemon decides, path auto, over udp to 10.9.9.9 port 4789 id 1 (was nothing)";

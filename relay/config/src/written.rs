@@ -1,4 +1,4 @@
-//! Rules as somebody writes them outside a file: without version, and without settings.
+//! Rules as they are written outside a file: without version and settings.
 
 use rules::document::RuleDocument;
 use rules::ruleset::Policy;
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Config, ConfigError, ConfigErrors, ConfigFile, export_fleet, file, fleet_rules};
 
-/// Reads rules alone; `is_fleets`: those of a fleet, whose interfaces are roles.
+/// Parses only rules; `is_fleets`: those of a fleet, whose interfaces are roles.
 ///
 /// # Errors
 /// Everything that is wrong with them, by line.
@@ -19,12 +19,12 @@ pub fn written(text: &str, is_fleets: bool) -> Result<Vec<RuleDocument>, ConfigE
         name: String::new(),
         text: format!("{before}{text}"),
     };
-    let read = if is_fleets {
+    let parsed = if is_fleets {
         fleet_rules(&file)
     } else {
         local(&file)
     };
-    read.map_err(|mut errors| {
+    parsed.map_err(|mut errors| {
         for error in errors.0.iter_mut().filter(|_| !has_version) {
             error.line = error.line.saturating_sub(1).max(1);
         }
@@ -45,7 +45,7 @@ fn local(file: &ConfigFile) -> Result<Vec<RuleDocument>, ConfigErrors> {
     Err(ConfigErrors(errors.collect()))
 }
 
-/// Writes rules alone, which [`written`] reads back.
+/// Writes only rules, which [`written`] parses back.
 #[must_use]
 pub fn text(rules: Vec<RuleDocument>) -> String {
     let text = export_fleet(rules);
@@ -53,10 +53,10 @@ pub fn text(rules: Vec<RuleDocument>) -> String {
     alone.trim_start().to_owned()
 }
 
-/// Writes what may be rules, or not yet.
+/// Writes values that may not be valid rules yet.
 ///
 /// # Errors
-/// What TOML cannot say: a null.
+/// What TOML cannot express: a null.
 pub fn text_of_any(rules: &[impl Serialize]) -> Result<String, String> {
     let rules = serde_json::json!({ "rule": rules });
     toml::to_string_pretty(&rules).map_err(|error| error.to_string())

@@ -1,18 +1,18 @@
-//! A list with comments: an entry that is removed takes its own along, the others keep theirs.
+//! A list with comments: an element is removed with its comment, the others keep theirs.
 
 use toml_edit::{Array, Value};
 
-/// An element, and what is written around it.
+/// An element with the text around it.
 struct Element {
     value: Value,
-    /// What stands between the element before, with its comment, and this one.
+    /// The text between the previous element, with its comment, and this one.
     above: String,
     /// The rest of the line: a comment, if any.
-    beside: String,
+    comment: String,
 }
 
-/// Makes a list that says `then` say `now`: elements that are in both stay as they are written, and one
-/// that is another now keeps the comments of the one that stood in its place.
+/// Changes the list `then` to `now`: elements in both stay as they are written, and an element that replaces
+/// another one keeps its comments.
 pub(super) fn exchange<T: PartialEq>(
     array: &mut Array,
     then: &[T],
@@ -20,28 +20,23 @@ pub(super) fn exchange<T: PartialEq>(
     value: impl Fn(&T) -> Value,
 ) {
     change(array, |elements, new| {
-        let known = then.iter().zip(elements.drain(..));
-        let mut known: Vec<Option<(&T, Element)>> = known.map(Some).collect();
+        let pairs = then.iter().zip(elements.drain(..));
+        let mut remaining: Vec<Option<(&T, Element)>> = pairs.map(Some).collect();
         for (at, wanted) in now.iter().enumerate() {
-            let is_it = |known: &Option<(&T, Element)>| {
-                known.as_ref().is_some_and(|(text, _)| *text == wanted)
+            let is_it = |pair: &Option<(&T, Element)>| {
+                pair.as_ref().is_some_and(|(text, _)| *text == wanted)
             };
-            let kept = known.iter().position(is_it);
-            let is_other = then.len() == now.len() && !now.contains(&then[at]);
-            let kept = match kept.or_else(|| is_other.then_some(at)) {
-                Some(place) => known[place].take().map(|(text, element)| {
-                    if text == wanted {
-                        element
-                    } else {
-                        Element {
-                            value: value(wanted),
-                            ..element
-                        }
-                    }
-                }),
-                None => None,
-            };
-            elements.push(kept.unwrap_or_else(|| new(value(wanted))));
+            let same = remaining.iter().position(is_it);
+            let is_replaced = then.len() == now.len() && !now.contains(&then[at]);
+            let previous = same.or_else(|| is_replaced.then_some(at));
+            elements.push(match previous.and_then(|index| remaining[index].take()) {
+                Some((text, element)) if text == wanted => element,
+                Some((_, element)) => Element {
+                    value: value(wanted),
+                    ..element
+                },
+                None => new(value(wanted)),
+            });
         }
     });
 }
@@ -51,32 +46,32 @@ pub(super) fn add(array: &mut Array, value: Value) {
     change(array, |elements, new| elements.push(new(value)));
 }
 
-/// Takes an element out, with its comments.
-pub(super) fn take_out(array: &mut Array, place: usize) {
-    change(array, |elements, _| drop(elements.remove(place)));
+/// Removes an element with its comments.
+pub(super) fn remove(array: &mut Array, index: usize) {
+    change(array, |elements, _| drop(elements.remove(index)));
 }
 
-/// Changes the elements; new ones stand as the last one does.
+/// Changes the elements; new ones are laid out like the last one.
 fn change(array: &mut Array, by: impl FnOnce(&mut Vec<Element>, &dyn Fn(Value) -> Element)) {
     let (mut elements, end) = take_apart(array);
     let is_lined = elements.iter().any(|element| element.above.contains('\n'));
-    let above = elements.last().map(|element| indentation(&element.above));
-    let above = above.filter(|_| is_lined).unwrap_or_default();
+    let last = elements.last().filter(|_| is_lined);
+    let above = last.map_or_else(String::new, |element| indentation(&element.above));
     by(&mut elements, &|value| Element {
         value,
         above: above.clone(),
-        beside: String::new(),
+        comment: String::new(),
     });
     put_together(array, elements, &end, is_lined);
 }
 
-/// The blanks of the line that an element stands on, and the break before it.
+/// The line break and the indentation before an element.
 fn indentation(above: &str) -> String {
     let line = above.rfind('\n').map_or("", |at| &above[at..]);
     line.to_owned()
 }
 
-/// The elements, and what stands behind the last.
+/// The elements, and the text after the last.
 fn take_apart(array: &Array) -> (Vec<Element>, String) {
     let raw = |raw: Option<&toml_edit::RawString>| {
         raw.and_then(toml_edit::RawString::as_str)
@@ -84,37 +79,37 @@ fn take_apart(array: &Array) -> (Vec<Element>, String) {
             .to_owned()
     };
     let mut elements: Vec<Element> = Vec::new();
-    let beside = |elements: &mut Vec<Element>, text: String| {
-        // Up to the end of the line it is the comment of the element before.
+    let attach_comment = |elements: &mut Vec<Element>, text: String| {
+        // Up to the end of the line it is the comment of the previous element.
         let end = text.find('\n').unwrap_or_default();
         if let Some(last) = elements.last_mut() {
-            last.beside += &text[..end];
+            last.comment += &text[..end];
             return text[end..].to_owned();
         }
         text
     };
     for value in array.iter() {
-        let above = beside(&mut elements, raw(value.decor().prefix()));
+        let above = attach_comment(&mut elements, raw(value.decor().prefix()));
         let mut value = value.clone();
         let after = raw(value.decor().suffix());
         value.decor_mut().clear();
         elements.push(Element {
             value,
             above,
-            beside: String::new(),
+            comment: String::new(),
         });
-        // Behind the last of a list without a comma at its end.
+        // The comment of the last element in a list without trailing comma.
         if after.contains('#') {
-            beside(&mut elements, after);
+            attach_comment(&mut elements, after);
         }
     }
-    let end = beside(&mut elements, raw(Some(array.trailing())));
+    let end = attach_comment(&mut elements, raw(Some(array.trailing())));
     (elements, end)
 }
 
 fn put_together(array: &mut Array, elements: Vec<Element>, end: &str, is_lined: bool) {
     array.clear();
-    let mut beside = String::new();
+    let mut comment = String::new();
     for (position, element) in elements.into_iter().enumerate() {
         let mut value = element.value;
         let above = match (position, is_lined) {
@@ -122,15 +117,15 @@ fn put_together(array: &mut Array, elements: Vec<Element>, end: &str, is_lined: 
             (_, false) => " ".to_owned(),
             (_, true) => element.above,
         };
-        value.decor_mut().set_prefix(format!("{beside}{above}"));
+        value.decor_mut().set_prefix(format!("{comment}{above}"));
         array.push_formatted(value);
-        beside = element.beside;
+        comment = element.comment;
     }
     let end = if end.is_empty() && is_lined {
         "\n"
     } else {
         end
     };
-    array.set_trailing(format!("{beside}{end}"));
+    array.set_trailing(format!("{comment}{end}"));
     array.set_trailing_comma(is_lined);
 }

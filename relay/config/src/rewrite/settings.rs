@@ -1,4 +1,4 @@
-//! What a configuration says beyond rules, written back where it stands.
+//! Writes settings beyond rules back in their present positions.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use toml_edit::{DocumentMut, Item, Table, TableLike};
 use super::super::Settings;
 use super::{edited, put_all};
 
-/// Has the files say `wanted` instead of `before`; what no file has comes into the first.
+/// Changes the files' settings from `before` to `wanted`; those that no file has are added to the first.
 pub(super) fn update(documents: &mut [DocumentMut], before: &Settings, wanted: &Settings) {
     let [then, now] = [before, wanted].map(|settings| {
         Keys::try_from(settings).expect("texts, numbers and tables are always valid TOML")
@@ -16,8 +16,8 @@ pub(super) fn update(documents: &mut [DocumentMut], before: &Settings, wanted: &
     set_all(documents, None, &then, &now);
 }
 
-/// Sets the keys that differ, of the root or of a table below it. Interfaces have a table each, and
-/// those may stand in several files; `[notify]` has targets too, which stay.
+/// Sets the keys that differ, of the root or of a table below it. Each interface has a table, which may be
+/// in any of the files; the targets in `[notify]` stay.
 fn set_all(documents: &mut [DocumentMut], below: Option<&str>, then: &Keys, now: &Keys) {
     let keys: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
     for key in keys {
@@ -43,7 +43,7 @@ fn set_all(documents: &mut [DocumentMut], below: Option<&str>, then: &Keys, now:
             .filter_map(|document| table(document, below));
         match tables.find(|table| table.contains_key(key)) {
             Some(table) => {
-                // What stands there may say no more than what holds anyway.
+                // The table may have existed with nothing but defaults.
                 let none = || Wanted::Table(Keys::new());
                 let before = before.cloned().or_else(|| wanted.is_table().then(none));
                 let then = before
@@ -70,29 +70,31 @@ fn table<'a>(document: &'a mut DocumentMut, below: Option<&str>) -> Option<&'a m
 }
 
 fn insert(documents: &mut [DocumentMut], below: Option<&str>, key: &str, wanted: &Wanted) {
-    let has = |document: &DocumentMut| below.is_some_and(|below| document.contains_key(below));
-    let place = documents.iter().position(has).unwrap_or_default();
-    let Some(main) = documents.get_mut(place) else {
+    let has_table =
+        |document: &DocumentMut| below.is_some_and(|below| document.contains_key(below));
+    let index = documents.iter().position(has_table).unwrap_or_default();
+    let Some(document) = documents.get_mut(index) else {
         return;
     };
     let item = match wanted {
         Wanted::Table(keys) => {
-            let keys = keys
+            let items = keys
                 .iter()
                 .map(|(key, value)| (key.as_str(), Item::Value(edited(value))));
-            let mut table: Table = keys.collect();
+            let mut table: Table = items.collect();
             table.decor_mut().set_prefix("\n");
             Item::Table(table)
         }
         value => Item::Value(edited(value)),
     };
     let table: &mut dyn TableLike = match below {
-        None => main.as_table_mut(),
+        None => document.as_table_mut(),
         Some(below) => {
-            let mut above = Table::new();
-            above.set_implicit(true);
-            let above = main.entry(below).or_insert(Item::Table(above));
-            above
+            let mut parent = Table::new();
+            parent.set_implicit(true);
+            let entry = document.entry(below);
+            entry
+                .or_insert(Item::Table(parent))
                 .as_table_like_mut()
                 .expect("whatever else was there was refused when it was read")
         }

@@ -1,4 +1,4 @@
-//! What is written back, and that nothing else is.
+//! What is written back, and that nothing else changes.
 
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn rules(text: &str) -> Vec<RuleDocument> {
     config.unwrap().rules.to_documents()
 }
 
-/// The text once a rule of it is another one.
+/// The text after a change of one of its rules.
 fn changed(text: &str, name: &str, change: impl Fn(&mut RuleDocument)) -> String {
     let mut rules = rules(text).into_iter();
     let mut rule = rules.find(|rule| rule.name == name).unwrap();
@@ -62,8 +62,8 @@ fn written(text: &str, name: &str, rule: Option<RuleDocument>) -> String {
         .map_or_else(|| text.to_owned(), |file| file.text)
 }
 
-/// The text once it says what another configuration does.
-fn made_to_say(files: &[&str], wanted: &str) -> Vec<String> {
+/// The texts after rewriting them to another configuration.
+fn rewritten_to(files: &[&str], wanted: &str) -> Vec<String> {
     let named = |(number, text): (usize, &&str)| ConfigFile {
         name: format!("{number}.toml"),
         text: (*text).to_owned(),
@@ -72,14 +72,14 @@ fn made_to_say(files: &[&str], wanted: &str) -> Vec<String> {
     let wanted = Config::load(&[file(wanted)], Policy::default()).unwrap();
     let documents = wanted.rules.to_documents();
     let written = rewrite_all(&files, &documents, &wanted.settings).unwrap();
-    let texts = files.into_iter().map(|file| {
-        let now = written.iter().find(|now| now.name == file.name);
-        now.unwrap_or(&file).text.clone()
+    let now = files.into_iter().map(|file| {
+        let changed = written.iter().find(|now| now.name == file.name);
+        changed.unwrap_or(&file).text.clone()
     });
-    let texts: Vec<String> = texts.collect();
+    let texts: Vec<String> = now.collect();
     let named = |(number, text): (usize, &String)| named((number, &text.as_str()));
-    let again: Vec<ConfigFile> = texts.iter().enumerate().map(named).collect();
-    let again = Config::load(&again, Policy::default()).unwrap();
+    let rewritten: Vec<ConfigFile> = texts.iter().enumerate().map(named).collect();
+    let again = Config::load(&rewritten, Policy::default()).unwrap();
     assert_eq!(again.settings, wanted.settings);
     let by_name = |rules: Vec<RuleDocument>| {
         let named = rules.into_iter().map(|rule| (rule.name.clone(), rule));
@@ -90,10 +90,10 @@ fn made_to_say(files: &[&str], wanted: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_whole_configuration_is_taken_over_and_comments_of_what_stays_stay() {
-    assert_eq!(made_to_say(&[FILE], FILE), [FILE]);
+fn a_whole_configuration_is_replaced_and_comments_of_what_stays_stay() {
+    assert_eq!(rewritten_to(&[FILE], FILE), [FILE]);
     let budget = FILE.replace("\"1Gbit\"", "\"2Gbit\"");
-    assert_eq!(made_to_say(&[FILE], &budget), [budget.as_str()]);
+    assert_eq!(rewritten_to(&[FILE], &budget), [budget.as_str()]);
     // Without a budget, with an interface and a daemon, and another second rule.
     let wanted = "version = 1\nallow_link_local = true\n[interface.eth0]\ngro = \"auto\"\n\
                   [daemon]\nworkers = 2\n[notify]\nwebhook = \"http://10.0.0.9/\"\n";
@@ -101,24 +101,24 @@ fn a_whole_configuration_is_taken_over_and_comments_of_what_stays_stay() {
     let cam3 = "[[rule]]\nname = \"cam3\"\ninput = \"239.1.1.3%eth0:5001\"\n\
                 outputs = [\"239.10.1.3%eth1:6001\"]\n";
     let wanted = format!("{wanted}{cam1}{cam3}");
-    let [text] = made_to_say(&[FILE], &wanted).try_into().unwrap();
-    for kept in [
+    let [text] = rewritten_to(&[FILE], &wanted).try_into().unwrap();
+    for comment in [
         "# Rules of the studio, by Ann.",
         "# on the roof",
         "# cloud",
         "# The end.",
     ] {
-        assert!(text.contains(kept), "no {kept} in {text}");
+        assert!(text.contains(comment), "no {comment} in {text}");
     }
     assert!(!text.contains("cam2") && !text.contains("1Gbit"), "{text}");
     assert!(
         text.contains("[interface.eth0]") && text.contains("[daemon]"),
         "{text}"
     );
-    // Nothing of it is left where nothing is wanted.
-    let [text] = made_to_say(&[&text], "version = 1\n").try_into().unwrap();
+    // Everything is removed if nothing is wanted.
+    let [text] = rewritten_to(&[&text], "version = 1\n").try_into().unwrap();
     assert!(!text.contains("rule]]") && !text.contains("eth0"), "{text}");
-    assert_eq!(made_to_say(&[""], FILE).len(), 1);
+    assert_eq!(rewritten_to(&[""], FILE).len(), 1);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn settings_change_in_the_file_that_has_them() {
     let part = "allow_link_local = true\n# The slow one.\n[interface.eth1]\npath = \"userspace\"\n";
     let wanted = "version = 1\n[interface.eth0]\ngro = \"auto\"\n[interface.eth1]\n\
                   path = \"kernel\"\n[interface.eth2]\ngro = \"on\"\n[daemon]\nworkers = 2\n";
-    let texts = made_to_say(&[main, part], wanted);
+    let texts = rewritten_to(&[main, part], wanted);
     assert!(
         texts[0].contains("gro = \"auto\"   # the fast one"),
         "{}",
@@ -159,7 +159,7 @@ fn targets_of_events_stay_whatever_becomes_of_the_webhook() {
         ([main.clone() + target, String::new()], webhook),
         ([main.clone(), target.to_owned()], webhook),
     ] {
-        let texts = made_to_say(&[&files[0], &files[1]], wanted).concat();
+        let texts = rewritten_to(&[&files[0], &files[1]], wanted).concat();
         assert!(texts.contains(target), "{texts}");
         assert_eq!(
             texts.contains("webhook"),
@@ -190,7 +190,7 @@ fn a_key_changes_and_everything_else_stays() {
 }
 
 #[test]
-fn a_rule_comes_to_reflect_and_is_another_again() {
+fn a_rule_becomes_a_reflecting_one_and_back() {
     let text = "version = 1\n[[rule]]\n# discovery\nname = \"m\"\n\
                 inputs = [\"239.1.1.1%eth0:1\"]\noutputs = [\"239.1.1.1%eth1:1\"]\nlimit = \"5pps\"\n";
     let plain = rules(text).remove(0);
@@ -217,7 +217,7 @@ fn a_rule_comes_to_reflect_and_is_another_again() {
 }
 
 #[test]
-fn a_merge_is_a_word_a_table_or_gone() {
+fn a_merge_is_a_word_a_table_or_removed() {
     let text = "version = 1\n[[rule]]\nname = \"cam1\"\n\
                 inputs = [\"239.1.1.1%red:1\", \"239.2.1.1%blue:1\"]\n\
                 outputs = [\"239.10.1.1%eth1:6001\"]\n[rule.health]\nsilence = \"3s\"\n";
@@ -249,11 +249,11 @@ fn lists_keep_the_elements_that_stay_and_their_comments() {
         FILE.replace("# cloud\n", "# cloud\n    \"10.9.9.8:1\",\n")
     );
     let removed = changed(FILE, "cam1", |rule| drop(rule.outputs.remove(0)));
-    let gone = "    # to the studio\n    \"239.10.1.1%eth1:6001\",   # main\n";
-    assert_eq!(removed, FILE.replace(gone, ""));
+    let removed_lines = "    # to the studio\n    \"239.10.1.1%eth1:6001\",   # main\n";
+    assert_eq!(removed, FILE.replace(removed_lines, ""));
     let removed = changed(FILE, "cam1", |rule| drop(rule.outputs.remove(1)));
-    let gone = "    { to = \"10.9.9.9:7000\", ttl = 32 },   # cloud\n";
-    assert_eq!(removed, FILE.replace(gone, ""));
+    let removed_lines = "    { to = \"10.9.9.9:7000\", ttl = 32 },   # cloud\n";
+    assert_eq!(removed, FILE.replace(removed_lines, ""));
     let second = |rule: &mut RuleDocument| rule.inputs.push("239.1.1.3%eth0:5001".to_owned());
     let inputs = changed(FILE, "cam1", second);
     let both = r#"inputs = ["239.1.1.1%eth0:5001", "239.1.1.3%eth0:5001"]"#;
@@ -270,7 +270,7 @@ fn lists_keep_the_elements_that_stay_and_their_comments() {
 }
 
 #[test]
-fn what_ends_its_lines_as_windows_does_goes_on_so() {
+fn windows_line_ends_are_preserved() {
     let file = FILE.replace('\n', "\r\n");
     let limit = |rule: &mut RuleDocument| rule.limit = Some("5pps".to_owned());
     assert_eq!(
@@ -289,7 +289,7 @@ fn what_ends_its_lines_as_windows_does_goes_on_so() {
         one.replace("20000kbit", "5pps")
     );
     assert_eq!(
-        made_to_say(&[&file], &FILE.replace("1Gbit", "2Gbit"))[0],
+        rewritten_to(&[&file], &FILE.replace("1Gbit", "2Gbit"))[0],
         file.replace("1Gbit", "2Gbit")
     );
 }
@@ -327,14 +327,17 @@ fn rules_and_settings_in_lists_stay_there_with_their_comments() {
         let join = groups.iter().map(|group| group.parse().unwrap()).collect();
         rewrite_joins(&[file(INLINE)], join).unwrap().remove(0).text
     };
-    let gone = "    \"239.9.9.2%eth1\",\n";
-    assert_eq!(joined(&["239.9.9.1%eth1"]), INLINE.replace(gone, ""));
+    let removed_lines = "    \"239.9.9.2%eth1\",\n";
+    assert_eq!(
+        joined(&["239.9.9.1%eth1"]),
+        INLINE.replace(removed_lines, "")
+    );
     let other = INLINE.replace("9.2%", "9.3%");
     assert_eq!(joined(&["239.9.9.1%eth1", "239.9.9.3%eth1"]), other);
 }
 
 #[test]
-fn an_output_that_is_another_keeps_the_comment_of_the_one_before() {
+fn a_replaced_output_keeps_the_comment_of_the_previous_one() {
     let other = changed(FILE, "cam1", |rule| {
         rule.outputs[0] = "239.10.1.7%eth1:6001".into()
     });
@@ -342,7 +345,7 @@ fn an_output_that_is_another_keeps_the_comment_of_the_one_before() {
 }
 
 #[test]
-fn a_rule_comes_behind_the_others_and_goes_with_its_own_comment() {
+fn a_rule_is_appended_and_is_removed_with_its_own_comment() {
     let third = r#"{"name": "cam3", "inputs": ["239.1.1.3%eth0:1"], "outputs": ["10.9.9.9:1"]}"#;
     let third: RuleDocument = serde_json::from_str(third).unwrap();
     let added = written(FILE, "cam3", Some(third.clone()));
@@ -380,12 +383,13 @@ fn a_rule_is_changed_where_it_stands_and_wrong_files_are_not_written() {
             .replace("version = 1", ""),
     };
     let files = [file(FILE), other];
-    let gone = rewrite(&files, &[("cem2".to_owned(), None)]).unwrap();
-    let names: Vec<&str> = gone.iter().map(|file| file.name.as_str()).collect();
+    let rewritten = rewrite(&files, &[("cem2".to_owned(), None)]).unwrap();
+    let names: Vec<&str> = rewritten.iter().map(|file| file.name.as_str()).collect();
     assert_eq!(names, ["conf.d/a.toml"]);
-    let taken = r#"{"name": "x", "inputs": ["239.1.1.1%eth0:5001"], "outputs": ["10.9.9.9:1"]}"#;
-    let taken = Some(serde_json::from_str(taken).unwrap());
-    let refused = rewrite(&files, &[("x".to_owned(), taken)]).unwrap_err();
+    let conflicting =
+        r#"{"name": "x", "inputs": ["239.1.1.1%eth0:5001"], "outputs": ["10.9.9.9:1"]}"#;
+    let rule = Some(serde_json::from_str(conflicting).unwrap());
+    let refused = rewrite(&files, &[("x".to_owned(), rule)]).unwrap_err();
     assert!(refused.to_string().contains("cam1"), "{refused}");
     rewrite(&[file("rule = 1")], &[]).unwrap_err();
 }

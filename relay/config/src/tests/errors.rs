@@ -1,4 +1,4 @@
-//! What is said of files that are wrong.
+//! Errors of invalid files.
 
 use super::*;
 
@@ -58,7 +58,7 @@ limit = "fast"
 }
 
 #[test]
-fn a_value_of_another_type_is_told_in_words_with_its_key() {
+fn a_value_of_another_type_is_reported_in_words_with_its_key() {
     for (lines, expected) in [
         (
             "outputs = \"10.9.9.9:7000\"",
@@ -101,9 +101,9 @@ fn a_value_of_another_type_is_told_in_words_with_its_key() {
             "daemon: listen_names = 5: give a list, as in [\"…\"]",
         ),
     ] {
-        let told = errors(&format!("version = 1\n[[rule]]\nname = \"a\"\n{lines}\n"));
-        let is_told = told.iter().any(|told| told.contains(expected));
-        assert!(is_told, "{told:?}");
+        let errors = errors(&format!("version = 1\n[[rule]]\nname = \"a\"\n{lines}\n"));
+        let is_reported = errors.iter().any(|error| error.contains(expected));
+        assert!(is_reported, "{errors:?}");
     }
 }
 

@@ -1,9 +1,9 @@
-//! Settings of the budget and the daemon: those that are right, and what is said of others.
+//! Settings of the budget and the daemon: valid ones, and the errors of others.
 
 use super::*;
 
 #[test]
-fn reads_a_budget_and_says_what_is_wrong_with_one() {
+fn reads_a_budget_and_reports_what_is_wrong_with_one() {
     let read = |budget: &str| {
         let text = format!("version = 1\n{budget}");
         Config::load(&[file("mcr.toml", &text)], Policy::default())
@@ -39,7 +39,7 @@ fn reads_a_budget_and_says_what_is_wrong_with_one() {
 }
 
 #[test]
-fn reads_how_a_daemon_is_started_and_says_what_is_wrong_with_it() {
+fn reads_how_a_daemon_is_started_and_reports_what_is_wrong_with_it() {
     let text = r#"version = 1
 
 [daemon]
