@@ -1,5 +1,5 @@
-//! Inputs that are addresses of this host rather than groups, broadcast addresses included. They follow
-//! what an interface has: an input waits for the address that it names.
+//! Inputs that are addresses of this host rather than groups, including broadcast addresses. They follow the
+//! addresses of an interface: an input waits for the address that it names.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,13 +12,13 @@ use rules::ruleset::listed;
 use super::{InputView, Links, ipv6_is_off, link_down};
 use crate::host::{Host, Interface, LOOPBACK};
 
-/// What can be said of such an input on the interfaces that it means.
+/// The view of such an input on the interfaces that it matches.
 pub(super) fn input(endpoint: &Endpoint, links: &Links<'_>, matching: &[&Interface]) -> InputView {
-    let addresses = matching.iter().flat_map(|link| {
-        let addresses = taken(endpoint, link, links).into_iter();
-        addresses.map(|address| (link.index, address))
-    });
-    let addresses: Vec<(Ifindex, IpAddr)> = addresses.collect();
+    let mut addresses: Vec<(Ifindex, IpAddr)> = Vec::new();
+    for link in matching {
+        let taken = taken(endpoint, link, links).into_iter();
+        addresses.extend(taken.map(|address| (link.index, address)));
+    }
     let name = endpoint.interface.as_deref().unwrap_or_default();
     let down = matching.iter().find(|link| !link.up);
     let pending = match (matching.first(), down) {
@@ -29,19 +29,17 @@ pub(super) fn input(endpoint: &Endpoint, links: &Links<'_>, matching: &[&Interfa
         _ => None,
     };
     let shared = matching.iter().filter(|link| {
-        let own = |address: &IpAddr| matches!(address, IpAddr::V4(to) if is_broadcast(*to, link));
-        addresses
-            .iter()
-            .any(|(at, to)| *at == link.index && own(to))
+        let is_own = |to: &IpAddr| matches!(to, IpAddr::V4(to) if is_broadcast(*to, link));
+        let mut taken = addresses.iter();
+        !link.shared_with.is_empty() && taken.any(|(at, to)| *at == link.index && is_own(to))
     });
-    let shared = shared.filter(|link| !link.shared_with.is_empty());
     InputView {
         at: endpoint.to_string(),
         interfaces: matching.iter().map(|link| link.index).collect(),
         joins: Vec::new(),
         pending,
         unjoined: None,
-        // Others behind the same device have Ethernet addresses of their own; broadcasts reach all.
+        // Others on the same device have their own Ethernet addresses; only broadcasts reach all.
         shared: shared
             .map(|link| (link.index, link.shared_with.join(", ")))
             .collect(),
@@ -49,13 +47,13 @@ pub(super) fn input(endpoint: &Endpoint, links: &Links<'_>, matching: &[&Interfa
     }
 }
 
-/// The addresses on a link that an input takes packets to. Those of the loopback interface are this
-/// host's wherever packets come in.
+/// The addresses on a link whose packets an input takes. Those of the loopback interface are this host's
+/// on whichever interface packets arrive.
 fn taken(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> Vec<IpAddr> {
     let destination = endpoint.destination.address;
     if endpoint.is_every_address() {
-        let own = link.addresses.iter();
-        let own = own.filter(|address| address.is_ipv4() == endpoint.is_ipv4());
+        let all = link.addresses.iter();
+        let own = all.filter(|address| address.is_ipv4() == endpoint.is_ipv4());
         return own.copied().collect();
     }
     let loopback = links.named(LOOPBACK);
@@ -65,19 +63,19 @@ fn taken(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> Vec<IpAddr
     is_own.then_some(destination).into_iter().collect()
 }
 
-/// Has the inputs of a rule that reflects broadcasts take those to any of its networks: they leave as
-/// what all of them hear, and answers are looked for where the question was sent to.
+/// Makes the inputs of a rule that reflects broadcasts take those to any of its networks: their copies are
+/// sent as broadcasts that all networks receive, and answers are expected where the question was sent.
 pub(super) fn take_all_broadcasts(rule: &Rule, host: &Host, inputs: &mut [InputView]) {
     if !rule.inputs.iter().all(Endpoint::is_broadcast) {
         return;
     }
-    let links = inputs.iter().flat_map(|input| &input.interfaces);
-    let links = links.filter_map(|link| host.interfaces.get(link));
+    let indices = inputs.iter().flat_map(|input| &input.interfaces);
+    let links = indices.filter_map(|index| host.interfaces.get(index));
     let all: BTreeSet<Ipv4Addr> = links.flat_map(|link| &link.broadcasts).copied().collect();
     for input in inputs {
         let pairs = input.interfaces.iter().flat_map(|link| {
-            let all = all.iter().copied().map(IpAddr::V4);
-            all.map(|address| (*link, address))
+            let addresses = all.iter().copied().map(IpAddr::V4);
+            addresses.map(|address| (*link, address))
         });
         input.addresses.extend(pairs);
     }
@@ -87,10 +85,10 @@ fn is_broadcast(to: Ipv4Addr, link: &Interface) -> bool {
     to.is_broadcast() || link.is_broadcast(to.into())
 }
 
-/// For who typed an address and meant a group.
+/// For operators who wrote an address and meant a group.
 const GROUPS: &str = "if a group was meant, those begin with 224 to 239, or ff";
 
-/// Why nothing arrives at an address that the link has not.
+/// Why nothing arrives at an address that the link does not have.
 fn lacks(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> String {
     let (name, wanted) = (&link.name, endpoint.destination.address);
     if link.no_ipv6 && !endpoint.is_ipv4() {
@@ -107,13 +105,13 @@ fn lacks(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> String {
     }
     let own = link.addresses.iter().copied();
     let all = own.chain(link.broadcasts.iter().copied().map(IpAddr::V4));
-    let all = all.filter(|address| address.is_ipv4() == endpoint.is_ipv4());
-    let all: Vec<String> = all.map(|address| address.to_string()).collect();
-    match all.as_slice() {
+    let of_family = all.filter(|address| address.is_ipv4() == endpoint.is_ipv4());
+    let texts: Vec<String> = of_family.map(|address| address.to_string()).collect();
+    match texts.as_slice() {
         [] => format!("interface {name} has no address {wanted}; waits for it; {GROUPS}"),
-        all => format!(
+        texts => format!(
             "interface {name} has no address {wanted} (have: {}); waits for it; {GROUPS}",
-            listed(all)
+            listed(texts)
         ),
     }
 }

@@ -1,11 +1,11 @@
 //! The budget: what all unicast outputs may send together, a guard against amplification. One packet
-//! to a group may become thousands to hosts that did not ask for them; whatever rules say, no more
-//! than this leaves.
+//! to a group may become thousands to hosts that did not request them; no more than this leaves, whatever
+//! the rules.
 
 use crate::diff::TableDiff;
 use crate::table::{OutputState, Path, RateLimit, Route, Table};
 
-/// How many routes of each path send to hosts: all that decides what a path gets of the budget.
+/// How many routes of each path send to hosts, which alone decides each path's share of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spenders {
     kernel: usize,
@@ -13,26 +13,26 @@ pub struct Spenders {
 }
 
 impl Spenders {
-    /// Counts those of a table.
+    /// Counts the routes of a table.
     pub fn of(table: &Table) -> Self {
         let mut spenders = Self::default();
         table.routes.values().for_each(|route| spenders.add(route));
         spenders
     }
 
-    /// Counts those of `table` as it will be after `diff`. Only routes that change are read.
+    /// Counts the routes of `table` as it will be after `diff`. Only changed routes are visited.
     #[must_use]
     pub fn after(mut self, table: &Table, diff: &TableDiff) -> Self {
         let replaced = diff.set.iter().map(|(key, _)| key);
         let keys = diff.removed.iter().chain(replaced);
         let removed = keys.filter_map(|key| table.routes.get(key));
-        removed.for_each(|route| self.take(route));
+        removed.for_each(|route| self.subtract(route));
         diff.set.iter().for_each(|(_, route)| self.add(route));
         self
     }
 
-    /// What each path may send of `whole`: all of it, or half where both have unicast outputs, as
-    /// they count apart.
+    /// What each path may send of `whole`: all of it, or half if both have unicast outputs, because they
+    /// count separately.
     pub fn share(self, whole: RateLimit) -> RateLimit {
         if self.kernel == 0 || self.userspace == 0 {
             return whole;
@@ -50,7 +50,7 @@ impl Spenders {
         }
     }
 
-    fn take(&mut self, route: &Route) {
+    fn subtract(&mut self, route: &Route) {
         if has_unicast(route) {
             *self.on(route.path) -= 1;
         }
@@ -65,9 +65,9 @@ impl Spenders {
 }
 
 fn has_unicast(route: &Route) -> bool {
-    let unicast = |state: &OutputState| match state {
+    let is_unicast = |state: &OutputState| match state {
         OutputState::Up(egress) => !egress.destination.address.is_multicast(),
         OutputState::Down(_) => false,
     };
-    route.outputs.iter().any(|output| unicast(&output.state))
+    route.outputs.iter().any(|output| is_unicast(&output.state))
 }

@@ -1,10 +1,10 @@
 //! Rules with outputs on demand: their routes lead only where hosts listen.
 //!
-//! The route of an input stands for what nobody asked for. Each group of its range that is listened to
-//! gets a route of its own, which goes before it because it is the longer prefix, and so does each source
-//! that only some outputs want. Routes of one rule share its counters, so neither path knows of this.
-//! [`DemandProblem::Overlaps`](rules::demand::DemandProblem::Overlaps) keeps such routes from taking what
-//! is another rule's.
+//! An input's own route is for what nobody requested. Each group of its range that is listened to gets a
+//! route of its own, which takes precedence as the longer prefix, and so does each source that only some
+//! outputs want. Routes of one rule share its counters, so neither path needs to be aware of this.
+//! [`DemandProblem::Overlaps`](rules::demand::DemandProblem::Overlaps) prevents such routes from taking
+//! packets of another rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,15 +20,15 @@ use super::inputs::keys;
 use super::{InputView, Join, RuleView};
 use crate::table::{DownReason, Output, OutputState, RouteKey};
 
-/// Sources of one group that are joined each by itself; where there are more all are joined at once, for
-/// the kernel has a bound of its own (`igmp_max_msf`).
+/// The most sources of one group that are joined one by one; if there are more, all are joined at once,
+/// because the kernel has a limit of its own (`igmp_max_msf`).
 const JOINED_SOURCES_MAX: usize = 8;
 
 /// A route's key, its input's number, and its outputs if they are not the rule's.
 pub(super) type Keyed = (RouteKey, usize, Option<Vec<Output>>);
 
-/// The routes of a rule with outputs on demand. Sets what its view says of them: the keys beyond those of
-/// its inputs, the groups that each output was asked for, and what the inputs join.
+/// The routes of a rule with outputs on demand. Updates its view: the keys beyond those of its inputs, the
+/// number of groups requested of each output, and what the inputs join.
 pub(super) fn routes(
     rule: &Rule,
     view: &mut RuleView,
@@ -42,15 +42,15 @@ pub(super) fn routes(
     let (mut all, mut divided) = (Vec::new(), Vec::new());
     for (number, endpoint) in rule.inputs.iter().enumerate() {
         let base = keys(endpoint, &view.inputs[number]);
-        let pulled = demands.pulled(endpoint);
+        let requested = demands.requested(endpoint);
         for key in &base {
-            for part in &pulled {
+            for part in &requested {
                 // Each source that the input names has keys of its own.
-                let names = part
+                let has_source = part
                     .source
                     .is_none_or(|source| key.source.is_none_or(|own| own == Prefix::host(source)));
-                let is_left = endpoint.is_multicast() && key.source.is_some();
-                if !names || is_left && part.source.is_none() {
+                let is_specific = endpoint.is_multicast() && key.source.is_some();
+                if !has_source || is_specific && part.source.is_none() {
                     continue;
                 }
                 let key = RouteKey {
@@ -70,14 +70,14 @@ pub(super) fn routes(
             }
         }
         if rule.is_on_demand() && endpoint.is_multicast() {
-            join(endpoint, &mut view.inputs[number], &pulled);
+            join(endpoint, &mut view.inputs[number], &requested);
         }
     }
     view.divided = divided;
     all
 }
 
-/// Part of what an input takes: groups, from a source or from any that no other part names.
+/// A part of an input: groups, from one source or from any that no other part names.
 struct Part {
     groups: Prefix,
     source: Option<IpAddr>,
@@ -85,38 +85,36 @@ struct Part {
     wanted: Vec<bool>,
 }
 
-/// What each output on demand was asked for.
+/// What is requested of each output on demand.
 struct Demands<'a>(Vec<Option<Demanded<'a>>>);
 
-/// What an output was asked for.
+/// What is requested of an output.
 struct Demanded<'a> {
     /// Its groups.
     to: Prefix,
-    /// All that is listened to on its interface.
+    /// Everything that is listened to on its interface.
     groups: Option<&'a Groups>,
-    /// The source that its copies have, if they do not keep theirs.
+    /// The source of its copies, if they do not keep theirs.
     source: Option<IpAddr>,
 }
 
 impl Demanded<'_> {
-    /// What is listened to of its groups.
+    /// Its groups that are listened to, with their source filters.
     fn filters(&self) -> impl Iterator<Item = (IpAddr, &SourceFilter)> {
         let range: RangeInclusive<IpAddr> = self.to.address..=self.to.last();
-        let groups = self
-            .groups
+        self.groups
             .into_iter()
-            .flat_map(move |groups| groups.range(range.clone()));
-        let groups = groups.map(|(group, filter)| (*group, filter));
-        // Where the copies have one source, it has to be one that is listened to.
-        groups.filter(|(_, filter)| self.source.is_none_or(|source| filter.passes(source)))
+            .flat_map(move |groups| groups.range(range.clone()))
+            .map(|(group, filter)| (*group, filter))
+            // If the copies have one source, it must be one that is listened to.
+            .filter(|(_, filter)| self.source.is_none_or(|source| filter.passes(source)))
     }
 
     fn count(&self) -> u32 {
         u32::try_from(self.filters().count()).unwrap_or(u32::MAX)
     }
 
-    /// Says whether it was asked for `group`, one of its own, from `source`; `None`: from one that nobody
-    /// names.
+    /// Returns whether its group `group` is requested from `source`; `None`: from a source that nobody names.
     fn wants(&self, group: IpAddr, source: Option<IpAddr>) -> bool {
         let filter = self.groups.and_then(|groups| groups.get(&group));
         filter.is_some_and(|filter| match self.source.or(source) {
@@ -133,7 +131,7 @@ impl<'a> Demands<'a> {
             spec.demand?;
             let source = match &output.state {
                 OutputState::Up(egress) => egress.source,
-                // Nothing leaves by it, so nothing is pulled for it.
+                // Nothing leaves by it, so nothing is requested for it.
                 OutputState::Down(_) => {
                     return Some(Demanded {
                         to: spec.to.destination,
@@ -152,14 +150,14 @@ impl<'a> Demands<'a> {
         Self(demands.collect())
     }
 
-    /// What is wanted of an input: first the whole of it, for what no other part names.
-    fn pulled(&self, input: &Endpoint) -> Vec<Part> {
+    /// The parts of an input that are requested, preceded by the whole input for what no other part names.
+    fn requested(&self, input: &Endpoint) -> Vec<Part> {
         let whole = input.destination;
         let mut named: BTreeMap<Prefix, BTreeSet<IpAddr>> = BTreeMap::new();
         named.insert(whole, BTreeSet::new());
         for demanded in self.0.iter().flatten() {
             for (group, filter) in demanded.filters() {
-                // Of an address of this host one group is made.
+                // An address of this host is sent to a single group.
                 let groups = if input.is_multicast() {
                     input_groups(whole, demanded.to, group)
                 } else {
@@ -172,14 +170,16 @@ impl<'a> Demands<'a> {
                 }
             }
         }
-        // A source of the whole goes before a group of any source, so it has to be named there too.
+        // A source of the whole input takes precedence over a group of any source, so the group must name it,
+        // too.
         let of_whole = named[&whole].clone();
-        let given: BTreeSet<IpAddr> = input.sources.iter().map(|source| source.address).collect();
+        let own_sources: BTreeSet<IpAddr> =
+            input.sources.iter().map(|source| source.address).collect();
         let mut parts = Vec::new();
         for (groups, mut sources) in named {
             sources.extend(&of_whole);
-            if input.is_multicast() && !given.is_empty() {
-                sources.clone_from(&given);
+            if input.is_multicast() && !own_sources.is_empty() {
+                sources.clone_from(&own_sources);
             }
             if !input.is_multicast() {
                 sources.clear();
@@ -204,17 +204,17 @@ impl<'a> Demands<'a> {
             if to.is_host() {
                 return demanded.wants(to.address, source);
             }
-            // What is left of a range nobody asked for.
+            // The whole range is for groups that nobody requested.
             let is_whole = groups == input.destination && !groups.is_host();
             !is_whole && demanded.wants(to.carry(groups.address), source)
         });
         wanted.collect()
     }
 
-    /// The outputs of a part, each for the part's groups alone.
+    /// The outputs of a part, each narrowed to the part's groups.
     fn outputs(&self, outputs: &[Output], input: &Endpoint, part: &Part) -> Vec<Output> {
-        let outputs = outputs.iter().zip(&part.wanted).zip(&self.0);
-        let outputs = outputs.map(|((output, wanted), demanded)| {
+        let each = outputs.iter().zip(&part.wanted).zip(&self.0);
+        let narrowed = each.map(|((output, wanted), demanded)| {
             let mut output = output.clone();
             let state = &mut output.state;
             match state {
@@ -235,34 +235,34 @@ impl<'a> Demands<'a> {
             }
             output
         });
-        outputs.collect()
+        narrowed.collect()
     }
 }
 
-/// Joins what is wanted of an input, and nothing else.
-fn join(endpoint: &Endpoint, view: &mut InputView, pulled: &[Part]) {
+/// Joins only the parts of an input that are wanted.
+fn join(endpoint: &Endpoint, view: &mut InputView, requested: &[Part]) {
     let mut sources: BTreeMap<Prefix, BTreeSet<Option<IpAddr>>> = BTreeMap::new();
-    for part in pulled.iter().filter(|part| part.wanted.contains(&true)) {
-        // The part of any source is of no input that names some.
+    for part in requested.iter().filter(|part| part.wanted.contains(&true)) {
+        // An input that names sources has no part for any source.
         if part.source.is_some() || endpoint.sources.is_empty() {
             sources.entry(part.groups).or_default().insert(part.source);
         }
     }
     let is_whole = |groups: &Prefix| *groups == endpoint.destination;
-    let too_many = sources
-        .keys()
-        .any(is_whole)
-        .then(|| groups_too_many(endpoint.destination));
-    let too_many = too_many.flatten();
-    // Said of the range where all of it is joined at once.
+    let too_many = if sources.keys().any(is_whole) {
+        groups_too_many(endpoint.destination)
+    } else {
+        None
+    };
+    // Reported for the range if it is joined as a whole.
     view.unjoined.clone_from(&too_many);
     let links = &view.interfaces;
     let wanted = sources
         .into_iter()
         .filter(|(groups, _)| !is_whole(groups) || too_many.is_none());
-    let joins = wanted.flat_map(|(groups, sources)| {
-        let from_any = sources.contains(&None) || sources.len() > JOINED_SOURCES_MAX;
-        let from_any = from_any && endpoint.sources.is_empty();
+    let each = wanted.flat_map(|(groups, sources)| {
+        let from_any = endpoint.sources.is_empty()
+            && (sources.contains(&None) || sources.len() > JOINED_SOURCES_MAX);
         let sources: Vec<IpAddr> = if from_any {
             Vec::new()
         } else {
@@ -274,7 +274,8 @@ fn join(endpoint: &Endpoint, view: &mut InputView, pulled: &[Part]) {
             sources: sources.clone(),
         })
     });
-    let all = links.iter().filter(|_| too_many.is_some());
-    let all = all.map(|interface| Join::of_all(*interface));
-    view.joins = joins.take(JOINED_GROUPS_MAX as usize).chain(all).collect();
+    let whole = links.iter().filter(|_| too_many.is_some());
+    let of_all = whole.map(|interface| Join::of_all(*interface));
+    let joins = each.take(JOINED_GROUPS_MAX as usize);
+    view.joins = joins.chain(of_all).collect();
 }

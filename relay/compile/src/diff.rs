@@ -1,4 +1,4 @@
-//! What has to change in the paths to get from one table to the next: the seam's downward half.
+//! What the paths must change to get from one table to the next: the seam's downward half.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,17 +7,17 @@ use crate::table::{OwnAddresses, RateLimit, Route, RouteKey, Table};
 /// The difference between two tables. A route that is the same in both does not occur.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDiff {
-    /// Keys to take out.
+    /// Keys to remove.
     pub removed: Vec<RouteKey>,
-    /// Routes to put in, or to replace where the key is there already.
+    /// Routes to insert, or to replace if the key exists.
     pub set: Vec<(RouteKey, Route)>,
-    /// This host's addresses, if they are others.
+    /// This host's addresses, if they changed.
     pub own: Option<OwnAddresses>,
-    /// The budget, if it is another one.
+    /// The budget, if it changed.
     pub budget: Option<BudgetChange>,
 }
 
-/// Another budget, or none any more.
+/// A new budget, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetChange(pub Option<RateLimit>);
 
@@ -40,13 +40,13 @@ impl TableDiff {
         }
     }
 
-    /// Changes `table` as it says.
+    /// Applies the changes to `table`.
     pub fn apply_to(self, table: &mut Table) {
         for key in &self.removed {
             table.routes.remove(key);
         }
         if self.set.len() > table.routes.len() {
-            // Made anew from a sorted list, its nodes are full; one by one they would be half so.
+            // Rebuilt from a sorted list, its nodes are full; inserting one by one would leave them half full.
             let routes = std::mem::take(&mut table.routes).into_iter();
             table.routes = routes.chain(self.set).collect();
         } else {
@@ -60,7 +60,7 @@ impl TableDiff {
         }
     }
 
-    /// Says whether nothing has to change.
+    /// Returns whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty()
             && self.set.is_empty()
@@ -121,9 +121,9 @@ mod tests {
             for (key, route) in &diff.set {
                 prop_assert_ne!(old.routes.get(key), Some(route));
             }
-            let mut made = old;
-            diff.apply_to(&mut made);
-            prop_assert_eq!(made, new);
+            let mut patched = old;
+            diff.apply_to(&mut patched);
+            prop_assert_eq!(patched, new);
         }
     }
 }

@@ -15,41 +15,41 @@ use super::{Down, Leaving, Links, OutputView, is_routed, link_down, next_hop_que
 use crate::host::{Detour, Framing, Host, Interface, LOOPBACK, Named, NextHop};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
 
-/// The outputs of `rule` in its order, and what can be said about each.
+/// The outputs of `rule` in its order, and the view of each.
 pub(super) fn outputs(
     rule: &Rule,
     host: &Host,
     links: &Links<'_>,
     sockets_barred: Option<&str>,
 ) -> (Vec<Output>, Vec<OutputView>) {
-    let way = Way {
+    let context = EgressContext {
         reflects: rule.reflect.is_some(),
         host,
         links,
         sockets_barred,
     };
-    // Room for as many as there are: an empty list would grow to four at once.
+    // The exact capacity: an empty list would grow to four at once.
     let count = rule.outputs.len();
     let (mut all, mut views) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for (spec, index) in rule.outputs.iter().zip(0..) {
         views.push(match spec.all {
-            None => way.single(spec, index, &mut all),
-            Some(_) => way.each(spec, index, &mut all),
+            None => context.single(spec, index, &mut all),
+            Some(_) => context.each(spec, index, &mut all),
         });
     }
     (all, views)
 }
 
-/// What the outputs of a rule are judged by.
-struct Way<'a> {
+/// What the outputs of a rule are assessed by.
+struct EgressContext<'a> {
     reflects: bool,
     host: &'a Host,
     links: &'a Links<'a>,
     sockets_barred: Option<&'a str>,
 }
 
-/// How an output stands.
-struct Standing {
+/// How an output leaves, or why it cannot.
+struct Assessment {
     egress: Result<Egress, Down>,
     link: Option<Ifindex>,
     via: Option<IpAddr>,
@@ -57,8 +57,8 @@ struct Standing {
     unanswered: Option<String>,
 }
 
-impl Way<'_> {
-    /// An output to what it names, or to the address that its name stands for.
+impl EgressContext<'_> {
+    /// An output to one address: its own, or that of its name.
     fn single(&self, spec: &OutputSpec, index: u64, all: &mut Vec<Output>) -> OutputView {
         let named = spec
             .name
@@ -66,18 +66,19 @@ impl Way<'_> {
             .and_then(|name| self.host.names.get(name));
         let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
         let resolved = resolved(spec, named, address);
-        let stands = match resolved.and_then(|spec| self.broadcast(address).map_or(Ok(spec), Err)) {
-            Ok(spec) => self.standing(&spec),
-            Err(down) => Standing {
-                egress: Err(down),
-                link: None,
-                via: None,
-                routed: None,
-                unanswered: None,
-            },
-        };
+        let assessment =
+            match resolved.and_then(|spec| self.broadcast(address).map_or(Ok(spec), Err)) {
+                Ok(spec) => self.assess(&spec),
+                Err(down) => Assessment {
+                    egress: Err(down),
+                    link: None,
+                    via: None,
+                    routed: None,
+                    unanswered: None,
+                },
+            };
         let to = spec.target();
-        let (state, leaving, down) = state(stands.egress, stands.via);
+        let (state, leaving, down) = state(assessment.egress, assessment.via);
         all.push(Output {
             index,
             to: to.clone(),
@@ -88,18 +89,18 @@ impl Way<'_> {
             to,
             address,
             name_error: named.and_then(|named| named.problem.clone()),
-            link: stands.link,
+            link: assessment.link,
             leaving,
             down,
-            routed: stands.routed,
-            unanswered: stands.unanswered,
+            routed: assessment.routed,
+            unanswered: assessment.unanswered,
             wanted: spec.demand.map(|_| 0),
             copies: None,
         }
     }
 
-    /// Why an address that a name stands for is not sent to: whoever answers is to direct streams to hosts
-    /// alone.
+    /// Why an address of a name is refused as a broadcast: whoever answers for the name may direct streams
+    /// only to hosts.
     fn broadcast(&self, address: Option<IpAddr>) -> Option<Down> {
         let to = address?;
         let mut links = self.host.interfaces.values();
@@ -111,8 +112,8 @@ impl Way<'_> {
         Some(down(DownReason::NoAddress, text))
     }
 
-    /// How an output leaves that has an address.
-    fn standing(&self, spec: &OutputSpec) -> Standing {
+    /// How an output with an address leaves.
+    fn assess(&self, spec: &OutputSpec) -> Assessment {
         let (mut by, mut to, mut routed, mut unanswered) = (None, None, None, None);
         let egress = next_hop(spec, self.host, self.links).and_then(|(link, receiver, preferred)| {
             by = Some(link.index);
@@ -120,8 +121,8 @@ impl Way<'_> {
                 Receiver::At(_, via) => *via,
                 _ => None,
             };
-            let place = (self.host, self.links);
-            let egress = egress(spec, link, (receiver, preferred), place, &mut routed)?;
+            let context = (self.host, self.links);
+            let egress = egress(spec, link, (receiver, preferred), context, &mut routed)?;
             if let (Some((reason, why)), Some(bar)) = (
                 routed.take_if(|_| self.sockets_barred.is_some()),
                 self.sockets_barred,
@@ -131,7 +132,7 @@ impl Way<'_> {
             }
             let answers = self.reflects && egress.source.is_some() && routed.is_none();
             if let Some(why) = judged_answers(link, spec, self.host).filter(|_| answers) {
-                // Where no socket may send them, none are taken.
+                // If no socket may send them, no answers are taken.
                 let answers = self.sockets_barred.is_none();
                 match self.sockets_barred {
                     None => {
@@ -151,7 +152,7 @@ impl Way<'_> {
             }
             Ok(Egress { answers, ..egress })
         });
-        Standing {
+        Assessment {
             egress,
             link: by,
             via: to,
@@ -161,7 +162,7 @@ impl Way<'_> {
     }
 }
 
-/// What is executed, and what is said of it.
+/// What the paths execute, and what the view shows.
 fn state(
     egress: Result<Egress, Down>,
     via: Option<IpAddr>,
@@ -183,7 +184,7 @@ pub(super) fn first_delivered(outputs: &[Output]) -> Option<&str> {
     first.map(|output| output.to.as_str())
 }
 
-/// The output with an address for its name, if it gives one.
+/// The output with its name replaced by an address, if it has a name.
 fn resolved<'a>(
     spec: &'a OutputSpec,
     named: Option<&Named>,
@@ -209,20 +210,20 @@ fn resolved<'a>(
     Err(down(DownReason::NoAddress, text))
 }
 
-/// Who is to receive a copy; on a link, once it is known, by the address of the link-layer header.
+/// The receiver of a copy, with its link-layer address once it is known.
 enum Receiver {
     /// Sockets of this host.
     Here,
     Group,
-    /// By its link-layer address, and who that is where a route leads there.
+    /// A link-layer address, and the IP address behind it if a route leads there.
     At(Option<Mac>, Option<IpAddr>),
-    /// Not known: what it is, and whether it was asked in vain.
+    /// Unknown link-layer address: the receiver's role and IP address, and whether it does not answer.
     Unknown(&'static str, IpAddr, bool),
-    /// Whom this host's stack finds.
+    /// To be found by this host's stack.
     Routed(Detour),
 }
 
-/// What a route says of the packets that take it.
+/// What a route prefers for its packets.
 #[derive(Clone, Copy, Default)]
 struct Preferred {
     /// The address that a socket would send from.
@@ -230,16 +231,17 @@ struct Preferred {
     mtu: Option<u32>,
 }
 
-/// Where an output leaves, who is to receive it there, and what the route says, if one leads there.
+/// The interface by which an output leaves, its receiver there, and the preferences of the route, if any.
 type Hop<'a> = (&'a Interface, Receiver, Preferred);
 
-/// Finds the interface an output leaves by, and who is to receive it there.
+/// Finds the interface by which an output leaves, and its receiver there.
 fn next_hop<'a>(spec: &OutputSpec, host: &'a Host, links: &Links<'a>) -> Result<Hop<'a>, Down> {
     let Some(name) = spec.to.interface.as_deref() else {
         return by_route(spec, host);
     };
-    let link = links.named(name);
-    let link = link.ok_or_else(|| down(DownReason::InterfaceMissing, links.missing(name)))?;
+    let Some(link) = links.named(name) else {
+        return Err(down(DownReason::InterfaceMissing, links.missing(name)));
+    };
     if is_routed(&spec.to) {
         return by_route(spec, host);
     }
@@ -258,18 +260,18 @@ fn next_hop<'a>(spec: &OutputSpec, host: &'a Host, links: &Links<'a>) -> Result<
         _ if spec.to.is_broadcast() => Receiver::At(link.mac.map(|_| Mac([0xff; 6])), None),
         _ => Receiver::Group,
     };
-    let asked = host.next_hops.get(&next_hop_query(spec));
-    if let (Some(NextHop::NoRoute(Some(kind))), false) = (asked, spec.to.is_ipv4()) {
+    let next_hop = host.next_hops.get(&next_hop_query(spec));
+    if let (Some(NextHop::NoRoute(Some(kind))), false) = (next_hop, spec.to.is_ipv4()) {
         return Err(refused(spec.to.destination.address, kind));
     }
     let preferred = Preferred {
-        source: asked.and_then(NextHop::source),
+        source: next_hop.and_then(NextHop::source),
         mtu: None,
     };
     Ok((link, receiver, preferred))
 }
 
-/// What a route says of a type that lets nothing through. IPv4 asks none about groups by an interface
+/// Why nothing passes a route of a rejecting type. IPv4 consults no route for groups on a named interface
 /// (`ip_route_output_key_hash_rcu`).
 fn refused(destination: IpAddr, kind: &str) -> Down {
     let text = format!(
@@ -279,7 +281,7 @@ fn refused(destination: IpAddr, kind: &str) -> Down {
     down(DownReason::NoRoute, text)
 }
 
-/// The same where the routing table decides.
+/// The same if the routing table decides.
 fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
     let destination = spec.to.destination.address;
     let no_route = |text| Err(down(DownReason::NoRoute, text));
@@ -338,23 +340,23 @@ fn by_route<'a>(spec: &OutputSpec, host: &'a Host) -> Result<Hop<'a>, Down> {
 fn no_route_to(spec: &OutputSpec, host: &Host) -> String {
     let destination = spec.to.destination.address;
     let named = spec.to.interface.as_deref();
-    let through = named.map(|name| format!(" through {name}"));
-    let through = through.unwrap_or_default();
+    let through = named.map_or_else(String::new, |name| format!(" through {name}"));
     let vrfs = host.interfaces.values().filter(|link| link.is_vrf());
-    let vrfs: Vec<String> = vrfs.map(|link| link.name.clone()).collect();
-    let vrfs = match (named, vrfs.first()) {
+    let vrf_names: Vec<String> = vrfs.map(|link| link.name.clone()).collect();
+    let remedy = match (named, vrf_names.first()) {
         (None, Some(vrf)) => format!(
             ", or name the VRF whose routes lead there, as in {destination}%{vrf} (have: {})",
-            listed(&vrfs)
+            listed(&vrf_names)
         ),
         _ => String::new(),
     };
     format!(
-        "no route to {destination}{through}; add one, `ip route get {destination}` shows it{vrfs}"
+        "no route to {destination}{through}; add one, `ip route get {destination}` shows it{remedy}"
     )
 }
 
-/// What leaves by the loopback interface comes in by it, and goes to sockets if it is local.
+/// Why an address cannot be reached by the loopback interface: what leaves by it arrives by it, and reaches
+/// sockets only if it is local.
 fn not_local(destination: IpAddr) -> String {
     let family = if destination.is_ipv4() { "" } else { " -6" };
     format!(
@@ -363,7 +365,7 @@ fn not_local(destination: IpAddr) -> String {
     )
 }
 
-/// Assembles what is needed to rewrite and send.
+/// Assembles everything needed to rewrite and send a copy.
 fn egress(
     spec: &OutputSpec,
     link: &Interface,
@@ -375,16 +377,16 @@ fn egress(
         return Err(down(DownReason::InterfaceDown, link_down(link)));
     }
     let to = &spec.to;
-    let to_many =
+    let is_to_many =
         to.is_multicast() || to.is_broadcast() || link.is_broadcast(to.destination.address);
-    if let Some(why) = link.reach.obstacle(&link.name, to_many) {
+    if let Some(why) = link.reach.obstacle(&link.name, is_to_many) {
         return Err(down(DownReason::NoRoute, why));
     }
     let source = source(spec, link, preferred.source, host)?;
     *routed = detour(spec, link, (&receiver, source), host)?.or_else(|| foreign(link));
     let route_mtu = preferred.mtu.unwrap_or(u32::MAX).min(link.mtu);
     let (link_header, mtu) = match routed {
-        // The stack cuts what it may where it has to.
+        // The stack fragments what it may.
         Some(_) if spec.fragment => (by_stack(spec, &receiver, links), u16::MAX.into()),
         Some(_) => (by_stack(spec, &receiver, links), link.mtu),
         None => (header(link, receiver)?, route_mtu),
@@ -414,7 +416,7 @@ fn source(
 ) -> Result<Option<IpAddr>, Down> {
     match spec.source {
         SourceChoice::Keep => Ok(None),
-        // What goes through a tunnel is to arrive as it came.
+        // Packets leave a tunnel as they arrived.
         SourceChoice::Auto if host.tunnels.contains_key(&link.name) => Ok(None),
         SourceChoice::Address(address) => Ok(Some(address)),
         SourceChoice::Auto => {
@@ -437,16 +439,16 @@ fn header(link: &Interface, receiver: Receiver) -> Result<LinkHeader, Down> {
     match (link.mac, receiver) {
         (_, Receiver::Here) => Ok(LinkHeader::Host),
         (_, Receiver::Unknown(what, via, silent)) => {
-            let asked = if via.is_ipv4() {
+            let protocol = if via.is_ipv4() {
                 "ARP"
             } else {
                 "neighbour discovery"
             };
             let name = &link.name;
             let text = if silent {
-                format!("{what} {via} on {name} does not answer {asked}; is it there?")
+                format!("{what} {via} on {name} does not answer {protocol}; is it there?")
             } else {
-                format!("{what} {via} on {name} has not answered {asked} yet")
+                format!("{what} {via} on {name} has not answered {protocol} yet")
             };
             Err(down(DownReason::NoNeighbour, text))
         }

@@ -1,5 +1,5 @@
 //! Where the kernel path takes packets: at XDP, before the kernel makes an skb of each, or at tc. A pure
-//! function of the rule and of what is known of its interfaces.
+//! function of the rule and of the state of its interfaces.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,28 +11,28 @@ use rules::rule::{LocalDelivery, Rule};
 use crate::table::Path;
 use crate::view::{InputView, RuleView};
 
-/// What may be done at XDP, or why not.
+/// What is possible at XDP, or why not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hooks {
-    /// Whether packets of an interface are taken there, of each that it is asked for.
+    /// Whether packets are taken there, for each interface with a choice.
     pub inputs: BTreeMap<Ifindex, Result<(), AtTc>>,
-    /// Whether a device takes what is handed over there, of each of the host's.
+    /// Whether a device accepts packets that are redirected there, for each of the host's.
     pub outputs: BTreeMap<Ifindex, Result<(), String>>,
-    /// Those of them that take it once they have a program themselves, and may get one.
+    /// Those that accept them once they have a program themselves, and may get one.
     pub ends: BTreeSet<Ifindex>,
 }
 
 /// Why packets are taken at tc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtTc {
-    /// Whether XDP was asked for.
+    /// Whether XDP was requested.
     pub is_asked: bool,
     /// The reason, in words.
     pub why: Box<str>,
 }
 
 impl AtTc {
-    /// Nobody asked for XDP.
+    /// Without XDP having been requested.
     pub fn unasked(why: impl Into<Box<str>>) -> Self {
         let (is_asked, why) = (false, why.into());
         Self { is_asked, why }
@@ -52,19 +52,19 @@ named! {
     pub enum Hook {
         /// In the driver.
         Xdp = "xdp",
-        /// Once there is an skb.
+        /// After an skb was allocated.
         Tc = "tc",
     }
 }
 
 impl Hooks {
-    /// Says whether packets of an interface may be taken at XDP.
+    /// Returns whether packets of an interface may be taken at XDP.
     pub fn may_take(&self, ifindex: u32) -> bool {
         matches!(self.inputs.get(&Ifindex(ifindex)), Some(Ok(())))
     }
 
-    /// Where packets of one of a rule's inputs are taken, and why at tc; nothing on another path. What
-    /// `only_output` and `takes` in hook.bpf.c go by, said of rules.
+    /// Where packets of one of a rule's inputs are taken, and why at tc; `None` on another path. Follows
+    /// `only_output` and `takes` in hook.bpf.c, for rules.
     pub fn of(&self, rule: &RuleView, input: &InputView) -> Option<(Hook, Option<AtTc>)> {
         if rule.placement.path != Path::Kernel || !rule.placement.serves || !rule.enabled {
             return None;
@@ -79,7 +79,7 @@ impl Hooks {
     }
 
     fn obstacle(&self, rule: &RuleView, input: &InputView) -> Option<AtTc> {
-        let here = input
+        let own = input
             .interfaces
             .iter()
             .find_map(|index| match self.inputs.get(index) {
@@ -87,7 +87,7 @@ impl Hooks {
                 Some(verdict) => verdict.clone().err(),
             });
         let of_rule = || rule.only_at_tc.as_deref().map(AtTc::from);
-        if let Some(reason) = here.or_else(of_rule) {
+        if let Some(reason) = own.or_else(of_rule) {
             return Some(reason);
         }
         if !input.addresses.is_empty() {

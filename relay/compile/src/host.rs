@@ -1,4 +1,4 @@
-//! What the daemon knows of the host: links, addresses, routes and neighbours, as plain data.
+//! The host as the daemon sees it: links, addresses, routes and neighbours, as plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,43 +23,43 @@ pub struct Host {
     pub interfaces: BTreeMap<Ifindex, Interface>,
     /// Next hops of the destinations that rules name, looked up by the daemon.
     pub next_hops: BTreeMap<NextHopQuery, NextHop>,
-    /// What the names stand for that outputs give in place of addresses; one that is not here has not been
+    /// The addresses of the names that outputs have in place of addresses; a name that is absent has not been
     /// looked up yet.
     pub names: BTreeMap<HostName, Named>,
-    /// All that names stand for, of those that outputs ask it of.
+    /// All addresses of names whose outputs go to all of them.
     pub all: BTreeMap<Destination, Addresses>,
     /// The kernel's multicast routing.
     pub multicast_routing: MulticastRouting,
     /// Interfaces that the settings make tunnels of, by name.
     pub tunnels: BTreeMap<String, HostTunnel>,
-    /// IPsec policies on what leaves.
+    /// IPsec policies on outgoing packets.
     pub policies: Arc<Policies>,
-    /// Who else sees, takes or judges packets of an interface: programs and filters at its ingress,
-    /// devices upon it.
+    /// Who else sees, takes or filters packets of an interface: programs and filters at its ingress,
+    /// devices stacked on it.
     pub other_users: BTreeMap<Ifindex, Vec<String>>,
 }
 
-/// What the kernel's multicast routing has to do with.
+/// Groups and interfaces of the kernel's multicast routing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MulticastRouting {
-    /// Groups that it forwards, with the interface they come in by.
+    /// Groups that it forwards, with their input interface.
     pub routes: BTreeSet<(Ifindex, IpAddr)>,
-    /// Interfaces that it routes from, of IPv4 (true) or IPv6: a group's route is made when its first
-    /// packet is there.
+    /// Interfaces that it routes from, for IPv4 (true) or IPv6: a group's route is created when its first
+    /// packet arrives.
     pub inputs: BTreeSet<(bool, Ifindex)>,
 }
 
-/// A tunnel that the settings ask for.
+/// A tunnel of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostTunnel {
-    /// What is asked for.
+    /// The tunnel as configured.
     pub tunnel: Tunnel,
-    /// Why there is no such tunnel; what else is of its name is not used.
+    /// Why the tunnel does not exist; another interface of its name is not used.
     pub refused: Option<String>,
 }
 
 impl Host {
-    /// The address of a destination; none of a name that stands for none.
+    /// The address of a destination, if it is or has one.
     pub fn address(&self, destination: &Destination) -> Option<IpAddr> {
         match destination {
             Destination::Address(address) => Some(*address),
@@ -88,12 +88,12 @@ pub struct Interface {
     pub index: Ifindex,
     /// Name, at most 15 bytes.
     pub name: String,
-    /// Further names that it has.
+    /// Its alternative names.
     #[serde(default)]
     pub alternatives: Vec<String>,
-    /// Administratively up and, where the driver tells, with carrier.
+    /// Administratively up and, if the driver reports it, with carrier.
     pub up: bool,
-    /// Whether it is administratively up and yet has no carrier.
+    /// Whether it is administratively up without carrier.
     #[serde(default)]
     pub no_carrier: bool,
     /// MTU in bytes.
@@ -102,37 +102,37 @@ pub struct Interface {
     pub mac: Option<Mac>,
     /// Addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
-    /// Where broadcasts of its networks go.
+    /// The broadcast addresses of its networks.
     #[serde(default)]
     pub broadcasts: Vec<Ipv4Addr>,
-    /// Whether it chains received datagrams (`rx-gro-list`) in a way that only their first one is
+    /// Whether it chains received datagrams (`rx-gro-list`) so that only the first of a chain would be
     /// rewritten.
     #[serde(default)]
     pub gro_list: bool,
     /// Whether IPv6 is turned off on it (`disable_ipv6`), so that no IPv6 group can be joined there.
     #[serde(default)]
     pub no_ipv6: bool,
-    /// Who else gets the packets that come in: the device that it is a port of, macvlans upon it.
+    /// Who else gets its incoming packets: the device that it is a port of, macvlans on it.
     #[serde(default)]
     pub shared_with: Vec<String>,
-    /// The interface that brings its packets too: the bridge or bond that it is a port of, or the one that it
-    /// is a macvlan upon.
+    /// The interface that receives its packets too: the bridge or bond that it is a port of, or the one that it
+    /// is a macvlan on.
     #[serde(default)]
     pub doubled_by: Option<Ifindex>,
-    /// Whether it is a link of a bond, of which several may bring the same.
+    /// Whether it is a link of a bond, of which several may receive the same packet.
     #[serde(default)]
     pub bonded: bool,
-    /// The VRF that it is a port of; of a VRF, that one itself.
+    /// The VRF that it is a port of; for a VRF, itself.
     #[serde(default)]
     pub vrf: Option<Ifindex>,
-    /// Who can write the link header of what leaves.
+    /// Who can write the link header of outgoing packets.
     #[serde(default)]
     pub framing: Framing,
-    /// Whom packets reach that are handed to it.
+    /// Whom packets reach that it sends.
     #[serde(default)]
     pub reach: Reach,
-    /// Whether something stands in front of IP in what comes in that the kernel path does not look behind: a
-    /// link header of its own, a tag within the frame.
+    /// Whether something precedes IP in its incoming packets that the kernel path does not parse: a link
+    /// header of its own, a tag within the frame.
     #[serde(default)]
     pub veiled: bool,
 }
@@ -150,17 +150,17 @@ pub enum Framing {
     Stack,
 }
 
-/// Whom packets reach that are handed to an interface.
+/// Whom packets reach that an interface sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reach {
-    /// Whoever they are for.
+    /// All that they are addressed to.
     #[default]
     All,
     /// No groups: it is a tunnel without a remote.
     NoRemote,
     /// No groups: it is an ipvlan that routes.
     NoGroups,
-    /// Nobody: a tunnel whose packets have to bring its remote with them.
+    /// Nobody: it is a tunnel whose packets must carry its remote.
     External,
     /// Nobody: it carries no IP.
     NoIp,
@@ -171,7 +171,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Why none of them leaves, to groups and broadcasts or to one host alone.
+    /// Why no packet leaves, to groups and broadcasts or to a single host.
     pub fn obstacle(self, name: &str, to_many: bool) -> Option<String> {
         match self {
             Self::NoRemote if to_many => Some(format!(
@@ -197,38 +197,38 @@ impl Reach {
         }
     }
 
-    /// Says whether nothing that a rule could relay ever comes in there.
-    pub fn is_deaf(self) -> bool {
+    /// Returns whether it never receives anything that a rule could relay.
+    pub fn has_no_input(self) -> bool {
         matches!(self, Self::NoIp | Self::Returns)
     }
 }
 
 impl Interface {
-    /// Says whether that is a name of it.
+    /// Returns whether `name` is one of its names.
     pub fn is_named(&self, name: &str) -> bool {
         self.name == name || self.alternatives.iter().any(|other| other == name)
     }
 
-    /// Says whether broadcasts of its networks go to an address.
+    /// Returns whether an address is a broadcast address of its networks.
     pub fn is_broadcast(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V4(address) if self.broadcasts.contains(&address))
     }
 
-    /// Says whether it is a VRF.
+    /// Returns whether it is a VRF.
     pub fn is_vrf(&self) -> bool {
         self.vrf == Some(self.index)
     }
 
-    /// The address that `source=auto` uses where the routing table names none: the first one of the same
+    /// The address that `source=auto` uses if the routing table names none: the first one of the same
     /// family as `peer`; for IPv6, a link-local one towards a destination of the link's scope or below, and
     /// only there (RFC 6724 section 5, rule 2).
     pub fn primary_address(&self, peer: IpAddr) -> Option<IpAddr> {
-        let same_family = |address: &&IpAddr| address.is_ipv4() == peer.is_ipv4();
-        let suits = |address: &&IpAddr| scope_matches(**address, peer);
-        let candidates = self.addresses.iter().filter(same_family);
+        let has_family = |address: &&IpAddr| address.is_ipv4() == peer.is_ipv4();
+        let is_suitable = |address: &&IpAddr| scope_matches(**address, peer);
+        let candidates = self.addresses.iter().filter(has_family);
         candidates
             .clone()
-            .find(suits)
+            .find(is_suitable)
             .or_else(|| candidates.clone().next())
             .copied()
     }
@@ -245,21 +245,21 @@ fn scope_matches(address: IpAddr, peer: IpAddr) -> bool {
     }
 }
 
-/// A destination that the routing table is asked for, as an output names it.
+/// A query to the routing table for a destination, as an output names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NextHopQuery {
     /// Destination.
     pub destination: Destination,
     /// Interface the output names, `None` if the routing table decides.
     pub interface: Option<String>,
-    /// What else routing may go by.
+    /// What else routing may depend on.
     pub packet: PacketQuery,
 }
 
 impl NextHopQuery {
-    /// The same for each of the addresses that its name stands for.
-    pub fn each(&self, places: &[(IpAddr, Option<u16>)]) -> impl Iterator<Item = Self> {
-        places.iter().map(|(address, port)| {
+    /// The query for each of the addresses of its name.
+    pub fn each(&self, addresses: &[(IpAddr, Option<u16>)]) -> impl Iterator<Item = Self> {
+        addresses.iter().map(|(address, port)| {
             let mut query = self.clone();
             query.destination = Destination::Address(*address);
             query.packet.ports = port.map(Ports::single).or(query.packet.ports);
@@ -268,27 +268,27 @@ impl NextHopQuery {
     }
 }
 
-/// What packets show beside their destination, as far as it is known before they come.
+/// The fields of packets beside their destination, as far as they are known before they arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketQuery {
     /// Source.
     pub source: SourceChoice,
-    /// Source port; `None` where each packet's is kept.
+    /// Source port; `None` if each packet keeps its own.
     pub source_port: Option<u16>,
-    /// Destination ports; `None` where they are not known.
+    /// Destination ports; `None` if they are unknown.
     pub ports: Option<Ports>,
-    /// DSCP; `None` where each packet's is kept.
+    /// DSCP; `None` if each packet keeps its own.
     pub dscp: Option<u8>,
 }
 
-/// What a route has beside a device and a neighbour, which the host's own stack alone can do.
+/// What a route needs beyond a device and a neighbour, which only the host's own stack can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detour {
     /// It encapsulates (MPLS, segment routing).
     Encapsulated,
     /// It leads into a VRF.
     Vrf,
-    /// Which one it is depends on what is kept of each packet.
+    /// The route depends on fields that each packet keeps.
     ByPacket,
 }
 
@@ -302,26 +302,26 @@ impl fmt::Display for Detour {
     }
 }
 
-/// What the resolver says of a name: of each family the address in use, which stays as long as the answers
-/// hold it, and after they fail.
+/// The result of resolving a name: for each family the address in use, which stays as long as answers
+/// contain it, and after lookups fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     /// IPv4 address.
     pub ipv4: Option<Ipv4Addr>,
     /// IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
-    /// Why the last question had no answer.
+    /// Why the last lookup failed.
     pub problem: Option<String>,
 }
 
-/// All that a name stands for.
+/// All addresses of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// The addresses in use, of a service with their ports.
+    /// The addresses in use, with their ports for a service.
     pub used: Vec<(IpAddr, Option<u16>)>,
-    /// How many there are for which the output has no room.
+    /// How many addresses exceed the output's maximum.
     pub left_out: usize,
-    /// Why the last lookup failed, or what of its answer is refused; what was good stays in use.
+    /// Why the last lookup failed, or which part of its answer is refused; valid addresses stay in use.
     pub problem: Option<String>,
 }
 
@@ -349,36 +349,37 @@ impl NextHop {
     }
 }
 
-/// Where a destination is reached.
+/// How a destination is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// No route leads there; the type of the one that says so, if one does, such as `blackhole`.
+    /// No route leads there; with the type of the route that rejects packets, if there is one, such as
+    /// `blackhole`.
     NoRoute(Option<&'static str>),
-    /// This host itself: an address of its own, or what a route says is local.
+    /// This host itself: an address of its own, or one that a route makes local.
     Here {
         /// Interface of the route: the loopback interface, or a VRF.
         interface: Ifindex,
         /// The address that a socket here would send from.
         source: Option<IpAddr>,
     },
-    /// A route leads through `interface`; the neighbour's address is not known.
+    /// A route leads through `interface`; the neighbour's link-layer address is unknown.
     Unresolved {
         /// Interface of the route.
         interface: Ifindex,
         /// The gateway, or the destination itself when on-link.
         via: IpAddr,
-        /// The kernel asked as often as it does and got no answer; otherwise it still asks.
+        /// Whether the kernel has given up on an answer; otherwise it is still trying.
         silent: bool,
         /// The address that a socket would send from.
         source: Option<IpAddr>,
     },
-    /// A route leads through `interface`, and more is to be done than to send there.
+    /// A route leads through `interface` and needs more than sending there.
     Routed {
         /// Interface of the route.
         interface: Ifindex,
         /// The address that a socket would send from.
         source: Option<IpAddr>,
-        /// What is to be done.
+        /// What it needs.
         why: Detour,
     },
     /// Ready: `mac` is `None` on devices without a link-layer header.

@@ -1,5 +1,5 @@
-//! What can be said of a rule's inputs and of joins on this host: their interfaces and keys, what is
-//! joined for them, and why nothing may arrive.
+//! Views of a rule's inputs and of joins on this host: their interfaces, keys and memberships, and why
+//! nothing may arrive.
 
 use config::StaticJoin;
 use rules::endpoint::Endpoint;
@@ -10,7 +10,7 @@ use super::{InputView, Join, Links, address, ipv6_is_off, link_down};
 use crate::host::{Host, Interface};
 use crate::table::RouteKey;
 
-/// What is joined for each of `joins`, and how it stands on this host.
+/// The memberships and the view of each of `joins` on this host.
 pub fn joined(joins: &[StaticJoin], host: &Host) -> Vec<InputView> {
     if joins.is_empty() {
         return Vec::new();
@@ -23,7 +23,7 @@ pub fn joined(joins: &[StaticJoin], host: &Host) -> Vec<InputView> {
     inputs.collect()
 }
 
-/// What can be said of an input on this host.
+/// The view of an input on this host.
 pub(super) fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
     let name = endpoint.interface.as_deref().unwrap_or_default();
     let matching = links.of_input(name);
@@ -50,18 +50,18 @@ pub(super) fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> Inpu
             .collect(),
     };
     let down = matching.iter().find(|link| !link.up);
-    let no_ipv6 = matching.iter().find(|link| link.no_ipv6);
-    let no_ipv6 = no_ipv6.filter(|_| !endpoint.is_ipv4());
-    let deaf = || {
+    let is_ipv6 = !endpoint.is_ipv4();
+    let no_ipv6 = matching.iter().find(|link| is_ipv6 && link.no_ipv6);
+    let no_input = || {
         let link = matching.first()?;
-        let all = matching.iter().all(|link| link.reach.is_deaf());
-        link.reach.obstacle(&link.name, true).filter(|_| all)
+        let is_all = matching.iter().all(|link| link.reach.has_no_input());
+        link.reach.obstacle(&link.name, true).filter(|_| is_all)
     };
     let pending = match (matching.is_empty(), down, no_ipv6) {
         (true, ..) => Some(format!("{}; waits for it", links.missing(name))),
         (_, Some(link), _) => Some(link_down(link)),
         (.., Some(link)) => Some(ipv6_is_off(link)),
-        _ => vrf.map(|vrf| links.receives_nothing(vrf)).or_else(deaf),
+        _ => vrf.map(|vrf| links.receives_nothing(vrf)).or_else(no_input),
     };
     let shared = matching.iter().filter_map(|link| {
         let takers = takers(endpoint, link, host);
@@ -78,7 +78,7 @@ pub(super) fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> Inpu
     }
 }
 
-/// Who besides sockets gets what comes by an input on `link`.
+/// Who besides sockets gets the packets of an input on `link`.
 fn takers(endpoint: &Endpoint, link: &Interface, host: &Host) -> Vec<String> {
     let mut takers = link.shared_with.clone();
     let groups = endpoint.destination;
@@ -88,20 +88,21 @@ fn takers(endpoint: &Endpoint, link: &Interface, host: &Host) -> Vec<String> {
     let is_routed = routed
         .next()
         .is_some_and(|(index, group)| *index == link.index && groups.contains(*group));
-    // One that has no route yet gets it with its first packet; what stays on its link gets none.
-    let is_asked_for = || {
+    // A group without a route gets one with its first packet; a link-local group gets none.
+    let will_be_routed = || {
         let mut routes = routing.routes.iter();
         routing.inputs.contains(&(endpoint.is_ipv4(), link.index))
             && !rules::ruleset::is_link_local(groups)
             && !routes.any(|(_, group)| groups.contains(*group))
     };
-    if endpoint.is_multicast() && (is_routed || is_asked_for()) {
+    if endpoint.is_multicast() && (is_routed || will_be_routed()) {
         takers.push("the kernel's multicast routing".to_owned());
     }
     takers
 }
 
-/// One key for each interface, of an input that is no group each of its addresses, and source.
+/// The keys of an input: one for each interface and source, or for each address and source if it is not a
+/// group.
 pub(super) fn keys(endpoint: &Endpoint, input: &InputView) -> Vec<RouteKey> {
     let sources: Vec<Option<Prefix>> = if endpoint.sources.is_empty() {
         vec![None]
@@ -114,10 +115,10 @@ pub(super) fn keys(endpoint: &Endpoint, input: &InputView) -> Vec<RouteKey> {
         ports: endpoint.ports,
         source: *source,
     };
-    let groups = input.interfaces.iter().filter(|_| endpoint.is_multicast());
-    let groups = groups.map(|link| (*link, endpoint.destination));
+    let links = input.interfaces.iter().filter(|_| endpoint.is_multicast());
+    let groups = links.map(|link| (*link, endpoint.destination));
     let addresses = input.addresses.iter();
-    let places = groups.chain(addresses.map(|(link, address)| (*link, Prefix::host(*address))));
-    let pairs = places.flat_map(|place| sources.iter().map(move |source| key(place, source)));
-    pairs.collect()
+    let all = groups.chain(addresses.map(|(link, address)| (*link, Prefix::host(*address))));
+    let keys = all.flat_map(|to| sources.iter().map(move |source| key(to, source)));
+    keys.collect()
 }

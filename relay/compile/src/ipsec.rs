@@ -1,22 +1,22 @@
-//! The host's IPsec policies (xfrm) on what leaves it, and which of them an output's copies meet.
+//! The host's IPsec policies (xfrm) on outgoing packets, and which of them an output's copies match.
 //!
-//! What an output keeps of each packet is not known beforehand, so a selector may hold of some copies
-//! only. A copy that one may hold of leaves by a socket: then the kernel judges each packet itself.
+//! The fields that an output keeps of each packet are unknown beforehand, so a selector may match only some
+//! copies. Copies that one may match are sent by a socket: then the kernel decides about each packet itself.
 
 use std::net::IpAddr;
 
 use rules::net::{Ifindex, Ports, Prefix};
 
-/// The policies in the order in which the kernel goes by them; the first that holds decides.
+/// The policies in the order in which the kernel evaluates them; the first that matches decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policies(Vec<Policy>);
 
 /// One policy on outgoing packets without mark and interface ID, as copies are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Which packets it is for.
+    /// Which packets it matches.
     pub selector: Selector,
-    /// The least goes first.
+    /// The lowest takes precedence.
     pub priority: u32,
     /// What it does with them.
     pub action: Action,
@@ -29,22 +29,22 @@ pub struct Policy {
 pub enum Action {
     /// Refuses them.
     Block,
-    /// Lets them out transformed only.
+    /// Passes them only transformed.
     Protect(Vec<Template>),
-    /// Lets them out as they are.
+    /// Passes them unchanged.
     Pass,
 }
 
-/// A transformation that a policy asks for.
+/// A transformation that a policy requires.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Template {
-    /// The other end of a tunnel; `None` where the packet's own destination is it.
+    /// The other end of a tunnel; `None` if it is the packet's own destination.
     pub peer: Option<IpAddr>,
-    /// The ends that there are security associations to.
+    /// The ends that have security associations.
     pub ready: Vec<IpAddr>,
 }
 
-/// Which packets a policy is for.
+/// Which packets a policy matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// Sources.
@@ -61,14 +61,14 @@ pub struct Selector {
     pub interface: Option<Ifindex>,
 }
 
-/// The packets that an output sends, as far as they are known before they come.
+/// The packets that an output sends, as far as they are known before they arrive.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    /// Source; `None` where each packet's is kept.
+    /// Source; `None` if each packet keeps its own.
     pub source: Option<IpAddr>,
     /// Destinations.
     pub destination: Prefix,
-    /// Source port; `None` where each packet's is kept.
+    /// Source port; `None` if each packet keeps its own.
     pub source_port: Option<u16>,
     /// Destination ports.
     pub ports: Ports,
@@ -76,12 +76,12 @@ pub struct Flow {
     pub interface: Ifindex,
 }
 
-/// What becomes of an output's copies.
+/// What happens to an output's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement<'a> {
-    /// No policy minds them.
+    /// No policy applies to them.
     Free,
-    /// The kernel has to judge and transform them, for the sake of this policy first.
+    /// The kernel must judge and transform them, this policy being the first that may match.
     Judged(&'a Policy),
     /// None may leave.
     Blocked(&'a Policy),
@@ -89,14 +89,14 @@ pub enum Judgement<'a> {
     Waits(&'a Policy),
 }
 
-/// Of which packets of a flow something holds.
+/// Whether a condition holds for the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holds {
-    /// Of none.
+    /// For none.
     Never,
-    /// Of some, or it is not known.
+    /// For some, or unknown.
     Sometimes,
-    /// Of all.
+    /// For all.
     Always,
 }
 
@@ -107,14 +107,14 @@ impl From<bool> for Holds {
 }
 
 impl Policies {
-    /// Puts them in order. Of two with the same priority the kernel takes the older, which is not
-    /// told: one that lets packets out as they are comes last.
+    /// Sorts them. Of two with the same priority the kernel takes the older, which it does not report:
+    /// here one that passes packets unchanged comes last.
     pub fn new(mut policies: Vec<Policy>) -> Self {
         policies.sort_by(|a, b| (a.priority, &a.action).cmp(&(b.priority, &b.action)));
         Self(policies)
     }
 
-    /// What becomes of the packets of `flow`.
+    /// What happens to the packets of `flow`.
     pub fn judge(&self, flow: &Flow) -> Judgement<'_> {
         let mut some_pass = false;
         for policy in &self.0 {
@@ -136,7 +136,7 @@ impl Policies {
 }
 
 impl Template {
-    /// Says whether some packets to there can be transformed.
+    /// Returns whether some packets to `destination` can be transformed.
     fn is_ready(&self, destination: Prefix) -> bool {
         let mut ready = self.ready.iter();
         ready.any(|end| match self.peer {
@@ -147,7 +147,7 @@ impl Template {
 }
 
 impl Selector {
-    /// Of which packets it holds (`xfrm_selector_match`).
+    /// Whether it matches the packets of a flow (`xfrm_selector_match`).
     fn holds(&self, flow: &Flow) -> Holds {
         let source = match flow.source {
             Some(source) => within(self.source, Prefix::host(source)),
@@ -170,7 +170,7 @@ impl Selector {
 
 const UDP: u8 = 17;
 
-/// Of which addresses of `range` it holds that they lie in `prefix`.
+/// Whether the addresses of `range` lie in `prefix`.
 pub fn within(prefix: Prefix, range: Prefix) -> Holds {
     if prefix.contains(range.address) && prefix.length <= range.length {
         Holds::Always
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// `free`, or the word and the policy's priority.
+    /// `free`, or the judgement and the policy's priority.
     fn judged(policies: Vec<Policy>, flow: &Flow) -> String {
         match Policies::new(policies).judge(flow) {
             Judgement::Free => "free".to_owned(),
@@ -261,7 +261,7 @@ mod tests {
                 vec![all(2, Action::Pass), all(1, Action::Block)],
                 "blocked 1",
             ),
-            // Which of these is older is not known.
+            // Which of these is older is unknown.
             (vec![all(1, Action::Pass), all(1, ready())], "judged 1"),
             (
                 vec![all(1, protect(Some("10.2.0.2"), &["10.2.0.3"]))],
@@ -277,23 +277,23 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_packets_meet_is_left_to_the_kernel() {
-        let kept = Flow {
+    fn policies_that_match_only_some_packets_are_left_to_the_kernel() {
+        let any_source = Flow {
             source: None,
             ..flow()
         };
         let some = || selector("10.7.0.0/16", "10.99.0.0/24");
         let block = || policy(some(), 1, Action::Block);
         assert_eq!(judged(vec![block()], &flow()), "free");
-        assert_eq!(judged(vec![block()], &kept), "judged 1");
+        assert_eq!(judged(vec![block()], &any_source), "judged 1");
         let passes = || policy(some(), 1, Action::Pass);
-        assert_eq!(judged(vec![passes()], &kept), "free");
+        assert_eq!(judged(vec![passes()], &any_source), "free");
         assert_eq!(
-            judged(vec![passes(), all(2, Action::Block)], &kept),
+            judged(vec![passes(), all(2, Action::Block)], &any_source),
             "judged 2"
         );
         let waits = policy(some(), 1, protect(Some("10.2.0.2"), &[]));
-        assert_eq!(judged(vec![waits], &kept), "judged 1");
+        assert_eq!(judged(vec![waits], &any_source), "judged 1");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A rule's route, and the keys that it stands under.
+//! A rule's route and its keys in the table.
 
 use std::iter::repeat_n;
 
@@ -10,7 +10,7 @@ use super::demand::{self, Keyed};
 use super::inputs::keys;
 use crate::table::{FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey};
 
-/// What packets of a rule's inputs are to obey.
+/// The route of a rule's packets.
 pub(super) fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
     Route {
         rule: rule.name.clone(),
@@ -34,51 +34,51 @@ pub(super) fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route
     }
 }
 
-/// How far an input names what it takes: the least goes before the others.
+/// How generally an input names its packets: the least general takes precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Named {
+pub(super) struct Generality {
     by_wildcard: bool,
     every_address: bool,
 }
 
-/// A rule's route under every key of its inputs, each with how far it is named. The last one
-/// is the route itself: of ten thousand rules most have one key.
+/// A rule's route for every key of its inputs, each with its generality. The last one is the route
+/// itself, not a clone: of ten thousand rules most have one key.
 pub(super) fn under_keys(
     rule: &Rule,
     view: &mut RuleView,
     route: Option<Route>,
     listening: &Listening,
-) -> impl Iterator<Item = (RouteKey, Route, Named)> {
+) -> impl Iterator<Item = (RouteKey, Route, Generality)> {
     let keys: Vec<Keyed> = match &route {
         Some(route) if rule.has_demand() => demand::routes(rule, view, &route.outputs, listening),
         _ => {
             let inputs = rule.inputs.iter().zip(&view.inputs).enumerate();
-            let keys = inputs.flat_map(|(number, (endpoint, input))| {
+            let keyed = inputs.flat_map(|(number, (endpoint, input))| {
                 let keys = keys(endpoint, input).into_iter();
                 keys.map(move |key| (key, number, None))
             });
-            keys.collect()
+            keyed.collect()
         }
     };
     let view = &*view;
     let routes = route.map(|route| repeat_n(route, keys.len()));
-    let under = keys.into_iter().zip(routes.into_iter().flatten());
-    let several = rule.inputs.len() > 1;
-    under.map(move |((key, number, outputs), mut route)| {
+    let entries = keys.into_iter().zip(routes.into_iter().flatten());
+    let has_several = rule.inputs.len() > 1;
+    entries.map(move |((key, number, outputs), mut route)| {
         let (endpoint, input) = (&rule.inputs[number], &view.inputs[number]);
         if let Some(outputs) = outputs {
             route.outputs = outputs;
         }
-        route.input = several.then(|| input.at.clone());
+        route.input = has_several.then(|| input.at.clone());
         if rule.reflect.is_some() {
-            let outputs = &mut route.outputs;
-            outputs.retain(|output| rule.leads(number, output.index as usize));
+            let leads = |output: &Output| rule.leads(number, output.index as usize);
+            route.outputs.retain(leads);
         }
         let is_shared = input.shared.iter().any(|(link, _)| *link == key.ingress);
         if is_shared && route.local == LocalDelivery::Auto {
             route.local = LocalDelivery::Yes;
         }
-        let rank = Named {
+        let rank = Generality {
             by_wildcard: endpoint.has_wildcard(),
             every_address: endpoint.is_every_address(),
         };
@@ -86,10 +86,10 @@ pub(super) fn under_keys(
     })
 }
 
-/// The keys that a rule's routes were put under.
+/// The keys of a rule's routes in the table.
 pub(super) fn route_keys(rule: &Rule, view: &RuleView) -> impl Iterator<Item = RouteKey> {
     let inputs = rule.inputs.iter().zip(&view.inputs);
-    let inputs = inputs.filter(|_| view.placement.serves);
-    let keys = inputs.flat_map(|(endpoint, input)| keys(endpoint, input));
+    let served = inputs.filter(|_| view.placement.serves);
+    let keys = served.flat_map(|(endpoint, input)| keys(endpoint, input));
     keys.chain(view.divided.iter().copied())
 }

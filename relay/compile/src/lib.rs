@@ -1,11 +1,10 @@
-//! From rules and a snapshot of the host to the forwarding table, and to what can be said about each
-//! rule.
+//! Compiles rules and a snapshot of the host into the forwarding table and a view of each rule.
 //!
 //! A rule whose input interface is missing has no routes and waits; an output that cannot send is
-//! down in its routes, and neither disturbs anything else. Pure: no I/O, no clock, no unsafe.
+//! down in its routes; neither affects anything else. Pure: no I/O, no clock, no unsafe.
 //!
-//! [`compile()`] takes rules and a [`host::Host`] to the [`table`] that both paths execute, and
-//! [`diff::TableDiff`] is all that goes down to them.
+//! [`compile()`] turns rules and a [`host::Host`] into the [`table`] that both paths execute, and
+//! [`diff::TableDiff`] is all that is passed down to them.
 //!
 //! ```
 //! use compile::compile;
@@ -76,38 +75,39 @@ use crate::placement::{Ends, PathChoices, Support, place, sockets_barred};
 use crate::table::{OwnAddresses, Route, RouteKey, Table};
 use inputs::input;
 pub use inputs::joined;
-use keys::{Named, route, route_keys, under_keys};
+use keys::{Generality, route, route_keys, under_keys};
 use links::{Links, ipv6_is_off, link_down};
 pub use tunnel::{below, tunnel_query, tunnel_trouble};
 use used::{count, in_use, is_same_use, shared_sources};
 pub use view::{Copies, CopyView, Down, InputView, Join, Leaving, OutputView, RuleView};
 
-/// What rules come to on a host.
+/// Rules compiled for a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compiled {
     /// What the paths execute.
     pub table: Table,
-    /// What can be said about each rule, in the order of the rules.
+    /// The view of each rule, in the order of the rules.
     pub rules: SharedMap<Place, Arc<RuleView>>,
     /// How many outputs of rules with a share set each source.
     sources: BTreeMap<IpAddr, usize>,
-    /// The host's addresses that those of the table were gathered from.
+    /// The host's addresses from which those of the table were derived.
     addresses: Vec<Addressed>,
 }
 
 /// An interface, the VRF that it is in, and an address that it has.
 type Addressed = (Ifindex, Option<Ifindex>, Option<IpAddr>);
 
-/// What changes in what rules come to.
+/// A change of compiled rules.
 #[derive(Clone, Debug, Default)]
 pub struct Amendment {
-    /// What can be said about each rule then, in the order of the rules.
+    /// The view of each rule after the change, in the order of the rules.
     pub rules: SharedMap<Place, Arc<RuleView>>,
-    /// From the table of before to the one of then.
+    /// The difference between the tables before and after.
     pub diff: TableDiff,
-    /// How many outputs of rules with a share then set each source that one of the rules sets or set.
+    /// How many outputs of rules with a share set, after the change, each source that a changed rule sets or
+    /// set before.
     sources: BTreeMap<IpAddr, usize>,
-    /// The host's addresses, if they are other ones than before.
+    /// The host's addresses, if they changed.
     addresses: Option<Vec<Addressed>>,
 }
 
@@ -115,17 +115,17 @@ pub struct Amendment {
 pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathChoices) -> Compiled {
     let mut compiled = Compiled::default();
     let changes = RuleChanges::of_all(&RuleSet::default(), rules);
-    let nobody = Listening::default();
-    let amendment = compiled.amended(&changes, (host, &nobody), support, choices);
+    let no_listeners = Listening::default();
+    let amendment = compiled.amended(&changes, (host, &no_listeners), support, choices);
     compiled.apply(amendment);
     compiled
 }
 
 impl Compiled {
-    /// Compiles the rules that `changes` brings for the host and what is listened to, and works out
-    /// what follows from it and from those that go. The other rules are not looked at: for them host, support and choices must be what
-    /// they were compiled with. Where a rule names an input's interface by a wildcard, which takes
-    /// what no other rule names, all rules must be among the changes.
+    /// Compiles the rules that `changes` adds for the host and its listeners, and derives the amendment
+    /// from them and from the removed rules. The other rules are not recompiled: for them host, support
+    /// and choices must be those that they were compiled with. If a rule names an input's interface by a
+    /// wildcard, which takes what no other rule names, all rules must be among the changes.
     pub fn amended(
         &self,
         changes: &RuleChanges,
@@ -143,42 +143,41 @@ impl Compiled {
                 count(&mut sources, &self.sources, shared_sources(rule), -1);
             }
         }
-        let (mut routes, mut behind) = (Vec::new(), Vec::new());
+        let (mut exact, mut fallbacks) = (Vec::new(), Vec::new());
         for (place, rule) in &changes.added {
             let (mut view, route) = compile_one(rule, host, &links, support, choices);
             for (key, route, rank) in under_keys(rule, &mut view, route, listening) {
-                if rank == Named::default() {
-                    routes.push((key, route));
+                if rank == Generality::default() {
+                    exact.push((key, route));
                 } else {
-                    behind.push((rank, key, route));
+                    fallbacks.push((rank, key, route));
                 }
             }
             count(&mut sources, &self.sources, shared_sources(rule), 1);
             rules.insert(*place, Arc::new(view));
         }
-        let mut routes: BTreeMap<RouteKey, Route> = routes.into_iter().collect();
-        // What a rule names outright is not taken from it by one that does not.
-        behind.sort_by_key(|(rank, ..)| *rank);
-        for (_, key, route) in behind {
+        let mut routes: BTreeMap<RouteKey, Route> = exact.into_iter().collect();
+        // A rule that names a key exactly takes precedence over one that does not.
+        fallbacks.sort_by_key(|(rank, ..)| *rank);
+        for (_, key, route) in fallbacks {
             routes.entry(key).or_insert(route);
         }
-        let known = &self.table.routes;
-        removed.retain(|key| known.contains_key(key) && !routes.contains_key(key));
-        routes.retain(|key, route| known.get(key) != Some(route));
-        let addresses = addressed(host).filter(|_| !rules.is_empty());
+        let current = &self.table.routes;
+        removed.retain(|key| current.contains_key(key) && !routes.contains_key(key));
+        routes.retain(|key, route| current.get(key) != Some(route));
+        let of_host = addressed(host).filter(|_| !rules.is_empty());
         let is_same_host = changes.removed.len() < self.rules.len()
-            || addresses.clone().eq(self.addresses.iter().copied());
-        let addresses = (!is_same_host).then(|| addresses.collect::<Vec<_>>());
-        let own = match (&addresses, is_same_use(&self.sources, &sources)) {
+            || of_host.clone().eq(self.addresses.iter().copied());
+        let addresses = (!is_same_host).then(|| of_host.collect::<Vec<_>>());
+        let own_addresses = match (&addresses, is_same_use(&self.sources, &sources)) {
             (None, true) => None,
             (None, false) => Some(self.own_addresses(&self.addresses, &sources)),
             (Some(addresses), _) => Some(self.own_addresses(addresses, &sources)),
         };
-        let own = own.filter(|own| *own != self.table.own_addresses);
         let diff = TableDiff {
             removed: removed.into_iter().collect(),
             set: routes.into_iter().collect(),
-            own,
+            own: own_addresses.filter(|own| *own != self.table.own_addresses),
             budget: None,
         };
         Amendment {
@@ -189,7 +188,7 @@ impl Compiled {
         }
     }
 
-    /// Takes an amendment over.
+    /// Applies an amendment.
     pub fn apply(&mut self, amendment: Amendment) {
         self.rules = amendment.rules;
         amendment.diff.apply_to(&mut self.table);
@@ -200,16 +199,16 @@ impl Compiled {
         }
     }
 
-    /// This host's addresses, and those that outputs of rules with a share set, which whoever holds the
-    /// share sends from, within any VRF and on any interface.
+    /// This host's addresses, and those that outputs of rules with a share set, from which the holder of
+    /// the share sends within any VRF and on any interface.
     fn own_addresses(
         &self,
         addresses: &[Addressed],
         sources: &BTreeMap<IpAddr, usize>,
     ) -> OwnAddresses {
-        let vrfs = addresses.iter();
         let mut own = OwnAddresses {
-            vrfs: vrfs
+            vrfs: addresses
+                .iter()
                 .filter_map(|(link, vrf, _)| Some((*link, (*vrf)?)))
                 .collect(),
             addresses: BTreeSet::new(),
@@ -223,7 +222,7 @@ impl Compiled {
     }
 }
 
-/// All addresses of the host; of each interface none besides.
+/// All addresses of the host, and for each interface an entry without an address.
 fn addressed(host: &Host) -> impl Iterator<Item = Addressed> + Clone + '_ {
     let links = host.interfaces.values();
     links.flat_map(|link| {
@@ -234,7 +233,7 @@ fn addressed(host: &Host) -> impl Iterator<Item = Addressed> + Clone + '_ {
     })
 }
 
-/// Compiles one rule; its route, if it has one, stands under every key of its inputs.
+/// Compiles one rule into its view and the route for every key of its inputs, if it has one.
 fn compile_one(
     rule: &Rule,
     host: &Host,
@@ -278,7 +277,7 @@ fn compile_one(
     (view, Some(route))
 }
 
-/// What can be said of a rule that forwards nothing: what it is made of, and where it would run.
+/// The view of a disabled rule: its parts, and where it would run.
 fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links<'_>) -> RuleView {
     let inputs = rule.inputs.iter().map(|input| InputView {
         at: input.to_string(),
@@ -299,29 +298,30 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
     }
 }
 
-/// The destinations that `rules` name and the routing table decides upon, if only from which address, each
-/// once: what [`Host::next_hops`] should hold.
+/// The queries that [`Host::next_hops`] should hold, each once: destinations of `rules` for which the routing
+/// table decides the route or only the source address.
 pub fn next_hop_queries<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> BTreeSet<NextHopQuery> {
-    let rules = rules.into_iter().filter(|rule| rule.enabled);
-    let outputs = rules.flat_map(|rule| &rule.outputs);
-    let asked = outputs.filter(|output| is_routed(&output.to) || asks_for_source(output));
-    asked.map(next_hop_query).collect()
+    let enabled = rules.into_iter().filter(|rule| rule.enabled);
+    let outputs = enabled.flat_map(|rule| &rule.outputs);
+    let queried = outputs.filter(|output| is_routed(&output.to) || needs_source(output));
+    queried.map(next_hop_query).collect()
 }
 
-/// Unicast, and IPv6 groups on the loopback interface, where Linux delivers them by a route alone.
+/// Returns whether a destination is unicast, or an IPv6 group on the loopback interface, where Linux delivers
+/// only by a route.
 fn is_routed(to: &Endpoint) -> bool {
     !to.is_multicast() && !to.is_broadcast()
         || !to.is_ipv4() && to.interface.as_deref() == Some(LOOPBACK)
 }
 
-/// An output to a group or broadcast that leaves from the address that a socket would send from.
-fn asks_for_source(output: &OutputSpec) -> bool {
-    let by = output.to.interface.as_deref();
-    output.source == SourceChoice::Auto && by.is_some_and(|by| by != LOOPBACK)
+/// Returns whether an output to a group or broadcast leaves from the address that a socket would send from.
+fn needs_source(output: &OutputSpec) -> bool {
+    let interface = output.to.interface.as_deref();
+    output.source == SourceChoice::Auto && interface.is_some_and(|name| name != LOOPBACK)
 }
 
-/// One group for all those that leave an interface from the same address: the kernel goes by their scope
-/// (`ipv6_dev_get_saddr`, `ip_route_output_key_hash_rcu`).
+/// A group that represents all those that leave an interface from the same address: the kernel selects it
+/// by their scope (`ipv6_dev_get_saddr`, `ip_route_output_key_hash_rcu`).
 const fn of_same_scope(group: IpAddr) -> IpAddr {
     match group {
         IpAddr::V4(group) => match group.octets() {
@@ -333,7 +333,7 @@ const fn of_same_scope(group: IpAddr) -> IpAddr {
     }
 }
 
-/// What the routing table is asked for, for an output.
+/// The query to the routing table for an output.
 pub fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
     if !is_routed(&output.to) {
         return NextHopQuery {

@@ -15,7 +15,7 @@ use crate::tunnel;
 /// The host's interfaces by name.
 pub(crate) struct Links<'a> {
     pub(crate) by_name: BTreeMap<&'a str, &'a Interface>,
-    /// Why tunnels are not there.
+    /// Why tunnels do not exist, by name.
     refused: BTreeMap<&'a str, &'a str>,
 }
 
@@ -23,34 +23,33 @@ impl<'a> Links<'a> {
     pub(crate) fn new(host: &'a Host) -> Self {
         let refused = tunnel::refused(host);
         let interfaces = host.interfaces.values();
-        let interfaces = interfaces.map(|link| (link.name.as_str(), link));
-        let usable = interfaces.filter(|(name, _)| !refused.contains_key(name));
-        Self {
-            by_name: usable.collect(),
-            refused,
-        }
+        let by_name = interfaces
+            .map(|link| (link.name.as_str(), link))
+            .filter(|(name, _)| !refused.contains_key(name))
+            .collect();
+        Self { by_name, refused }
     }
 
     pub(crate) fn named(&self, name: &str) -> Option<&'a Interface> {
         let mut links = self.by_name.values().copied();
-        let known = self.by_name.get(name).copied();
-        known.or_else(|| links.find(|link| link.is_named(name)))
+        let exact = self.by_name.get(name).copied();
+        exact.or_else(|| links.find(|link| link.is_named(name)))
     }
 
-    /// Those that a wildcard stands for: each packet comes by one of them.
+    /// The interfaces that a wildcard matches: each packet arrives by one of them.
     pub(crate) fn matching(&self, pattern: &str) -> Vec<&'a Interface> {
         let links = self.by_name.values().copied();
         let receives = |link: &&Interface| link.name != LOOPBACK && !link.is_vrf();
-        let meant = |link: &&Interface| receives(link) && wildcard::matches(pattern, &link.name);
-        let mut all: Vec<_> = links.filter(meant).collect();
-        let meant: BTreeSet<_> = all.iter().map(|link| Some(link.index)).collect();
+        let matches = |link: &&Interface| receives(link) && wildcard::matches(pattern, &link.name);
+        let mut all: Vec<_> = links.filter(matches).collect();
+        let indices: BTreeSet<_> = all.iter().map(|link| Some(link.index)).collect();
         all.retain(|link| {
-            !link.bonded && (link.doubled_by.is_none() || !meant.contains(&link.doubled_by))
+            !link.bonded && (link.doubled_by.is_none() || !indices.contains(&link.doubled_by))
         });
         all
     }
 
-    /// Where the rule listens: also on what is missing, by its name.
+    /// Where the rule listens, including missing interfaces by name.
     pub(crate) fn listening<'b>(&self, rule: &'b Rule) -> Ends<'b>
     where
         'a: 'b,
@@ -58,12 +57,11 @@ impl<'a> Links<'a> {
         let mut listening = Ends::default();
         for name in rule.inputs.iter().filter_map(|i| i.interface.as_deref()) {
             let links = self.of_input(name);
-            let chaining = links.iter().find(|link| link.gro_list);
-            let chaining = chaining.map(|link| link.name.as_str());
-            listening.chaining = listening.chaining.or(chaining);
-            let veiled = links.iter().find(|link| link.veiled);
-            let veiled = veiled.map(|link| link.name.as_str());
-            listening.veiled = listening.veiled.or(veiled);
+            for link in &links {
+                let own = link.name.as_str();
+                listening.chaining = listening.chaining.or(link.gro_list.then_some(own));
+                listening.veiled = listening.veiled.or(link.veiled.then_some(own));
+            }
             listening.interfaces.push(name);
             if is_wildcard(name) {
                 let names = links.iter().map(|link| link.name.as_str());
@@ -73,7 +71,7 @@ impl<'a> Links<'a> {
         listening
     }
 
-    /// Says that a VRF is no interface that anything comes in by, and by which it does.
+    /// The message that nothing arrives by a VRF, and by which interfaces it does.
     pub(crate) fn receives_nothing(&self, vrf: &Interface) -> String {
         let (name, ports) = (&vrf.name, self.ports(vrf));
         format!(
@@ -81,18 +79,18 @@ impl<'a> Links<'a> {
         )
     }
 
-    /// The interfaces of a VRF, in words.
+    /// The interfaces of a VRF, as text.
     pub(crate) fn ports(&self, vrf: &Interface) -> String {
-        let ports = self.by_name.values();
-        let ports = ports.filter(|link| link.vrf == vrf.vrf && !link.is_vrf());
-        let ports: Vec<String> = ports.map(|link| link.name.clone()).collect();
-        match ports.as_slice() {
+        let links = self.by_name.values();
+        let ports = links.filter(|link| link.vrf == vrf.vrf && !link.is_vrf());
+        let names: Vec<String> = ports.map(|link| link.name.clone()).collect();
+        match names.as_slice() {
             [] => String::new(),
-            ports => format!(" ({})", listed(ports)),
+            names => format!(" ({})", listed(names)),
         }
     }
 
-    /// The interfaces that an input's interface stands for.
+    /// The interfaces that an input's interface name matches.
     pub(crate) fn of_input(&self, name: &str) -> Vec<&'a Interface> {
         if is_wildcard(name) {
             self.matching(name)
@@ -101,15 +99,15 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// Says that there is no such interface, and which there are, or why a tunnel is not there.
+    /// The message that an interface does not exist and which ones do, or why a tunnel does not exist.
     pub(crate) fn missing(&self, name: &str) -> String {
         if let Some(refused) = self.refused.get(name) {
             return (*refused).to_owned();
         }
         let matching = if is_wildcard(name) { "matches " } else { "" };
         let what = format!("{matching}{name}");
-        let names = self.by_name.keys().filter(|name| **name != LOOPBACK);
-        let names: Vec<String> = names.map(ToString::to_string).collect();
+        let others = self.by_name.keys().filter(|name| **name != LOOPBACK);
+        let names: Vec<String> = others.map(ToString::to_string).collect();
         let mut links = self.by_name.values();
         if let Some(link) = links.find(|link| link.bonded && wildcard::matches(name, &link.name)) {
             return format!(
@@ -129,7 +127,7 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Says that IPv6 is turned off there.
+/// The message that IPv6 is turned off on an interface.
 pub(crate) fn ipv6_is_off(link: &Interface) -> String {
     let name = &link.name;
     format!(
@@ -138,7 +136,7 @@ pub(crate) fn ipv6_is_off(link: &Interface) -> String {
     )
 }
 
-/// Says that it is down.
+/// The message that an interface is down.
 pub(crate) fn link_down(link: &Interface) -> String {
     let name = &link.name;
     if link.no_carrier {

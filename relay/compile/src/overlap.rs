@@ -1,4 +1,4 @@
-//! Pairs of keys that some packet matches both of: what two relays on one host would both take.
+//! Pairs of keys of which some packet matches both: what two relays on one host would both take.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,13 +8,13 @@ use rules::net::{Ports, Prefix};
 use crate::table::RouteKey;
 
 impl RouteKey {
-    /// Says whether some packet takes a route under either key.
+    /// Returns whether some packet matches both keys.
     pub fn overlaps(&self, other: &Self) -> bool {
-        let sender = match (self.source, other.source) {
+        let has_sender = match (self.source, other.source) {
             (Some(one), Some(other)) => one.overlaps(other),
             _ => true,
         };
-        sender
+        has_sender
             && self.ingress == other.ingress
             && self.groups.overlaps(other.groups)
             && self.ports.overlaps(other.ports)
@@ -24,8 +24,8 @@ impl RouteKey {
         self.groups.is_host() && self.ports.is_single()
     }
 
-    /// The same for any sender.
-    const fn place(&self) -> (u32, Prefix, Ports) {
+    /// The key for any sender.
+    const fn without_source(&self) -> (u32, Prefix, Ports) {
         (self.ingress.0, self.groups, self.ports)
     }
 }
@@ -46,35 +46,35 @@ impl fmt::Display for RouteKey {
     }
 }
 
-/// Each key of `ours` that overlaps one of `theirs`, with that one: the same, if it is among them.
+/// Each key of `ours` that overlaps one of `theirs`, with the latter: an equal key, if there is one.
 pub fn overlapping<'a>(
     ours: impl IntoIterator<Item = &'a RouteKey>,
     theirs: &[RouteKey],
 ) -> Vec<(RouteKey, RouteKey)> {
-    // Of ten thousand keys on both sides most are single, and are found by their place.
+    // Of ten thousand keys on both sides most are single, and are looked up without their source.
     let mut single: HashMap<_, Vec<&RouteKey>> = HashMap::new();
     let mut ranges = Vec::new();
     for key in theirs {
         if key.is_single() {
-            single.entry(key.place()).or_default().push(key)
+            single.entry(key.without_source()).or_default().push(key)
         } else {
             ranges.push(key)
         }
     }
     let find = |key: &RouteKey| {
-        let near = if key.is_single() {
-            single.get(&key.place()).map_or(&[][..], Vec::as_slice)
+        let (near, all) = if key.is_single() {
+            let near = single.get(&key.without_source());
+            (near.map_or(&[][..], Vec::as_slice), &[][..])
         } else {
-            &[]
+            (&[][..], theirs)
         };
-        let all = if key.is_single() { &[][..] } else { theirs };
-        let others = near.iter().chain(&ranges).copied().chain(all);
-        let mut others = others.filter(|other| key.overlaps(other));
+        let candidates = near.iter().chain(&ranges).copied().chain(all);
+        let mut others = candidates.filter(|other| key.overlaps(other));
         let first = others.next()?;
-        let same = std::iter::once(first)
+        let equal = std::iter::once(first)
             .chain(others)
             .find(|other| *other == key);
-        Some((*key, *same.unwrap_or(first)))
+        Some((*key, *equal.unwrap_or(first)))
     };
     ours.into_iter().filter_map(find).collect()
 }
@@ -134,7 +134,7 @@ mod tests {
         ] {
             assert!(!overlap(one, other), "{one:?} {other:?}");
         }
-        let found = overlapping([&exact], &[groups, from("10.0.0.5"), exact]);
-        assert_eq!(found, [(exact, exact)], "the same first");
+        let pairs = overlapping([&exact], &[groups, from("10.0.0.5"), exact]);
+        assert_eq!(pairs, [(exact, exact)], "the same first");
     }
 }

@@ -1,7 +1,7 @@
-//! Which path a rule takes, whole, and why: a pure function of the rule and of what this host can.
+//! Which path a rule takes, as a whole, and why: a pure function of the rule and of what this host supports.
 //!
-//! What a path cannot do stands in one place, [`Feature::served_by`]; a path that gains an ability
-//! changes one line there.
+//! What a path does not support is listed only in [`Feature::served_by`]; a path that gains an ability changes
+//! one line there.
 
 use std::borrow::Cow;
 
@@ -28,11 +28,11 @@ impl Support {
     }
 }
 
-/// Slots for outputs on the kernel path: a rule that reflects takes one for each pair of interfaces.
+/// Slots for outputs on the kernel path: a rule that reflects needs one for each pair of interfaces.
 pub const KERNEL_OUTPUTS_MAX: usize = 65_536;
 
 named! {
-    /// Something a rule may ask for that not every path can do.
+    /// Something a rule may need that not every path supports.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Feature {
         /// IPv6.
@@ -47,7 +47,7 @@ named! {
 }
 
 impl Feature {
-    /// Says whether `path` can do it.
+    /// Returns whether `path` supports it.
     pub const fn served_by(self, path: Path) -> bool {
         match path {
             Path::Kernel => !matches!(self, Self::Fragment),
@@ -59,45 +59,45 @@ impl Feature {
 /// Where a rule runs, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The path; of a rule that no path serves, the one it was meant for.
+    /// The path; for a rule that no path serves, the intended one.
     pub path: Path,
     /// Whether the path serves the rule; if not, the rule is down.
     pub serves: bool,
-    /// Why there, or why nowhere and what to do. What holds for thousands of rules alike is not
-    /// kept once for each.
+    /// Why there, or why nowhere and what to do. Texts that thousands of rules share are not allocated
+    /// for each.
     pub reason: Cow<'static, str>,
 }
 
-/// Where a rule listens and sends on this host, as far as a path may mind.
+/// Where a rule listens and sends on this host, as far as it matters to a path.
 #[derive(Clone, Debug, Default)]
 pub struct Ends<'a> {
-    /// Interfaces by name, input by input: as the rule writes it and, behind a wildcard, those that
-    /// it stands for here.
+    /// Interfaces by name, input by input: as the rule writes it and, after a wildcard, those that it
+    /// matches here.
     pub interfaces: Vec<&'a str>,
-    /// One of them that has `rx-gro-list` on: the kernel path rewrites the first datagram of such a
-    /// chain alone, the userspace path gets its bytes in one piece and makes every datagram's
-    /// headers anew.
+    /// One of them that has `rx-gro-list` on: the kernel path rewrites only the first datagram of such a
+    /// chain, the userspace path gets its bytes in one piece and rebuilds the headers of every
+    /// datagram.
     pub chaining: Option<&'a str>,
-    /// One of them whose packets have something in front of IP that the kernel path does not look behind.
+    /// One of them whose packets have something before IP that the kernel path does not parse.
     pub veiled: Option<&'a str>,
-    /// One of the outputs that goes to sockets of this host: a tc program can only hand packets to
-    /// devices, and what comes in by the loopback interface from elsewhere is a martian.
+    /// One of the outputs that goes to sockets of this host: a tc program can only redirect packets to
+    /// devices, and a packet from elsewhere that arrives by the loopback interface is a martian.
     pub delivered: Option<&'a str>,
-    /// One of the outputs whose copies the host's own stack has to send, and why.
+    /// One of the outputs whose copies the host's own stack must send, and why.
     pub routed: Option<(&'a str, &'a str)>,
 }
 
 /// Decides where `rule` runs.
 pub fn place(rule: &Rule, support: &Support, choices: &PathChoices, ends: &Ends<'_>) -> Placement {
     let obstacle = |path| obstacle(rule, support, path, ends);
-    if let Some((path, who)) = forced(rule, choices, &ends.interfaces) {
+    if let Some((path, chooser)) = forced(rule, choices, &ends.interfaces) {
         let obstacle = obstacle(path);
         let serves = obstacle.is_none();
         let reason = match obstacle {
-            None => who.forces(path),
+            None => chooser.reason(path),
             Some(why) => format!(
                 "{} forces the {} path, but {why}",
-                who.says(path),
+                chooser.setting(path),
                 name(path)
             )
             .into(),
@@ -129,15 +129,15 @@ pub fn place(rule: &Rule, support: &Support, choices: &PathChoices, ends: &Ends<
     }
 }
 
-/// Who forces a path.
-enum Who<'a> {
+/// Where a path is forced.
+enum Chooser<'a> {
     Rule,
     Interface(&'a str),
     Process,
 }
 
-impl Who<'_> {
-    fn says(&self, path: Path) -> String {
+impl Chooser<'_> {
+    fn setting(&self, path: Path) -> String {
         let path = name(path);
         match self {
             Self::Rule => format!("the rule's path = {path:?}"),
@@ -146,43 +146,48 @@ impl Who<'_> {
         }
     }
 
-    fn forces(&self, path: Path) -> Cow<'static, str> {
+    fn reason(&self, path: Path) -> Cow<'static, str> {
         match (self, path) {
-            // All rules may say this.
+            // All rules may have these reasons.
             (Self::Process, Path::Kernel) => "forced by --path kernel".into(),
             (Self::Process, Path::Userspace) => "forced by --path userspace".into(),
-            _ => format!("forced by {}", self.says(path)).into(),
+            _ => format!("forced by {}", self.setting(path)).into(),
         }
     }
 }
 
-/// The path that must be taken, and who says so.
-fn forced<'a>(rule: &Rule, choices: &PathChoices, listens: &[&'a str]) -> Option<(Path, Who<'a>)> {
+/// The path that is forced, and where.
+fn forced<'a>(
+    rule: &Rule,
+    choices: &PathChoices,
+    listens: &[&'a str],
+) -> Option<(Path, Chooser<'a>)> {
     if let Some(path) = rule.path {
-        return Some((path, Who::Rule));
+        return Some((path, Chooser::Rule));
     }
     let of_interface = listens.iter().find_map(|interface| {
         let path = choices.interfaces.get(*interface)?.forced()?;
-        Some((path, Who::Interface(interface)))
+        Some((path, Chooser::Interface(interface)))
     });
-    of_interface.or_else(|| Some((choices.process.forced()?, Who::Process)))
+    of_interface.or_else(|| Some((choices.process.forced()?, Chooser::Process)))
 }
 
-/// Why no socket can send what `rule` sends: only the userspace path has some.
+/// Why no socket can send the copies of `rule`: only the userspace path has sockets.
 pub(crate) fn sockets_barred(
     rule: &Rule,
     support: &Support,
     choices: &PathChoices,
     listens: &[&str],
 ) -> Option<String> {
-    if let Some((path @ Path::Kernel, who)) = forced(rule, choices, listens) {
-        return Some(format!("{} forces the kernel path", who.says(path)));
+    if let Some((path @ Path::Kernel, chooser)) = forced(rule, choices, listens) {
+        let setting = chooser.setting(path);
+        return Some(format!("{setting} forces the kernel path"));
     }
     let reason = support.userspace.as_ref().err()?;
     Some(format!("the userspace path is not available: {reason}"))
 }
 
-/// What keeps `path` from serving the rule.
+/// What prevents `path` from serving the rule.
 fn obstacle(rule: &Rule, support: &Support, path: Path, ends: &Ends<'_>) -> Option<String> {
     if let Err(reason) = support.of(path) {
         return Some(format!(
@@ -217,11 +222,11 @@ fn obstacle(rule: &Rule, support: &Support, path: Path, ends: &Ends<'_>) -> Opti
             "the kernel path does not look behind what stands in front of IP in packets of {interface}"
         ));
     }
-    let ways = rule.inputs.len() * rule.outputs.len().saturating_sub(1);
-    if rule.reflect.is_some() && ways > KERNEL_OUTPUTS_MAX {
+    let pairs = rule.inputs.len() * rule.outputs.len().saturating_sub(1);
+    if rule.reflect.is_some() && pairs > KERNEL_OUTPUTS_MAX {
         return Some(format!(
             "the kernel path has room for {KERNEL_OUTPUTS_MAX} outputs, and reflecting among {} \
-             interfaces takes {ways}",
+             interfaces takes {pairs}",
             rule.inputs.len()
         ));
     }
@@ -233,10 +238,10 @@ fn obstacle(rule: &Rule, support: &Support, path: Path, ends: &Ends<'_>) -> Opti
     })
 }
 
-/// What the rule asks for beyond the ordinary.
+/// The features that the rule needs.
 fn features(rule: &Rule) -> Vec<Feature> {
     let outputs = &rule.outputs;
-    let asked = [
+    let needs = [
         (
             Feature::Ipv6,
             rule.inputs.iter().any(|input| !input.is_ipv4()),
@@ -254,8 +259,8 @@ fn features(rule: &Rule) -> Vec<Feature> {
             outputs.iter().any(|output| output.fragment),
         ),
     ];
-    let asked = asked.into_iter().filter(|(_, asked)| *asked);
-    asked.map(|(feature, _)| feature).collect()
+    let needed = needs.into_iter().filter(|(_, is_needed)| *is_needed);
+    needed.map(|(feature, _)| feature).collect()
 }
 
 const fn name(path: Path) -> &'static str {
@@ -400,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_both_obstacles_when_no_path_serves() {
+    fn reports_both_obstacles_when_no_path_serves() {
         let nothing = Support {
             kernel: Err("no BPF".to_owned()),
             userspace: Err("no CAP_NET_RAW".to_owned()),
@@ -436,13 +441,13 @@ mod tests {
     #[test]
     fn keeps_chained_packets_from_the_kernel_path() {
         let auto = PathChoices::default();
-        let there = placed(&rule(PLAIN, None), &both(), &auto, Some("eth0"));
-        assert_eq!((there.path, there.serves), (Path::Userspace, true));
+        let placement = placed(&rule(PLAIN, None), &both(), &auto, Some("eth0"));
+        assert_eq!((placement.path, placement.serves), (Path::Userspace, true));
         let forced = rule(PLAIN, Some(Path::Kernel));
-        let there = placed(&forced, &both(), &auto, Some("eth0"));
-        assert_eq!((there.path, there.serves), (Path::Kernel, false));
+        let placement = placed(&forced, &both(), &auto, Some("eth0"));
+        assert_eq!((placement.path, placement.serves), (Path::Kernel, false));
         assert_eq!(
-            there.reason,
+            placement.reason,
             "the rule's path = \"kernel\" forces the kernel path, but the kernel path would \
              corrupt what eth0 chains, as rx-gro-list is on there; `ethtool -K eth0 rx-gro-list off`"
         );

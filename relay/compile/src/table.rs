@@ -1,9 +1,9 @@
-//! The forwarding table: what the rules come to on this host, as both paths execute it.
+//! The forwarding table: the rules compiled for this host, as both paths execute them.
 //!
-//! Invariants, kept by `compile` and relied upon by the paths: one key belongs to one rule; a range of
-//! an output's has the size of its route's range of the same kind, or else, where that is a single
-//! value, of the other kind (the n-th port goes to the n-th group, the n-th group to the n-th port); a
-//! route is executed whole on one path.
+//! Invariants, established by `compile` and relied upon by the paths: a key belongs to one rule; a range of
+//! an output has the size of its route's range of the same kind, or, if that is a single value, of the
+//! other kind (the n-th port goes to the n-th group, the n-th group to the n-th port); a route is executed
+//! entirely on one path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,21 +20,20 @@ pub use rules::limit::{RateLimit, RateUnit};
 pub use rules::path::Path;
 pub use rules::rule::{LocalDelivery, Ttl};
 
-/// What the paths execute: every route, and the addresses that betray a loop.
+/// What the paths execute: every route, and the addresses that indicate a loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// Routes by key. The most specific match wins: (S,G) before (*,G), longer prefix before
-    /// shorter, fewer ports before more; of senders too the longer prefix.
+    /// shorter, fewer ports before more; for senders, too, the longer prefix.
     pub routes: BTreeMap<RouteKey, Route>,
     /// A packet from one of them is `own_source`.
     pub own_addresses: OwnAddresses,
-    /// Cap on what all unicast outputs of one path send together; on each path, where both have
-    /// some.
+    /// Cap on what all unicast outputs of one path send together, for each path if both have some.
     pub budget: Option<RateLimit>,
 }
 
 impl Table {
-    /// The part of it that concerns packets to a group or address which arrive on an interface.
+    /// The part for packets to a group or address that arrive on an interface.
     pub fn of(&self, ingress: Ifindex, destination: IpAddr) -> Self {
         let takes = |key: &RouteKey| key.ingress == ingress && key.groups.contains(destination);
         let routes = self.routes.iter().filter(|(key, _)| takes(key));
@@ -46,9 +45,9 @@ impl Table {
     }
 }
 
-/// This host's addresses, and those that outputs of rules with a share set, which others that hold the
-/// share send from too. Each is one within its VRF alone, or, link-local, on its interface: elsewhere it may
-/// be another host's.
+/// This host's addresses, and those that outputs of rules with a share set, from which other holders of the
+/// share send, too. Each is valid only within its VRF, or on its interface if it is link-local: elsewhere it
+/// may be another host's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnAddresses {
     /// The VRF of each interface that is in one.
@@ -58,14 +57,14 @@ pub struct OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Says whether a packet that comes by `ingress` is this host's own: it went in a loop, unless it
-    /// comes by the loopback interface.
+    /// Returns whether a packet that arrives by `ingress` is this host's own: it looped, unless it arrives
+    /// by the loopback interface.
     pub fn betray(&self, ingress: Ifindex, source: IpAddr) -> bool {
         let key = (self.scope(ingress, source), source);
         self.addresses.contains(&key) && ingress != LOOPBACK_INDEX
     }
 
-    /// What an address of an interface is one within.
+    /// The scope of an interface's address: the interface if it is link-local, else the VRF.
     pub fn scope(&self, interface: Ifindex, address: IpAddr) -> Option<Ifindex> {
         let is_link_local = match address {
             IpAddr::V4(address) => address.is_link_local(),
@@ -89,33 +88,33 @@ impl FromIterator<IpAddr> for OwnAddresses {
     }
 }
 
-/// What a packet must show to take a route.
+/// What a packet must match to take a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RouteKey {
     /// Interface the packet arrives on.
     pub ingress: Ifindex,
-    /// Destination groups, one or a range; or one address of this host, broadcast ones included, of
-    /// which only frames count that are not for another host.
+    /// Destination groups, one or a range; or one address of this host, including broadcast addresses, for
+    /// which only frames that are not for another host count.
     pub groups: Prefix,
     /// Destination ports, one or a range.
     pub ports: Ports,
-    /// Sender for (S,G), `None` for (*,G); several in one only where the destination is no group.
+    /// Sender for (S,G), `None` for (*,G); a range only if the destination is not a group.
     pub source: Option<Prefix>,
 }
 
-/// One table entry's value: where its packets go.
+/// The value of a table entry: where its packets go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Name of the rule the route was compiled from. Routes of one rule (several inputs, several
     /// sources) share its counters.
     pub rule: String,
-    /// The input it was compiled from, as the rule writes it, where the rule has several: what they
-    /// receive is counted for each of them too. Routes of one input (several sources, several
-    /// interfaces) share its counter. `None` where the rule's own counters tell.
+    /// The input it was compiled from, as the rule writes it, if the rule has several: then each input's
+    /// packets are counted, too. Routes of one input (several sources, several interfaces) share its
+    /// counter. `None` if the rule's own counters suffice.
     pub input: Option<String>,
     /// Where the route executes.
     pub path: Path,
-    /// What becomes of the packet on this host.
+    /// What happens to the packet on this host.
     pub local: LocalDelivery,
     /// Cap on what the rule accepts.
     pub limit: Option<RateLimit>,
@@ -124,17 +123,17 @@ pub struct Route {
     /// How the rule's inputs become one stream, the same for all of its routes; `None`: each packet is
     /// relayed.
     pub merge: Option<Box<MergeLines>>,
-    /// Whose gate the rule's packets pass while it is open, the same for all of its routes; `None`: they
-    /// pass at any time.
+    /// The share whose gate must be open for the rule's packets, the same for all of its routes; `None`: they
+    /// always pass.
     pub share: Option<String>,
-    /// What to look for in each packet's payload; `None`: nothing, nor when it comes.
+    /// What to inspect in each packet's payload; `None`: nothing, not even arrival times.
     pub inspect: Option<Inspect>,
     /// The copies to make, in the order of the rule.
     pub outputs: Vec<Output>,
 }
 
 impl Route {
-    /// Says whether answers to its copies go back to whoever sent the packets.
+    /// Returns whether answers to its copies are returned to the packets' senders.
     pub fn is_answered(&self) -> bool {
         let mut outputs = self.outputs.iter();
         outputs.any(|output| matches!(&output.state, OutputState::Up(egress) if egress.answers))
@@ -153,7 +152,7 @@ pub struct FailoverLines {
 /// How a rule's inputs become one stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeLines {
-    /// What is the same, and for how long.
+    /// How copies are recognised, and for how long.
     pub how: Merge,
     /// The inputs as [`Route::input`] names them, in the order of the rule.
     pub lines: Vec<String>,
@@ -165,7 +164,7 @@ impl FailoverLines {
         nanoseconds(self.when.silence)
     }
 
-    /// How long a leg before the active one must deliver to take over again, in nanoseconds; 0: never.
+    /// How long a leg preferred to the active one must deliver to take over again, in nanoseconds; 0: never.
     pub fn revert_ns(&self) -> u64 {
         self.when.revert.map_or(0, nanoseconds)
     }
@@ -190,24 +189,24 @@ pub struct Output {
 }
 
 impl Output {
-    /// Of an index that of a copy to one of the addresses of a name, this bit.
+    /// The bit that marks the index of a copy to one of the addresses of a name.
     const COPY: u64 = 1 << 63;
-    /// Bits below the number of the output whose copy it is.
+    /// Bits below the number of the output in such an index.
     const BITS: u32 = 47;
 
-    /// The index of the copy that the rule's output of this number sends to one of its addresses: the same
-    /// whenever the address comes back.
+    /// The index of the copy that the rule's output of this number sends to one of its addresses; it is the
+    /// same whenever the address returns.
     pub fn copy_index(number: u64, address: &str) -> u64 {
         let hash = address
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
             });
-        let hash = (hash ^ hash >> Self::BITS) & ((1 << Self::BITS) - 1);
-        Self::COPY | number << Self::BITS | hash
+        let folded = (hash ^ hash >> Self::BITS) & ((1 << Self::BITS) - 1);
+        Self::COPY | number << Self::BITS | folded
     }
 
-    /// The number, among those that the rule writes, of the output that has this index or sends the copy.
+    /// The number in the rule of the output that has this index or sends the copy with it.
     pub const fn number(index: u64) -> u64 {
         match index & Self::COPY {
             0 => index,
@@ -221,7 +220,7 @@ impl Output {
 pub enum OutputState {
     /// Ready to send.
     Up(Egress),
-    /// Not ready; every packet for it is dropped under the reason of the same name.
+    /// Not ready; every packet for it is dropped with the reason of the same name.
     Down(DownReason),
 }
 
@@ -234,8 +233,8 @@ named! {
         InterfaceMissing = "interface_missing",
         /// The interface is administratively down or has no carrier.
         InterfaceDown = "interface_down",
-        /// The interface has no address of the output's family, and `source=auto` needs one; or the name in
-        /// place of the destination's address stands for none.
+        /// The interface has no address of the output's family, which `source=auto` needs; or the name in place
+        /// of the destination's address has none.
         NoAddress = "no_address",
         /// No route leads to the unicast destination.
         NoRoute = "no_route",
@@ -243,7 +242,7 @@ named! {
         NoNeighbour = "no_neighbour",
         /// Nobody on the interface listens to it (`demand`).
         NotWanted = "not_wanted",
-        /// The host's IPsec policies let none of its packets out.
+        /// The host's IPsec policies block all of its packets.
         IpsecPolicy = "ipsec_policy",
     }
 }
@@ -253,7 +252,7 @@ named! {
 pub struct Egress {
     /// Interface the copy leaves by.
     pub interface: Ifindex,
-    /// Link-layer header to put in front.
+    /// Link-layer header to prepend.
     pub link: LinkHeader,
     /// The interface's MTU in bytes, of the IP packet.
     pub mtu: u32,
@@ -273,10 +272,10 @@ pub struct Egress {
     pub fragment: bool,
     /// Whether packet sockets leave the link header to the kernel.
     pub framed: bool,
-    /// Whether answers to the copies, which come to this host's address, go back to whoever sent the
-    /// packets.
+    /// Whether answers to the copies, which arrive at this host's address, are returned to the packets'
+    /// senders.
     pub answers: bool,
-    /// Whether the answers that leave by it are sent by a socket.
+    /// Whether answers that leave by this interface are sent by a socket.
     pub answers_by_socket: bool,
 }
 
@@ -300,11 +299,11 @@ pub enum LinkHeader {
     /// None, and no device: the host's own IP stack delivers to its sockets, over the loopback
     /// interface.
     Host,
-    /// None that is known: the host's own stack finds route and link, as for packets of a socket.
+    /// Unknown: the host's own stack finds route and link, as for packets of a socket.
     Routed {
-        /// Interface that the route has to lead through; `None` where the routing table decides.
+        /// Interface that the route must lead through; `None` if the routing table decides.
         by: Option<Ifindex>,
-        /// Whether it finds the source too, as that goes by the route.
+        /// Whether it also selects the source, which depends on the route.
         finds_source: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! What rules come to on hosts of several shapes.
+//! Rules compiled for hosts of several kinds.
 
 mod inputs;
 mod on_demand;
@@ -31,9 +31,11 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
 }
 
 fn host(links: &[Interface]) -> Host {
-    let links = links.iter().cloned();
     Host {
-        interfaces: links.map(|link| (link.index, link)).collect(),
+        interfaces: links
+            .iter()
+            .map(|link| (link.index, link.clone()))
+            .collect(),
         next_hops: BTreeMap::new(),
         ..Host::default()
     }
@@ -58,7 +60,7 @@ fn support() -> Support {
     }
 }
 
-/// What can be said about the first rule.
+/// The view of the first rule.
 fn first(compiled: &Compiled) -> &RuleView {
     compiled.rules.values().next().unwrap()
 }
@@ -100,7 +102,7 @@ const OUTPUT: &str = "239.10.1.1%eth1:6001";
 const INPUT6: &str = "[ff1e::1%eth0]:5001";
 
 #[test]
-fn a_disabled_rule_comes_to_nothing() {
+fn a_disabled_rule_has_no_routes_and_no_joins() {
     let enabled = rules(&[("a", &["239.1.1.1%eth0:5001"], &["10.0.1.9:7000"])]);
     let rule = Rule {
         enabled: false,
@@ -112,7 +114,7 @@ fn a_disabled_rule_comes_to_nothing() {
     assert!(compiled.table.routes.is_empty());
     let view = first(&compiled);
     assert!(view.inputs[0].joins.is_empty() && view.troubles().is_empty());
-    // And whatever cannot be: its interfaces are nobody's trouble.
+    // Its missing interfaces are no trouble, either.
     let bare = compile(&rules, &host(&[]), &support(), &PathChoices::default());
     assert_eq!(first(&bare).troubles(), [""; 0]);
     let amended = compiled.amended(
@@ -140,7 +142,7 @@ fn gives_a_rule_that_no_path_serves_neither_routes_nor_joins() {
 
 #[test]
 fn compiles_ten_thousand_rules_without_comparing_each_with_each() {
-    let documents = (0..10_000).map(|n| RuleDocument {
+    let numbered = (0..10_000).map(|n| RuleDocument {
         name: format!("r{n}"),
         inputs: vec![format!("239.1.{}.{}%eth0:5001", n / 250, n % 250)],
         outputs: vec![
@@ -150,7 +152,7 @@ fn compiles_ten_thousand_rules_without_comparing_each_with_each() {
         ],
         ..Default::default()
     });
-    let documents: Vec<RuleDocument> = documents.collect();
+    let documents: Vec<RuleDocument> = numbered.collect();
     let start = rules::samples::time_on_processor();
     let set = RuleSet::from_documents(&documents, Policy::default()).unwrap();
     let compiled = compile(&set, &usual(), &support(), &PathChoices::default());
@@ -219,9 +221,9 @@ proptest! {
     fn amends_to_what_it_would_compile(old in few_rules(), other in few_rules(), keep in 0_usize..6) {
         let (host, choices) = (usual(), PathChoices::default());
         let support = Support { userspace: Err("no".to_owned()), ..support() };
-        // Some of the old rules stay, the very same ones, in between others.
-        let gone: Vec<String> = old.names().skip(keep).map(str::to_owned).collect();
-        let mut new = old.changed(&gone, Vec::new(), Policy::default()).unwrap();
+        // Some of the old rules stay, the same objects, between others.
+        let removed: Vec<String> = old.names().skip(keep).map(str::to_owned).collect();
+        let mut new = old.changed(&removed, Vec::new(), Policy::default()).unwrap();
         for rule in &other {
             new = with(&new, rule.clone());
         }
@@ -240,7 +242,7 @@ proptest! {
         }
     }
 
-    /// Another host and wildcards: all rules are amended, and it is as if nothing had been before.
+    /// Another host and wildcards: all rules are amended, as if nothing had been compiled before.
     #[test]
     fn amends_all_rules_on_another_host(old in few_rules(), new in few_rules(), down: bool) {
         let (support, choices) = (support(), PathChoices::default());
@@ -262,7 +264,7 @@ proptest! {
     }
 }
 
-/// The set with one more rule, if that fits.
+/// The set with one more rule, if it is valid.
 fn with(set: &RuleSet, rule: Rule) -> RuleSet {
     let more = set.changed(&[], vec![rule], Policy::default());
     more.unwrap_or_else(|_| set.clone())

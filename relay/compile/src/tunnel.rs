@@ -1,4 +1,4 @@
-//! Whether packets handed to a tunnel can reach its other end.
+//! Whether packets sent through a tunnel can reach its other end.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::host::{
 };
 use crate::table::DownReason;
 
-/// What the routing table is asked for, for a tunnel.
+/// The query to the routing table for a tunnel.
 pub fn tunnel_query(tunnel: &Tunnel) -> NextHopQuery {
     NextHopQuery {
         destination: Destination::Address(tunnel.remote),
@@ -32,7 +32,7 @@ pub fn below<'a>(tunnel: &Tunnel, host: &'a Host) -> Option<&'a Interface> {
     host.interfaces.get(index)
 }
 
-/// Says why nothing gets through a tunnel of this host, if nothing does.
+/// Why nothing gets through a tunnel of this host, if nothing does.
 pub fn tunnel_trouble(name: &str, host: &Host) -> Option<String> {
     let HostTunnel { tunnel, refused } = host.tunnels.get(name)?;
     if let Some(refused) = refused {
@@ -45,17 +45,16 @@ pub fn tunnel_trouble(name: &str, host: &Host) -> Option<String> {
     }
 }
 
-/// Says why an output to the tunnel of this name is down, if that is for the way to its other end.
+/// Why an output to the tunnel of this name is down, if the reason is the path to its other end.
 pub(super) fn obstacle_of(name: &str, host: &Host) -> Option<Down> {
-    let known = host.tunnels.get(name)?;
-    obstacle(&known.tunnel, name, host)
+    obstacle(&host.tunnels.get(name)?.tunnel, name, host)
 }
 
-/// Why tunnels are not there, by their names.
+/// Why tunnels do not exist, by their names.
 pub(super) fn refused(host: &Host) -> BTreeMap<&str, &str> {
     let tunnels = host.tunnels.iter();
     let refused =
-        tunnels.filter_map(|(name, known)| Some((name.as_str(), known.refused.as_deref()?)));
+        tunnels.filter_map(|(name, tunnel)| Some((name.as_str(), tunnel.refused.as_deref()?)));
     refused.collect()
 }
 
@@ -86,13 +85,13 @@ fn obstacle(tunnel: &Tunnel, name: &str, host: &Host) -> Option<Down> {
         Some(NextHop::Unresolved {
             via, silent: true, ..
         }) => {
-            let asked = if via.is_ipv4() {
+            let protocol = if via.is_ipv4() {
                 "ARP"
             } else {
                 "neighbour discovery"
             };
             let text = format!(
-                "{via}, on the way to {remote}, the other end of tunnel {name}, does not answer {asked}; is \
+                "{via}, on the way to {remote}, the other end of tunnel {name}, does not answer {protocol}; is \
                  it there?"
             );
             down(DownReason::NoNeighbour, text)
@@ -147,8 +146,8 @@ mod tests {
         }
     }
 
-    /// A host with a tunnel "wan" whose other end is reached so.
-    fn host(tunnel: Tunnel, way: Option<NextHop>) -> Host {
+    /// A host with a tunnel "wan" whose other end has this next hop.
+    fn host(tunnel: Tunnel, next_hop: Option<NextHop>) -> Host {
         let links = [
             link(2, "eth0", &["192.168.1.1"]),
             link(3, "eth1", &["10.0.0.1"]),
@@ -157,8 +156,8 @@ mod tests {
         let refused = None;
         Host {
             interfaces: links.into_iter().map(|link| (link.index, link)).collect(),
-            next_hops: way
-                .map(|way| (tunnel_query(&tunnel), way))
+            next_hops: next_hop
+                .map(|next_hop| (tunnel_query(&tunnel), next_hop))
                 .into_iter()
                 .collect(),
             tunnels: [("wan".to_owned(), HostTunnel { tunnel, refused })].into(),
@@ -203,7 +202,7 @@ mod tests {
     fn a_tunnel_keeps_sources_and_needs_no_address() {
         let host = host(tunnel(Some("10.0.0.1")), through(3));
         let compiled = compiled(&host);
-        let sources = compiled
+        let routes = compiled
             .table
             .routes
             .values()
@@ -211,7 +210,7 @@ mod tests {
                 OutputState::Up(egress) => (egress.interface.0, egress.source),
                 OutputState::Down(reason) => panic!("{reason:?}"),
             });
-        let sources: Vec<_> = sources.collect();
+        let sources: Vec<_> = routes.collect();
         assert!(sources.contains(&(4, None)), "{sources:?}");
         assert!(
             sources.contains(&(2, Some("192.168.1.1".parse().unwrap()))),
@@ -233,7 +232,7 @@ mod tests {
             interface: Ifindex(1),
             source: None,
         };
-        for (local, way, expected) in [
+        for (local, next_hop, expected) in [
             (None, None, "is being looked up"),
             (
                 None,
@@ -245,10 +244,10 @@ mod tests {
             (None, through(4), "leads through wan"),
             (Some("10.7.7.7"), through(3), "no interface has 10.7.7.7"),
         ] {
-            let host = host(tunnel(local), way);
-            let told = down(&host);
-            assert!(told.contains(expected), "{told}");
-            assert_eq!(tunnel_trouble("wan", &host), Some(told));
+            let host = host(tunnel(local), next_hop);
+            let text = down(&host);
+            assert!(text.contains(expected), "{text}");
+            assert_eq!(tunnel_trouble("wan", &host), Some(text));
             let compiled = compiled(&host);
             let input = &compiled.rules.values().nth(1).unwrap().inputs[0];
             assert_eq!(input.pending, None, "what comes in needs no way out");
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_a_refused_tunnels_name_is_not_used() {
+    fn an_interface_with_a_refused_tunnels_name_is_not_used() {
         let mut host = host(tunnel(None), through(3));
         host.tunnels.get_mut("wan").unwrap().refused = Some("is another's".to_owned());
         assert_eq!(down(&host), "is another's");

@@ -1,4 +1,4 @@
-//! How often rules with a share set a source; those count as this host's own addresses.
+//! Counts how often rules with a share set a source; such sources are this host's own addresses, too.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,32 +15,36 @@ pub(super) fn shared_sources(rule: &Rule) -> impl Iterator<Item = IpAddr> {
     })
 }
 
-/// Notes in `then` how often each of `used` is used, which was as in `before` so far.
+/// Changes the count of each of `used` by `change`, in `updates`, which starts from the counts of `before`.
 pub(super) fn count<K: Copy + Ord>(
-    then: &mut BTreeMap<K, usize>,
+    updates: &mut BTreeMap<K, usize>,
     before: &BTreeMap<K, usize>,
     used: impl Iterator<Item = K>,
     change: isize,
 ) {
     for key in used {
-        let before = before.get(&key).copied().unwrap_or_default();
-        let count = then.entry(key).or_insert(before);
+        let old = before.get(&key).copied().unwrap_or_default();
+        let count = updates.entry(key).or_insert(old);
         *count = count.saturating_add_signed(change);
     }
 }
 
-/// Says whether the same is used as before.
-pub(super) fn is_same_use<K: Ord>(before: &BTreeMap<K, usize>, then: &BTreeMap<K, usize>) -> bool {
-    then.iter()
+/// Returns whether the same keys are used as before.
+pub(super) fn is_same_use<K: Ord>(
+    before: &BTreeMap<K, usize>,
+    updates: &BTreeMap<K, usize>,
+) -> bool {
+    updates
+        .iter()
         .all(|(key, count)| before.contains_key(key) == (*count > 0))
 }
 
-/// What is used then.
+/// The keys used after the updates.
 pub(super) fn in_use<'a, K: Ord>(
     before: &'a BTreeMap<K, usize>,
-    then: &'a BTreeMap<K, usize>,
+    updates: &'a BTreeMap<K, usize>,
 ) -> impl Iterator<Item = &'a K> {
-    let kept = before.keys().filter(|key| !then.contains_key(*key));
-    let used = then.iter().filter(|(_, count)| **count > 0);
-    kept.chain(used.map(|(key, _)| key))
+    let unchanged = before.keys().filter(|key| !updates.contains_key(*key));
+    let used = updates.iter().filter(|(_, count)| **count > 0);
+    unchanged.chain(used.map(|(key, _)| key))
 }

@@ -1,4 +1,4 @@
-//! What can be said of a rule, its inputs and its outputs on this host.
+//! Views of a rule, its inputs and its outputs: their state on this host.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,14 +8,14 @@ use rules::net::{Ifindex, Mac, Prefix};
 use crate::placement::Placement;
 use crate::table::{DownReason, Egress, LinkHeader, RouteKey};
 
-/// A rule as it stands on this host.
+/// The state of a rule on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleView {
     /// Its name.
     pub name: String,
-    /// Whether it forwards; one that does not has no routes, joins nothing and is in no trouble.
+    /// Whether it forwards; a disabled rule has no routes, joins nothing and has no troubles.
     pub enabled: bool,
-    /// Where it runs and why; where no path serves it, it has no routes and joins nothing.
+    /// Where it runs and why; if no path serves it, it has no routes and joins nothing.
     pub placement: Placement,
     /// Why its packets cannot be taken at XDP, whatever its interfaces are.
     pub only_at_tc: Option<Cow<'static, str>>,
@@ -23,47 +23,47 @@ pub struct RuleView {
     pub inputs: Vec<InputView>,
     /// Its outputs, in its order.
     pub outputs: Vec<OutputView>,
-    /// The keys of its routes beyond those of its inputs: of what is listened to.
+    /// The keys of its routes beyond those of its inputs: for what is listened to.
     pub divided: Vec<RouteKey>,
 }
 
 impl RuleView {
-    /// Everything that keeps the rule from relaying all it should, each said in full:
+    /// Everything that prevents the rule from relaying all it should, each as a full message:
     /// `rule "cam1": output 239.10.1.1%eth9:6001: no interface eth9 (have: eth0, eth1)`.
     pub fn troubles(&self) -> Vec<String> {
         let rule = |text: &str| format!("rule {:?}: {text}", self.name);
         let unserved = self.enabled && !self.placement.serves;
         let placement = unserved.then(|| rule(&self.placement.reason));
         let inputs = self.inputs.iter().filter_map(|input| {
-            let told = input.pending.as_ref().or(input.unjoined.as_ref())?;
-            Some(rule(&format!("input {}: {told}", input.at)))
+            let reason = input.pending.as_ref().or(input.unjoined.as_ref())?;
+            Some(rule(&format!("input {}: {reason}", input.at)))
         });
         let outputs = self.outputs.iter().filter_map(|output| {
             let down = output.down.as_ref().map(|down| &down.text);
-            let told = down.or(output.unanswered.as_ref())?;
-            Some(rule(&format!("output {}: {told}", output.to)))
+            let reason = down.or(output.unanswered.as_ref())?;
+            Some(rule(&format!("output {}: {reason}", output.to)))
         });
         placement.into_iter().chain(inputs).chain(outputs).collect()
     }
 }
 
-/// An input as it stands on this host.
+/// The state of an input on this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputView {
     /// The endpoint as the rule writes it.
     pub at: String,
-    /// Interfaces it listens on: one, none while it waits, several behind a wildcard.
+    /// Interfaces it listens on: one, none while it waits, several for a wildcard.
     pub interfaces: Vec<Ifindex>,
     /// Memberships it needs: none for addresses of this host.
     pub joins: Vec<Join>,
-    /// The addresses of this host that it takes packets to, by interface, if it is no input of groups.
+    /// The addresses of this host whose packets it takes, by interface, if it is not an input of groups.
     pub addresses: Vec<(Ifindex, IpAddr)>,
     /// Why nothing may arrive: a missing interface or address, an interface that is down.
     pub pending: Option<String>,
-    /// Why its groups are not joined one by one, but taken all together.
+    /// Why its groups are not joined one by one, but all received.
     pub unjoined: Option<String>,
-    /// Who on this host gets its packets besides sockets, by interface; then the original goes on
-    /// with `local=auto`.
+    /// Who on this host gets its packets besides sockets, by interface; with `local=auto` the original is
+    /// then passed on.
     pub shared: Vec<(Ifindex, String)>,
 }
 
@@ -79,7 +79,7 @@ pub struct Join {
 }
 
 impl Join {
-    /// All groups that arrive on an interface, with no word to anybody (`sys::membership::ALL`).
+    /// All groups that arrive on an interface, without reports (`sys::membership::ALL`).
     pub(crate) const fn of_all(interface: Ifindex) -> Self {
         Self {
             interface,
@@ -89,38 +89,38 @@ impl Join {
     }
 }
 
-/// An output as it stands on this host.
+/// The state of an output on this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputView {
     /// Destination as the rule writes it, without options.
     pub to: String,
-    /// The address that its name stands for, where it has one.
+    /// The address of its name, if it has one.
     pub address: Option<IpAddr>,
-    /// Why the name could not be looked up when that was tried last.
+    /// Why the last lookup of the name failed.
     pub name_error: Option<String>,
     /// The interface it leaves by, up or down.
     pub link: Option<Ifindex>,
-    /// How its copies leave there; none while they cannot.
+    /// How its copies leave there; `None` while they cannot.
     pub leaving: Option<Box<Leaving>>,
     /// Why it cannot send; `None` if it can.
     pub down: Option<Down>,
-    /// Why the host's own stack has to send its copies, by a socket.
+    /// Why the host's own stack must send its copies, by a socket.
     pub routed: Option<String>,
-    /// Why answers to its copies do not go back, where they should.
+    /// Why answers to its copies are not returned, if they should be.
     pub unanswered: Option<String>,
-    /// How many of its groups are listened to; `None` of one that is not on demand. Of a name with all
-    /// its addresses, how many these are.
+    /// How many of its groups are listened to; `None` if it is not on demand. For all addresses of a name,
+    /// their number.
     pub wanted: Option<u32>,
     /// Its copies, if it goes to all addresses of a name.
     pub copies: Option<Box<Copies>>,
 }
 
-/// What goes to all addresses of a name.
+/// The copies to all addresses of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copies {
     /// Each address.
     pub all: Vec<CopyView>,
-    /// How many addresses there is no room for.
+    /// How many addresses exceed the output's maximum.
     pub left_out: usize,
 }
 
@@ -129,7 +129,7 @@ pub struct Copies {
 pub struct CopyView {
     /// Its index among the rule's outputs.
     pub index: u64,
-    /// The address, of a service with its port.
+    /// The address, with its port for a service.
     pub address: String,
     /// Why it cannot be sent; `None` if it can.
     pub down: Option<Down>,
@@ -138,14 +138,14 @@ pub struct CopyView {
 /// How an output's copies leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
-    /// Their source address; none where each keeps its own.
+    /// Their source address; `None` if each keeps its own.
     pub source: Option<IpAddr>,
-    /// The gateway, or the destination where it is on the link; none of groups and sockets of this host.
+    /// The gateway, or the destination if it is on-link; `None` for groups and sockets of this host.
     pub next_hop: Option<IpAddr>,
-    /// The Ethernet address they are sent to; none of groups, which have their own, and where there is no
-    /// such header.
+    /// The Ethernet address they are sent to; `None` for groups, which have their own, and without such a
+    /// header.
     pub mac: Option<Mac>,
-    /// In bytes, of the IP packet; none where the host's own stack cuts what is larger.
+    /// In bytes, of the IP packet; `None` if the host's own stack fragments larger packets.
     pub mtu: Option<u32>,
 }
 
@@ -169,6 +169,6 @@ impl Leaving {
 pub struct Down {
     /// For counters.
     pub reason: DownReason,
-    /// For people: names what is missing, what there is, and what to do.
+    /// For people: what is missing, what exists, and what to do.
     pub text: String,
 }

@@ -1,5 +1,5 @@
-//! Which copies the host's own stack has to send, and why: by device and link address alone they would go
-//! past what it would do with them.
+//! Which copies the host's own stack must send, and why: sent by device and link address alone they would
+//! bypass what it does with packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,13 +12,14 @@ use crate::ipsec::{Flow, Judgement};
 use crate::table::{DownReason, LinkHeader};
 use crate::{Down, Links};
 
-/// Why the host's own stack has to send all that leaves by an interface.
+/// Why the host's own stack must send everything that leaves by an interface.
 pub(super) fn foreign(link: &Interface) -> Option<(DownReason, String)> {
     let why = || format!("{} has a link header of its own", link.name);
     (link.framing == Framing::Stack).then(|| (DownReason::NoNeighbour, why()))
 }
 
-/// IPv6's stack takes the address that the socket is bound to before it looks for one.
+/// The header of copies that the stack sends. The IPv6 stack prefers the address to which the socket is bound
+/// to selecting one.
 pub(super) fn by_stack(spec: &OutputSpec, receiver: &Receiver, links: &Links<'_>) -> LinkHeader {
     let by = spec
         .to
@@ -33,8 +34,8 @@ pub(super) fn by_stack(spec: &OutputSpec, receiver: &Receiver, links: &Links<'_>
     }
 }
 
-/// Why the host's own stack has to send the copies, where it has: by device and link address alone
-/// they would go past what it would do with them.
+/// Why the host's own stack must send the copies, if it must: sent by device and link address alone they
+/// would bypass what it does with packets.
 pub(super) fn detour(
     spec: &OutputSpec,
     link: &Interface,
@@ -73,8 +74,8 @@ pub(super) fn detour(
     }
 }
 
-/// Why answers that leave by an interface are for the kernel to judge: who sends them, to whom, is not
-/// known beforehand.
+/// Why the kernel must judge answers that leave by an interface, if it must: their senders and receivers are
+/// unknown beforehand.
 pub(super) fn judged_answers(link: &Interface, spec: &OutputSpec, host: &Host) -> Option<String> {
     let any: IpAddr = if spec.to.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()

@@ -1,4 +1,4 @@
-//! Which routes and joins inputs come to.
+//! Routes and joins of inputs.
 
 use super::*;
 
@@ -32,10 +32,10 @@ fn makes_a_route_for_every_source_and_interface() {
 fn taken(input: &str, host: &Host) -> (Vec<(u32, String)>, Option<String>) {
     let compiled = one(input, "239.9.9.9%eth1:6001", host);
     let keys = compiled.table.routes.keys();
-    let keys = keys.map(|key| (key.ingress.0, key.groups.to_string()));
+    let taken = keys.map(|key| (key.ingress.0, key.groups.to_string()));
     let view = &first(&compiled).inputs[0];
     assert_eq!(view.joins, []);
-    (keys.collect(), view.pending.clone())
+    (taken.collect(), view.pending.clone())
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn an_input_takes_the_addresses_that_its_interface_has() {
     let eth1 = host.interfaces.get_mut(&Ifindex(3)).unwrap();
     eth1.broadcasts = vec![[10, 0, 1, 255].into()];
     let all = |keys: &[(u32, &str)]| {
-        let keys = keys.iter().map(|(link, to)| (*link, (*to).to_owned()));
-        (keys.collect::<Vec<_>>(), None)
+        let owned = keys.iter().map(|(link, to)| (*link, (*to).to_owned()));
+        (owned.collect::<Vec<_>>(), None)
     };
     for (input, keys) in [
         ("unicast%eth1:1", &[(3, "10.0.1.1"), (3, "10.0.1.2")][..]),
@@ -56,7 +56,7 @@ fn an_input_takes_the_addresses_that_its_interface_has() {
         ("10.0.1.2%eth1:1", &[(3, "10.0.1.2")]),
         ("10.0.1.255%eth1:1", &[(3, "10.0.1.255")]),
         ("255.255.255.255%eth0:1", &[(2, "255.255.255.255")]),
-        // The loopback interface's are the host's wherever packets come in.
+        // Those of the loopback interface are the host's on any interface.
         ("127.0.0.1%eth0:1", &[(2, "127.0.0.1")]),
     ] {
         assert_eq!(taken(input, &host), all(keys), "{input}");
@@ -86,7 +86,7 @@ fn an_input_takes_the_addresses_that_its_interface_has() {
 }
 
 #[test]
-fn an_address_that_is_named_goes_before_every_address() {
+fn an_address_that_is_named_takes_precedence_over_every_address() {
     let mut host = usual();
     host.interfaces.get_mut(&Ifindex(2)).unwrap().addresses = vec![[10, 0, 0, 3].into()];
     let inputs = [
@@ -106,7 +106,7 @@ fn an_address_that_is_named_goes_before_every_address() {
 }
 
 #[test]
-fn routes_know_their_input_where_the_rule_has_several() {
+fn routes_name_their_input_if_the_rule_has_several() {
     let inputs_of = |inputs: &[&str]| {
         let set = rules(&[("a", inputs, &[OUTPUT])]);
         let compiled = compile(&set, &usual(), &support(), &PathChoices::default());
@@ -201,7 +201,7 @@ fn joins_ranges_up_to_a_limit_and_larger_ones_as_a_whole() {
         let groups = input.joins.iter().map(|join| join.groups.to_string());
         (groups.collect::<Vec<_>>(), input.unjoined.is_some())
     };
-    let joined = |groups: &str, told| (vec![groups.to_owned()], told);
+    let joined = |groups: &str, is_unjoined| (vec![groups.to_owned()], is_unjoined);
     assert_eq!(
         joins("239.1.0.0/20%eth0:5001"),
         joined("239.1.0.0/20", false)
@@ -210,7 +210,7 @@ fn joins_ranges_up_to_a_limit_and_larger_ones_as_a_whole() {
 }
 
 #[test]
-fn a_wildcard_stands_for_one_of_those_that_bring_the_same() {
+fn a_wildcard_matches_one_of_the_interfaces_that_receive_the_same() {
     let doubled = |by: u32, bonded, link: Interface| Interface {
         doubled_by: Some(Ifindex(by)),
         bonded,
@@ -251,7 +251,7 @@ fn a_wildcard_stands_for_one_of_those_that_bring_the_same() {
 }
 
 #[test]
-fn an_input_where_nothing_comes_in_says_so_unless_others_are_meant_too() {
+fn an_input_that_receives_nothing_is_pending_unless_it_matches_other_interfaces_too() {
     use crate::host::Reach;
     let mut host = usual();
     host.interfaces.get_mut(&Ifindex(2)).unwrap().reach = Reach::Returns;
@@ -259,13 +259,13 @@ fn an_input_where_nothing_comes_in_says_so_unless_others_are_meant_too() {
         let compiled = one(input, output, &host);
         first(&compiled).inputs[0].pending.clone()
     };
-    let told = pending(INPUT, OUTPUT).unwrap();
-    assert!(told.contains("eth0 is an ifb"), "{told}");
+    let reason = pending(INPUT, OUTPUT).unwrap();
+    assert!(reason.contains("eth0 is an ifb"), "{reason}");
     assert_eq!(pending("239.1.1.1%eth*:5001", "10.0.1.9:7000"), None);
 }
 
 #[test]
-fn a_vrf_is_no_interface_that_packets_come_and_go_by() {
+fn a_vrf_is_not_an_interface_that_packets_arrive_or_leave_by() {
     let host = with_vrfs();
     let compiled = one("239.1.1.1%red:5001", OUTPUT, &host);
     let input = &first(&compiled).inputs[0];
@@ -293,25 +293,25 @@ fn a_vrf_is_no_interface_that_packets_come_and_go_by() {
 #[test]
 fn a_group_without_a_route_goes_on_to_a_routing_daemon() {
     let mut host = usual();
-    let goes_on = |host: &Host, input: &str| {
+    let is_shared = |host: &Host, input: &str| {
         let compiled = one(input, "10.9.9.9:7000", host);
         !first(&compiled).inputs[0].shared.is_empty()
     };
     let (group, group6) = ("239.1.1.1%eth0:5001", "[ff3e::1%eth0]:5001");
-    assert!(!goes_on(&host, group));
+    assert!(!is_shared(&host, group));
     host.multicast_routing.inputs.insert((true, Ifindex(2)));
-    assert!(goes_on(&host, group));
-    assert!(!goes_on(&host, "239.1.1.1%eth1:5001"));
+    assert!(is_shared(&host, group));
+    assert!(!is_shared(&host, "239.1.1.1%eth1:5001"));
     let rules = rules(&[("a", &[group6], &["[2001:db8::9]:7000"])]);
     let compiled = compile(&rules, &host, &support(), &PathChoices::default());
     assert!(first(&compiled).inputs[0].shared.is_empty());
-    // It comes by another interface, as the routing daemon has it.
+    // The routing daemon expects it by another interface.
     let group_address = "239.1.1.1".parse().unwrap();
     let routes = &mut host.multicast_routing.routes;
     routes.insert((Ifindex(3), group_address));
-    assert!(!goes_on(&host, group));
+    assert!(!is_shared(&host, group));
     host.multicast_routing.routes = [(Ifindex(2), group_address)].into();
-    assert!(goes_on(&host, group));
+    assert!(is_shared(&host, group));
 }
 
 #[test]

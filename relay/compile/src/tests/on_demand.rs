@@ -1,4 +1,4 @@
-//! What rules with outputs on demand come to.
+//! Rules with outputs on demand, compiled.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::*;
 
 /// Listeners on eth1, each a group and its sources: `+` these, `-` all but these.
 fn on_eth1(groups: &[(&str, &str)]) -> Listening {
-    let groups = groups.iter().map(|(group, filter)| {
+    let parsed = groups.iter().map(|(group, filter)| {
         let sources = filter[1..]
             .split(' ')
             .filter_map(|text| text.parse::<IpAddr>().ok());
@@ -20,7 +20,7 @@ fn on_eth1(groups: &[(&str, &str)]) -> Listening {
         };
         (group.parse().unwrap(), filter)
     });
-    let groups: Groups = groups.collect();
+    let groups: Groups = parsed.collect();
     Listening(BTreeMap::from([(Ifindex(3), Arc::new(groups))]))
 }
 
@@ -34,7 +34,7 @@ fn made(inputs: &[&str], outputs: &[&str], listening: &Listening) -> Compiled {
     compiled
 }
 
-/// Each route as `[SOURCE@]GROUPS` with what becomes of its outputs: where it goes, or `-`.
+/// Each route as `[SOURCE@]GROUPS` with its outputs: the destination, or `-`.
 fn shown(compiled: &Compiled) -> Vec<String> {
     let routes = compiled.table.routes.iter().map(|(key, route)| {
         let source = key.source.map(|source| format!("{source}@"));
@@ -122,7 +122,7 @@ fn an_ordinary_output_is_served_always_and_all_is_joined() {
 }
 
 #[test]
-fn receivers_choose_among_sources_that_are_kept() {
+fn receivers_choose_among_sources_if_outputs_keep_them() {
     let output = "239.9.9.0/30%eth1:6001,source=keep,demand=igmp";
     let listening = on_eth1(&[("239.9.9.1", "+10.0.0.5"), ("239.9.9.2", "-10.0.0.6")]);
     let compiled = made(&["239.1.1.0/30%eth0:5001"], &[output], &listening);
@@ -140,7 +140,7 @@ fn receivers_choose_among_sources_that_are_kept() {
 }
 
 #[test]
-fn the_input_s_own_sources_stay_the_only_ones() {
+fn the_inputs_own_sources_remain_the_only_ones() {
     let output = "239.9.9.1%eth1:6001,source=keep,demand=igmp";
     let input = "10.0.0.5,10.0.0.6@239.1.1.1%eth0:5001";
     let compiled = made(
@@ -176,7 +176,7 @@ fn a_source_that_is_set_has_to_be_one_that_is_listened_to() {
 }
 
 #[test]
-fn a_range_to_one_group_is_pulled_whole() {
+fn a_range_to_one_group_is_requested_whole() {
     let output = "239.9.9.9%eth1:6001,source=keep,demand=igmp";
     let listening = on_eth1(&[("239.9.9.9", "-10.0.0.6")]);
     let compiled = made(&["239.1.1.0/30%eth0:5001"], &[output], &listening);
@@ -212,7 +212,7 @@ fn an_address_of_this_host_is_relayed_on_demand() {
 }
 
 #[test]
-fn an_output_that_is_down_pulls_nothing() {
+fn an_output_that_is_down_requests_nothing() {
     let output = "239.9.9.0/24%eth9:6001,demand=igmp";
     let compiled = made(
         &["239.1.1.0/24%eth0:5001"],
@@ -224,7 +224,7 @@ fn an_output_that_is_down_pulls_nothing() {
     assert_eq!(first(&compiled).troubles().len(), 1);
 }
 
-/// What may be listened to on eth1 of few groups and sources.
+/// Listeners on eth1, to few groups and sources.
 fn listeners() -> impl Strategy<Value = Listening> {
     let sources = proptest::sample::subsequence(vec!["10.0.0.5", "10.0.0.6", "10.0.1.1"], 0..=3);
     let filter = (any::<bool>(), sources).prop_map(|(includes, sources)| {
@@ -245,9 +245,9 @@ fn listeners() -> impl Strategy<Value = Listening> {
 }
 
 proptest! {
-    /// A packet's route leads where whoever listens there wants it from its source, and nowhere else.
+    /// A packet's route leads where a listener wants it from its source, and nowhere else.
     #[test]
-    fn each_packet_goes_to_who_listens(listening in listeners(), keeps: bool, single: bool) {
+    fn each_packet_goes_to_its_listeners(listening in listeners(), keeps: bool, single: bool) {
         let option = if keeps { ",source=keep" } else { "" };
         let to = if single { "239.9.9.1" } else { "239.9.9.0/30" };
         let output = format!("{to}%eth1:6001{option},demand=igmp");
@@ -270,9 +270,9 @@ proptest! {
         }
     }
 
-    /// Whatever was listened to before, the table is the one that what is listened to now makes.
+    /// The table depends only on the current listeners, not on previous ones.
     #[test]
-    fn a_change_of_listeners_comes_to_the_same_as_all_anew(old in listeners(), new in listeners()) {
+    fn a_change_of_listeners_results_in_the_same_table_as_compiling_anew(old in listeners(), new in listeners()) {
         let outputs = ["239.9.9.0/30%eth1:6001,source=keep,demand=igmp", "239.8.8.8%eth1:6001"];
         let rules = rules(&[("a", &["239.1.1.0/30%eth0:5001"], &outputs)]);
         let (host, choices) = (usual(), PathChoices::default());

@@ -107,7 +107,7 @@ fn to_port(port: u16) -> PacketQuery {
     }
 }
 
-/// What the table is asked for groups that leave by eth1.
+/// The query to the routing table for a group that leaves by eth1.
 fn of_group(group: &str) -> NextHopQuery {
     NextHopQuery {
         destination: Destination::Address(group.parse().unwrap()),
@@ -120,10 +120,10 @@ fn of_group(group: &str) -> NextHopQuery {
 fn groups_leave_from_the_address_that_the_routing_table_names() {
     let input = "[ff1e::1:1%eth0]:5001";
     let outputs: &[&str] = &["[ff1e::9:9%eth1]:6001", "[ff1e::9:8%eth1]:6001,dscp=ef"];
-    let asked = next_hop_queries(&rules(&[("a", &[input], outputs)]));
-    assert_eq!(asked, BTreeSet::from([of_group("ff1e::1")]));
-    let kept = ["[ff1e::9:9%eth1]:6001,source=keep"];
-    assert!(next_hop_queries(&rules(&[("a", &[input], &kept)])).is_empty());
+    let queries = next_hop_queries(&rules(&[("a", &[input], outputs)]));
+    assert_eq!(queries, BTreeSet::from([of_group("ff1e::1")]));
+    let keeping = ["[ff1e::9:9%eth1]:6001,source=keep"];
+    assert!(next_hop_queries(&rules(&[("a", &[input], &keeping)])).is_empty());
     let at = |next_hop| {
         let mut host = usual();
         host.next_hops.insert(of_group("ff1e::1"), next_hop);
@@ -217,7 +217,7 @@ fn sends_unicast_to_the_resolved_next_hop() {
 }
 
 #[test]
-fn sends_to_what_a_name_stands_for_in_the_family_of_the_input() {
+fn sends_to_the_address_of_a_name_in_the_family_of_the_input() {
     let name = HostName::new("cloud.example").unwrap();
     let output = "cloud.example:7000";
     let queries = |input| next_hop_queries(&rules(&[("a", &[input], &[output])]));
@@ -253,7 +253,7 @@ fn sends_to_what_a_name_stands_for_in_the_family_of_the_input() {
         "cloud.example has no IPv4 address, which the rule's input asks for"
     );
     named.ipv4 = Some("10.9.9.9".parse().unwrap());
-    // Its last good address serves on.
+    // Its last good address stays in use.
     named.problem = Some("no such host".to_owned());
     host.names.insert(name.clone(), named);
     host.next_hops.insert(
@@ -350,7 +350,7 @@ fn puts_no_header_on_devices_without_one() {
 }
 
 #[test]
-fn where_nothing_can_leave_an_output_is_down() {
+fn an_output_is_down_if_nothing_can_leave_by_its_interface() {
     use crate::host::Reach;
     let mut host = usual();
     let mut down_for = |reach, output: &str| {
@@ -368,10 +368,10 @@ fn where_nothing_can_leave_an_output_is_down() {
         (Reach::Returns, "eth1 is an ifb"),
     ] {
         for output in [OUTPUT, "255.255.255.255%eth1:7000"] {
-            let told = down_for(reach, output);
+            let text = down_for(reach, output);
             assert!(
-                told.contains(expected) && told.is_empty() == expected.is_empty(),
-                "{told}"
+                text.contains(expected) && text.is_empty() == expected.is_empty(),
+                "{text}"
             );
         }
     }

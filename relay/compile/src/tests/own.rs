@@ -1,4 +1,4 @@
-//! Which packets are known as sent by this host, and so as having gone in a loop.
+//! Which packets are recognised as sent by this host, so that they must have looped.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn sources_that_rules_with_a_share_set_are_own_addresses() {
 }
 
 #[test]
-fn a_packet_from_an_address_of_this_host_went_in_a_loop_whatever_interface_has_it() {
+fn a_packet_from_an_address_of_this_host_has_looped_whatever_interface_has_it() {
     let own = one(INPUT, OUTPUT, &usual()).table.own_addresses;
     let betray = |ingress, address: &str| own.betray(Ifindex(ingress), address.parse().unwrap());
     for address in [
@@ -54,7 +54,7 @@ fn a_packet_from_an_address_of_this_host_went_in_a_loop_whatever_interface_has_i
         "127.0.0.1",
     ] {
         assert!(betray(2, address), "{address}");
-        // What programs of this host send comes by it.
+        // Packets of this host's own programs arrive by it.
         assert!(!betray(1, address), "{address} by lo");
     }
     assert!(!betray(2, "10.0.0.2"));
@@ -68,7 +68,7 @@ fn a_packet_from_an_address_of_this_host_went_in_a_loop_whatever_interface_has_i
 }
 
 #[test]
-fn an_address_of_another_vrf_betrays_no_loop() {
+fn an_address_of_another_vrf_indicates_no_loop() {
     let output: &[&str] = &["239.10.1.1%eth1:6001,source=192.0.2.9"];
     let set = rules(&[("a", &[INPUT], output)]);
     let mut rule = set.get("a").unwrap().clone();
@@ -82,7 +82,7 @@ fn an_address_of_another_vrf_betrays_no_loop() {
         (2, "10.0.1.1", false),
         (3, "10.0.1.1", true),
         (3, "10.0.0.1", false),
-        // What a share sends from comes from this host or its like, wherever it is met.
+        // The source of a share is this host's or another holder's on any interface.
         (2, "192.0.2.9", true),
         (3, "192.0.2.9", true),
         (4, "192.0.2.9", true),
@@ -93,7 +93,7 @@ fn an_address_of_another_vrf_betrays_no_loop() {
 }
 
 #[test]
-fn a_link_local_address_betrays_a_loop_on_its_interface_alone() {
+fn a_link_local_address_indicates_a_loop_on_its_interface_alone() {
     let mut host = with_vrfs();
     for (index, address) in [(2, "fe80::2"), (3, "fe80::3"), (3, "169.254.0.3")] {
         let link = host.interfaces.get_mut(&Ifindex(index)).unwrap();

@@ -1,4 +1,4 @@
-//! What rules that reflect come to.
+//! Rules that reflect, compiled.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn what_comes_by_an_interface_of_a_rule_that_reflects_leaves_by_all_others() {
         let documents = [reflecting(group, &["eth0", "eth1", "eth2"])];
         let rules = RuleSet::from_documents(&documents, Policy::default()).unwrap();
         let compiled = compile(&rules, &host, &support(), &PathChoices::default());
-        let ways = compiled.table.routes.iter().map(|(key, route)| {
+        let routes = compiled.table.routes.iter().map(|(key, route)| {
             let outputs = route.outputs.iter().map(|output| match &output.state {
                 OutputState::Up(egress) => (
                     output.index,
@@ -35,7 +35,7 @@ fn what_comes_by_an_interface_of_a_rule_that_reflects_leaves_by_all_others() {
         });
         let by = |index: u32| (u64::from(index), index + 2, format!("10.0.{index}.1"));
         assert_eq!(
-            ways.collect::<Vec<_>>(),
+            routes.collect::<Vec<_>>(),
             [
                 (2, vec![by(1), by(2)]),
                 (3, vec![by(0), by(2)]),
@@ -43,10 +43,10 @@ fn what_comes_by_an_interface_of_a_rule_that_reflects_leaves_by_all_others() {
             ]
         );
     }
-    // What is lacking is down, and the others go on.
+    // The output to the missing interface is down, and the others are served.
     host.interfaces.remove(&Ifindex(4));
-    let rules = [reflecting("224.0.0.251:5353", &["eth0", "eth1", "eth2"])];
-    let rules = RuleSet::from_documents(&rules, Policy::default()).unwrap();
+    let documents = [reflecting("224.0.0.251:5353", &["eth0", "eth1", "eth2"])];
+    let rules = RuleSet::from_documents(&documents, Policy::default()).unwrap();
     let compiled = compile(&rules, &host, &support(), &PathChoices::default());
     assert_eq!(compiled.table.routes.len(), 2);
     assert_eq!(first(&compiled).troubles().len(), 2);
@@ -62,11 +62,11 @@ fn what_comes_by_an_interface_of_a_rule_that_reflects_leaves_by_all_others() {
 #[test]
 fn two_rules_do_not_reflect_the_same_group_on_one_interface() {
     let refused = |rules: &[&[&str]]| {
-        let rules = rules
+        let documents: Vec<RuleDocument> = rules
             .iter()
-            .map(|interfaces| reflecting("224.0.0.251:5353", interfaces));
-        let rules: Vec<RuleDocument> = rules.collect();
-        RuleSet::from_documents(&rules, Policy::default())
+            .map(|interfaces| reflecting("224.0.0.251:5353", interfaces))
+            .collect();
+        RuleSet::from_documents(&documents, Policy::default())
             .err()
             .map(|problems| problems.to_string())
     };
@@ -82,7 +82,7 @@ fn two_rules_do_not_reflect_the_same_group_on_one_interface() {
 }
 
 #[test]
-fn isolated_interfaces_hear_the_others_and_not_each_other() {
+fn isolated_interfaces_receive_from_the_others_and_not_from_each_other() {
     let mut host = usual();
     let third = link(4, "eth2", "10.0.2.1");
     host.interfaces.insert(third.index, third);
@@ -129,8 +129,9 @@ fn isolated_interfaces_hear_the_others_and_not_each_other() {
 #[test]
 fn reflecting_among_too_many_interfaces_takes_the_userspace_path() {
     let names: Vec<String> = (0..300).map(|number| format!("eth{number}")).collect();
-    let links = names.iter().zip(2..);
-    let links: Vec<Interface> = links
+    let links: Vec<Interface> = names
+        .iter()
+        .zip(2..)
         .map(|(name, index)| link(index, name, "10.0.0.1"))
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
