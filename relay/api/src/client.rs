@@ -1,5 +1,5 @@
-//! A client of the control API: one request per connection, over the daemon's Unix socket, or by TLS
-//! where the daemon is on another host.
+//! A client of the control API: one request per connection, over the daemon's Unix socket, or over TLS to a
+//! daemon on another host.
 
 mod events;
 mod host;
@@ -33,7 +33,7 @@ use crate::request::{ChangeTerms, MESSAGE_HEADER};
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long others may keep a client from connecting.
+/// How long a client tries to connect while others crowd it out.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Why a request failed.
@@ -44,10 +44,10 @@ pub enum Error {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The daemon went away or does not speak HTTP.
+    /// The daemon closed the connection or does not speak HTTP.
     #[error("{}: the conversation with the daemon broke off: {reason}", path.display())]
     Broken {
         /// The socket.
@@ -55,12 +55,12 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
-    /// The daemon of another host does not take the certificate.
+    /// The daemon of another host does not accept the certificate.
     #[error("{}: the daemon refuses the certificate: {reason}", path.display())]
     Denied {
         /// The host.
         path: PathBuf,
-        /// What it said.
+        /// Its reason.
         reason: String,
     },
     /// The daemon refused.
@@ -71,14 +71,14 @@ pub enum Error {
 /// A client for one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The socket, or what names the host.
+    /// The socket, or the host as text.
     socket: PathBuf,
     terms: ChangeTerms,
     host: Option<Host>,
 }
 
 impl Client {
-    /// Makes a client; the daemon is first reached by a request.
+    /// Makes a client; it connects for the first request.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
@@ -87,13 +87,13 @@ impl Client {
         }
     }
 
-    /// The same, that changes what it changes on these terms.
+    /// The same client with these terms for its changes.
     #[must_use]
     pub fn on(self, terms: ChangeTerms) -> Self {
         Self { terms, ..self }
     }
 
-    /// The same, that has what is to be confirmed saved then.
+    /// The same client, whose changes are saved when they are confirmed if `save` is set.
     #[must_use]
     pub fn saving(mut self, save: bool) -> Self {
         self.terms.save = save;
@@ -114,17 +114,17 @@ impl Client {
         self.host.is_some()
     }
 
-    /// Follows what happens, from so many events ago on; many of a kind that come together are told
-    /// as one if `brief` is set.
+    /// Follows events, starting `recent` events ago; if `brief` is set, many of a kind at once are reported as
+    /// one.
     ///
     /// # Errors
     /// As every request: see [`Error`].
     pub async fn events(&self, recent: u32, brief: bool) -> Result<Events, Error> {
         let path = format!("/v1/events?recent={recent}&brief={brief}");
-        let sent = self.send(Method::GET, &path, None::<&()>);
-        let (reply, connection) = match timeout(PATIENCE, sent).await {
-            Ok(sent) => sent?,
-            Err(_) => return Err(self.late()),
+        let request = self.send(Method::GET, &path, None::<&()>);
+        let (reply, connection) = match timeout(PATIENCE, request).await {
+            Ok(reply) => reply?,
+            Err(_) => return Err(self.timed_out()),
         };
         Ok(Events::new(
             reply.into_body(),
@@ -133,10 +133,10 @@ impl Client {
         ))
     }
 
-    /// Reads what all rules together, and these of them, received and dropped in the last `seconds`.
+    /// Reads what all rules together, and each of `rules`, received and dropped in the last `seconds`.
     ///
     /// # Errors
-    /// As every request; `not_found` where there is none of a name, `usage` of more rules than
+    /// As every request; `not_found` if there is no rule of a name, `usage` for more rules than
     /// [`HISTORY_RULES_MAX`](crate::request::HISTORY_RULES_MAX).
     pub async fn history(&self, rules: &[&str], seconds: u32) -> Result<History, Error> {
         let names: Vec<String> = rules.iter().map(|name| escaped(name)).collect();
@@ -176,10 +176,10 @@ impl Client {
             Ok(bytes.map_err(|error| self.broken(error))?.to_bytes())
         };
         let reply = timeout(PATIENCE, exchange).await;
-        reply.unwrap_or_else(|_| Err(self.late()))
+        reply.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// Sends a request; hands back the head of an answer that is not a refusal.
+    /// Sends a request; returns the head of a reply that is not a refusal.
     async fn send(
         &self,
         method: Method,
@@ -190,18 +190,20 @@ impl Client {
         let stream = self
             .connect(&alert)
             .await
-            .map_err(|source| self.unmade(source))?;
+            .map_err(|source| self.not_connected(source))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broken(error))?;
         let connection = tokio::spawn(connection);
-        let body = body.map(serde_json::to_vec).transpose();
-        let body = body.map_err(|error| self.broken(error))?;
+        let json = body
+            .map(serde_json::to_vec)
+            .transpose()
+            .map_err(|error| self.broken(error))?;
         let ChangeTerms { confirm, save, .. } = self.terms;
         let mut path = path.to_owned();
         if method != Method::GET && (save || confirm.is_some()) {
-            let mark = if path.contains('?') { '&' } else { '?' };
-            path += &format!("{mark}save={save}");
+            let separator = if path.contains('?') { '&' } else { '?' };
+            path += &format!("{separator}save={save}");
             if let Some(within) = confirm.map(rules::duration::text) {
                 path += &format!("&confirm={within}");
             }
@@ -217,13 +219,13 @@ impl Client {
         if let Some(generation) = self.terms.generation {
             request = request.header(header::IF_MATCH, format!("\"{generation}\""));
         }
-        // Said behind what takes its time.
+        // For the outcome after a streamed body.
         request = request.header(header::TE, "trailers");
         if let Some(token) = self.host.as_ref().and_then(Host::authorization) {
             request = request.header(header::AUTHORIZATION, token);
         }
         let request = request
-            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .body(Full::new(Bytes::from(json.unwrap_or_default())))
             .map_err(|error| self.broken(error))?;
         let reply = sender
             .send_request(request)
@@ -236,20 +238,20 @@ impl Client {
         if status.is_success() {
             return Ok((reply, connection));
         }
-        let bytes = reply.into_body().collect().await;
+        let body = reply.into_body().collect().await;
         connection.abort();
-        let bytes = bytes.map_err(|error| self.broken(error))?.to_bytes();
-        Err(self.refused(refusal(status, &bytes)))
+        let bytes = body.map_err(|error| self.broken(error))?.to_bytes();
+        Err(self.refused(error_reply(status, &bytes)))
     }
 
-    fn refused(&self, mut refused: ErrorReply) -> Error {
+    fn refused(&self, mut reply: ErrorReply) -> Error {
         if let Some(host) = &self.host {
-            refused.message = format!("{}: {}", host.name(), refused.message);
+            reply.message = format!("{}: {}", host.name(), reply.message);
         }
-        Error::Refused(refused)
+        Error::Refused(reply)
     }
 
-    /// Connects; where so many do at once that the kernel keeps no more of them waiting, a moment later.
+    /// Connects; tries again if the queue of the kernel is full because many clients connect at once.
     async fn connect(&self, alert: &tls::Alert) -> io::Result<Box<dyn Stream>> {
         if let Some(host) = &self.host {
             let connecting = timeout(CONNECT, host.connect(alert));
@@ -268,7 +270,7 @@ impl Client {
         }
     }
 
-    fn unmade(&self, source: io::Error) -> Error {
+    fn not_connected(&self, source: io::Error) -> Error {
         match tls::of_tls(&source) {
             Some(rustls::Error::AlertReceived(alert)) => self.denied(&format!("{alert:?}")),
             _ => Error::Connect {
@@ -285,7 +287,7 @@ impl Client {
         }
     }
 
-    fn late(&self) -> Error {
+    fn timed_out(&self) -> Error {
         self.broken(format!("no answer within {} s", PATIENCE.as_secs()))
     }
 
@@ -297,14 +299,14 @@ impl Client {
     }
 }
 
-fn refusal(status: StatusCode, body: &[u8]) -> ErrorReply {
+fn error_reply(status: StatusCode, body: &[u8]) -> ErrorReply {
     serde_json::from_slice(body).unwrap_or_else(|_| ErrorReply {
         code: "internal".to_owned(),
         message: format!("{status}: {}", String::from_utf8_lossy(body)),
     })
 }
 
-/// The queue of those who wait to be accepted is full (unix(7), EAGAIN).
+/// Returns whether the queue of connections to be accepted is full (unix(7), EAGAIN).
 fn is_crowded(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }

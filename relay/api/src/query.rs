@@ -1,5 +1,5 @@
-//! Which rules, and how many of them, a client asks for. There may be 100,000, and nobody looks at more
-//! than some hundred at a time.
+//! Which rules, and how many of them, a client requests. There may be 100,000, of which some hundred at most
+//! are displayed at a time.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -12,10 +12,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::reply::Condition;
 
-/// The longest text to look for, in bytes.
+/// The longest text of a filter, in bytes.
 pub const FILTER_MAX: usize = 256;
 
-/// The most labels that one request may ask for.
+/// The most labels of one request.
 pub const LABELS_MAX: usize = 16;
 
 named! {
@@ -48,7 +48,7 @@ pub struct Label {
     pub value: Option<String>,
 }
 
-/// Why a text is no label.
+/// The error for a text that is not a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is written KEY=VALUE, as in site=y, or KEY")]
 pub struct NoLabel;
@@ -82,10 +82,10 @@ impl fmt::Display for Label {
 }
 
 impl Label {
-    /// Says whether it is among the labels of a rule.
+    /// Returns whether it is among the labels of a rule.
     pub fn is_in(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);
-        value.is_some_and(|value| self.value.as_ref().is_none_or(|asked| asked == value))
+        value.is_some_and(|value| self.value.as_ref().is_none_or(|wanted| wanted == value))
     }
 }
 
@@ -123,9 +123,9 @@ pub struct StatsQuery {
 }
 
 impl StatsQuery {
-    /// The address that asks so.
+    /// The path of the request.
     pub fn path(&self) -> String {
-        let mut query = Written::default();
+        let mut query = QueryText::default();
         query.add("filter", &self.filter);
         query.add_labels(&self.labels);
         query.add("state", self.state.map_or("", Condition::as_str));
@@ -153,9 +153,9 @@ pub struct RulesQuery {
 }
 
 impl RulesQuery {
-    /// The address that asks so.
+    /// The path of the request.
     pub fn path(&self) -> String {
-        let mut query = Written::default();
+        let mut query = QueryText::default();
         query.add_labels(&self.labels);
         query.add_part(self.offset, self.limit);
         format!("/v1/rules?{}", query.0)
@@ -187,10 +187,10 @@ pub struct TapQuery {
 }
 
 impl TapQuery {
-    /// The address that has so much of a rule captured.
+    /// The path of the request for a rule.
     #[must_use]
     pub fn path(&self, rule: &str) -> String {
-        let mut query = Written::default();
+        let mut query = QueryText::default();
         let number = |number: Option<u64>| number.map_or_else(String::new, |n| n.to_string());
         query.add("seconds", &self.seconds.to_string());
         query.add("count", &number(self.count));
@@ -222,10 +222,10 @@ pub struct DiscoverQuery {
 }
 
 impl DiscoverQuery {
-    /// The address that asks so.
+    /// The path of the request.
     #[must_use]
     pub fn path(&self) -> String {
-        let mut query = Written::default();
+        let mut query = QueryText::default();
         query.add("seconds", &self.seconds.to_string());
         query.add("interfaces", &self.interfaces);
         query.add("join", &self.join);
@@ -237,17 +237,17 @@ const fn some_seconds() -> f64 {
     5.0
 }
 
-/// A query as it stands in an address; what is empty is left out.
+/// The query of a path; empty values are omitted.
 #[derive(Default)]
-struct Written(String);
+struct QueryText(String);
 
-impl Written {
+impl QueryText {
     fn add(&mut self, name: &str, value: &str) {
         if value.is_empty() {
             return;
         }
-        let between = if self.0.is_empty() { "" } else { "&" };
-        let _ = write!(self.0, "{between}{name}={}", escaped(value));
+        let separator = if self.0.is_empty() { "" } else { "&" };
+        let _ = write!(self.0, "{separator}{name}={}", escaped(value));
     }
 
     fn add_labels(&mut self, labels: &[Label]) {
@@ -256,7 +256,7 @@ impl Written {
         }
     }
 
-    /// The offset in any case: who asks with parameters is told what was selected.
+    /// Always adds the offset: a request with parameters gets a `selection` in its reply.
     fn add_part(&mut self, offset: u64, limit: Option<u64>) {
         self.add("offset", &offset.to_string());
         let limit = limit.map(|limit| limit.to_string());
@@ -264,7 +264,7 @@ impl Written {
     }
 }
 
-/// Escapes what a rule's name may hold and a path segment may not, nor a query's value.
+/// Escapes characters that a rule's name may have, but not a path segment or a query's value.
 pub(crate) fn escaped(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -302,20 +302,19 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_asked_for_with_its_value_or_with_any() {
+    fn a_label_is_selected_with_its_value_or_with_any() {
         let labels = [("site", "y"), ("customer", "x")];
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let labels = labels.into();
-        for (asked, is_in) in [
+        let labels = BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        for (text, is_in) in [
             ("site=y", true),
             ("customer", true),
             ("customer=z", false),
             ("floor", false),
         ] {
-            let label: Label = asked.parse().unwrap();
+            let label: Label = text.parse().unwrap();
             assert_eq!(
                 (label.is_in(&labels), label.to_string()),
-                (is_in, asked.to_owned())
+                (is_in, text.to_owned())
             );
         }
         assert_eq!("si te=y".parse::<Label>(), Err(NoLabel));

@@ -1,4 +1,4 @@
-//! What the daemon answers. The shapes are a contract with scripts: fields are added, never renamed.
+//! The daemon's replies. Scripts rely on their shapes: fields are added, never renamed.
 
 mod changes;
 mod client;

@@ -15,9 +15,9 @@ pub const RULES_MAX: usize = 131_072;
 /// The most rules whose history one request may ask for.
 pub const HISTORY_RULES_MAX: usize = 100;
 
-/// The header that says why something is changed.
+/// The header with the reason for a change.
 pub const MESSAGE_HEADER: &str = "x-mcr-message";
-/// Its most bytes.
+/// The longest message, in bytes.
 pub const MESSAGE_MAX: usize = 1024;
 
 /// Which rules of before to go back to: those of a generation, or the last that are not those that run.
@@ -33,23 +33,23 @@ pub struct Rollback {
     pub generation: Option<u64>,
 }
 
-/// On what terms a client changes something.
+/// The terms of a client's changes.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeTerms {
     /// Why.
     pub message: Option<String>,
-    /// The generation that the rules have to be of.
+    /// The generation that the rules must have.
     pub generation: Option<u64>,
-    /// How long the change waits to be confirmed before it undoes itself.
+    /// How long the change waits for its confirmation before it is undone.
     pub confirm: Option<Duration>,
-    /// Whether it is to be saved at the confirmation.
+    /// Whether it is saved when it is confirmed.
     pub save: bool,
 }
 
-/// Reads how long a change may wait to be confirmed.
+/// Parses how long a change may wait for its confirmation.
 ///
 /// # Errors
-/// What is no time, or one out of bounds.
+/// A text that is not a time, or is out of bounds.
 pub fn time_to_confirm(text: &str) -> Result<Duration, String> {
     let bounds = Duration::from_secs(1)..=Duration::from_secs(3600);
     let time = rules::duration::parse(text).filter(|time| bounds.contains(time));
@@ -218,8 +218,8 @@ pub struct Transaction {
     pub leave: Vec<StaticJoin>,
 }
 
-/// Reads a list of at most [`RULES_MAX`], and gives up at the first beyond it: what nobody has use
-/// for takes no memory.
+/// Deserialises a list of at most [`RULES_MAX`] elements, and gives up at the first beyond it, so that an
+/// oversized list takes no memory.
 ///
 /// # Errors
 /// As the deserializer, and for longer lists.
@@ -238,22 +238,22 @@ where
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-            let mut read = Vec::new();
+            let mut elements = Vec::new();
             while let Some(element) = list.next_element()? {
-                if read.len() == RULES_MAX {
+                if elements.len() == RULES_MAX {
                     let message = format!("more than {RULES_MAX} at once; divide the change");
                     return Err(A::Error::custom(message));
                 }
-                read.push(element);
+                elements.push(element);
             }
-            Ok(read)
+            Ok(elements)
         }
     }
 
     deserializer.deserialize_seq(List(std::marker::PhantomData))
 }
 
-/// JSON knows one kind of number: 7.0 is as whole as 7.
+/// Deserialises a whole number. JSON has one kind of number: 7.0 is as whole as 7.
 fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -262,8 +262,8 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
         Float(f64),
     }
     const LARGEST: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-    let wrong = || D::Error::custom("a generation is a whole number, 0 or more");
-    match Option::<Number>::deserialize(deserializer).map_err(|_| wrong())? {
+    let invalid = || D::Error::custom("a generation is a whole number, 0 or more");
+    match Option::<Number>::deserialize(deserializer).map_err(|_| invalid())? {
         None => Ok(None),
         Some(Number::Integer(number)) => Ok(Some(number)),
         Some(Number::Float(number))
@@ -271,7 +271,7 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
         {
             Ok(Some(number as u64))
         }
-        Some(Number::Float(_)) => Err(wrong()),
+        Some(Number::Float(_)) => Err(invalid()),
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_beyond_the_limit_is_refused_where_it_begins_to_be() {
+    fn a_list_is_refused_at_the_first_element_beyond_the_limit() {
         let names = |count: usize| vec!["\"a\""; count].join(",");
         let read = |count| {
             let text = format!("{{\"remove\":[{}]}}", names(count));

@@ -1,4 +1,4 @@
-//! The daemon's events as they happen: server-sent events, read as far as MCR writes them.
+//! The daemon's events as they happen: server-sent events, parsed as far as MCR writes them.
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -7,15 +7,15 @@ use tokio::task::JoinHandle;
 use super::Error;
 use crate::reply::Event;
 
-/// Longest line that is put together; the daemon's are below 10 kB.
+/// Longest line that is assembled; the daemon's are below 10 kB.
 const LINE_MAX: usize = 1 << 20;
 
-/// What comes through a stream of events.
+/// An item of a stream of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamItem {
     /// Something happened.
     Event(Event),
-    /// So many events were lost, because this client read too slowly.
+    /// The number of events that were lost because this client read too slowly.
     Missed(u64),
 }
 
@@ -42,7 +42,7 @@ impl Events {
         }
     }
 
-    /// Waits for the next event; `None` when the daemon ended.
+    /// Waits for the next event; `None` when the daemon exits.
     ///
     /// # Errors
     /// When the connection breaks off or carries something else.
@@ -56,7 +56,7 @@ impl Events {
             };
             let frame = frame.map_err(|error| self.broken(error.to_string()))?;
             if let Some(data) = frame.data_ref() {
-                self.lines.take(data).map_err(|r| self.broken(r))?;
+                self.lines.push(data).map_err(|r| self.broken(r))?;
             }
         }
     }
@@ -75,7 +75,7 @@ impl Drop for Events {
     }
 }
 
-/// Puts lines together and events out of lines.
+/// Assembles lines, and events from lines.
 #[derive(Debug, Default)]
 struct Lines {
     pending: Vec<u8>,
@@ -84,7 +84,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.pending.extend_from_slice(bytes);
         if self.pending.len() > LINE_MAX {
             return Err(format!("an event of more than {LINE_MAX} bytes"));
@@ -94,9 +94,9 @@ impl Lines {
 
     fn next(&mut self) -> Result<Option<StreamItem>, String> {
         while let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.pending.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
-            let line = line.trim_end_matches(['\r', '\n']);
+            let bytes: Vec<u8> = self.pending.drain(..=end).collect();
+            let text = String::from_utf8_lossy(&bytes);
+            let line = text.trim_end_matches(['\r', '\n']);
             if let Some(kind) = line.strip_prefix("event:") {
                 self.kind = kind.trim_start().to_owned();
             } else if let Some(data) = line.strip_prefix("data:") {
@@ -127,22 +127,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_put_together_from_any_pieces() {
+    fn events_are_assembled_from_any_pieces() {
         let text = ": keep alive\n\nevent: rule_up\ndata: {\"at_ms\":1,\"kind\":\"rule_up\",\
                     \"subject\":\"cam1\",\"message\":\"up\"}\n\nevent: missed\ndata: 7\n\n";
         for size in [1, 7, text.len()] {
             let mut lines = Lines::default();
-            let mut item = Vec::new();
+            let mut items = Vec::new();
             for piece in text.as_bytes().chunks(size) {
-                lines.take(piece).unwrap();
-                item.extend(lines.next().unwrap());
+                lines.push(piece).unwrap();
+                items.extend(lines.next().unwrap());
             }
-            item.extend(lines.next().unwrap());
-            let StreamItem::Event(event) = &item[0] else {
-                panic!("{item:?}")
+            items.extend(lines.next().unwrap());
+            let StreamItem::Event(event) = &items[0] else {
+                panic!("{items:?}")
             };
             assert_eq!((event.at_ms, event.subject.as_str()), (1, "cam1"));
-            assert_eq!(item[1..], [StreamItem::Missed(7)]);
+            assert_eq!(items[1..], [StreamItem::Missed(7)]);
         }
     }
 }

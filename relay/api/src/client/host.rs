@@ -1,4 +1,4 @@
-//! A daemon on another host, and how it is reached: by TLS, with a certificate or a token.
+//! A daemon on another host, reached by TLS with a certificate or a token.
 
 use std::fmt;
 use std::io;
@@ -27,38 +27,38 @@ pub struct Host {
     token: Option<String>,
 }
 
-/// Why a host cannot be asked.
+/// Why a host cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// A file is of no use.
+    /// A file is not usable.
     #[error(transparent)]
     File(#[from] Unusable),
-    /// An address without a host that could be in a certificate.
+    /// An address without a host name for its certificate.
     #[error("{0:?} is no HOST:PORT, as relay1.example:9471 or 10.0.0.1:9471")]
     Address(String),
 }
 
 impl Host {
-    /// A host at `address`, whose certificate `ca` signed, or one that this host trusts.
+    /// A host at `address`, whose certificate is signed by `ca`, or by a CA that this host trusts.
     ///
     /// # Errors
-    /// What of it cannot be used.
+    /// The part that is not usable.
     pub fn new(
         (name, address, server): (&str, &str, Option<&str>),
         ca: Option<&Path>,
         own: Option<(&Path, &Path)>,
         token: Option<String>,
     ) -> Result<Self, HostError> {
-        let wrong = || HostError::Address(address.to_owned());
-        let (host, _) = address.rsplit_once(':').ok_or_else(wrong)?;
-        let host = server
+        let invalid = || HostError::Address(address.to_owned());
+        let (host, _) = address.rsplit_once(':').ok_or_else(invalid)?;
+        let server = server
             .unwrap_or_else(|| host.trim_matches(['[', ']']))
             .to_owned();
         let roots = ca.map_or_else(|| Ok(tls::native_roots()), tls::roots)?;
         Ok(Self {
             name: name.to_owned(),
             address: address.to_owned(),
-            server: ServerName::try_from(host).map_err(|_| wrong())?,
+            server: ServerName::try_from(server).map_err(|_| invalid())?,
             config: Arc::new(tls::client(roots, own)?),
             token,
         })

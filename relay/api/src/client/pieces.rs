@@ -1,4 +1,4 @@
-//! An answer that comes piece by piece, of any length, and says at its end how it ended.
+//! A reply that is streamed in pieces, of any length, and ends with its outcome in a trailer.
 
 use http_body_util::BodyExt;
 use hyper::Method;
@@ -9,27 +9,27 @@ use tokio::time::timeout;
 use super::{Client, Error, PATIENCE};
 use crate::reply::ErrorReply;
 
-/// In which trailer it says so: an [`ErrorReply`], whose code is empty where all is well.
+/// The trailer with the outcome: an [`ErrorReply`], whose code is empty on success.
 pub const OUTCOME_HEADER: &str = "x-mcr-outcome";
 
-/// An answer that is read as it comes. Dropping it ends the connection.
+/// A reply that is read as it arrives. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct Pieces {
     body: Incoming,
     connection: JoinHandle<hyper::Result<()>>,
     client: Client,
-    /// What was said about it at its end.
+    /// The message of its outcome.
     pub said: String,
 }
 
 impl Client {
-    /// Asks for what is told piece by piece, as [`TapQuery::path`](crate::query::TapQuery::path) does.
+    /// Requests a streamed reply, as by [`TapQuery::path`](crate::query::TapQuery::path).
     ///
     /// # Errors
     /// As every request: see [`Error`].
     pub async fn pieces(&self, path: &str) -> Result<Pieces, Error> {
-        let sent = timeout(PATIENCE, self.send(Method::GET, path, None::<&()>)).await;
-        let (reply, connection) = sent.unwrap_or_else(|_| Err(self.late()))?;
+        let reply = timeout(PATIENCE, self.send(Method::GET, path, None::<&()>)).await;
+        let (reply, connection) = reply.unwrap_or_else(|_| Err(self.timed_out()))?;
         Ok(Pieces {
             body: reply.into_body(),
             connection,
@@ -43,7 +43,7 @@ impl Pieces {
     /// Waits for the next piece; `None` at the end.
     ///
     /// # Errors
-    /// The connection broke off, or what was asked for ended otherwise than it should.
+    /// The connection broke off, or the request failed.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(frame) = self.body.frame().await else {
             return Err(self.client.broken("it ends in the middle"));
@@ -53,8 +53,8 @@ impl Pieces {
             Ok(piece) => return Ok(Some(piece)),
             Err(frame) => frame.into_trailers().unwrap_or_default(),
         };
-        let outcome = trailers.get(OUTCOME_HEADER).map(|said| said.as_bytes());
-        let outcome: ErrorReply = serde_json::from_slice(outcome.unwrap_or_default())
+        let trailer = trailers.get(OUTCOME_HEADER).map(|value| value.as_bytes());
+        let outcome: ErrorReply = serde_json::from_slice(trailer.unwrap_or_default())
             .map_err(|error| self.client.broken(error))?;
         self.said.clone_from(&outcome.message);
         if outcome.code.is_empty() {

@@ -1,12 +1,12 @@
-//! The requests, a row each: whoever has a way of its own to make them takes the rows over.
+//! The requests, one row each; callers with their own way of making them expand the rows themselves.
 
 use hyper::Method;
 
 use super::{Client, Error};
 use crate::query::escaped;
 
-/// Hands the rows to a macro: of each request what it is for, its name, what it takes and its reply, then
-/// method, path and body.
+/// Passes the rows to a macro: for each request its purpose, name, arguments and reply, then method, path
+/// and body.
 #[macro_export]
 macro_rules! for_each_request {
     ($take:ident) => {
@@ -17,8 +17,8 @@ macro_rules! for_each_request {
             /// As every request: see [`Error`].
             stats() -> $crate::reply::Stats = GET "/v1/stats";
 
-            /// Reads the counters of some rules; a daemon that knows no such query tells all, without a
-            /// `selection`.
+            /// Reads the counters of some rules; a daemon that does not support the query returns all, without
+            /// a `selection`.
             ///
             /// # Errors
             /// As every request: see [`Error`].
@@ -42,8 +42,8 @@ macro_rules! for_each_request {
             /// As every request: see [`Error`].
             rules() -> $crate::request::RuleList = GET "/v1/rules";
 
-            /// Reads some of the running rules; a daemon that knows no such query tells all, without a
-            /// `selection`.
+            /// Reads some of the running rules; a daemon that does not support the query returns all, without
+            /// a `selection`.
             ///
             /// # Errors
             /// As every request: see [`Error`].
@@ -52,43 +52,43 @@ macro_rules! for_each_request {
             /// Reads one rule.
             ///
             /// # Errors
-            /// As every request; `not_found` where there is none of that name.
+            /// As every request; `not_found` if there is none of that name.
             rule(name: &str) -> ::rules::document::RuleDocument = GET format!("/v1/rules/{}", escaped(name));
 
             /// Reads which hosts listen to a rule's outputs on demand.
             ///
             /// # Errors
-            /// As every request; `not_found` where there is none of that name.
+            /// As every request; `not_found` if there is none of that name.
             listeners(name: &str) -> Vec<$crate::reply::ListenerStats> = GET format!("/v1/rules/{}/listeners", escaped(name));
 
-            /// Reads what was seen of each group and port of a rule with ranges.
+            /// Reads the flows of each group and port of a rule with ranges.
             ///
             /// # Errors
-            /// As every request; `not_found` where there is none of that name.
+            /// As every request; `not_found` if there is none of that name.
             flows(name: &str) -> Vec<$crate::reply::FlowStats> = GET format!("/v1/rules/{}/flows", escaped(name));
 
-            /// Has another input of a rule relayed, of those that stand by for each other.
+            /// Makes another input of a rule the active one, among those that stand by for each other.
             ///
             /// # Errors
-            /// As every request; `not_found` where there is no such rule, `invalid` where it has no such input.
+            /// As every request; `not_found` if there is no such rule, `invalid` if it has no such input.
             switch(name: &str, active: &$crate::request::ActiveInput) -> $crate::request::ActiveInput = PUT format!("/v1/rules/{}/active", escaped(name)), active;
 
-            /// Asks what would become of a packet.
+            /// Explains what would happen to a packet.
             ///
             /// # Errors
-            /// As every request; `not_found` where there is no such interface.
+            /// As every request; `not_found` if there is no such interface.
             explain(packet: &$crate::request::PacketAsked) -> $crate::reply::Explanation = POST "/v1/explain", packet;
 
-            /// Has a rule forward, or nothing.
+            /// Enables or disables a rule.
             ///
             /// # Errors
-            /// As every request; `not_found` where there is none of that name.
+            /// As every request; `not_found` if there is none of that name.
             set_enabled(name: &str, enabled: &$crate::request::Enabled) -> $crate::reply::Change = PUT format!("/v1/rules/{}/enabled", escaped(name)), enabled;
 
-            /// Says that somebody sees to a rule's trouble, or takes that back.
+            /// Acknowledges a rule's trouble, or withdraws the acknowledgement.
             ///
             /// # Errors
-            /// As every request; `not_found` where there is none of that name, `invalid` where it has no trouble.
+            /// As every request; `not_found` if there is none of that name, `invalid` if it has no trouble.
             acknowledge(name: &str, asked: &$crate::request::Acknowledge) -> $crate::request::Acknowledge = PUT format!("/v1/rules/{}/acknowledged", escaped(name)), asked;
 
             /// Changes the running rules, whole or not at all.
@@ -97,94 +97,94 @@ macro_rules! for_each_request {
             /// As every request: see [`Error`].
             transaction(transaction: &$crate::request::Transaction) -> $crate::reply::Change = POST "/v1/transaction", transaction;
 
-            /// Puts a whole rule set in the place of the running one, or only says what that would change.
+            /// Replaces the running rule set, or only reports what that would change.
             ///
             /// # Errors
             /// As every request: see [`Error`].
             replace(rules: &$crate::request::RuleList, dry_run: bool) -> $crate::reply::Change = PUT format!("/v1/rules?dry_run={dry_run}"), rules;
 
-            /// Has the daemon read its configuration again.
+            /// Makes the daemon read its configuration again.
             ///
             /// # Errors
-            /// As every request; `invalid` where the configuration cannot be used.
+            /// As every request; `invalid` if the configuration cannot be used.
             reload() -> $crate::reply::Change = POST "/v1/reload";
 
-            /// Reads how the fleet does.
+            /// Reads the state of the fleet.
             ///
             /// # Errors
-            /// As every request; `not_found` where the daemon is in none.
+            /// As every request; `not_found` if the daemon is in none.
             fleet() -> $crate::reply::FleetStatus = GET "/v1/fleet";
 
             /// Reads the fleet's rules.
             ///
             /// # Errors
-            /// As every request; `not_found` where the daemon is in no fleet, `unavailable` where etcd does
+            /// As every request; `not_found` if the daemon is in no fleet, `unavailable` if etcd does
             /// not answer.
             fleet_rules() -> $crate::reply::FleetRules = GET "/v1/fleet/rules";
 
-            /// Reads what the daemon's part of the fleet was told in the last seconds.
+            /// Reads the inputs of the daemon's part of the fleet in the last `seconds`.
             ///
             /// # Errors
             ///
-            /// As every request; `not_found` where the daemon is in no fleet.
+            /// As every request; `not_found` if the daemon is in no fleet.
             fleet_record(seconds: u32) -> $crate::reply::FleetRecord = GET format!("/v1/fleet/record?seconds={seconds}");
 
-            /// Makes these the fleet's rules, or only says what that would change.
+            /// Replaces the fleet's rules, or only reports what that would change.
             ///
             /// # Errors
-            /// As every request; `conflict` where the rules are of another generation, else as
+            /// As every request; `conflict` if the rules are of another generation, else as
             /// [`Client::fleet_rules`].
             fleet_apply(rules: &$crate::request::FleetRuleList, dry_run: bool) -> $crate::reply::FleetChange = PUT format!("/v1/fleet/rules?dry_run={dry_run}"), rules;
 
-            /// Has a relay of the fleet hold nothing, or take shares again.
+            /// Drains a relay of the fleet of its shares, or lets it take shares again.
             ///
             /// # Errors
-            /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
+            /// As [`Client::fleet_rules`]; `not_found` if there is no such relay.
             fleet_drain(relay: &$crate::request::FleetRelayName, drained: bool) -> $crate::reply::FleetDone = POST if drained { "/v1/fleet/drain" } else { "/v1/fleet/undrain" }, relay;
 
-            /// Has a relay of the fleet forward these rules.
+            /// Moves rules to a relay of the fleet.
             ///
             /// # Errors
-            /// As [`Client::fleet_rules`]; `not_found` where there is no such rule or relay.
+            /// As [`Client::fleet_rules`]; `not_found` if there is no such rule or relay.
             fleet_move(asked: &$crate::request::FleetMove) -> $crate::reply::FleetDone = POST "/v1/fleet/move", asked;
 
-            /// Has each share of the fleet go to the relay that placement gives it.
+            /// Moves each share of the fleet to the relay that placement assigns it.
             ///
             /// # Errors
             /// As [`Client::fleet_rules`].
             fleet_rebalance() -> $crate::reply::FleetDone = POST "/v1/fleet/rebalance";
 
-            /// Ends the session of a relay of the fleet that is known to be dead.
+            /// Ends the session of a relay of the fleet that is certainly dead.
             ///
             /// # Errors
-            /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
+            /// As [`Client::fleet_rules`]; `not_found` if there is no such relay.
             fleet_fence(relay: &$crate::request::FleetRelayName) -> $crate::reply::FleetDone = POST "/v1/fleet/fence", relay;
 
-            /// Has the change stay that undoes itself otherwise.
+            /// Confirms the pending change, which is undone otherwise.
             ///
             /// # Errors
-            /// As every request; `conflict` where none waits, `privilege` where it is somebody else's.
+            /// As every request; `conflict` if none is pending, `privilege` if it is another client's.
             confirm() -> $crate::reply::Change = POST "/v1/confirm";
 
-            /// Reads what runs and the configuration does not say.
+            /// Reads what runs but is not in the configuration.
             ///
             /// # Errors
-            /// As every request; `invalid` where the configuration cannot be read.
+            /// As every request; `invalid` if the configuration cannot be read.
             unsaved() -> $crate::reply::Change = GET "/v1/unsaved";
 
-            /// Has the daemon write all that runs into the configuration.
+            /// Makes the daemon write all that runs into the configuration.
             ///
             /// # Errors
-            /// As every request; `unavailable` where it may not.
+            /// As every request; `unavailable` if it may not.
             save() -> $crate::reply::Change = POST "/v1/save";
 
-            /// Goes back to rules of before, or only says what that would change.
+            /// Returns to earlier rules, or only reports what that would change.
             ///
             /// # Errors
-            /// As every request; `not_found` where they are not kept.
+            /// As every request; `not_found` if they are not retained.
             rollback(asked: &$crate::request::Rollback, dry_run: bool) -> $crate::reply::Change = POST format!("/v1/rollback?dry_run={dry_run}"), asked;
 
-            /// Reads which rules of before are kept, the oldest first.
+            /// Reads which earlier rules are retained, the oldest first.
             ///
             /// # Errors
             /// As every request: see [`Error`].
@@ -193,16 +193,16 @@ macro_rules! for_each_request {
             /// Reads the last changes, the oldest first.
             ///
             /// # Errors
-            /// As every request; `unavailable` where the daemon keeps no log of them.
+            /// As every request; `unavailable` if the daemon keeps no log of them.
             changes(last: u32) -> Vec<$crate::reply::ChangeRecord> = GET format!("/v1/changes?last={last}");
 
-            /// Reads which clients of other hosts there are.
+            /// Reads the clients of other hosts.
             ///
             /// # Errors
             /// As every request: see [`Error`].
             clients() -> Vec<$crate::reply::ApiClientStatus> = GET "/v1/clients";
 
-            /// Has those who are told of events told once, for a test.
+            /// Posts a test event to all targets.
             ///
             /// # Errors
             /// As every request: see [`Error`].

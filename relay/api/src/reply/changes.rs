@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::{Change, RuleChange};
 
-/// Bytes of a difference that are kept in the log of changes.
+/// The most bytes of a difference that the log of changes retains.
 const WHAT_MAX: usize = 64 << 10;
 
 named! {
@@ -54,7 +54,7 @@ pub struct By {
 }
 
 impl By {
-    /// An author that is no process.
+    /// An author that is not a process.
     pub fn of(via: Via, name: Option<String>) -> Self {
         Self {
             via,
@@ -74,14 +74,14 @@ impl fmt::Display for By {
         let who = self.user.clone().or_else(|| uid.clone());
         let details = [uid.filter(|_| self.user.is_some()), pid];
         let details: Vec<String> = details.into_iter().flatten().collect();
-        let details = if details.is_empty() {
+        let suffix = if details.is_empty() {
             String::new()
         } else {
             format!(" ({})", details.join(", "))
         };
-        let who = who.map(|who| who + &details);
         let via = self.via.as_str();
-        match who.or_else(|| self.name.clone()) {
+        let process = who.map(|who| who + &suffix);
+        match process.or_else(|| self.name.clone()) {
             who if self.via == Via::Client => f.write_str(who.as_deref().unwrap_or("somebody")),
             Some(who) if self.via == Via::Reload => write!(f, "{via} by {who}"),
             Some(who) if self.via == Via::Fleet && self.user.is_some() => {
@@ -168,7 +168,7 @@ const fn is_zero(count: &usize) -> bool {
 }
 
 impl ChangeRecord {
-    /// Takes over what a change did, as far as there is room.
+    /// Adds what a change did, as far as there is room.
     #[must_use]
     pub fn with(mut self, change: &Change) -> Self {
         self.generation = change.generation;
@@ -185,12 +185,12 @@ impl ChangeRecord {
 }
 
 impl Change {
-    /// Whether anything is not what it was.
+    /// Returns whether anything changed.
     pub fn differs(&self) -> bool {
         self.lines().next().is_some()
     }
 
-    /// How many rules and settings are not what they were.
+    /// How many rules and settings changed.
     pub const fn count(&self) -> usize {
         self.added.len() + self.removed.len() + self.changed.len() + self.settings.len()
     }
@@ -201,7 +201,7 @@ impl Change {
             let lines = names.iter().map(|name| format!("{mark} {name}"));
             lines.collect::<Vec<String>>()
         };
-        // Both are in the order of the rules, and every one that changed may have a difference.
+        // Both are in the order of the rules, and every changed rule may have a difference.
         let mut differences = self.differences.iter().peekable();
         let changed = self.changed.iter().flat_map(move |name| {
             let mut lines = vec![format!("~ {name}")];

@@ -1,4 +1,4 @@
-//! Who listens where outputs are on demand.
+//! Listeners of outputs on demand.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! What multicast arrives on a host, as `mcr discover` tells it.
+//! The multicast that arrives on a host, as `mcr discover` shows it.
 
 use std::net::IpAddr;
 

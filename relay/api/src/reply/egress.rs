@@ -1,4 +1,4 @@
-//! What becomes of copies behind MCR.
+//! What happens to copies after MCR has sent them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! What a packet would meet.
+//! What would happen to a packet.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! What is reported of a fleet.
+//! The state of a fleet.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is known of a rule, its inputs and its outputs.
+//! State and statistics of a rule, its inputs and its outputs.
 
 use std::collections::BTreeMap;
 
@@ -78,12 +78,12 @@ pub struct RuleStats {
 }
 
 impl RuleStats {
-    /// How it does in one word, the same wherever people look.
+    /// Its condition in one word, the same in all displays.
     pub fn word(&self) -> &'static str {
         self.condition().as_str()
     }
 
-    /// How it does: what it says itself, or else what follows from the rest of it.
+    /// Its condition: the one that is given, or else the one that its other fields imply.
     pub fn condition(&self) -> Condition {
         if let Some(condition) = self.condition {
             return condition;
@@ -100,7 +100,7 @@ impl RuleStats {
         }
     }
 
-    /// Says whether somebody should see to it: a new rule is given a minute for its stream to come.
+    /// Returns whether it needs attention: the stream of a new rule has a minute to arrive.
     pub fn is_troubled(&self) -> bool {
         match self.condition() {
             Condition::Down | Condition::Silent | Condition::Degraded => true,
@@ -109,7 +109,7 @@ impl RuleStats {
         }
     }
 
-    /// Says whether its name, an endpoint, its path, its state or a label as `key=value` contains a
+    /// Returns whether its name, an endpoint, its path, its state or a label as `key=value` contains a
     /// text, which is given in lower case.
     pub fn contains(&self, text: &str) -> bool {
         let contains = |part: &str| part.to_lowercase().contains(text);
@@ -125,7 +125,7 @@ impl RuleStats {
                 .any(|(key, value)| contains(&format!("{key}={value}")))
     }
 
-    /// Says whether all outputs are on demand, and nobody listens.
+    /// Returns whether all outputs are on demand, and nobody listens.
     pub fn is_idle(&self) -> bool {
         !self.outputs.is_empty() && self.outputs.iter().all(OutputStats::is_idle)
     }
@@ -154,7 +154,7 @@ pub struct Acknowledgement {
     pub condition: Condition,
 }
 
-/// For so long a rule may wait for its stream before that is a trouble.
+/// How long a rule may wait for its stream before that is a trouble, in seconds.
 const WAITING_SECONDS: f64 = 60.0;
 
 named! {
@@ -324,16 +324,15 @@ pub struct AddressStats {
 }
 
 impl OutputStats {
-    /// Says whether it is on demand, and nobody listens, or its name stands for nobody.
+    /// Returns whether it is on demand and nobody listens, or its name has no addresses.
     pub fn is_idle(&self) -> bool {
         let has_nobody = self.addresses.as_ref().is_some_and(Vec::is_empty);
         self.wanted == Some(0) || has_nobody && self.state == State::Up
     }
 
-    /// What is to be known of it beside its state: why it does not send, that its name fails, or that nobody
-    /// listens.
+    /// A remark beside its state: why it does not send, that its name fails, or that nobody listens.
     pub fn remark(&self) -> Option<String> {
-        let failed = |why: &String| {
+        let name_remark = |why: &String| {
             let address = match self.addresses {
                 None => self.address.as_deref().unwrap_or("no address"),
                 Some(_) => "what it had",
@@ -341,7 +340,7 @@ impl OutputStats {
             format!("its name cannot be looked up, {address} stays in use: {why}")
         };
         let reason = self.reason.clone();
-        let failed = || self.name_error.as_ref().map(failed);
+        let failed = || self.name_error.as_ref().map(name_remark);
         reason.or_else(failed).or_else(|| self.unheard.clone())
     }
 }
@@ -349,7 +348,7 @@ impl OutputStats {
 impl Number for State {
     fn number(&self) -> Option<Value> {
         match self {
-            // Nobody asks whether it could.
+            // Whether it could send is irrelevant.
             Self::Disabled => None,
             Self::Up | Self::Degraded | Self::Down => (*self != Self::Down).number(),
         }
@@ -400,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counts_of_a_line_stand_in_the_input_and_others_have_none() {
+    fn the_counts_of_a_leg_are_in_its_input_and_others_have_none() {
         let plain =
             r#"{"at":"239.1.1.1%eth0:5001","joined":true,"received":{"packets":5,"bytes":7}}"#;
         let input: InputStats = serde_json::from_str(plain).unwrap();

@@ -1,4 +1,4 @@
-//! Which of all rules a reply holds, where it does not hold all.
+//! Which rules a reply contains, if not all.
 
 use std::collections::BTreeMap;
 

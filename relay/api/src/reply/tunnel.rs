@@ -1,4 +1,4 @@
-//! What is known of a tunnel.
+//! The state of a tunnel.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
