@@ -17,7 +17,7 @@ pub(crate) fn group(text: &str) -> Result<IpAddr, Why> {
     }
 }
 
-/// Reads a group or a range of groups; bits behind the prefix do not count, as smcroute has it.
+/// Reads a group or a range of groups; bits beyond the prefix are ignored, as smcroute does.
 pub(crate) fn groups(text: &str) -> Result<Prefix, Why> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
@@ -40,11 +40,11 @@ pub(crate) fn sources<'t>(
     texts: impl IntoIterator<Item = &'t str>,
     group: IpAddr,
 ) -> Result<Vec<IpAddr>, Why> {
-    let read = texts.into_iter().take(SOURCES_MAX + 1).map(address);
-    hosts(read.collect::<Result<Vec<IpAddr>, Why>>()?, group)
+    let parsed = texts.into_iter().take(SOURCES_MAX + 1).map(address);
+    hosts(parsed.collect::<Result<Vec<IpAddr>, Why>>()?, group)
 }
 
-/// Reads a sender, or a range of so few that each can be named.
+/// Reads a sender, or a range small enough to list each one.
 pub(crate) fn senders(text: &str, group: IpAddr) -> Result<Vec<IpAddr>, Why> {
     let Some((first, length)) = text.split_once('/') else {
         return sources([text], group);
@@ -53,11 +53,11 @@ pub(crate) fn senders(text: &str, group: IpAddr) -> Result<Vec<IpAddr>, Why> {
     let whole = Prefix::host(first).length;
     let length: Option<u8> = length.parse().ok().filter(|length| *length <= whole);
     let length = length.ok_or(Why::Form("a range of senders, as in 10.0.0.0/28"))?;
-    let count = 1_u32.checked_shl((whole - length).into());
-    let count = count.filter(|count| *count as usize <= SOURCES_MAX);
+    let size = 1_u32.checked_shl((whole - length).into());
+    let count = size.filter(|size| *size as usize <= SOURCES_MAX);
     let first = Prefix::new(first, length).address;
-    let all = (0..count.ok_or(Why::SourceRange)?).filter_map(|n| offset(first, n));
-    hosts(all, group)
+    let members = (0..count.ok_or(Why::SourceRange)?).filter_map(|n| offset(first, n));
+    hosts(members, group)
 }
 
 /// The senders of a group, each once.
@@ -84,8 +84,8 @@ pub(crate) fn hosts(
 /// Reads a port.
 pub(crate) fn port(text: &str) -> Result<Ports, Why> {
     let port = text.parse().ok().filter(|port| *port != 0);
-    let port = port.ok_or_else(|| Why::Port(excerpt(text)))?;
-    Ok(Ports::single(port))
+    port.map(Ports::single)
+        .ok_or_else(|| Why::Port(excerpt(text)))
 }
 
 /// Reads the name of an interface.
@@ -99,7 +99,7 @@ pub(crate) fn address(text: &str) -> Result<IpAddr, Why> {
     text.parse().map_err(|_| Why::Name(excerpt(text)))
 }
 
-/// The address that comes so many behind another.
+/// The address `n` after `first`; `None` past the end of the address space.
 pub(crate) fn offset(first: IpAddr, n: u32) -> Option<IpAddr> {
     Some(match first {
         IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().checked_add(n)?).into(),
@@ -142,7 +142,7 @@ mod tests {
         let many: Vec<String> = (0..=SOURCES_MAX)
             .map(|n| format!("10.0.0.{}", n + 1))
             .collect();
-        let many = sources(many.iter().map(String::as_str), group);
-        assert_eq!(many, Err(Why::TooManySources));
+        let parsed = sources(many.iter().map(String::as_str), group);
+        assert_eq!(parsed, Err(Why::TooManySources));
     }
 }

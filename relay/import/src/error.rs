@@ -11,16 +11,16 @@ pub enum ReadError {
     /// Too many bytes.
     #[error("holds more than {} MiB; divide it", BYTES_MAX >> 20)]
     TooLarge,
-    /// Bytes that no text has.
+    /// A byte that no text contains.
     #[error("is not text: byte {0} is 0")]
     NotText(usize),
-    /// None of the kinds that are known.
+    /// None of the supported formats.
     #[error(
         "is neither SDP, M3U, XSPF, smcroute.conf nor IS-05 by what it begins with; \
          --format says which it is"
     )]
     Unknown,
-    /// Not XML, or XML that is not read.
+    /// Not XML, or XML that is not supported.
     #[error("cannot be read as XSPF: {0}")]
     Xml(roxmltree::Error),
     /// Not JSON.

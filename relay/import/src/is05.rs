@@ -1,6 +1,6 @@
 //! AMWA IS-05: the parameters of a sender or receiver (`staged`, `active`, and the lists of bulk
-//! requests). Parameters come first; where they leave group or port open, the SDP in `transport_file`
-//! says them.
+//! requests). Parameters take precedence; where they leave group or port open, the SDP in
+//! `transport_file` supplies them.
 
 use std::time::Duration;
 
@@ -30,23 +30,23 @@ pub(crate) fn read(text: &str, parsed: &mut Parsed) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// One sender or receiver; of a bulk request its parameters stand in `params`.
+/// One sender or receiver; in a bulk request its parameters are in `params`.
 fn resource(value: &Value, part: &str, parsed: &mut Parsed) {
     let (value, part) = match value.get("params") {
         Some(params) => (params, join(part, "params")),
         None => (value, part.to_owned()),
     };
     let legs = value.get("transport_params").and_then(Value::as_array);
-    // One more than can be merged, so that this is said.
-    let legs: Vec<&Value> = legs.into_iter().flatten().take(LINES_MAX + 1).collect();
+    // One more than can be merged, so that the excess is reported.
+    let parameters: Vec<&Value> = legs.into_iter().flatten().take(LINES_MAX + 1).collect();
     let description = value
         .pointer("/transport_file/data")
         .and_then(Value::as_str);
-    if legs.is_empty() && description.is_none() {
-        return parsed.leave(Position::part(&part), "", Why::NoTransport);
+    if parameters.is_empty() && description.is_none() {
+        return parsed.skip(Position::part(&part), "", Why::NoTransport);
     }
     let enabled = value.get("master_enable") != Some(&Value::Bool(false));
-    let legs = read_legs(&legs, &part, parsed);
+    let legs = read_legs(&parameters, &part, parsed);
     match description {
         Some(text) if legs.is_empty() || legs.iter().any(|(_, leg)| is_open(leg)) => {
             let before = parsed.streams.len();
@@ -55,49 +55,49 @@ fn resource(value: &Value, part: &str, parsed: &mut Parsed) {
             let is_alone = streams.len() == 1;
             for stream in streams {
                 stream.enabled = enabled;
-                as_told(stream, is_alone, &legs);
+                apply_parameters(stream, is_alone, &legs);
             }
-            leave(legs.into_iter().filter(|(_, leg)| !is_open(leg)), parsed);
+            skip(legs.into_iter().filter(|(_, leg)| !is_open(leg)), parsed);
         }
-        _ => take(legs, description.and_then(sdp::name), enabled, parsed),
+        _ => add_stream(legs, description.and_then(sdp::name), enabled, parsed),
     }
 }
 
-/// The legs that parameters describe, each at its place.
+/// The legs that parameters describe, each with its position.
 fn read_legs(
     legs: &[&Value],
     part: &str,
     parsed: &mut Parsed,
 ) -> Vec<(Position, Result<Leg, Why>)> {
-    let mut read = Vec::new();
+    let mut parsed_legs = Vec::new();
     for (index, value) in legs.iter().enumerate() {
-        let place = Position::part(&join(part, &format!("transport_params[{index}]")));
+        let position = Position::part(&join(part, &format!("transport_params[{index}]")));
         let leg = leg(value).map(|leg| Leg {
             number: index,
             ..leg
         });
         if leg.is_ok() || is_open(&leg) {
-            unsupported(value, &place, parsed);
+            unsupported(value, &position, parsed);
         }
-        read.push((place, leg));
+        parsed_legs.push((position, leg));
     }
-    read
+    parsed_legs
 }
 
-/// Takes the stream that has these legs.
-fn take(
+/// Adds the stream that has these legs.
+fn add_stream(
     legs: Vec<(Position, Result<Leg, Why>)>,
     name: Option<String>,
     enabled: bool,
     parsed: &mut Parsed,
 ) {
-    let (legs, left): (Vec<_>, Vec<_>) = legs.into_iter().partition(|(_, leg)| leg.is_ok());
-    leave(left.into_iter(), parsed);
-    let Some((place, _)) = legs.first() else {
+    let (legs, invalid): (Vec<_>, Vec<_>) = legs.into_iter().partition(|(_, leg)| leg.is_ok());
+    skip(invalid.into_iter(), parsed);
+    let Some((position, _)) = legs.first() else {
         return;
     };
-    parsed.take(Stream {
-        place: place.clone(),
+    parsed.add(Stream {
+        position: position.clone(),
         name,
         legs: legs.into_iter().filter_map(|(_, leg)| leg.ok()).collect(),
         delay: Duration::ZERO,
@@ -114,29 +114,29 @@ fn join(part: &str, key: &str) -> String {
     }
 }
 
-/// Says what is wrong with legs.
-fn leave(legs: impl Iterator<Item = (Position, Result<Leg, Why>)>, parsed: &mut Parsed) {
-    for (place, leg) in legs {
+/// Reports what is wrong with legs.
+fn skip(legs: impl Iterator<Item = (Position, Result<Leg, Why>)>, parsed: &mut Parsed) {
+    for (position, leg) in legs {
         if let Err(why) = leg {
-            parsed.leave(place, "", why);
+            parsed.skip(position, "", why);
         }
     }
 }
 
-/// Says whether a leg leaves to the SDP what it is.
+/// Whether the parameters leave a leg to the SDP.
 fn is_open(leg: &Result<Leg, Why>) -> bool {
     matches!(leg, Err(Why::Unset(_)))
 }
 
-/// Has the legs of a stream of the SDP as parameters say: those come first, and switch legs off.
-fn as_told(stream: &mut Stream, is_alone: bool, legs: &[(Position, Result<Leg, Why>)]) {
-    let told = |leg: &Leg| Some(&legs.get(leg.number)?.1);
-    let is_off = |leg: &Leg| matches!(told(leg), Some(Err(Why::LegOff)));
+/// Applies parameters to the legs of a stream from the SDP: they take precedence, and switch legs off.
+fn apply_parameters(stream: &mut Stream, is_alone: bool, legs: &[(Position, Result<Leg, Why>)]) {
+    let parameters = |leg: &Leg| Some(&legs.get(leg.number)?.1);
+    let is_off = |leg: &Leg| matches!(parameters(leg), Some(Err(Why::LegOff)));
     if !stream.legs.iter().all(is_off) {
         stream.legs.retain(|leg| !is_off(leg));
     }
     for leg in stream.legs.iter_mut().filter(|_| is_alone) {
-        if let Some(Ok(own)) = told(leg) {
+        if let Some(Ok(own)) = parameters(leg) {
             *leg = own.clone();
         }
     }
@@ -151,7 +151,7 @@ fn leg(value: &Value) -> Result<Leg, Why> {
     if foreign.iter().any(|key| value.contains_key(*key)) {
         return Err(Why::OtherTransport);
     }
-    // A receiver's key; a sender's.
+    // The keys of a receiver and of a sender.
     let keys = ["multicast_ip", "destination_ip"];
     let group = keys.iter().find_map(|key| text(value, key));
     let group = address::group(group.ok_or(Why::Unset("multicast_ip or destination_ip"))?)?;
@@ -165,7 +165,7 @@ fn leg(value: &Value) -> Result<Leg, Why> {
     })
 }
 
-/// A text that says something: neither null nor `auto`.
+/// A text that is set: neither null nor `auto`.
 fn text<'v>(value: &'v Object, key: &str) -> Option<&'v str> {
     let text = value.get(key)?.as_str()?;
     (text != "auto").then_some(text)
@@ -183,14 +183,14 @@ fn port(value: &Object) -> Result<Ports, Why> {
     }
 }
 
-/// What a leg says beyond its stream, and rules have nothing for.
-fn unsupported(leg: &Value, place: &Position, parsed: &mut Parsed) {
+/// Reports settings of a leg that rules have no equivalent for.
+fn unsupported(leg: &Value, position: &Position, parsed: &mut Parsed) {
     let is_on = |key| leg.get(key) == Some(&Value::Bool(true));
     if is_on("fec_enabled") {
-        parsed.leave(place.clone(), "fec_enabled", Why::Fec);
+        parsed.skip(position.clone(), "fec_enabled", Why::Fec);
     }
     if is_on("rtcp_enabled") {
-        parsed.leave(place.clone(), "rtcp_enabled", Why::Rtcp);
+        parsed.skip(position.clone(), "rtcp_enabled", Why::Rtcp);
     }
 }
 

@@ -1,13 +1,13 @@
-//! Rules from what people have: session descriptions, playlists, smcroute.conf, IS-05 files.
+//! Makes rules from existing files: session descriptions, playlists, smcroute.conf, IS-05 files.
 //!
 //! ```text
 //! bytes ── read ──> streams ── make, with what the file does not say ──> rules
 //!            └────────────────────┴──> remarks: what was not taken over, line by line
 //! ```
 //!
-//! A further kind of file is a reader here, and its word in `read`.
+//! To support a further kind of file, add a reader here and its variant in `read`.
 //!
-//! Pure: no I/O, no clock. Whatever the bytes, nothing panics, and what is made is a valid set of rules.
+//! Pure: no I/O, no clock. No input panics, and the result is always a valid set of rules.
 
 mod address;
 mod error;

@@ -1,4 +1,4 @@
-//! Playlists of a URL a line, as tvheadend, VLC and providers write them: a title before each
+//! Playlists with one URL per line, as tvheadend, VLC and providers write them: a title before each
 //! (`#EXTINF`), and what only players need.
 
 use crate::parsed::Parsed;
@@ -19,22 +19,22 @@ pub(crate) fn read(text: &str, parsed: &mut Parsed) {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let place = Position::line("", index + 1);
+        let position = Position::line("", index + 1);
         let about = (name.take(), &*std::mem::take(&mut options));
-        if let Err(why) = url::stream(line, &place, about, parsed) {
-            parsed.leave(place, line, why);
+        if let Err(why) = url::stream(line, &position, about, parsed) {
+            parsed.skip(position, line, why);
         }
     }
 }
 
-/// The title behind duration and attributes: `-1 tvg-id="x" tvg-name="News, 24 h",News`.
+/// The title after duration and attributes: `-1 tvg-id="x" tvg-name="News, 24 h",News`.
 fn title(info: &str) -> Option<String> {
     let mut is_quoted = false;
     let comma = info.find(|c| {
         is_quoted ^= c == '"';
         c == ',' && !is_quoted
     });
-    // Quotes that never close hide no title.
+    // An unclosed quote does not hide the title.
     let comma = comma.or_else(|| info.find(','))?;
     let title = info[comma + 1..].trim();
     (!title.is_empty()).then(|| title.to_owned())
@@ -44,7 +44,7 @@ fn title(info: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// As tvheadend and providers of IPTV write it, and VLC.
+    /// As tvheadend, IPTV providers and VLC write it.
     const PLAYLIST: &str = "#EXTM3U url-tvg=\"http://epg.example/guide.xml\"\r
 #EXTINF:-1 tvg-id=\"daserste.de\" tvg-logo=\"http://x/y.png\" group-title=\"Public, HD\",Das Erste HD\r
 udp://@239.35.10.4:10000\r
@@ -64,8 +64,8 @@ udp://@239.35.10.9:10000";
         let options = "#EXTVLCOPT:miface=eth7\nudp://@239.1.1.1:1234|x=y\n\
                        #EXTVLCOPT:miface-addr=10.0.0.1\nudp://@239.1.1.2:1234\n";
         read(options, &mut parsed);
-        let interfaces = parsed.streams.iter();
-        let interfaces = interfaces.map(|stream| stream.legs[0].interface.as_deref());
+        let streams = parsed.streams.iter();
+        let interfaces = streams.map(|stream| stream.legs[0].interface.as_deref());
         assert_eq!(interfaces.collect::<Vec<_>>(), [Some("eth7"), None]);
         assert!(
             parsed.remarks[0]
@@ -81,7 +81,7 @@ udp://@239.35.10.9:10000";
         let streams: Vec<(String, Option<&str>)> = parsed
             .streams
             .iter()
-            .map(|stream| (stream.place.to_string(), stream.name.as_deref()))
+            .map(|stream| (stream.position.to_string(), stream.name.as_deref()))
             .collect();
         assert_eq!(
             streams,

@@ -1,4 +1,4 @@
-//! From streams to rules: adds what files do not say, and makes a valid set.
+//! From streams to rules: adds what files do not specify, and makes a valid set.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ use crate::parsed::{Leg, Parsed, Stream};
 use crate::remark::{Position, Remark, Why};
 use crate::to::To;
 
-/// What holds for streams of which the file does not say it.
+/// Defaults for what the file does not specify.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The relay's interfaces: that of a stream's first leg, of its second, and so on, from the
@@ -24,7 +24,7 @@ pub struct Options {
     pub interfaces: Vec<String>,
     /// Where streams go.
     pub to: Vec<To>,
-    /// Their ports; all where nobody says which.
+    /// Their ports; all if neither file nor options specify any.
     pub ports: Option<Ports>,
 }
 
@@ -33,11 +33,11 @@ pub struct Options {
 pub struct Imported {
     /// The rules.
     pub rules: RuleSet,
-    /// What was not taken over, and what there is to know, in the order of the file.
+    /// What was not taken over, and notes, in the order of the file.
     pub remarks: Vec<Remark>,
 }
 
-/// What has to be given, because neither file nor options say it.
+/// Options that are required because the file does not specify the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Missing {
     /// Where streams arrive.
@@ -57,13 +57,14 @@ pub enum Missing {
     Both(usize, usize),
 }
 
-/// All ports: the kernel's multicast routing does not ask for any.
+/// All ports: the kernel's multicast routing does not look at them.
 const ALL_PORTS: Ports = Ports {
     first: 1,
     last: u16::MAX,
 };
 
-/// Makes rules of the streams. What cannot be a rule, alone or beside those before it, is left.
+/// Makes rules from the streams. A stream that cannot be a rule, alone or beside earlier ones, is
+/// reported and left out.
 ///
 /// # Errors
 ///
@@ -79,34 +80,29 @@ pub fn make(parsed: Parsed, options: &Options) -> Result<Imported, Missing> {
     let mut taken = HashMap::new();
     let mut rules = Vec::new();
     for stream in parsed.streams {
-        let place = stream.place.clone();
+        let position = stream.position.clone();
         let rule = rule(stream, options, &mut names, &mut remarks);
-        match rule.and_then(|rule| not_taken(rule, &mut taken)) {
-            Ok(rule) => rules.push((place, rule)),
-            Err(why) => remarks.push(Remark::of_loss(place, "", why)),
+        match rule.and_then(|rule| claim(rule, &mut taken)) {
+            Ok(rule) => rules.push((position, rule)),
+            Err(why) => remarks.push(Remark::rejected(position, "", why)),
         }
     }
     let rules = valid(rules, &mut remarks);
-    let is_to_blame = is_used && options.to.iter().any(|to| !to.keeps_both());
-    mixed(&rules, is_to_blame, &mut remarks);
-    both_ways(&rules, &mut remarks);
-    remarks.sort_by(|a, b| a.place.in_order().cmp(&b.place.in_order()));
+    let is_mixed_by_option = is_used && options.to.iter().any(|to| !to.keeps_both());
+    note_mixed(&rules, is_mixed_by_option, &mut remarks);
+    note_both_ways(&rules, &mut remarks);
+    remarks.sort_by(|a, b| a.position.sort_key().cmp(&b.position.sort_key()));
     Ok(Imported { rules, remarks })
 }
 
 fn require(streams: &[Stream], options: &Options) -> Result<(), Missing> {
-    let has_interface = |stream: &&Stream| stream.legs.iter().all(|leg| leg.interface.is_some());
-    let interfaces = streams
-        .iter()
-        .filter(|stream| !has_interface(stream))
-        .count();
-    let interfaces = if options.interfaces.is_empty() {
-        interfaces
-    } else {
-        0
+    let lacks_interface = |stream: &&Stream| {
+        let mut legs = stream.legs.iter();
+        options.interfaces.is_empty() && legs.any(|leg| leg.interface.is_none())
     };
-    let outputs = streams.iter().filter(|stream| stream.to.is_empty()).count();
-    let outputs = if options.to.is_empty() { outputs } else { 0 };
+    let lacks_output = |stream: &&Stream| options.to.is_empty() && stream.to.is_empty();
+    let interfaces = streams.iter().filter(lacks_interface).count();
+    let outputs = streams.iter().filter(lacks_output).count();
     match (interfaces, outputs) {
         (0, 0) => Ok(()),
         (interfaces, 0) => Err(Missing::Interface(interfaces)),
@@ -122,17 +118,17 @@ fn rule(
     remarks: &mut Vec<Remark>,
 ) -> Result<RuleDocument, Why> {
     let mut inputs: Vec<Endpoint> = Vec::new();
-    // One more than can be merged, so that this is said.
+    // One more than can be merged, so that the excess is reported.
     for leg in stream.legs.into_iter().take(LINES_MAX + 1) {
         let given = options.interfaces.len();
         if leg.interface.is_none() && given > 1 && leg.number >= given {
             let interface = options.interfaces[leg.number % given].clone();
             let why = Why::InterfaceAgain(leg.number + 1, interface);
-            remarks.push(Remark::note(stream.place.clone(), "", why));
+            remarks.push(Remark::note(stream.position.clone(), "", why));
         }
         let input = input(leg, options);
         if inputs.contains(&input) {
-            remarks.push(Remark::of_loss(stream.place.clone(), "", Why::SameLegs))
+            remarks.push(Remark::rejected(stream.position.clone(), "", Why::SameLegs))
         } else {
             inputs.push(input)
         }
@@ -143,8 +139,8 @@ fn rule(
     } else {
         &stream.to
     };
-    let outputs = to.iter().filter_map(|to| to.output(first));
-    let outputs: Vec<OutputDocument> = outputs
+    let specs = to.iter().filter_map(|to| to.output(first));
+    let outputs: Vec<OutputDocument> = specs
         .map(|output| OutputDocument::Text(output.to_string()))
         .collect();
     if outputs.is_empty() {
@@ -167,13 +163,13 @@ fn rule(
     })
 }
 
-/// The rule, unless an earlier one has an input of it. The check of all of them would find that as well,
-/// but in a list that names one stream thousands of times not soon.
-fn not_taken(rule: RuleDocument, taken: &mut HashMap<String, String>) -> Result<RuleDocument, Why> {
+/// Registers the inputs of a rule, unless an earlier rule has one of them. Checking all rules together
+/// finds that too, but too slowly in a list that names one stream thousands of times.
+fn claim(rule: RuleDocument, taken: &mut HashMap<String, String>) -> Result<RuleDocument, Why> {
     let owner = |input: &String| Some((input.clone(), taken.get(input)?.clone()));
     let mut inputs = rule.inputs.iter().enumerate();
-    let parsed = inputs.find_map(|(index, input)| Some((index, owner(input)?)));
-    if let Some((index, (text, owner))) = parsed {
+    let conflict = inputs.find_map(|(index, input)| Some((index, owner(input)?)));
+    if let Some((index, (text, owner))) = conflict {
         return Err(Why::Refused(Box::new(Problem {
             position: 0,
             rule: rule.name,
@@ -182,25 +178,26 @@ fn not_taken(rule: RuleDocument, taken: &mut HashMap<String, String>) -> Result<
             what: What::InputTaken(Owner::Rule(owner)),
         })));
     }
-    let inputs = rule.inputs.iter().cloned();
-    taken.extend(inputs.map(|input| (input, rule.name.clone())));
+    for input in &rule.inputs {
+        taken.insert(input.clone(), rule.name.clone());
+    }
     Ok(rule)
 }
 
 fn input(leg: Leg, options: &Options) -> Endpoint {
-    let given = options.interfaces.len();
-    let given = options.interfaces.get(leg.number % given.max(1));
+    let given = &options.interfaces;
+    let default = given.get(leg.number % given.len().max(1));
     Endpoint {
         sources: leg.senders(),
         destination: leg.group,
-        interface: leg.interface.or_else(|| given.cloned()),
+        interface: leg.interface.or_else(|| default.cloned()),
         ports: leg.ports.or(options.ports).unwrap_or(ALL_PORTS),
         rejoin: None,
     }
 }
 
-/// The rules without those that are wrong, and without outputs that are, where others are left: one
-/// at least goes, and what remains is looked at again.
+/// The rules without invalid ones; of a rule with several outputs only the invalid output is removed.
+/// Each round removes at least one of them and checks the rest again.
 fn valid(mut rules: Vec<(Position, RuleDocument)>, remarks: &mut Vec<Remark>) -> RuleSet {
     loop {
         let documents: Vec<RuleDocument> = rules.iter().map(|(_, rule)| rule.clone()).collect();
@@ -212,10 +209,10 @@ fn valid(mut rules: Vec<(Position, RuleDocument)>, remarks: &mut Vec<Remark>) ->
         for problem in problems.0 {
             wrong.entry(problem.position).or_insert(problem);
         }
-        let mut position = 0;
-        rules.retain_mut(|(place, rule)| {
-            let problem = wrong.remove(&position);
-            position += 1;
+        let mut index = 0;
+        rules.retain_mut(|(position, rule)| {
+            let problem = wrong.remove(&index);
+            index += 1;
             let Some(problem) = problem else {
                 return true;
             };
@@ -227,14 +224,14 @@ fn valid(mut rules: Vec<(Position, RuleDocument)>, remarks: &mut Vec<Remark>) ->
                 What::LinkLocal(group) => Why::LinkLocal(group),
                 _ => Why::Refused(Box::new(problem)),
             };
-            remarks.push(Remark::of_loss(place.clone(), "", why));
+            remarks.push(Remark::rejected(position.clone(), "", why));
             output.map(|output| rule.outputs.remove(output)).is_some()
         });
     }
 }
 
-/// Says where the packets of several streams would mix.
-fn mixed(rules: &RuleSet, is_to_blame: bool, remarks: &mut Vec<Remark>) {
+/// Notes where the packets of several streams would mix.
+fn note_mixed(rules: &RuleSet, is_mixed_by_option: bool, remarks: &mut Vec<Remark>) {
     let mut streams: HashMap<String, usize> = HashMap::new();
     for rule in rules.iter().filter(|rule| rule.enabled) {
         for output in &rule.outputs {
@@ -246,7 +243,7 @@ fn mixed(rules: &RuleSet, is_to_blame: bool, remarks: &mut Vec<Remark>) {
         .filter(|(_, streams)| *streams > 1)
         .collect();
     mixed.sort();
-    let remedy = if is_to_blame {
+    let remedy = if is_mixed_by_option {
         "; --to without a group or port keeps theirs"
     } else {
         ""
@@ -257,18 +254,21 @@ fn mixed(rules: &RuleSet, is_to_blame: bool, remarks: &mut Vec<Remark>) {
     }
 }
 
-/// Says which groups are carried both ways between two interfaces.
-fn both_ways(rules: &RuleSet, remarks: &mut Vec<Remark>) {
-    let ways = rules.iter().flat_map(|rule| {
-        let outputs = rule.outputs.iter().map(|output| &output.to);
-        let pairs = outputs.flat_map(|to| rule.inputs.iter().map(move |input| (input, to)));
-        pairs.filter(|(input, to)| input.destination == to.destination)
-    });
-    let ways = ways.filter_map(|(input, to)| {
-        let (from, to) = (input.interface.as_deref()?, to.interface.as_deref()?);
-        Some((from, to, input.destination))
-    });
-    let ways: BTreeSet<(&str, &str, Prefix)> = ways.collect();
+/// Notes which groups are carried both ways between two interfaces.
+fn note_both_ways(rules: &RuleSet, remarks: &mut Vec<Remark>) {
+    let mut ways: BTreeSet<(&str, &str, Prefix)> = BTreeSet::new();
+    for rule in rules.iter() {
+        for to in rule.outputs.iter().map(|output| &output.to) {
+            for input in &rule.inputs {
+                let interfaces = (input.interface.as_deref(), to.interface.as_deref());
+                if let (Some(from), Some(by)) = interfaces
+                    && input.destination == to.destination
+                {
+                    ways.insert((from, by, input.destination));
+                }
+            }
+        }
+    }
     for (from, to, group) in ways.iter().filter(|(from, to, _)| from < to) {
         if ways.contains(&(to, from, *group)) {
             let why = Why::BothWays(format!("{from} and {to}"));

@@ -1,4 +1,4 @@
-//! Names of rules, from what files call their streams.
+//! Rule names, derived from the stream names of a file.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,22 @@ use rules::rule::{NAME_MAX, TEXT_MAX, is_name, name_for};
 /// Names that no two rules share.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// Each name, with the number that was last put behind it.
+    /// Each name, with the number that was last appended to it.
     taken: HashMap<String, usize>,
 }
 
 impl Names {
-    /// A name like `title`, or like the input where that says nothing, which no other rule has.
+    /// A unique name like `title`, or like the input if the title gives none.
     pub(crate) fn unique(&mut self, title: Option<&str>, input: &Endpoint) -> String {
-        let name = title.and_then(like);
-        let name = name.unwrap_or_else(|| name_for(input));
+        let name = title.and_then(like).unwrap_or_else(|| name_for(input));
         let mut free = name.clone();
         while self.taken.contains_key(&free) {
             let number = self.taken.entry(name.clone()).or_insert(1);
             *number += 1;
-            let behind = format!("-{number}");
-            let end = NAME_MAX - behind.len();
+            let suffix = format!("-{number}");
+            let end = NAME_MAX - suffix.len();
             // A valid name is ASCII.
-            free = format!("{}{behind}", &name[..name.len().min(end)]);
+            free = format!("{}{suffix}", &name[..name.len().min(end)]);
         }
         self.taken.insert(free.clone(), 1);
         free
@@ -39,24 +38,24 @@ fn like(title: &str) -> Option<String> {
         if name.len() == NAME_MAX {
             break;
         }
-        let is_good = c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':');
-        match is_good {
-            true => name.push(c),
-            false if name.ends_with('-') => {}
-            false => name.push('-'),
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':') {
+            name.push(c);
+        } else if !name.ends_with('-') {
+            name.push('-');
         }
     }
     // A colon within an address stays, one at the end of a word does not.
     let name = name.replace(":-", "-");
-    let name = name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
-    let name = name.trim_end_matches(['-', ':', '.', '_']);
-    is_name(name).then(|| name.to_owned())
+    let trimmed = name
+        .trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
+        .trim_end_matches(['-', ':', '.', '_']);
+    is_name(trimmed).then(|| trimmed.to_owned())
 }
 
-/// The title as a comment, where the name does not say it all: a line, as long as comments may be.
+/// The title as a comment if the name differs from it: one line, cut to the length limit of comments.
 pub(crate) fn comment(title: Option<&str>, name: &str) -> Option<String> {
-    let title: String = title?.chars().filter(|c| !is_misleading(*c)).collect();
-    let title = title.trim();
+    let printable: String = title?.chars().filter(|c| !is_misleading(*c)).collect();
+    let title = printable.trim();
     let end = title.floor_char_boundary(TEXT_MAX);
     (!title.is_empty() && title != name).then(|| title[..end].to_owned())
 }
@@ -90,8 +89,8 @@ mod tests {
         let input: Endpoint = "239.1.1.1%eth0:5001".parse().unwrap();
         let mut names = Names::default();
         let long = "x".repeat(70);
-        let titles = ["a", "a", "a-2", "a", &long, &long];
-        let titles = titles.map(Some).into_iter().chain([None, None]);
+        let given = ["a", "a", "a-2", "a", &long, &long].map(Some);
+        let titles = given.into_iter().chain([None, None]);
         let made: Vec<String> = titles.map(|title| names.unique(title, &input)).collect();
         assert_eq!(made[..4], ["a", "a-2", "a-2-2", "a-3"]);
         assert_eq!(made[4..6], ["x".repeat(63), "x".repeat(61) + "-2"]);

@@ -1,4 +1,4 @@
-//! From bytes to streams: which kind of file it is, and who reads it.
+//! From bytes to streams: detects the format and calls its reader.
 
 use std::fmt;
 
@@ -18,15 +18,15 @@ pub enum Format {
     Xspf,
     /// What smcroute reads.
     Smcroute,
-    /// What senders and receivers of AMWA IS-05 are told and tell.
+    /// Staged or active parameters of AMWA IS-05 senders and receivers.
     Is05,
 }
 
-/// Reads a file; of which kind it is, it is asked where nobody says so.
+/// Reads a file; without a given format, its content decides.
 ///
 /// # Errors
 ///
-/// Why there is nothing to be read; what is wrong with single lines is a remark.
+/// Why nothing can be read; problems of single lines are remarks.
 pub fn read(bytes: &[u8], format: Option<Format>) -> Result<Parsed, ReadError> {
     if bytes.len() > BYTES_MAX {
         return Err(ReadError::TooLarge);
@@ -36,8 +36,8 @@ pub fn read(bytes: &[u8], format: Option<Format>) -> Result<Parsed, ReadError> {
     }
     let mut parsed = Parsed::default();
     let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
-        let good = error.utf8_error().valid_up_to();
-        let line = bytes[..good].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let valid = error.utf8_error().valid_up_to();
+        let line = bytes[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
         parsed.note(Position::line("", line), "", Why::NotUtf8);
         bytes.iter().copied().map(char::from).collect()
     });
@@ -54,7 +54,7 @@ pub fn read(bytes: &[u8], format: Option<Format>) -> Result<Parsed, ReadError> {
 }
 
 impl Format {
-    /// The kind that a text is, by its first line that says something.
+    /// The format of a text, by its first line that is not blank or a comment.
     fn of(text: &str) -> Option<Self> {
         let mut lines = text.lines().map(str::trim);
         let first = lines.clone().find(|line| !line.is_empty())?;
@@ -70,8 +70,8 @@ impl Format {
         if first.starts_with("#EXTM3U") || first.starts_with("#EXTINF") {
             return Some(Self::M3u);
         }
-        let said = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
-        let word = said.split_whitespace().next().unwrap_or_default();
+        let entry = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
+        let word = entry.split_whitespace().next().unwrap_or_default();
         if smcroute::is_directive(word) {
             return Some(Self::Smcroute);
         }
@@ -97,7 +97,7 @@ mod tests {
     use crate::make::{Options, make};
 
     #[test]
-    fn knows_a_file_by_what_it_begins_with() {
+    fn detects_a_format_by_what_a_file_begins_with() {
         for (text, format) in [
             ("v=0\r\no=- 1 1 IN IP4 10.0.0.1\r\n", Some(Format::Sdp)),
             ("\u{feff}#EXTM3U\n", Some(Format::M3u)),
@@ -128,15 +128,15 @@ mod tests {
         assert!(error(b"{", None).starts_with("cannot be read as JSON: EOF"));
     }
 
-    /// What takes time with the square of its length takes minutes here.
+    /// Anything quadratic would take minutes here.
     #[test]
     fn files_made_to_be_slow_are_read_as_fast_as_others() {
         let session = "v=0\nc=IN IP4 239.0.0.1/1/1024\n";
         let filter = "a=source-filter: incl IN IP4 * 10.0.0.1\n";
         let section = |n: u32| format!("m=a 1 udp\na=mid:{n}\n");
         let sections: String = (0..15_000).map(section).collect();
-        let copies = |n: u32| format!("a=group:DUP {n} {}\n", n + 1);
-        let copies: String = (0..15_000).map(copies).collect();
+        let pair = |n: u32| format!("a=group:DUP {n} {}\n", n + 1);
+        let copies: String = (0..15_000).map(pair).collect();
         for (text, streams) in [
             (session.to_owned() + &"m=a 1 udp\n".repeat(30_000), 20_000),
             (
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_read_as_latin_1_and_said() {
+    fn what_is_not_utf8_is_read_as_latin_1_and_reported() {
         let parsed = read(
             b"#EXTM3U\n#EXTINF:-1,Espa\xf1a\nudp://@239.1.1.1:1234\n",
             None,

@@ -1,5 +1,4 @@
-//! What is reported of a file besides its rules, each under its line: what was not taken over and why,
-//! and notes on the rest.
+//! Remarks on a file, each with its line: what was not taken over and why, and notes on the rest.
 
 use std::fmt;
 
@@ -9,23 +8,23 @@ use rules::printable::is_misleading;
 use rules::problem::Problem;
 use thiserror::Error;
 
-/// The most senders of a stream that are taken. A host joins ten for a group (`igmp_max_msf`) unless it
-/// was told otherwise.
+/// The most senders of a stream that are taken. By default a host joins ten for a group
+/// (`igmp_max_msf`).
 pub(crate) const SOURCES_MAX: usize = 64;
 /// The most characters of a file that a remark repeats.
 const EXCERPT_MAX: usize = 80;
 
-/// Where in a file something stands.
+/// A position in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The part of a JSON document, as in `transport_params[1]`; else empty.
+    /// The part of a JSON document, as in `transport_params[1]`; otherwise empty.
     part: String,
     /// The line, from 1; 0 where there is none.
     line: usize,
 }
 
 impl Position {
-    /// A line of the file, or of a text that stands in `part` of it.
+    /// A line of the file, or of the text in `part` of it.
     pub(crate) fn line(part: &str, line: usize) -> Self {
         let part = part.to_owned();
         Self { part, line }
@@ -36,8 +35,8 @@ impl Position {
         Self::default()
     }
 
-    /// Its place among others: what is said of all of the file comes last.
-    pub(crate) fn in_order(&self) -> (bool, &Self) {
+    /// The key that remarks are sorted by: those on the whole file come last.
+    pub(crate) fn sort_key(&self) -> (bool, &Self) {
         (*self == Self::whole(), self)
     }
 
@@ -58,44 +57,45 @@ impl fmt::Display for Position {
     }
 }
 
-/// Something that is said of a file.
+/// A remark on a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Where that stands.
-    pub place: Position,
-    /// What stands there, as far as a line shows it.
+    /// What it refers to.
+    pub position: Position,
+    /// The beginning of the text there.
     pub excerpt: String,
-    /// What is to be said of it.
+    /// The reason or note.
     pub why: Why,
-    /// Whether it was not taken over.
+    /// Whether something was not taken over.
     pub is_loss: bool,
 }
 
 impl Remark {
-    pub(crate) fn of_loss(place: Position, text: &str, why: Why) -> Self {
+    pub(crate) fn rejected(position: Position, text: &str, why: Why) -> Self {
         Self {
-            place,
+            position,
             excerpt: excerpt(text),
             why,
             is_loss: true,
         }
     }
 
-    pub(crate) fn note(place: Position, text: &str, why: Why) -> Self {
-        let is_loss = false;
+    pub(crate) fn note(position: Position, text: &str, why: Why) -> Self {
         Self {
-            is_loss,
-            ..Self::of_loss(place, text, why)
+            is_loss: false,
+            ..Self::rejected(position, text, why)
         }
     }
 }
 
 impl fmt::Display for Remark {
-    /// As compilers have it behind the name of a file and a colon: `12: not taken over: …`.
+    /// The form that compilers use after a file name and a colon: `12: not taken over: …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, excerpt, .. } = self;
-        if *place != Position::whole() {
-            write!(f, "{place}:")?;
+        let Self {
+            position, excerpt, ..
+        } = self;
+        if *position != Position::whole() {
+            write!(f, "{position}:")?;
         }
         let kind = if self.is_loss {
             "not taken over"
@@ -124,7 +124,7 @@ pub(crate) fn excerpt(text: &str) -> String {
     shown
 }
 
-/// Why something was not taken over, or what there is to know of it.
+/// Why something was not taken over, or a note on it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Why {
     /// Bytes that are not UTF-8.
@@ -143,7 +143,7 @@ pub enum Why {
     /// Not a URL.
     #[error("names a file, not a stream")]
     File,
-    /// A name where an address should be.
+    /// A name instead of an address.
     #[error("{0} is not an address, and names are not looked up; write its address")]
     Name(String),
     /// A unicast address.
@@ -152,13 +152,13 @@ pub enum Why {
     /// No group.
     #[error("names no group")]
     NoGroup,
-    /// A port that is none.
+    /// An invalid port.
     #[error("{0} is not a port; it has to be 1 to 65535")]
     Port(String),
-    /// An interface that is none.
+    /// An invalid interface name.
     #[error("interface: {0}")]
     Interface(EndpointProblem),
-    /// A sender that can be none.
+    /// An address that cannot be a sender.
     #[error("{0} cannot be its sender")]
     Source(String),
     /// More senders than are taken.
@@ -188,10 +188,10 @@ pub enum Why {
     /// More groups than are taken.
     #[error("{0} groups are more than is taken of one section; write them as a range in a rule")]
     TooManyGroups(u32),
-    /// Senders of a group that is not there.
+    /// Senders of a group that the section does not have.
     #[error("is for another group than the section's, whose senders stay open")]
     StrayFilter,
-    /// Copies that a section is not found for.
+    /// Copies of which a section is missing.
     #[error(
         "the section {0:?} is not there or is a leg already; its legs become rules of their own"
     )]
@@ -199,15 +199,15 @@ pub enum Why {
     /// Copies of different number.
     #[error("its sections differ in how many groups they have; they become rules of their own")]
     LegsUneven,
-    /// Copies that come later than a window can be wide.
+    /// Copies that arrive later than the widest window.
     #[error(
         "its copies come later than a merge can wait for; what the later line alone has is lost"
     )]
     Delay,
-    /// Copies that come later, of which the rule knows.
+    /// Copies that arrive later, within a wider window.
     #[error("its copies come later by that many ms; the rule's window is as much wider")]
     Window,
-    /// Copies that come later, and are not merged.
+    /// Copies that arrive later and are not merged.
     #[error("no sections are copies of each other here, so nothing waits for a later one")]
     DelayAlone,
     /// A section that is switched off.
@@ -277,10 +277,10 @@ pub enum Why {
     /// No output is of its family.
     #[error("no --to is of its family; give one that is")]
     NoOutput,
-    /// A rule that cannot be one.
+    /// An invalid rule.
     #[error("{0}")]
     Refused(Box<Problem>),
-    /// Several streams to one place.
+    /// Several streams to one destination.
     #[error("{streams} rules send to it, where their packets mix{remedy}")]
     Mixed {
         /// How many.
@@ -300,13 +300,13 @@ pub enum Why {
          answers by unicast back as well"
     )]
     BothWays(String),
-    /// An option of a URL that rules have nothing for.
+    /// An option of a URL that rules have no equivalent for.
     #[error("rules have nothing for its option {0}")]
     Option(String),
-    /// An address of the host that the file is for.
+    /// An address of the host that the file was written for.
     #[error("{0} is no interface's name; --input-interface says where it arrives")]
     HostAddress(String),
-    /// An output that nobody needed.
+    /// An output option that no stream needed.
     #[error("--to is not used: the file says itself where its streams go")]
     ToUnused,
     /// A leg for which no interface of its own was given.
@@ -331,8 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn a_remark_begins_with_its_place() {
-        let remark = Remark::of_loss(
+    fn a_remark_begins_with_its_position() {
+        let remark = Remark::rejected(
             Position::line("", 7),
             "rtsp://x",
             Why::Scheme("rtsp".into()),
@@ -346,7 +346,7 @@ mod tests {
             remark.to_string(),
             "transport_params[1]: note: is switched off: rtp_enabled is false"
         );
-        let place = Position::line("transport_file.data", 3);
-        assert_eq!(place.to_string(), "transport_file.data:3");
+        let position = Position::line("transport_file.data", 3);
+        assert_eq!(position.to_string(), "transport_file.data:3");
     }
 }

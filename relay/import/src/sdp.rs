@@ -1,5 +1,5 @@
-//! Session descriptions (RFC 8866): of each media section a stream, of the sections of `a=group:DUP`
-//! (RFC 7104) one stream with a leg for each. Senders are those of `a=source-filter` (RFC 4570).
+//! Session descriptions (RFC 8866): each media section becomes a stream, the sections of `a=group:DUP`
+//! (RFC 7104) one stream with a leg for each. Senders come from `a=source-filter` (RFC 4570).
 
 mod filter;
 mod groups;
@@ -17,11 +17,11 @@ use crate::remark::Why;
 use lines::{Line, Session};
 use section::Section;
 
-/// The attribute that says how much later copies come.
+/// The attribute with the delay of later copies.
 const DELAY: &str = "duplication-delay";
 
-/// Reads the streams of a text, which stands in `part` of a document or is a file itself. Several
-/// descriptions may follow each other.
+/// Reads the streams of a text, which is in `part` of a document or a file itself. It may hold several
+/// descriptions, one after another.
 pub(crate) fn read(text: &str, part: &str, parsed: &mut Parsed) {
     for session in Session::all(text, part, parsed) {
         streams(&session, parsed);
@@ -34,7 +34,7 @@ pub(crate) fn name(text: &str) -> Option<String> {
     lines.find_map(|line| session_name(line.strip_prefix("s=")?))
 }
 
-/// `s=-` and `s= ` are how a session says that it has no name (RFC 8866 section 5.3).
+/// `s=-` and `s= ` mean that a session has no name (RFC 8866 section 5.3).
 fn session_name(text: &str) -> Option<String> {
     let text = text.trim();
     (!matches!(text, "" | "-")).then(|| text.to_owned())
@@ -48,21 +48,20 @@ fn streams(session: &Session, parsed: &mut Parsed) {
     let mut streams = Vec::new();
     for (index, section) in sections.iter().enumerate() {
         let alone = [index];
-        let of = copies.of.get(&index).map_or(&alone[..], Vec::as_slice);
-        if of[0] != index {
+        let group = copies.groups.get(&index).map_or(&alone[..], Vec::as_slice);
+        if group[0] != index {
             continue;
         }
-        let own = of
-            .iter()
-            .flat_map(|copy| session.sections[*copy].attributes(DELAY));
         let mut delay = Duration::ZERO;
-        for line in own {
-            delay = delay.max(delay_of(line, of.len(), parsed));
+        for copy in group {
+            for line in session.sections[*copy].attributes(DELAY) {
+                delay = delay.max(delay_of(line, group.len(), parsed));
+            }
         }
-        if let Some(line) = common.filter(|_| of.len() > 1) {
+        if let Some(line) = common.filter(|_| group.len() > 1) {
             unused = None;
             if delay.is_zero() {
-                delay = delay_of(line, of.len(), parsed);
+                delay = delay_of(line, group.len(), parsed);
             }
         }
         for at in 0..section.legs.len() {
@@ -71,20 +70,20 @@ fn streams(session: &Session, parsed: &mut Parsed) {
                 let number = copies.numbers.get(copy).copied().unwrap_or_default();
                 Some(Leg { number, ..leg })
             };
-            let legs = of.iter().filter_map(leg).collect();
+            let legs = group.iter().filter_map(leg).collect();
             streams.push((section, legs, delay));
         }
     }
     if let Some(line) = unused {
         delay_of(line, 1, parsed);
     }
-    let session = session.head.first('s');
-    let session = session.and_then(|line| session_name(line.value));
+    let title = session.head.first('s');
+    let session_name = title.and_then(|line| session_name(line.value));
     let is_alone = streams.len() == 1;
     for (section, legs, delay) in streams {
-        parsed.take(Stream {
-            place: section.place.clone(),
-            name: name_of(section, session.as_deref(), is_alone),
+        parsed.add(Stream {
+            position: section.position.clone(),
+            name: name_of(section, session_name.as_deref(), is_alone),
             legs,
             delay,
             to: Vec::new(),
@@ -93,36 +92,40 @@ fn streams(session: &Session, parsed: &mut Parsed) {
     }
 }
 
-/// How much later the last of so many copies comes (RFC 7197): what a rule does with it is told.
+/// How far the last of `copies` lags behind (RFC 7197); reports what a rule does about it.
 fn delay_of((line, value): (&Line, &str), copies: usize, parsed: &mut Parsed) -> Duration {
-    let (place, text) = (line.place.clone(), line.text);
-    let times = value.split_whitespace().map(str::parse::<u32>);
-    let Ok(times) = times.collect::<Result<Vec<u32>, _>>() else {
-        parsed.leave(place, text, Why::Form("a=duplication-delay:MILLISECONDS"));
+    let (position, text) = (line.position.clone(), line.text);
+    let words = value.split_whitespace().map(str::parse::<u32>);
+    let Ok(steps) = words.collect::<Result<Vec<u32>, _>>() else {
+        parsed.skip(
+            position,
+            text,
+            Why::Form("a=duplication-delay:MILLISECONDS"),
+        );
         return Duration::ZERO;
     };
-    let later = times.into_iter().fold(0, u32::saturating_add);
-    let later = Duration::from_millis(later.into());
+    let total_ms = steps.into_iter().fold(0, u32::saturating_add);
+    let delay = Duration::from_millis(total_ms.into());
     if copies == 1 {
-        parsed.leave(place, text, Why::DelayAlone);
-    } else if later > WINDOW_MAX - DEFAULT_WINDOW {
-        parsed.leave(place, text, Why::Delay);
+        parsed.skip(position, text, Why::DelayAlone);
+    } else if delay > WINDOW_MAX - DEFAULT_WINDOW {
+        parsed.skip(position, text, Why::Delay);
     } else {
-        parsed.note(place, text, Why::Window);
-        return later;
+        parsed.note(position, text, Why::Window);
+        return delay;
     }
     Duration::ZERO
 }
 
-/// The sections of a session, as many as there is room for; what they leave is said.
+/// The sections of a session, as many as there is room for; reports what of them is not taken over.
 fn sections<'t>(session: &Session<'t>, parsed: &mut Parsed) -> Vec<Section<'t>> {
     let common = section::Common::of(&session.head, parsed);
     let mut room = parsed.room();
     let mut sections = Vec::new();
     for block in &session.sections {
         let mut section = Section::of(block, &common);
-        for (place, text, why) in section.left.drain(..) {
-            parsed.leave(place, text, why);
+        for (position, text, why) in section.rejected.drain(..) {
+            parsed.skip(position, text, why);
         }
         let count = section.legs.len();
         sections.push(section);
@@ -134,7 +137,7 @@ fn sections<'t>(session: &Session<'t>, parsed: &mut Parsed) -> Vec<Section<'t>> 
     sections
 }
 
-/// What a stream is called: as the session, and as its section where that has several.
+/// The name of a stream: the session's, followed by the section's if the session has several.
 fn name_of(section: &Section, session: Option<&str>, is_alone: bool) -> Option<String> {
     let title = section.title.as_deref();
     match session {
@@ -147,9 +150,9 @@ fn name_of(section: &Section, session: Option<&str>, is_alone: bool) -> Option<S
 /// Which sections are copies of each other.
 #[derive(Default)]
 struct Copies {
-    /// Each by its index, with those of its group in the order of the group.
-    of: HashMap<usize, Vec<usize>>,
-    /// The place of each in its group, whatever became of the others.
+    /// By section index, the sections of its group in the order of the group.
+    groups: HashMap<usize, Vec<usize>>,
+    /// By section index, its number in its group, counting rejected sections too.
     numbers: HashMap<usize, usize>,
 }
 
@@ -160,7 +163,7 @@ impl Copies {
             names.extend(section.mid.map(|mid| (mid, index)));
         }
         let mut copies = Self::default();
-        let mut is_lost = false;
+        let mut has_rejected = false;
         for (line, value) in session.head.attributes("group") {
             let Some(mids) = value.strip_prefix("DUP ") else {
                 continue;
@@ -170,50 +173,51 @@ impl Copies {
                     copies.numbers.entry(*index).or_insert(number);
                 }
             }
-            match copies_of(mids, sections, &names, &copies.of) {
-                Ok(of) => copies
-                    .of
-                    .extend(of.iter().map(|index| (*index, of.clone()))),
+            match copies_of(mids, sections, &names, &copies.groups) {
+                Ok(group) => {
+                    let members = group.iter().map(|index| (*index, group.clone()));
+                    copies.groups.extend(members);
+                }
                 Err(why) => {
-                    is_lost = true;
-                    parsed.leave(line.place.clone(), line.text, why);
+                    has_rejected = true;
+                    parsed.skip(line.position.clone(), line.text, why);
                 }
             }
         }
-        // Those that no group can name are in its order.
-        for index in (0..sections.len()).filter(|_| is_lost) {
+        // Sections that no group names are numbered in their own order.
+        for index in (0..sections.len()).filter(|_| has_rejected) {
             copies.numbers.entry(index).or_insert(index);
         }
         copies
     }
 }
 
-/// The sections of one group, of which each has a name that is there, and is of no other group.
+/// The sections of one group; each must exist and belong to no other group.
 fn copies_of(
     mids: &str,
     sections: &[Section],
     names: &HashMap<&str, usize>,
     taken: &HashMap<usize, Vec<usize>>,
 ) -> Result<Vec<usize>, Why> {
-    let mut of = Vec::new();
+    let mut group = Vec::new();
     for mid in mids.split_whitespace() {
         let unknown = || Why::LegUnknown(crate::remark::excerpt(mid));
         let index = *names.get(mid).ok_or_else(unknown)?;
-        if taken.contains_key(&index) || of.contains(&index) {
+        if taken.contains_key(&index) || group.contains(&index) {
             return Err(unknown());
         }
-        // What is wrong with a section that has no leg is said there.
+        // The problem of a section without legs is reported for that section.
         if !sections[index].legs.is_empty() {
-            of.push(index);
+            group.push(index);
         }
-        if of.len() > rules::merge::LINES_MAX {
+        if group.len() > rules::merge::LINES_MAX {
             break;
         }
     }
-    let mut counts = of.iter().map(|index| sections[*index].legs.len());
+    let mut counts = group.iter().map(|index| sections[*index].legs.len());
     let first = counts.next();
     if counts.all(|count| Some(count) == first) {
-        Ok(of)
+        Ok(group)
     } else {
         Err(Why::LegsUneven)
     }

@@ -1,5 +1,5 @@
 //! smcroute.conf, as smcroute 2.4 and later read it: `mroute` becomes a rule that does what the kernel's
-//! multicast routing does, source kept and TTL one less.
+//! multicast routing does: it keeps the source and decrements the TTL.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,14 +10,14 @@ use crate::parsed::{Leg, Parsed, Stream};
 use crate::remark::{Position, Why};
 use crate::to::To;
 
-/// What a copy keeps, as the kernel's multicast routing does.
+/// Output options that match the kernel's multicast routing.
 const AS_ROUTED: &str = "ttl=dec,source=keep";
 
-/// The kernel's MAXVIFS and MAXMIFS: smcroute has no more interfaces.
+/// The kernel's MAXVIFS and MAXMIFS, which limit smcroute too.
 const INTERFACES_MAX: usize = 32;
 
-/// Says whether a line of smcroute.conf may begin with that word. Longer ones count as well, as
-/// smcroute itself has it.
+/// Whether a line of smcroute.conf may begin with that word. Like smcroute itself, this accepts longer
+/// words with a directive as prefix.
 pub(crate) fn is_directive(word: &str) -> bool {
     let directives = ["mgroup", "ssmgroup", "mroute", "phyint", "include"];
     directives
@@ -29,29 +29,29 @@ pub(crate) fn is_directive(word: &str) -> bool {
 pub(crate) fn read(text: &str, parsed: &mut Parsed) {
     let mut joins = Vec::new();
     for (index, text) in text.lines().enumerate() {
-        let place = Position::line("", index + 1);
+        let position = Position::line("", index + 1);
         let Some(line) = Line::of(text) else {
             continue;
         };
-        let read = match line.directive {
-            word if word.starts_with("mroute") => route(&line, &place).map(|stream| {
-                parsed.take(stream);
-            }),
+        let outcome = match line.directive {
+            word if word.starts_with("mroute") => {
+                route(&line, &position).map(|stream| parsed.add(stream))
+            }
             word if word.starts_with("mgroup") || word.starts_with("ssmgroup") => {
-                leg(&line).map(|leg| joins.push((place.clone(), text, leg)))
+                leg(&line).map(|leg| joins.push((position.clone(), text, leg)))
             }
             word if word.starts_with("phyint") => {
-                phyint(&line, &place, text, parsed);
+                phyint(&line, &position, text, parsed);
                 Ok(())
             }
             word if word.starts_with("include") => Err(Why::Include),
             _ => Err(Why::Directive),
         };
-        if let Err(why) = read {
-            parsed.leave(place, text, why);
+        if let Err(why) = outcome {
+            parsed.skip(position, text, why);
         }
     }
-    joins_only(joins, parsed);
+    report_joins_only(joins, parsed);
 }
 
 /// A line without its comment.
@@ -62,14 +62,15 @@ struct Line<'t> {
 
 impl<'t> Line<'t> {
     fn of(text: &'t str) -> Option<Self> {
-        let words = text.split_whitespace();
-        let mut words = words.take_while(|word| !word.starts_with('#'));
-        let directive = words.next()?;
-        let words = words.collect();
-        Some(Self { directive, words })
+        let all = text.split_whitespace();
+        let mut words = all.take_while(|word| !word.starts_with('#'));
+        Some(Self {
+            directive: words.next()?,
+            words: words.collect(),
+        })
     }
 
-    /// The word behind a keyword.
+    /// The word after a keyword.
     fn after(&self, keyword: &str) -> Option<&'t str> {
         let at = self.words.iter().position(|word| *word == keyword)?;
         self.words.get(at + 1).copied()
@@ -80,7 +81,7 @@ impl<'t> Line<'t> {
     }
 }
 
-fn route(line: &Line, place: &Position) -> Result<Stream, Why> {
+fn route(line: &Line, position: &Position) -> Result<Stream, Why> {
     let leg = leg(line)?;
     let outputs = line.words.iter().skip_while(|word| **word != "to").skip(1);
     let mut to = Vec::new();
@@ -101,7 +102,7 @@ fn route(line: &Line, place: &Position) -> Result<Stream, Why> {
     let name = format!("{stem}-{}{group}", source.unwrap_or_default());
     Ok(Stream {
         to,
-        ..Stream::single(place.clone(), Some(name), leg)
+        ..Stream::single(position.clone(), Some(name), leg)
     })
 }
 
@@ -120,12 +121,12 @@ fn leg(line: &Line) -> Result<Leg, Why> {
     })
 }
 
-/// Says whether a source stands for all.
+/// Whether a source stands for all.
 fn is_any(source: &str) -> bool {
     address(source.split('/').next().unwrap_or(source)).is_ok_and(|source| source.is_unspecified())
 }
 
-/// smcroute's wildcard for interfaces is a `+` at the end, as iptables has it.
+/// smcroute's wildcard for interfaces is a `+` at the end, as in iptables.
 fn iface(name: &str) -> String {
     match name.strip_suffix('+') {
         Some(stem) => format!("{stem}*"),
@@ -133,37 +134,37 @@ fn iface(name: &str) -> String {
     }
 }
 
-fn phyint(line: &Line, place: &Position, text: &str, parsed: &mut Parsed) {
+fn phyint(line: &Line, position: &Position, text: &str, parsed: &mut Parsed) {
     let options = [
         ("ttl-threshold", Why::Threshold),
         ("mrdisc", Why::RouterDiscovery),
         ("disable", Why::Disabled),
     ];
     for (option, why) in options {
-        // The threshold that is the default holds nothing back that ttl=dec does not.
+        // The default threshold drops nothing that ttl=dec forwards.
         if line.has(option) && line.after(option) != Some("1") {
-            parsed.leave(place.clone(), text, why);
+            parsed.skip(position.clone(), text, why);
         }
     }
 }
 
-/// Says which groups are joined and not routed.
-fn joins_only(joins: Vec<(Position, &str, Leg)>, parsed: &mut Parsed) {
+/// Reports groups that are joined but not routed.
+fn report_joins_only(joins: Vec<(Position, &str, Leg)>, parsed: &mut Parsed) {
     let legs = parsed.streams.iter().flat_map(|stream| &stream.legs);
     let routed: HashSet<(Option<&str>, Prefix)> = legs
         .map(|leg| (leg.interface.as_deref(), leg.group))
         .collect();
-    // A route for a range takes what is joined of it, too.
+    // A route for a range covers joins within it, too.
     let lengths: BTreeSet<u8> = routed.iter().map(|(_, group)| group.length).collect();
     let is_routed = |leg: &Leg| {
         let from = leg.interface.as_deref();
         let mut lengths = lengths.iter().filter(|length| **length <= leg.group.length);
         lengths.any(|length| routed.contains(&(from, Prefix::new(leg.group.address, *length))))
     };
-    let left = joins.into_iter().filter(|(.., leg)| !is_routed(leg));
-    let left: Vec<(Position, &str)> = left.map(|(place, text, _)| (place, text)).collect();
-    for (place, text) in left {
-        parsed.leave(place, text, Why::JoinOnly);
+    let unrouted = joins.into_iter().filter(|(.., leg)| !is_routed(leg));
+    let rejected: Vec<_> = unrouted.map(|(at, text, _)| (at, text)).collect();
+    for (position, text) in rejected {
+        parsed.skip(position, text, Why::JoinOnly);
     }
 }
 
@@ -208,7 +209,7 @@ bridge eth0
             .iter()
             .map(|stream| {
                 let name = stream.name.as_deref().unwrap();
-                format!("{}: {name}: {}", stream.place, stream.to.len())
+                format!("{}: {name}: {}", stream.position, stream.to.len())
             })
             .collect();
         assert_eq!(
@@ -224,15 +225,14 @@ bridge eth0
     }
 
     #[test]
-    fn says_what_rules_have_nothing_for() {
+    fn reports_what_rules_have_no_equivalent_for() {
         let mut parsed = Parsed::default();
         read(CONFIGURATION, &mut parsed);
-        let mut remarks: Vec<(&Position, &Why)> =
-            parsed.remarks.iter().map(|r| (&r.place, &r.why)).collect();
-        remarks.sort_by_key(|(place, _)| *place);
-        let remarks: Vec<(String, &Why)> = remarks
-            .into_iter()
-            .map(|(place, why)| (place.to_string(), why))
+        parsed.remarks.sort_by(|a, b| a.position.cmp(&b.position));
+        let remarks: Vec<(String, &Why)> = parsed
+            .remarks
+            .iter()
+            .map(|remark| (remark.position.to_string(), &remark.why))
             .collect();
         let form = Why::Form("from INTERFACE [source ADDRESS] group GROUP");
         let expected = [
@@ -248,10 +248,10 @@ bridge eth0
             ("23", form),
             ("24", Why::Directive),
         ];
-        let expected: Vec<(String, &Why)> = expected
-            .iter()
-            .map(|(line, why)| ((*line).to_owned(), why))
-            .collect();
-        assert_eq!(remarks, expected);
+        let expected = expected.each_ref();
+        assert_eq!(
+            remarks,
+            expected.map(|(line, why)| ((*line).to_owned(), why))
+        );
     }
 }

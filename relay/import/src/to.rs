@@ -1,5 +1,5 @@
-//! Where imported streams go, as an option says it for all of them: an output of a rule in which group
-//! and port may be left out, and then are each stream's own.
+//! The output of imported streams, as one option gives it for all of them: a rule's output in which
+//! group and port may be omitted, and then are those of each stream.
 
 use std::net::Ipv6Addr;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use thiserror::Error;
 /// An output for many streams: `%eth1`, `%eth1:6000,ttl=16`, `239.20.0.0/16%eth1`, `10.9.9.9`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct To {
-    /// As it is for streams of IPv4; its group and port count where they are not kept.
+    /// The output of IPv4 streams; its group and port apply unless the stream's are kept.
     ipv4: Option<OutputSpec>,
-    /// The same for IPv6.
+    /// The output of IPv6 streams.
     ipv6: Option<OutputSpec>,
     keeps_group: bool,
     keeps_port: bool,
@@ -29,12 +29,12 @@ pub struct To {
 pub struct ToError(OutputProblem);
 
 impl To {
-    /// Says whether group and port stay each stream's own.
+    /// Whether each stream keeps its group and port.
     pub(crate) const fn keeps_both(&self) -> bool {
         self.keeps_group && self.keeps_port
     }
 
-    /// The output of a stream that arrives at `input`; none where the families differ.
+    /// The output of a stream that arrives at `input`; none if the families differ.
     pub fn output(&self, input: &Endpoint) -> Option<OutputSpec> {
         let template = if input.is_ipv4() {
             &self.ipv4
@@ -61,20 +61,20 @@ impl FromStr for To {
 
     fn from_str(text: &str) -> Result<Self, ToError> {
         let options = text.find(',').unwrap_or(text.len());
-        let (place, options) = text.split_at(options);
-        let (place, port) = split_port(place);
+        let (endpoint, options) = text.split_at(options);
+        let (address, port) = split_port(endpoint);
         let keeps_port = port.is_none();
         let port = port.unwrap_or("1");
-        let keeps_group = place.starts_with('%') || place.starts_with("[%");
-        let read = |place: &str| {
-            let output = format!("{place}:{port}{options}").parse::<OutputSpec>();
+        let keeps_group = address.starts_with('%') || address.starts_with("[%");
+        let parse = |address: &str| {
+            let output = format!("{address}:{port}{options}").parse::<OutputSpec>();
             output.map_err(|error| ToError(error.problem))
         };
         if !keeps_group {
-            let output = read(place)?;
+            let output = parse(address)?;
             let (ipv4, ipv6) = match (&output.name, output.to.is_ipv4()) {
                 (Some(name), _) => {
-                    // Rather an interface whose % was forgotten.
+                    // Probably an interface whose % was forgotten.
                     if !name.as_str().contains('.') {
                         let (text, family) = (name.to_string(), "IPv4");
                         let problem = EndpointProblem::AddressInvalid { text, family };
@@ -93,15 +93,15 @@ impl FromStr for To {
                 keeps_port,
             });
         }
-        // An option that is of one family only, as source=ADDRESS is, makes it an output of that.
-        let name = place.trim_start_matches('[').trim_end_matches(']');
-        let ipv4 = read(&format!("224.0.0.0/4{name}"));
-        let ipv6 = read(&format!("[ff00::/8{name}]"));
+        // An option of one family, such as source=ADDRESS, restricts the output to that family.
+        let name = address.trim_start_matches('[').trim_end_matches(']');
+        let ipv4 = parse(&format!("224.0.0.0/4{name}"));
+        let ipv6 = parse(&format!("[ff00::/8{name}]"));
         if let (Err(error), Err(_)) = (&ipv4, &ipv6) {
             return Err(error.clone());
         }
         Ok(Self {
-            ipv4: ipv4.ok().filter(|_| place.starts_with('%')),
+            ipv4: ipv4.ok().filter(|_| address.starts_with('%')),
             ipv6: ipv6.ok(),
             keeps_group,
             keeps_port,
@@ -109,12 +109,12 @@ impl FromStr for To {
     }
 }
 
-/// Cuts the port off: what stands behind the last colon that is not within brackets.
-fn split_port(place: &str) -> (&str, Option<&str>) {
-    let from = place.rfind(']').map_or(0, |bracket| bracket + 1);
-    match place[from..].rfind(':') {
-        Some(colon) => (&place[..from + colon], Some(&place[from + colon + 1..])),
-        None => (place, None),
+/// Splits off the port: what follows the last colon that is not within brackets.
+fn split_port(endpoint: &str) -> (&str, Option<&str>) {
+    let from = endpoint.rfind(']').map_or(0, |bracket| bracket + 1);
+    match endpoint[from..].rsplit_once(':') {
+        Some((rest, port)) => (&endpoint[..from + rest.len()], Some(port)),
+        None => (endpoint, None),
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_of_a_stream_what_it_leaves_out() {
+    fn keeps_what_it_omits_from_the_stream() {
         let (ipv4, ipv6) = ("10.0.0.5@239.1.1.7%eth0:5004", "[ff3e::1:7%eth0]:5004");
         let range = "239.1.1.0/24%eth0:5000-5009";
         for (to, input, expected) in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn is_for_streams_of_its_family() {
+    fn applies_to_streams_of_its_family() {
         let (ipv4, ipv6) = ("239.1.1.7%eth0:5004", "[ff3e::7%eth0]:5004");
         for (to, input) in [
             ("10.9.9.9", ipv6),

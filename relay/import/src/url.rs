@@ -1,5 +1,5 @@
-//! Streams as players write them: `udp://@239.1.1.1:1234`, `rtp://10.0.0.5@[ff3e::1%eth0]:5004`, and what a
-//! proxy such as udpxy is asked for, `http://proxy:4022/udp/239.1.1.1:1234`.
+//! Stream URLs of players, `udp://@239.1.1.1:1234`, `rtp://10.0.0.5@[ff3e::1%eth0]:5004`, and of proxies
+//! such as udpxy, `http://proxy:4022/udp/239.1.1.1:1234`.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ use crate::address::{address, group, interface, port, sources};
 use crate::parsed::{Leg, Parsed, Stream};
 use crate::remark::{Position, Why, excerpt};
 
-/// The port that VLC listens at where `udp://` names none.
+/// The port that VLC listens on if `udp://` names none.
 const UDP_PORT: u16 = 1234;
 /// The same for `rtp://`.
 const RTP_PORT: u16 = 5004;
 
-/// What players have options for and a stream is the same without: buffers, times and their own end.
-const OF_PLAYERS: [&str; 17] = [
+/// Options that concern the player and not the stream: buffers, timeouts and its own socket.
+const PLAYER_OPTIONS: [&str; 17] = [
     "bitrate",
     "broadcast",
     "buffer_size",
@@ -37,23 +37,23 @@ const OF_PLAYERS: [&str; 17] = [
     "udplite_coverage",
 ];
 
-/// Takes the stream that a URL names, with what VLC is told of it beside, and says what it leaves.
+/// Adds the stream of a URL, with VLC's options for it, and reports what is not taken over.
 pub(crate) fn stream(
     url: &str,
-    place: &Position,
+    position: &Position,
     (name, options): (Option<String>, &[String]),
     parsed: &mut Parsed,
 ) -> Result<(), Why> {
     let url = with_options(url, options);
-    let (leg, left) = leg(&url)?;
-    for why in left {
-        parsed.leave(place.clone(), &url, why);
+    let (leg, rejected) = leg(&url)?;
+    for why in rejected {
+        parsed.skip(position.clone(), &url, why);
     }
-    parsed.take(Stream::single(place.clone(), name, leg));
+    parsed.add(Stream::single(position.clone(), name, leg));
     Ok(())
 }
 
-/// A URL that says of the interface what VLC's options do.
+/// The URL with VLC's options for the interface appended.
 fn with_options(url: &str, options: &[String]) -> String {
     let mut whole = url.to_owned();
     let of_interface = options.iter().filter(|option| option.starts_with("miface"));
@@ -65,16 +65,16 @@ fn with_options(url: &str, options: &[String]) -> String {
     whole
 }
 
-/// Reads the stream that a URL names, and what of the URL it leaves.
+/// Parses the stream of a URL, and what of the URL is not taken over.
 fn leg(url: &str) -> Result<(Leg, Vec<Why>), Why> {
     let Some((scheme, rest)) = split_scheme(url) else {
         return direct(url, UDP_PORT).map_err(|_| Why::File);
     };
     let lower = scheme.to_ascii_lowercase();
-    // What is within it: udp+mpegts, VLC's udp/ts.
-    let (kind, within) = lower.split_once(['+', '/']).unwrap_or((&lower, ""));
+    // The payload: udp+mpegts, VLC's udp/ts.
+    let (kind, payload) = lower.split_once(['+', '/']).unwrap_or((&lower, ""));
     match kind {
-        "udp" | "udp4" | "udp6" | "igmp" if !within.contains("rtp") => direct(rest, UDP_PORT),
+        "udp" | "udp4" | "udp6" | "igmp" if !payload.contains("rtp") => direct(rest, UDP_PORT),
         "udp" | "udp4" | "udp6" | "igmp" | "rtp" | "rtp4" | "rtp6" => direct(rest, RTP_PORT),
         "http" | "https" => match proxied(rest) {
             Some((stream, port)) => direct(stream, port),
@@ -84,7 +84,7 @@ fn leg(url: &str) -> Result<(Leg, Vec<Why>), Why> {
     }
 }
 
-/// The scheme and what stands behind `://`; old players wrote `udp:@239.1.1.1`.
+/// The scheme and what follows `://`; old players wrote `udp:@239.1.1.1`.
 fn split_scheme(url: &str) -> Option<(&str, &str)> {
     if let Some((scheme, rest)) = url.split_once("://") {
         let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '/');
@@ -95,7 +95,7 @@ fn split_scheme(url: &str) -> Option<(&str, &str)> {
     matches!(scheme, "udp" | "rtp").then_some((scheme, &url[url.len() - rest.len() - 1..]))
 }
 
-/// What a proxy is asked for: a path that begins with `/udp/` or `/rtp/` and a group.
+/// The stream that a proxy URL names: a path that begins with `/udp/` or `/rtp/` and a group.
 fn proxied(rest: &str) -> Option<(&str, u16)> {
     let (_, path) = rest.split_once('/')?;
     let (kind, stream) = path.split_once('/')?;
@@ -106,8 +106,8 @@ fn proxied(rest: &str) -> Option<(&str, u16)> {
     }
 }
 
-/// Reads `[SOURCE|INTERFACE@]GROUP[:PORT]`, or the other way about as proxies have it, and the options
-/// behind it.
+/// Parses `[SOURCE|INTERFACE@]GROUP[:PORT]`, or the reverse order that proxies use, and the options
+/// after it.
 fn direct(rest: &str, default: u16) -> Result<(Leg, Vec<Why>), Why> {
     let end = rest.find(['/', '?', '#', '|']).unwrap_or(rest.len());
     let (authority, more) = rest.split_at(end);
@@ -127,44 +127,45 @@ fn direct(rest: &str, default: u16) -> Result<(Leg, Vec<Why>), Why> {
     }
     let group = group(address)?;
     let options = Options::of(more)?;
-    let at = Some(from).filter(|from| is_interface(from));
-    let source = match at {
-        Some(_) => "",
-        None => from.trim_start_matches('[').trim_end_matches(']'),
-    };
+    let from_interface = Some(from).filter(|from| is_interface(from));
+    let source = if from_interface.is_some() { "" } else { from };
     let named = options
         .sources
         .iter()
         .flat_map(|sources| sources.split(','))
-        .map(|source| source.trim_start_matches('[').trim_end_matches(']'));
-    let named = named.chain([source]).filter(|text| !text.is_empty());
+        .chain([source])
+        .map(|source| source.trim_start_matches('[').trim_end_matches(']'))
+        .filter(|text| !text.is_empty());
     let leg = Leg {
         sources: sources(named, group)?,
         group: Prefix::host(group),
         ports: Some(port),
-        interface: zone.or(at.map(str::to_owned)).or(options.interface),
+        interface: zone
+            .or(from_interface.map(str::to_owned))
+            .or(options.interface),
         number: 0,
     };
-    Ok((leg, options.left))
+    Ok((leg, options.rejected))
 }
 
-/// A sender as rtp2httpd has it, `10.0.0.5:5004`, of whose port rules ask nothing.
+/// A sender in rtp2httpd's form, `10.0.0.5:5004`, without its port, which rules ignore.
 fn without_port(sender: &str) -> &str {
-    let sole = match sender.strip_prefix('[') {
+    let host = match sender.strip_prefix('[') {
         Some(rest) => rest.split(']').next(),
-        None => sender.split_once(':').map(|(sole, _)| sole),
+        None => sender.split_once(':').map(|(host, _)| host),
     };
-    sole.filter(|sole| address(sole).is_ok()).unwrap_or(sender)
+    host.filter(|host| address(host).is_ok()).unwrap_or(sender)
 }
 
 fn is_group(text: &str) -> bool {
-    let address = split_port(text, UDP_PORT).map(|(address, _)| address);
-    let address = address.map(|address| address.split('%').next().unwrap_or(address));
-    address.is_ok_and(|address| group(address).is_ok())
+    split_port(text, UDP_PORT).is_ok_and(|(address, _)| {
+        let without_zone = address.split('%').next().unwrap_or(address);
+        group(without_zone).is_ok()
+    })
 }
 
-/// Says whether a text can be an interface, and neither an address nor a name to be looked up: of those
-/// the last part is no number, as it is of eth0.100.
+/// Whether a text can be an interface, and neither an address nor a host name: the last part of a host
+/// name is no number, unlike that of eth0.100.
 fn is_interface(text: &str) -> bool {
     let is_name = interface(text).is_ok() && !is_wildcard(text) && address(text).is_err();
     let last = text.rsplit_once('.').map(|(_, last)| last);
@@ -189,19 +190,19 @@ fn split_port(destination: &str, default: u16) -> Result<(&str, Ports), Why> {
     Ok((address, ports))
 }
 
-/// What stands behind `?`.
+/// The options after `?`.
 #[derive(Default)]
 struct Options {
     sources: Vec<String>,
     interface: Option<String>,
-    left: Vec<Why>,
+    rejected: Vec<Why>,
 }
 
 impl Options {
     fn of(more: &str) -> Result<Self, Why> {
         let mut options = Self::default();
-        let query = more.split_once('?').map_or("", |(_, query)| query);
-        let query = query.split(['#', '|']).next().unwrap_or(query);
+        let rest = more.split_once('?').map_or("", |(_, rest)| rest);
+        let query = rest.split(['#', '|']).next().unwrap_or(rest);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(value).decode_utf8_lossy();
@@ -213,12 +214,12 @@ impl Options {
                     if is_interface(&value) {
                         options.interface = Some(value.into_owned())
                     } else {
-                        options.left.push(Why::HostAddress(excerpt(&value)))
+                        options.rejected.push(Why::HostAddress(excerpt(&value)))
                     }
                 }
-                "fec" => options.left.push(Why::Fec),
-                key if OF_PLAYERS.contains(&key) => {}
-                key => options.left.push(Why::Option(excerpt(key))),
+                "fec" => options.rejected.push(Why::Fec),
+                key if PLAYER_OPTIONS.contains(&key) => {}
+                key => options.rejected.push(Why::Option(excerpt(key))),
             }
         }
         Ok(options)
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    fn read(url: &str) -> Result<String, String> {
+    fn parse(url: &str) -> Result<String, String> {
         let (leg, _) = leg(url).map_err(|why| why.to_string())?;
         let endpoint = Endpoint {
             sources: leg.senders(),
@@ -304,28 +305,28 @@ mod tests {
             ("udp://[ff3e::1]:1234@eth1", "[ff3e::1%eth1]:1234"),
             ("udp://239.1.1.3:1234?interface=eth1", "239.1.1.3%eth1:1234"),
         ] {
-            assert_eq!(read(url), Ok(endpoint.to_owned()), "{url}");
+            assert_eq!(parse(url), Ok(endpoint.to_owned()), "{url}");
         }
     }
 
     #[test]
-    fn says_which_options_it_leaves() {
-        let left = |url| leg(url).unwrap().1;
+    fn reports_which_options_are_not_taken_over() {
+        let rejected = |url| leg(url).unwrap().1;
         let url =
             "udp://239.1.1.1:1?fec=4055&fcc=10.0.0.1:2&interface=10.0.0.7&reuse=1&pkt_size=1316";
         assert_eq!(
-            left(url),
+            rejected(url),
             [
                 Why::Fec,
                 Why::Option("fcc".into()),
                 Why::HostAddress("10.0.0.7".into())
             ]
         );
-        assert_eq!(left("udp://239.1.1.1:1?&#x"), []);
+        assert_eq!(rejected("udp://239.1.1.1:1?&#x"), []);
     }
 
     #[test]
-    fn says_what_it_cannot_be_a_rule_of() {
+    fn reports_why_a_url_cannot_be_a_rule() {
         for (url, why) in [
             (
                 "http://example.org/tv.m3u8",
@@ -350,8 +351,8 @@ mod tests {
             ("udp://[2001:db8::5]@239.1.1.1:1", "cannot be its sender"),
             ("http://proxy/udp/tv:1", "tv is not an address"),
         ] {
-            let said = read(url).unwrap_err();
-            assert!(said.contains(why), "{url}: {said}");
+            let error = parse(url).unwrap_err();
+            assert!(error.contains(why), "{url}: {error}");
         }
     }
 }

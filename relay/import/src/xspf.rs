@@ -1,4 +1,4 @@
-//! Playlists in XML, as VLC saves them. A track's first location that a rule can take is taken.
+//! Playlists in XML, as VLC saves them. Each track becomes its first location that a rule can take.
 
 use roxmltree::{Document, Node, ParsingOptions};
 
@@ -10,8 +10,8 @@ use crate::url;
 /// Reads the streams of a playlist. Entities beyond XML's own are refused (`allow_dtd` is off), so a
 /// short text stays short.
 pub(crate) fn read(text: &str, parsed: &mut Parsed) -> Result<(), ReadError> {
-    let document = Document::parse_with_options(text, ParsingOptions::default());
-    let document = document.map_err(ReadError::Xml)?;
+    let document =
+        Document::parse_with_options(text, ParsingOptions::default()).map_err(ReadError::Xml)?;
     let lines = Lines::of(text);
     let is_track = |node: &Node| node.tag_name().name() == "track";
     for track in document.descendants().filter(is_track) {
@@ -22,23 +22,24 @@ pub(crate) fn read(text: &str, parsed: &mut Parsed) -> Result<(), ReadError> {
 
 fn track(track: Node, lines: &Lines, parsed: &mut Parsed) {
     let name = children(track, "title").find_map(text);
-    let options = children(track, "extension").flat_map(|it| children(it, "option"));
-    let options: Vec<String> = options.filter_map(text).collect();
-    let mut left = Vec::new();
+    let nodes = children(track, "extension").flat_map(|it| children(it, "option"));
+    let options: Vec<String> = nodes.filter_map(text).collect();
+    let mut rejected = Vec::new();
     for location in children(track, "location") {
-        let place = lines.place(location);
+        let position = lines.position(location);
         let url = text(location).unwrap_or_default();
-        match url::stream(&url, &place, (name.clone(), &options), parsed) {
-            // What a player falls back on is no loss.
+        match url::stream(&url, &position, (name.clone(), &options), parsed) {
+            // The other locations are fallbacks for players, so nothing is lost.
             Ok(()) => return,
-            Err(why) => left.push((place, url, why)),
+            Err(why) => rejected.push((position, url, why)),
         }
     }
-    if left.is_empty() {
-        parsed.leave(lines.place(track), &name.unwrap_or_default(), Why::NoGroup);
+    if rejected.is_empty() {
+        let name = name.unwrap_or_default();
+        parsed.skip(lines.position(track), &name, Why::NoGroup);
     }
-    for (place, url, why) in left {
-        parsed.leave(place, &url, why);
+    for (position, url, why) in rejected {
+        parsed.skip(position, &url, why);
     }
 }
 
@@ -52,7 +53,7 @@ fn text(node: Node) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Where the lines of a text begin; the parser's own answer counts them anew each time.
+/// The offsets of the line ends of a text; the parser's own lookup counts lines anew each time.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -61,7 +62,7 @@ impl Lines {
         Self(ends.map(|(at, _)| at).collect())
     }
 
-    fn place(&self, node: Node) -> Position {
+    fn position(&self, node: Node) -> Position {
         let before = self.0.partition_point(|end| *end < node.range().start);
         Position::line("", before + 1)
     }
@@ -104,7 +105,7 @@ mod tests {
         let streams: Vec<(String, Option<&str>)> = parsed
             .streams
             .iter()
-            .map(|stream| (stream.place.to_string(), stream.name.as_deref()))
+            .map(|stream| (stream.position.to_string(), stream.name.as_deref()))
             .collect();
         assert_eq!(
             streams,

@@ -77,7 +77,7 @@ fn an_active_receiver_is_a_stream_with_the_name_of_its_sdp() {
         ["[172.29.226.25]@232.250.98.80:5010"]
     );
     assert!(stream.enabled);
-    assert_eq!(stream.place.to_string(), "transport_params[0]");
+    assert_eq!(stream.position.to_string(), "transport_params[0]");
     assert_eq!(remarks, [""; 0]);
 }
 
@@ -105,7 +105,7 @@ fn both_legs_are_one_stream() {
 }
 
 #[test]
-fn what_parameters_leave_open_the_sdp_says() {
+fn the_sdp_supplies_what_parameters_leave_open() {
     for open in ["\"auto\"", "null"] {
         let (streams, remarks) = parsed(&ACTIVE.replace(
             "\"multicast_ip\": \"232.250.98.80\"",
@@ -115,7 +115,7 @@ fn what_parameters_leave_open_the_sdp_says() {
             written(&streams[0].legs),
             ["[172.29.226.25]@232.250.98.80:5010"]
         );
-        assert_eq!(streams[0].place.to_string(), "transport_file.data:5");
+        assert_eq!(streams[0].position.to_string(), "transport_file.data:5");
         assert_eq!(remarks, [""; 0]);
     }
     let bulk =
@@ -126,7 +126,7 @@ fn what_parameters_leave_open_the_sdp_says() {
     );
     let (streams, remarks) = parsed(&bulk);
     assert_eq!(
-        streams[0].place.to_string(),
+        streams[0].position.to_string(),
         "[0].params.transport_file.data:5"
     );
     assert_eq!(
@@ -150,8 +150,8 @@ fn legs_that_the_parameters_switch_off_are_off_in_the_sdp_too() {
 }
 
 #[test]
-fn says_what_is_no_stream_that_a_rule_can_take() {
-    for (leg, left) in [
+fn reports_what_is_no_stream_that_a_rule_can_take() {
+    for (leg, expected) in [
         (
             r#"{"multicast_ip": null, "destination_port": 5000}"#,
             "multicast_ip or destination_ip is not set",
@@ -184,7 +184,7 @@ fn says_what_is_no_stream_that_a_rule_can_take() {
     ] {
         let (streams, remarks) = parsed(&format!("{{\"transport_params\": [{leg}]}}"));
         assert_eq!(streams, [], "{leg}");
-        assert!(remarks[0].contains(left), "{leg}: {remarks:?}");
+        assert!(remarks[0].contains(expected), "{leg}: {remarks:?}");
     }
     for document in ["7", "[]", "[1, \"a\"]", "{}"] {
         assert_eq!(parsed(document).0, []);

@@ -1,4 +1,4 @@
-//! What rules are made of streams.
+//! Which rules streams become.
 
 use config::{self, Config, ConfigFile, Settings};
 
@@ -14,7 +14,7 @@ fn options(interfaces: &[&str], to: &[&str]) -> Options {
     }
 }
 
-/// The rules as a file, which is read back as the same, and the remarks.
+/// The rules as a file, after a round trip through the parser, and the remarks.
 fn made(text: &str, options: &Options) -> (String, Vec<String>) {
     let imported = make(read(text.as_bytes(), None).unwrap(), options).unwrap();
     let text = config::export(&imported.rules, &Settings::default());
@@ -111,7 +111,7 @@ outputs = ["225.3.0.0/24%lan0:1-65535,ttl=dec,source=keep"]
 }
 
 #[test]
-fn what_cannot_be_a_rule_beside_others_is_left_with_its_line() {
+fn what_cannot_be_a_rule_beside_others_is_reported_with_its_line() {
     let playlist = "#EXTM3U\n#EXTINF:-1,One\nudp://@239.1.1.1:1234\n#EXTINF:-1,One again\n\
                     udp://@239.1.1.1:1234\nudp://@224.0.0.251:5353\nudp://@[ff3e::1]:1234\n";
     let (text, remarks) = made(playlist, &options(&["eth0"], &["239.2.0.0/16%eth1"]));
@@ -125,7 +125,7 @@ fn what_cannot_be_a_rule_beside_others_is_left_with_its_line() {
     for (remark, start) in remarks.iter().zip(starts) {
         assert!(remark.starts_with(start), "{remark}");
     }
-    // Sent back to where it came from.
+    // Sent back to its own input.
     let (text, remarks) = made("udp://@239.1.1.1:1", &options(&["eth0"], &["%eth0"]));
     assert_eq!(text, "version = 1\n");
     assert!(
@@ -162,7 +162,7 @@ fn says_which_options_are_missing() {
     assert!(error("udp://@239.1.1.1:1", &options(&["eth0"], &[])).contains("--to %eth1"));
 }
 
-/// A description of two legs, of which lines are put into the first and the second.
+/// A description of two legs, with further lines for the session, the first and the second leg.
 fn two_legs(head: &str, first: &str, second: &str) -> String {
     format!(
         "v=0\ns=cam\n{head}m=video 5000 RTP/AVP 96\nc=IN IP4 239.1.1.1/32\n{first}\
@@ -214,7 +214,7 @@ fn a_leg_keeps_its_interface_whatever_becomes_of_the_other() {
         assert!(text.contains("\ninput = \"239.2.1.1%blue:5000\""), "{text}");
         assert_eq!(remarks.len(), 1, "{remarks:?}");
     }
-    // Parameters come before what the SDP says of a leg.
+    // Parameters take precedence over the SDP.
     let sdp = two_legs(both, "a=mid:a\n", "a=mid:b\n").replace('\n', "\\r\\n");
     let text = format!(
         r#"{{"transport_params": [{{"multicast_ip": "auto"}},

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::groups::{Groups, Left};
+use super::groups::{Groups, Rejected};
 use super::lines::Block;
 use crate::address::{address, hosts};
 use crate::remark::{Position, SOURCES_MAX, Why};
@@ -10,40 +10,40 @@ use crate::remark::{Position, SOURCES_MAX, Why};
 /// The most filters of a session or section.
 const FILTERS_MAX: usize = 1024;
 
-/// What an `a=source-filter:incl` says.
+/// An `a=source-filter:incl`.
 pub(super) struct Filter<'t> {
-    place: Position,
+    position: Position,
     text: &'t str,
-    /// None is for all groups.
+    /// `None`: all groups.
     group: Option<IpAddr>,
     sources: Vec<IpAddr>,
 }
 
-/// The filters of a block; what cannot be used is left.
-pub(super) fn filters<'t>(block: &Block<'t>, left: &mut Vec<Left<'t>>) -> Vec<Filter<'t>> {
+/// The filters of a block; adds those that cannot be used to `rejected`.
+pub(super) fn filters<'t>(block: &Block<'t>, rejected: &mut Vec<Rejected<'t>>) -> Vec<Filter<'t>> {
     let mut filters = Vec::new();
     for (line, value) in block.attributes("source-filter") {
-        let read = if filters.len() < FILTERS_MAX {
-            read(value)
+        let parsed = if filters.len() < FILTERS_MAX {
+            parse(value)
         } else {
             Err(Why::TooManySources)
         };
-        let (place, text) = (line.place.clone(), line.text);
-        match read {
+        let (position, text) = (line.position.clone(), line.text);
+        match parsed {
             Ok((group, sources)) => filters.push(Filter {
-                place,
+                position,
                 text,
                 group,
                 sources,
             }),
-            Err(why) => left.push((place, text, why)),
+            Err(why) => rejected.push((position, text, why)),
         }
     }
     filters
 }
 
-/// Reads `incl IN IP4|IP6|* GROUP|* SENDER...`.
-fn read(value: &str) -> Result<(Option<IpAddr>, Vec<IpAddr>), Why> {
+/// Parses `incl IN IP4|IP6|* GROUP|* SENDER...`.
+fn parse(value: &str) -> Result<(Option<IpAddr>, Vec<IpAddr>), Why> {
     const FORM: Why = Why::Form("a=source-filter: incl IN IP4 GROUP SENDER...");
     let mut words = value.split_whitespace();
     match words.next() {
@@ -73,23 +73,22 @@ fn read(value: &str) -> Result<(Option<IpAddr>, Vec<IpAddr>), Why> {
 }
 
 impl<'t> Filter<'t> {
-    /// Says whether it is for a group: it names that, or the first of its `c=` line, or none.
+    /// Whether it applies to a group: it names that, or the first of its `c=` line, or none.
     fn is_for(&self, group: IpAddr, of: &Groups) -> bool {
-        let is_for = |to: IpAddr| to == group || to == of.first;
-        self.group.is_none_or(is_for)
+        self.group.is_none_or(|to| to == group || to == of.first)
     }
 
-    /// What there is to say of a filter for a group that is none of these.
-    pub(super) fn stray(&self, groups: &[(IpAddr, Groups)]) -> Option<Left<'t>> {
+    /// The remark on a filter that applies to none of these groups.
+    pub(super) fn stray(&self, groups: &[(IpAddr, Groups)]) -> Option<Rejected<'t>> {
         let is_used = groups.iter().any(|(group, of)| self.is_for(*group, of));
-        (!is_used).then(|| (self.place.clone(), self.text, Why::StrayFilter))
+        (!is_used).then(|| (self.position.clone(), self.text, Why::StrayFilter))
     }
 }
 
-/// The senders of a group, by every filter that is for it.
+/// The senders of a group, from every filter that applies to it.
 pub(super) fn senders(group: IpAddr, of: &Groups, filters: &[Filter]) -> Result<Vec<IpAddr>, Why> {
-    let filters = filters.iter().filter(|filter| filter.is_for(group, of));
-    let sources = filters.flat_map(|filter| &filter.sources).copied();
+    let relevant = filters.iter().filter(|filter| filter.is_for(group, of));
+    let sources = relevant.flat_map(|filter| &filter.sources).copied();
     hosts(
         sources.filter(|source| source.is_ipv4() == group.is_ipv4()),
         group,

@@ -9,38 +9,39 @@ use crate::remark::{Position, Why};
 /// The most groups of one section.
 const GROUPS_MAX: u32 = 1024;
 
-/// What a section is not taken over of.
-pub(super) type Left<'t> = (Position, &'t str, Why);
+/// A line that is not taken over: its position, its text and why.
+pub(super) type Rejected<'t> = (Position, &'t str, Why);
 
-/// What a `c=` line says.
+/// The groups of a `c=` line.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
     pub(super) first: IpAddr,
     count: u32,
 }
 
-/// The groups of a block; what of them cannot be used is left.
-pub(super) fn groups<'t>(block: &Block<'t>, left: &mut Vec<Left<'t>>) -> Vec<Groups> {
+/// The groups of a block; adds lines that cannot be used to `rejected`.
+pub(super) fn groups<'t>(block: &Block<'t>, rejected: &mut Vec<Rejected<'t>>) -> Vec<Groups> {
     let mut groups = Vec::new();
     for line in block.all('c') {
         match Groups::of(line.value) {
-            Ok(read) => groups.push(read),
-            Err(why) => left.push((line.place.clone(), line.text, why)),
+            Ok(parsed) => groups.push(parsed),
+            Err(why) => rejected.push((line.position.clone(), line.text, why)),
         }
     }
-    let count = groups.iter().map(|groups| groups.count);
-    let count = count.fold(0, u32::saturating_add);
-    if count > GROUPS_MAX {
-        let line = block.first('c');
-        left.extend(line.map(|line| (line.place.clone(), line.text, Why::TooManyGroups(count))));
+    let counts = groups.iter().map(|groups| groups.count);
+    let total = counts.fold(0, u32::saturating_add);
+    if total > GROUPS_MAX {
+        if let Some(line) = block.first('c') {
+            rejected.push((line.position.clone(), line.text, Why::TooManyGroups(total)));
+        }
         groups.clear();
     }
     groups
 }
 
 impl Groups {
-    /// Reads `IN IP4 GROUP[/TTL[/NUMBER]]` or `IN IP6 GROUP[/NUMBER]`. The TTL is the sender's: a copy
-    /// has what is left of it.
+    /// Parses `IN IP4 GROUP[/TTL[/NUMBER]]` or `IN IP6 GROUP[/NUMBER]`. The TTL is the sender's: a copy
+    /// has what remains of it.
     fn of(value: &str) -> Result<Self, Why> {
         const FORM: Why = Why::Form("c=IN IP4 GROUP/TTL or c=IN IP6 GROUP");
         let mut words = value.split_whitespace();
@@ -60,8 +61,8 @@ impl Groups {
             let ttl = parts.next().map(str::parse::<u8>);
             ttl.transpose().map_err(|_| FORM)?;
         }
-        let count = parts.next().map(str::parse).transpose().map_err(|_| FORM)?;
-        let count = count.unwrap_or(1).max(1);
+        let number = parts.next().map(str::parse).transpose().map_err(|_| FORM)?;
+        let count = number.unwrap_or(1).max(1);
         if parts.next().is_some() {
             return Err(FORM);
         }

@@ -1,4 +1,4 @@
-//! A session description as lines: what stands before the first media section, and each section.
+//! A session description as lines: those before the first media section, and each section.
 
 use crate::parsed::Parsed;
 use crate::remark::{Position, Why};
@@ -14,15 +14,15 @@ pub(super) struct Block<'t>(Vec<Line<'t>>);
 
 /// `TYPE=VALUE`.
 pub(super) struct Line<'t> {
-    pub(super) place: Position,
-    /// All of it.
+    pub(super) position: Position,
+    /// The whole line.
     pub(super) text: &'t str,
     kind: char,
     pub(super) value: &'t str,
 }
 
 impl<'t> Session<'t> {
-    /// The descriptions of a text, each of which begins with `v=`.
+    /// The descriptions in a text, each of which begins with `v=`.
     pub(super) fn all(text: &'t str, part: &str, parsed: &mut Parsed) -> Vec<Self> {
         let mut sessions: Vec<Self> = Vec::new();
         for (index, text) in text.lines().enumerate() {
@@ -30,9 +30,9 @@ impl<'t> Session<'t> {
             if text.is_empty() {
                 continue;
             }
-            let place = Position::line(part, index + 1);
-            let Some(line) = Line::of(place.clone(), text) else {
-                parsed.leave(place, text, Why::Form("TYPE=VALUE"));
+            let position = Position::line(part, index + 1);
+            let Some(line) = Line::of(position.clone(), text) else {
+                parsed.skip(position, text, Why::Form("TYPE=VALUE"));
                 continue;
             };
             if line.kind == 'v' || sessions.is_empty() {
@@ -55,12 +55,12 @@ impl<'t> Session<'t> {
 }
 
 impl<'t> Line<'t> {
-    fn of(place: Position, text: &'t str) -> Option<Self> {
+    fn of(position: Position, text: &'t str) -> Option<Self> {
         let (kind, value) = text.split_once('=')?;
         let mut letters = kind.chars();
         let kind = letters.next().filter(char::is_ascii_lowercase)?;
         letters.next().is_none().then_some(Self {
-            place,
+            position,
             text,
             kind,
             value,

@@ -5,25 +5,25 @@ use std::net::IpAddr;
 use rules::net::{Ports, Prefix};
 
 use super::filter::{Filter, filters, senders};
-use super::groups::{Groups, Left, groups};
+use super::groups::{Groups, Rejected, groups};
 use super::lines::{Block, Line};
 use crate::parsed::{Leg, Parsed};
 use crate::remark::{Position, Why, excerpt};
 
-/// What a section describes, and what of it was left.
+/// A media section, and what of it is not taken over.
 pub(super) struct Section<'t> {
-    pub(super) place: Position,
+    pub(super) position: Position,
     /// `video`, `audio` …
     pub(super) media: &'t str,
-    /// What its `i=` says.
+    /// Its `i=`.
     pub(super) title: Option<String>,
     pub(super) mid: Option<&'t str>,
-    /// Where it is sent to; more than one are streams of their own.
+    /// Where it is sent to; several are separate streams.
     pub(super) legs: Vec<Leg>,
-    pub(super) left: Vec<Left<'t>>,
+    pub(super) rejected: Vec<Rejected<'t>>,
 }
 
-/// What holds for all sections that do not say otherwise.
+/// What applies to all sections that do not override it.
 pub(super) struct Common<'t> {
     is_inactive: bool,
     groups: Vec<Groups>,
@@ -32,11 +32,11 @@ pub(super) struct Common<'t> {
 
 impl<'t> Common<'t> {
     pub(super) fn of(head: &Block<'t>, parsed: &mut Parsed) -> Self {
-        let mut left = unsupported(head);
-        let groups = groups(head, &mut left);
-        let filters = filters(head, &mut left);
-        for (place, text, why) in left {
-            parsed.leave(place, text, why);
+        let mut rejected = unsupported(head);
+        let groups = groups(head, &mut rejected);
+        let filters = filters(head, &mut rejected);
+        for (position, text, why) in rejected {
+            parsed.skip(position, text, why);
         }
         Self {
             is_inactive: is_inactive(head).unwrap_or_default(),
@@ -48,33 +48,34 @@ impl<'t> Common<'t> {
 
 impl<'t> Section<'t> {
     pub(super) fn of(block: &Block<'t>, common: &Common) -> Self {
-        let mut left = unsupported(block);
+        let mut rejected = unsupported(block);
         let line = block.first('m');
-        let (place, text) = line.map_or((Position::default(), ""), |m| (m.place.clone(), m.text));
+        let (position, text) =
+            line.map_or((Position::default(), ""), |m| (m.position.clone(), m.text));
         let media = Media::of(line.map_or("", |line| line.value));
-        let legs = media.as_ref().map_err(Why::clone);
-        let legs = if is_inactive(block).unwrap_or(common.is_inactive) {
-            legs.and(Err(Why::Inactive))
-        } else {
-            legs.and_then(|media| legs_of(media, block, common, &mut left))
+        let is_inactive = is_inactive(block).unwrap_or(common.is_inactive);
+        let parsed = match &media {
+            Err(why) => Err(why.clone()),
+            Ok(_) if is_inactive => Err(Why::Inactive),
+            Ok(media) => legs_of(media, block, common, &mut rejected),
         };
-        let legs = legs.unwrap_or_else(|why| {
-            left.push((place.clone(), text, why));
+        let legs = parsed.unwrap_or_else(|why| {
+            rejected.push((position.clone(), text, why));
             Vec::new()
         });
         let title = block.first('i').map(|line| line.value.trim().to_owned());
         Self {
-            place,
+            position,
             media: media.map_or("", |media| media.kind),
             title: title.filter(|title| !title.is_empty()),
             mid: block.attributes("mid").next().map(|(_, mid)| mid),
             legs,
-            left,
+            rejected,
         }
     }
 }
 
-/// What an `m=` line says.
+/// An `m=` line.
 struct Media<'t> {
     kind: &'t str,
     ports: Vec<u16>,
@@ -103,10 +104,10 @@ impl<'t> Media<'t> {
         if first == 0 {
             return Err(Why::Off);
         }
-        // Each port of RTP has that of its RTCP behind it (RFC 8866 section 5.14).
+        // Each RTP port is followed by that of its RTCP (RFC 8866 section 5.14).
         let step = if protocol.contains("RTP") { 2 } else { 1 };
-        let ports = (0..count.max(1)).map(|n| first.checked_add(n.checked_mul(step)?));
-        let ports = ports.collect::<Option<Vec<u16>>>().ok_or_else(wrong)?;
+        let numbers = (0..count.max(1)).map(|n| first.checked_add(n.checked_mul(step)?));
+        let ports = numbers.collect::<Option<Vec<u16>>>().ok_or_else(wrong)?;
         Ok(Self { kind, ports })
     }
 }
@@ -115,12 +116,12 @@ fn legs_of<'t>(
     media: &Media,
     block: &Block<'t>,
     common: &Common,
-    left: &mut Vec<Left<'t>>,
+    rejected: &mut Vec<Rejected<'t>>,
 ) -> Result<Vec<Leg>, Why> {
-    let before = left.len();
-    let own = groups(block, left);
-    let own_filters = filters(block, left);
-    let is_said = left.len() > before;
+    let before = rejected.len();
+    let own = groups(block, rejected);
+    let own_filters = filters(block, rejected);
+    let is_reported = rejected.len() > before;
     let groups = if own.is_empty() { &common.groups } else { &own };
     let filters = if own_filters.is_empty() {
         &common.filters
@@ -129,12 +130,12 @@ fn legs_of<'t>(
     };
     let all: Vec<(IpAddr, Groups)> = groups.iter().flat_map(Groups::each).collect();
     if !all.is_empty() {
-        left.extend(own_filters.iter().filter_map(|filter| filter.stray(&all)));
+        rejected.extend(own_filters.iter().filter_map(|filter| filter.stray(&all)));
     }
     let (groups, ports) = (all.len(), media.ports.len());
     let pairs: Vec<_> = match (groups, ports) {
-        // The line that cannot be used is named already.
-        (0, _) if is_said => return Ok(Vec::new()),
+        // The line that cannot be used is reported already.
+        (0, _) if is_reported => return Ok(Vec::new()),
         (0, _) => return Err(Why::NoConnection),
         (_, 1) => all.iter().map(|group| (group, media.ports[0])).collect(),
         (1, _) => media.ports.iter().map(|port| (&all[0], *port)).collect(),
@@ -153,25 +154,22 @@ fn legs_of<'t>(
     pairs.into_iter().map(leg).collect()
 }
 
-/// Says whether a session or section is switched off, where it says which way it goes.
+/// Whether a session or section is switched off; `None` if it has no direction attribute.
 fn is_inactive(block: &Block) -> Option<bool> {
-    let ways = block.all('a').map(|line| line.value.trim());
-    let is_way = |way: &&str| matches!(*way, "inactive" | "sendonly" | "recvonly" | "sendrecv");
-    Some(ways.filter(is_way).last()? == "inactive")
+    let values = block.all('a').map(|line| line.value.trim());
+    let is_mode = |mode: &&str| matches!(*mode, "inactive" | "sendonly" | "recvonly" | "sendrecv");
+    Some(values.filter(is_mode).last()? == "inactive")
 }
 
-/// What a session or section says beyond groups, ports and senders, and rules have nothing for.
-fn unsupported<'t>(block: &Block<'t>) -> Vec<Left<'t>> {
-    let left = |(line, why): (&Line<'t>, Why)| (line.place.clone(), line.text, why);
-    let of = |name, why: Why| {
-        block
-            .attributes(name)
-            .map(move |(line, _)| (line, why.clone()))
-    };
-    let copies = block.attributes("ssrc-group");
-    let copies = copies.filter(|(_, value)| value.starts_with("DUP"));
-    of("rtcp", Why::Rtcp)
-        .chain(copies.map(|(line, _)| (line, Why::SsrcCopies)))
-        .map(left)
-        .collect()
+/// Attributes of a session or section that rules have no equivalent for.
+fn unsupported<'t>(block: &Block<'t>) -> Vec<Rejected<'t>> {
+    let reject = |line: &Line<'t>, why| (line.position.clone(), line.text, why);
+    let rtcp = block
+        .attributes("rtcp")
+        .map(|(line, _)| reject(line, Why::Rtcp));
+    let copies = block
+        .attributes("ssrc-group")
+        .filter(|(_, value)| value.starts_with("DUP"))
+        .map(|(line, _)| reject(line, Why::SsrcCopies));
+    rtcp.chain(copies).collect()
 }

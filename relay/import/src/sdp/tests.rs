@@ -1,4 +1,4 @@
-//! Descriptions as cameras, encoders and the RFCs have them.
+//! Descriptions in the style of cameras, encoders and the RFCs.
 
 use rules::endpoint::Endpoint;
 
@@ -54,7 +54,7 @@ fn parsed(text: &str) -> (Vec<String>, Vec<String>) {
     let stream = |stream: &Stream| {
         let legs: Vec<String> = stream.legs.iter().map(leg).collect();
         let name = stream.name.as_deref().unwrap_or("?");
-        format!("{}: {name}: {}", stream.place, legs.join(" + "))
+        format!("{}: {name}: {}", stream.position, legs.join(" + "))
     };
     (
         parsed.streams.iter().map(stream).collect(),
@@ -62,7 +62,7 @@ fn parsed(text: &str) -> (Vec<String>, Vec<String>) {
     )
 }
 
-/// A description of one section, which these lines are.
+/// Parses a description of one section that consists of these lines.
 fn section(lines: &str) -> (Vec<String>, Vec<String>) {
     parsed(&format!(
         "v=0\no=- 1 1 IN IP4 10.0.0.1\ns=cam\nt=0 0\n{lines}"
@@ -85,7 +85,7 @@ fn both_legs_of_st_2022_7_are_one_stream() {
 }
 
 #[test]
-fn what_stands_before_the_sections_holds_for_those_that_do_not_say_otherwise() {
+fn session_attributes_apply_to_sections_that_do_not_override_them() {
     let (streams, remarks) = parsed(
         "v=0\ns=-\nc=IN IP4 233.252.0.1/127\na=source-filter: incl IN IP4 * 198.51.100.1\n\
          m=audio 49170 RTP/AVP 0\nm=video 51372 RTP/AVP 99\nc=IN IP6 ff3e::1234\n\
@@ -132,8 +132,8 @@ fn each_of_several_groups_and_ports_is_a_stream() {
 }
 
 #[test]
-fn says_with_its_line_what_is_not_taken_over() {
-    for (lines, left) in [
+fn reports_with_its_line_what_is_not_taken_over() {
+    for (lines, expected) in [
         (
             "m=video 5000 RTP/AVP 96\n",
             "5: not taken over: m=video 5000 RTP/AVP 96: has no address",
@@ -228,7 +228,7 @@ fn says_with_its_line_what_is_not_taken_over() {
         let [remark] = &remarks[..] else {
             panic!("{lines}: {remarks:?}");
         };
-        assert!(remark.contains(left), "{lines}: {remark}");
+        assert!(remark.contains(expected), "{lines}: {remark}");
     }
 }
 
@@ -240,7 +240,7 @@ fn legs_that_do_not_fit_each_other_become_streams_of_their_own() {
     );
     assert_eq!(streams.len(), 3);
     assert_eq!(remarks.len(), 1);
-    // One leg is as good as a stream where the other one cannot be taken.
+    // If one leg cannot be taken, the other one is a stream by itself.
     let (streams, remarks) = section(
         "a=group:DUP a b\nm=video 5000 RTP/AVP 96\nc=IN IP4 239.1.1.1/32\na=mid:a\n\
          m=video 5000 RTP/AVP 96\nc=IN IP4 10.0.0.1\na=mid:b\n",
