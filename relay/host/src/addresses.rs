@@ -1,9 +1,9 @@
-//! All that names stand for, asked of the name servers of resolv.conf and of `/etc/hosts`, off the data
-//! path. Unlike `getaddrinfo` DNS says how long an answer is valid, and whether a name stands for nobody
-//! or its server fails.
+//! Resolves names to all their addresses, by the name servers of resolv.conf and `/etc/hosts`, off the data
+//! path. Unlike `getaddrinfo`, DNS tells how long an answer is valid, and a name without addresses from a
+//! server that fails.
 //!
-//! What was good stays in use while lookups fail; a name that is not there, or has no address, stands for
-//! nobody once that was said twice.
+//! Good addresses stay in use while lookups fail; a name that does not exist, or has no address, resolves to
+//! nothing once two answers in a row agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,49 +22,49 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::names::refusal;
 
-/// How long after a failure, or after nobody was found for the first time, a name is asked for again;
-/// each further failure doubles it, up to [`RETRY_MAX`].
+/// The delay before the retry after a failure, or after the first answer without addresses; each further
+/// failure doubles it, up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// How long a question may take, with all that are asked in turn.
+/// How long a lookup may take, with all its queries.
 const LIMIT: Duration = Duration::from_secs(15);
-/// How long one server may take.
+/// How long one server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Questions at a time.
-const ASKED_MAX: usize = 64;
-/// However long an answer is valid, it is not believed for longer.
-const BELIEVED_MAX: Duration = Duration::from_secs(30);
+/// Concurrent lookups.
+const LOOKUPS_MAX: usize = 64;
+/// An answer is used for at most this long, however long it is valid.
+const VALID_MAX: Duration = Duration::from_secs(30);
 
-/// An address, of a service with its port.
+/// An address, for a service with its port.
 type ServiceAddress = (IpAddr, Option<u16>);
 
-/// What a name server said, for how long it is valid, and which of the names that were searched for has it;
-/// `Err`: that nothing can be said.
+/// The answer of a name server: addresses, validity, and which name of the search list matched; `Err`: why
+/// there is no answer.
 type Lookup = Result<(BTreeSet<ServiceAddress>, Duration, Option<Name>), String>;
 
-/// The names of which all addresses are followed.
+/// The names that are resolved to all addresses.
 #[derive(Default)]
 pub(super) struct AllNames {
     entries: BTreeMap<Destination, Entry>,
-    asked: JoinSet<(Destination, Lookup)>,
+    lookups: JoinSet<(Destination, Lookup)>,
 }
 
 #[derive(Debug)]
 struct Entry {
     all: All,
     /// `None` before the first answer.
-    known: Option<Addresses>,
-    /// Of the names that are searched for the one that was there last.
-    found: Option<Name>,
+    resolved: Option<Addresses>,
+    /// The name of the search list that matched last.
+    matched: Option<Name>,
     due: Instant,
-    is_asked: bool,
+    is_pending: bool,
     failures: u32,
-    /// How often in turn nobody was found.
+    /// Consecutive answers without addresses.
     empty: u32,
 }
 
 impl AllNames {
-    /// Sets the names to follow; new ones are asked for at once.
+    /// Sets the names to follow; new ones are looked up at once.
     pub(super) fn follow<'a>(&mut self, names: impl Iterator<Item = &'a Destination>) {
         let names: BTreeSet<&Destination> = names.collect();
         self.entries.retain(|name, _| names.contains(name));
@@ -74,10 +74,10 @@ impl AllNames {
             };
             let entry = || Entry {
                 all: *all,
-                known: None,
-                found: None,
+                resolved: None,
+                matched: None,
                 due: Instant::now(),
-                is_asked: false,
+                is_pending: false,
                 failures: 0,
                 empty: 0,
             };
@@ -85,42 +85,40 @@ impl AllNames {
                 .entry(destination.clone())
                 .or_insert_with(entry);
         }
-        self.ask();
+        self.start_lookups();
     }
 
-    /// What they stand for, as far as they were answered.
-    pub(super) fn known(&self) -> BTreeMap<Destination, Addresses> {
-        let known = self.entries.iter();
-        known
-            .filter_map(|(name, entry)| Some((name.clone(), entry.known.clone()?)))
+    /// The addresses of all names that were resolved.
+    pub(super) fn resolved(&self) -> BTreeMap<Destination, Addresses> {
+        let entries = self.entries.iter();
+        entries
+            .filter_map(|(name, entry)| Some((name.clone(), entry.resolved.clone()?)))
             .collect()
     }
 
-    /// The addresses in use of one.
+    /// The addresses in use of one name.
     pub(super) fn used(&self, name: &Destination) -> &[ServiceAddress] {
-        let known = self
-            .entries
-            .get(name)
-            .and_then(|entry| entry.known.as_ref());
-        known.map_or(&[], |known| &known.used)
+        let entry = self.entries.get(name);
+        let resolved = entry.and_then(|entry| entry.resolved.as_ref());
+        resolved.map_or(&[], |resolved| &resolved.used)
     }
 
     /// Whether some were never answered.
     pub(super) fn has_new(&self) -> bool {
-        self.entries.values().any(|entry| entry.known.is_none())
+        self.entries.values().any(|entry| entry.resolved.is_none())
     }
 
-    /// Waits until a name stands for something else. Nothing is lost if it is called off.
+    /// Waits until the addresses of a name change. It is cancel-safe.
     pub(super) async fn next_change(&mut self) {
         loop {
-            self.ask();
-            let waiting = self.entries.values().filter(|entry| !entry.is_asked);
-            let next = waiting.map(|entry| entry.due).min();
-            let next = next.filter(|_| self.asked.len() < ASKED_MAX);
+            self.start_lookups();
+            let can_start = self.lookups.len() < LOOKUPS_MAX;
+            let waiting = self.entries.values().filter(|entry| !entry.is_pending);
+            let next = waiting.map(|entry| entry.due).min().filter(|_| can_start);
             tokio::select! {
-                Some(answer) = self.asked.join_next() => {
-                    // One that panicked has no answer to give.
-                    if answer.is_ok_and(|(name, answer)| self.take(&name, answer)) {
+                Some(answer) = self.lookups.join_next() => {
+                    // A lookup that panicked has no answer.
+                    if answer.is_ok_and(|(name, answer)| self.record(&name, answer)) {
                         return;
                     }
                 }
@@ -130,83 +128,83 @@ impl AllNames {
         }
     }
 
-    fn ask(&mut self) {
+    fn start_lookups(&mut self) {
         let now = Instant::now();
-        let room = ASKED_MAX.saturating_sub(self.asked.len());
-        let due = self.entries.iter_mut();
-        let due = due.filter(|(_, entry)| !entry.is_asked && entry.due <= now);
+        let room = LOOKUPS_MAX.saturating_sub(self.lookups.len());
+        let entries = self.entries.iter_mut();
+        let due = entries.filter(|(_, entry)| !entry.is_pending && entry.due <= now);
         for (name, entry) in due.take(room) {
-            entry.is_asked = true;
-            let (name, found) = (name.clone(), entry.found.clone());
-            self.asked.spawn(async move {
-                let answer = timeout(LIMIT, look_up(&name, found.as_ref())).await;
+            entry.is_pending = true;
+            let (name, matched) = (name.clone(), entry.matched.clone());
+            self.lookups.spawn(async move {
+                let answer = timeout(LIMIT, look_up(&name, matched.as_ref())).await;
                 let late = || Err(format!("no answer within {} s", LIMIT.as_secs()));
                 (name, answer.unwrap_or_else(|_| late()))
             });
         }
     }
 
-    /// Takes an answer; says whether anything is different from now on.
-    fn take(&mut self, name: &Destination, answer: Lookup) -> bool {
+    /// Records an answer; returns whether anything has changed.
+    fn record(&mut self, name: &Destination, answer: Lookup) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             return false;
         };
-        entry.is_asked = false;
+        entry.is_pending = false;
         let now = Instant::now();
-        let before = entry.known.clone();
-        let mut known = before.clone().unwrap_or_default();
+        let before = entry.resolved.clone();
+        let mut resolved = before.clone().unwrap_or_default();
         let refresh = Duration::from_secs(entry.all.refresh_s.into());
         match answer {
-            Ok((places, valid, found)) => {
+            Ok((addresses, valid, matched)) => {
                 entry.failures = 0;
-                entry.found = found.or(entry.found.take());
-                entry.empty = if places.is_empty() {
+                entry.matched = matched.or(entry.matched.take());
+                entry.empty = if addresses.is_empty() {
                     entry.empty + 1
                 } else {
                     0
                 };
-                entry.due = now + valid.min(BELIEVED_MAX).max(refresh);
-                if entry.empty == 1 && !known.used.is_empty() {
-                    // Said but once: it may be a server that has just begun.
+                entry.due = now + valid.min(VALID_MAX).max(refresh);
+                if entry.empty == 1 && !resolved.used.is_empty() {
+                    // Answered only once: the server may have just started.
                     entry.due = now + RETRY;
                     return false;
                 }
-                known = chosen(&known, places, entry.all.max.into());
+                resolved = choose(&resolved, addresses, entry.all.max.into());
             }
             Err(problem) => {
                 let wait = RETRY * 2_u32.saturating_pow(entry.failures.min(10));
                 entry.failures += 1;
                 entry.due = now + wait.min(RETRY_MAX);
-                known.problem = Some(problem);
+                resolved.problem = Some(problem);
             }
         }
-        let is_news = before.as_ref() != Some(&known);
-        entry.known = Some(known);
-        is_news
+        let has_changed = before.as_ref() != Some(&resolved);
+        entry.resolved = Some(resolved);
+        has_changed
     }
 }
 
-/// What is used of an answer: what was used before and is still there, then the lowest addresses.
-fn chosen(before: &Addresses, places: BTreeSet<ServiceAddress>, most: usize) -> Addresses {
-    let refused = places.iter().find_map(|(address, _)| refusal(*address));
-    let good = |(address, _): &ServiceAddress| refusal(*address).is_none();
-    let good: BTreeSet<ServiceAddress> = places.into_iter().filter(good).collect();
-    let stay = before.used.iter().filter(|place| good.contains(place));
-    let mut used: BTreeSet<ServiceAddress> = stay.take(most).copied().collect();
-    for place in &good {
+/// Chooses the addresses to use of an answer: those already in use, then the lowest ones.
+fn choose(before: &Addresses, answer: BTreeSet<ServiceAddress>, most: usize) -> Addresses {
+    let refused = answer.iter().find_map(|(address, _)| refusal(*address));
+    let is_usable = |(address, _): &ServiceAddress| refusal(*address).is_none();
+    let usable: BTreeSet<ServiceAddress> = answer.into_iter().filter(is_usable).collect();
+    let retained = before.used.iter().filter(|one| usable.contains(one));
+    let mut used: BTreeSet<ServiceAddress> = retained.take(most).copied().collect();
+    for address in &usable {
         if used.len() >= most {
             break;
         }
-        used.insert(*place);
+        used.insert(*address);
     }
     Addresses {
-        left_out: good.len() - used.len(),
+        left_out: usable.len() - used.len(),
         used: used.into_iter().collect(),
         problem: refused,
     }
 }
 
-/// Asks once for all that a name stands for.
+/// Looks up all addresses of a name once.
 pub async fn look_up_all(destination: &Destination) -> Addresses {
     let none = Addresses::default();
     let most = match destination {
@@ -214,7 +212,7 @@ pub async fn look_up_all(destination: &Destination) -> Addresses {
         _ => return none,
     };
     match timeout(LIMIT, look_up(destination, None)).await {
-        Ok(Ok((places, ..))) => chosen(&none, places, most),
+        Ok(Ok((addresses, ..))) => choose(&none, addresses, most),
         Ok(Err(problem)) => Addresses {
             problem: Some(problem),
             ..none
@@ -223,7 +221,7 @@ pub async fn look_up_all(destination: &Destination) -> Addresses {
     }
 }
 
-async fn look_up(destination: &Destination, found: Option<&Name>) -> Lookup {
+async fn look_up(destination: &Destination, matched: Option<&Name>) -> Lookup {
     let Destination::All { name, ipv4, all } = destination else {
         return Err("is no name".to_owned());
     };
@@ -234,25 +232,25 @@ async fn look_up(destination: &Destination, found: Option<&Name>) -> Lookup {
         RecordType::AAAA
     };
     if !all.is_service {
-        let (records, valid, found) = resolver.records(name.as_str(), kind, found).await?;
-        let places = addresses(&records).map(|at| (at, None)).collect();
-        return Ok((places, valid, found));
+        let (records, valid, matched) = resolver.records(name.as_str(), kind, matched).await?;
+        let hosts = addresses(&records).map(|address| (address, None));
+        return Ok((hosts.collect(), valid, matched));
     }
-    let services = resolver.records(name.as_str(), RecordType::SRV, found);
-    let (services, mut valid, found) = services.await?;
+    let query = resolver.records(name.as_str(), RecordType::SRV, matched);
+    let (services, mut valid, matched) = query.await?;
     let servers = services.iter().filter_map(|record| match record {
         RData::SRV(server) if !server.target.is_root() => Some(server),
         _ => None,
     });
     let least = servers.clone().map(|server| server.priority).min();
-    let mut places = BTreeSet::new();
+    let mut hosts = BTreeSet::new();
     for server in servers.filter(|server| Some(server.priority) == least) {
         let target = server.target.to_string();
         let (records, of_target, _) = resolver.records(&target, kind, None).await?;
         valid = valid.min(of_target);
-        places.extend(addresses(&records).map(|at| (at, Some(server.port))));
+        hosts.extend(addresses(&records).map(|address| (address, Some(server.port))));
     }
-    Ok((places, valid, found))
+    Ok((hosts, valid, matched))
 }
 
 fn addresses(records: &[RData]) -> impl Iterator<Item = IpAddr> + '_ {
@@ -263,7 +261,7 @@ fn addresses(records: &[RData]) -> impl Iterator<Item = IpAddr> + '_ {
     })
 }
 
-/// The servers of resolv.conf, which is read for each question: it may be another one by then.
+/// The servers of resolv.conf, which is read anew for each lookup because it may have changed.
 struct Resolver {
     resolver: TokioResolver,
     search: Vec<Name>,
@@ -272,76 +270,75 @@ struct Resolver {
 
 impl Resolver {
     fn of_system() -> Result<Self, NetError> {
-        // Without any server that is this host's own (resolv.conf(5)); names in /etc/hosts need none.
-        let own = || {
+        // Without any server the default is this host's own (resolv.conf(5)); names in /etc/hosts need none.
+        let local = || {
             let server = NameServerConfig::udp_and_tcp(IpAddr::from([127, 0, 0, 1]));
             let servers = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
             (servers, ResolverOpts::default())
         };
-        let (system, found) = read_system_conf().unwrap_or_else(|_| own());
+        let (system, system_options) = read_system_conf().unwrap_or_else(|_| local());
         let search = system.domain().into_iter().chain(system.search());
         let mut options = ResolverOpts::default();
-        options.attempts = found.attempts;
-        options.timeout = found.timeout.min(PATIENCE);
-        options.edns0 = found.edns0;
+        options.attempts = system_options.attempts;
+        options.timeout = system_options.timeout.min(PATIENCE);
+        options.edns0 = system_options.edns0;
         options.use_hosts_file = ResolveHosts::Always;
         options.cache_size = 0;
-        // Names are searched for below: a server that fails says nothing of a name elsewhere.
+        // The search list is handled below: a failing server is no answer about a name elsewhere.
         let servers = ResolverConfig::from_parts(None, Vec::new(), system.name_servers().to_vec());
         let builder = TokioResolver::builder_with_config(servers, TokioRuntimeProvider::default());
         Ok(Self {
             search: search.cloned().collect(),
-            ndots: found.ndots,
+            ndots: system_options.ndots,
             resolver: builder.with_options(options).build()?,
         })
     }
 
-    /// The records of a name, how long they are valid, and under which of the names in turn they are; none
-    /// where there is no such name. Once the one that had them says so, others behind it are nobody's
-    /// business that cannot be asked.
+    /// The records of a name, how long they are valid, and which candidate has them; none if there is no
+    /// such name. Once `matched`, the candidate that had them last, has none any more, failures of later
+    /// candidates are ignored.
     async fn records(
         &self,
         name: &str,
         kind: RecordType,
-        found: Option<&Name>,
+        matched: Option<&Name>,
     ) -> Result<(Vec<RData>, Duration, Option<Name>), String> {
         let names = self.candidates(name).map_err(|error| error.to_string())?;
-        let (mut valid, mut is_gone) = (Duration::ZERO, false);
+        let (mut valid, mut is_removed) = (Duration::ZERO, false);
         for name in names {
-            let had_them = found == Some(&name);
+            let had_them = matched == Some(&name);
             match self.resolver.lookup(name.clone(), kind).await {
                 Ok(answer) => {
-                    let records = answer.answers().iter().map(|record| record.data.clone());
-                    let left = answer
+                    let data = answer.answers().iter().map(|record| record.data.clone());
+                    let remaining = answer
                         .valid_until()
                         .saturating_duration_since(std::time::Instant::now());
-                    let records: Vec<RData> = records
-                        .filter(|record| record.record_type() == kind)
-                        .collect();
+                    let records: Vec<RData> =
+                        data.filter(|data| data.record_type() == kind).collect();
                     if !records.is_empty() {
-                        return Ok((records, left, Some(name)));
+                        return Ok((records, remaining, Some(name)));
                     }
-                    valid = left;
+                    valid = remaining;
                 }
-                Err(error) if error.is_no_records_found() || is_gone => {}
+                Err(error) if error.is_no_records_found() || is_removed => {}
                 Err(NetError::NoConnections | NetError::Timeout) => {
                     return Err("no name server of /etc/resolv.conf answers".to_owned());
                 }
                 Err(error) => return Err(error.to_string()),
             }
-            is_gone |= had_them;
+            is_removed |= had_them;
         }
         Ok((Vec::new(), valid, None))
     }
 
-    /// The names to ask for in turn, as resolv.conf(5) has it.
+    /// The names to look up in turn, as in resolv.conf(5).
     fn candidates(&self, name: &str) -> Result<Vec<Name>, NetError> {
         let mut plain = Name::from_utf8(name)?;
         if plain.is_fqdn() {
             return Ok(vec![plain]);
         }
-        let searched = self.search.iter();
-        let mut names: Vec<Name> = searched
+        let domains = self.search.iter();
+        let mut names: Vec<Name> = domains
             .filter_map(|domain| plain.clone().append_domain(domain).ok())
             .collect();
         let is_first = name.matches('.').count() >= self.ndots;
@@ -355,15 +352,15 @@ impl Resolver {
 mod tests {
     use super::*;
 
-    fn places(texts: &[&str]) -> BTreeSet<ServiceAddress> {
+    fn answer(texts: &[&str]) -> BTreeSet<ServiceAddress> {
         texts
             .iter()
             .map(|text| (text.parse().unwrap(), None))
             .collect()
     }
 
-    fn used(known: &Addresses) -> Vec<String> {
-        known
+    fn used(addresses: &Addresses) -> Vec<String> {
+        addresses
             .used
             .iter()
             .map(|(address, _)| address.to_string())
@@ -371,77 +368,79 @@ mod tests {
     }
 
     #[test]
-    fn those_in_use_stay_then_the_lowest_come() {
-        let first = chosen(&Addresses::default(), places(&["10.0.0.5", "10.0.0.7"]), 3);
+    fn addresses_in_use_stay_then_the_lowest_follow() {
+        let first = choose(&Addresses::default(), answer(&["10.0.0.5", "10.0.0.7"]), 3);
         assert_eq!(
             (used(&first), first.left_out),
             (vec!["10.0.0.5".into(), "10.0.0.7".into()], 0)
         );
-        let more = places(&["10.0.0.1", "10.0.0.2", "10.0.0.7", "10.0.0.5"]);
-        let second = chosen(&first, more, 3);
+        let more = answer(&["10.0.0.1", "10.0.0.2", "10.0.0.7", "10.0.0.5"]);
+        let second = choose(&first, more, 3);
         assert_eq!(used(&second), ["10.0.0.1", "10.0.0.5", "10.0.0.7"]);
         assert_eq!(second.left_out, 1);
-        let refused = places(&[
+        let refused = answer(&[
             "127.0.0.1",
             "169.254.1.1",
             "224.1.1.1",
             "255.255.255.255",
             "10.0.0.9",
         ]);
-        let third = chosen(&second, refused, 3);
+        let third = choose(&second, refused, 3);
         assert_eq!(used(&third), ["10.0.0.9"]);
         assert!(third.problem.unwrap().contains("127.0.0.1"));
     }
 
     #[tokio::test]
-    async fn nobody_is_believed_when_it_was_said_twice_and_failures_change_nothing() {
+    async fn addresses_are_dropped_after_two_empty_answers_and_failures_change_nothing() {
         let all = All {
             max: 4,
             refresh_s: 5,
             is_service: false,
         };
-        let name = rules::host_name::HostName::new("a.example").unwrap();
         let name = Destination::All {
-            name,
+            name: rules::host_name::HostName::new("a.example").unwrap(),
             ipv4: true,
             all,
         };
         let mut names = AllNames::default();
         let entry = Entry {
             all,
-            known: None,
-            found: None,
+            resolved: None,
+            matched: None,
             due: Instant::now(),
-            is_asked: true,
+            is_pending: true,
             failures: 0,
             empty: 0,
         };
         names.entries.insert(name.clone(), entry);
         let valid = |seconds| Duration::from_secs(seconds);
-        let mut take = |answer: Lookup| {
-            let is_news = names.take(&name, answer);
+        let mut record = |answer: Lookup| {
+            let has_changed = names.record(&name, answer);
             let entry = &names.entries[&name];
             let wait = (entry.due - Instant::now()).as_secs_f64().round();
-            (is_news, names.used(&name).len(), wait)
+            (has_changed, names.used(&name).len(), wait)
         };
         assert_eq!(
-            take(Ok((places(&["10.0.0.1", "10.0.0.2"]), valid(20), None))),
+            record(Ok((answer(&["10.0.0.1", "10.0.0.2"]), valid(20), None))),
             (true, 2, 20.0)
         );
         assert_eq!(
-            take(Ok((places(&["10.0.0.1", "10.0.0.2"]), valid(0), None))),
+            record(Ok((answer(&["10.0.0.1", "10.0.0.2"]), valid(0), None))),
             (false, 2, 5.0)
         );
-        assert_eq!(take(Err("SERVFAIL".to_owned())), (true, 2, 1.0));
-        assert_eq!(take(Err("SERVFAIL".to_owned())), (false, 2, 2.0));
+        assert_eq!(record(Err("SERVFAIL".to_owned())), (true, 2, 1.0));
+        assert_eq!(record(Err("SERVFAIL".to_owned())), (false, 2, 2.0));
         assert_eq!(
-            take(Ok((BTreeSet::new(), valid(30), None))),
+            record(Ok((BTreeSet::new(), valid(30), None))),
             (false, 2, 1.0)
         );
-        assert_eq!(take(Err("SERVFAIL".to_owned())).1, 2);
-        assert_eq!(take(Ok((BTreeSet::new(), valid(0), None))), (true, 0, 5.0));
+        assert_eq!(record(Err("SERVFAIL".to_owned())).1, 2);
         assert_eq!(
-            take(Ok((places(&["10.0.0.3"]), valid(600), None))),
+            record(Ok((BTreeSet::new(), valid(0), None))),
+            (true, 0, 5.0)
+        );
+        assert_eq!(
+            record(Ok((answer(&["10.0.0.3"]), valid(600), None))),
             (true, 1, 30.0)
         );
     }

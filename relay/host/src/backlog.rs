@@ -1,7 +1,7 @@
 //! The queue behind virtual links (`net.core.netdev_max_backlog`): the copies of a rule that leave by a
-//! veth, a bridge or a macvlan wait there until the receiving core takes them. The setting is the whole
-//! host's and bounds a queue that is empty as a rule, so it is raised only, where it is too short, and
-//! stays: what forwards after this daemon, and other daemons, need it too.
+//! veth, a bridge or a macvlan wait there until the receiving core takes them. The setting applies to the
+//! whole host and bounds a queue that is usually empty, so it is only raised if it is too short, and never
+//! lowered again: what forwards after this daemon, and other daemons, need it too.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,22 +12,22 @@ use compile::table::{OutputState, Table};
 use config::Automatic;
 use rules::net::Ifindex;
 
-/// The setting. The first network namespace alone shows it; it applies to all.
+/// The setting. Only the first network namespace shows it; it applies to all.
 pub const SETTING: &str = "/proc/sys/net/core/netdev_max_backlog";
 /// Its name for `sysctl`.
 pub const NAME: &str = "net.core.netdev_max_backlog";
 /// Packets of one NAPI poll, each of which may become a copy for each output (net.core.dev_weight).
 const POLL: u64 = 64;
 /// Polls that fit in the queue. A core that runs something else leaves its queue alone for up to a
-/// tick, 4 ms at 250 Hz, and a million copies a second fill 4,000 places meanwhile
+/// tick, 4 ms at 250 Hz, and a million copies a second fill 4,000 slots meanwhile
 /// (docs/measurements/kernel-path.md).
 const POLLS: u64 = 8;
-/// The longest queue that is asked for: with copies of 2 KiB, 128 MiB for a core that stands still.
+/// The longest queue that is requested: with copies of 2 KiB, 128 MiB for a core that stalls.
 const MOST: u64 = 65_536;
 /// Drivers whose packets go through that queue on their way in.
 const QUEUED: [&str; 3] = ["veth", "bridge", "macvlan"];
 
-/// What the widest rule needs.
+/// The need of the rule with the most copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
     /// The rule's name.
@@ -96,28 +96,28 @@ impl Need {
     }
 }
 
-/// What became of the setting, in a sentence.
+/// The outcome for the setting, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is as long as the rules need it.
+    /// It was raised to what the rules need.
     Raised(String),
     /// It is too short and cannot be raised.
     Short(String),
 }
 
-/// Raises the setting as rules come that need it.
+/// Raises the setting when rules need it.
 #[derive(Debug)]
 pub struct Backlog {
     setting: PathBuf,
     raises: bool,
-    /// Whether rules or host changed since it was read.
+    /// Whether rules or host have changed since it was read.
     is_stale: bool,
     /// What could not be raised, and why: it is reported once.
     refused: Option<String>,
 }
 
 impl Backlog {
-    /// What has the setting in that file follow the rules, if the choice is to.
+    /// Follows the rules with the setting in that file, if the choice is automatic.
     #[must_use]
     pub fn new(setting: &Path, choice: Automatic) -> Self {
         Self {
@@ -128,13 +128,13 @@ impl Backlog {
         }
     }
 
-    /// Rules or host changed.
+    /// Notes that rules or host have changed.
     pub const fn doubt(&mut self) {
         self.is_stale = self.raises;
     }
 
-    /// Looks again if something changed, and says what was done, or why it could not be. A network
-    /// namespace that does not show the setting leaves it to the host.
+    /// Checks the setting if something has changed; returns what was done, or why it failed. In a network
+    /// namespace that does not show the setting, nothing is done.
     pub fn follow(&mut self, table: &Table, host: &Host) -> Option<Outcome> {
         if !std::mem::take(&mut self.is_stale) {
             return None;
@@ -168,9 +168,9 @@ impl Backlog {
                     "{NAME} is {limit} and cannot be raised ({error}): {why}, and some may be lost \
                      there; sysctl -w {NAME}={wanted}"
                 );
-                let is_told = self.refused.as_ref() == Some(&message);
+                let is_reported = self.refused.as_ref() == Some(&message);
                 self.refused = Some(message.clone());
-                (!is_told).then_some(Outcome::Short(message))
+                (!is_reported).then_some(Outcome::Short(message))
             }
         }
     }

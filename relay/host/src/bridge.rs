@@ -1,4 +1,4 @@
-//! How bridges of this host deal with multicast, and who has joined what behind them.
+//! How bridges of this host treat multicast, and who has joined which groups behind them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,19 +10,19 @@ use rtnetlink::packet_route::link::{
 use rules::net::Ifindex;
 use sys::netlink::{Attribute, DUMP, Protocol, Request, nested};
 
-/// How a bridge deals with multicast.
+/// How a bridge treats multicast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bridge {
-    /// Whether it sends a group to those ports alone that joined it.
+    /// Whether it sends a group only to ports that joined it.
     pub snoops: bool,
-    /// Whether it asks for members itself.
+    /// Whether it is a querier itself.
     pub asks: bool,
-    /// Addresses of another querier, by IGMP and by MLD.
+    /// Addresses of another querier, for IGMP and MLD.
     pub hears: (Option<Ipv4Addr>, Option<Ipv6Addr>),
 }
 
 impl Bridge {
-    /// Of a link; `None` of one that is no bridge.
+    /// Reads it from a link; `None` if that is no bridge.
     #[must_use]
     pub fn of(message: &LinkMessage) -> Option<Self> {
         let infos = first!(message.attributes, LinkAttribute::LinkInfo(infos) => infos)?;
@@ -32,16 +32,17 @@ impl Bridge {
             match attribute {
                 InfoBridge::MulticastSnooping(on) => bridge.snoops = *on,
                 InfoBridge::MulticastQuerier(on) => bridge.asks = *on,
-                // The bridge's own queries are listed too, but without the other's timer.
+                // The bridge's own queries are listed too, but without the timer of another querier.
                 InfoBridge::MulticastQuerierState(state) => {
                     use BridgeQuerierState as State;
-                    let four = first!(state, State::Ipv4Address(address) => *address);
-                    let six = first!(state, State::Ipv6Address(address) => *address);
-                    let four =
-                        four.filter(|_| first!(state, State::Ipv4OtherTimer(_) => ()).is_some());
-                    let six =
-                        six.filter(|_| first!(state, State::Ipv6OtherTimer(_) => ()).is_some());
-                    bridge.hears = (four, six);
+                    let ipv4 = first!(state, State::Ipv4Address(address) => *address);
+                    let ipv6 = first!(state, State::Ipv6Address(address) => *address);
+                    let is_other_ipv4 = first!(state, State::Ipv4OtherTimer(_) => ()).is_some();
+                    let is_other_ipv6 = first!(state, State::Ipv6OtherTimer(_) => ()).is_some();
+                    bridge.hears = (
+                        ipv4.filter(|_| is_other_ipv4),
+                        ipv6.filter(|_| is_other_ipv6),
+                    );
                 }
                 _ => {}
             }
@@ -49,30 +50,30 @@ impl Bridge {
         Some(bridge)
     }
 
-    /// Whether nothing of a family goes to ports that did not join it: without a querier all of it does
-    /// (`br_multicast_querier_exists`).
+    /// Whether groups of a family are withheld from ports that did not join them: without a querier they are
+    /// flooded (`br_multicast_querier_exists`).
     #[must_use]
     pub const fn prunes(&self, ipv4: bool) -> bool {
-        let is_asked = if ipv4 {
+        let has_querier = if ipv4 {
             self.hears.0.is_some()
         } else {
             self.hears.1.is_some()
         };
-        self.snoops && (self.asks || is_asked)
+        self.snoops && (self.asks || has_querier)
     }
 }
 
-/// Who has joined what behind the bridges of this host.
+/// Memberships behind the bridges of this host.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
-    /// By port.
+    /// Joined groups by port.
     groups: BTreeSet<(Ifindex, IpAddr)>,
-    /// Ports with a router behind them: those get every group.
+    /// Ports with a router behind them, which get every group.
     routers: BTreeSet<Ifindex>,
 }
 
 impl Members {
-    /// Reads them; `None` where the kernel has no list.
+    /// Reads them; `None` if the kernel has no such list.
     #[must_use]
     pub fn read() -> Option<Self> {
         /// `RTM_GETMDB`, and the parts of its answers (linux/rtnetlink.h, linux/if_bridge.h).
@@ -123,12 +124,12 @@ fn port(bytes: &[u8]) -> Option<Ifindex> {
     Some(Ifindex(u32::from_ne_bytes(*bytes.first_chunk()?)))
 }
 
-/// A `struct br_mdb_entry`: port, state, flags, VLAN, group, and of which protocol that is.
+/// Parses a `struct br_mdb_entry`: port, state, flags, VLAN, group and its protocol.
 fn member(bytes: &[u8]) -> Option<(Ifindex, IpAddr)> {
-    let group = bytes.get(8..24)?;
+    let address = bytes.get(8..24)?;
     let group = match bytes.get(24..26)? {
-        [0x08, 0x00] => IpAddr::from(*group.first_chunk::<4>()?),
-        [0x86, 0xdd] => IpAddr::from(*group.first_chunk::<16>()?),
+        [0x08, 0x00] => IpAddr::from(*address.first_chunk::<4>()?),
+        [0x86, 0xdd] => IpAddr::from(*address.first_chunk::<16>()?),
         _ => return None,
     };
     Some((port(bytes)?, group))

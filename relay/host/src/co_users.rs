@@ -1,6 +1,6 @@
-//! Who else sees, takes or judges packets of an interface before or behind its rules: XDP programs,
-//! filters of an ingress qdisc, devices upon it. Bridges and macvlans, which take packets from it, are
-//! in `Interface::shared_with` as well.
+//! Other users of an interface's packets, before or after its rules: XDP programs, filters of an ingress
+//! qdisc, devices on top of it. Bridges and macvlans, which take packets from it, are in
+//! `Interface::shared_with` as well.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use rules::net::Ifindex;
 
 use super::links::Link;
 
-/// Lists them by interface, in words.
+/// Lists them by interface, as text.
 pub(super) async fn read(handle: &Handle, links: &[Link]) -> BTreeMap<Ifindex, Vec<String>> {
     let mut users: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
     for link in links {
@@ -36,11 +36,11 @@ pub(super) async fn read(handle: &Handle, links: &[Link]) -> BTreeMap<Ifindex, V
     users
 }
 
-/// The links with somebody's clsact or ingress qdisc: before Linux 6.6 instances have one for themselves.
-/// None in a kernel that has no qdiscs to list.
+/// The links with a foreign clsact or ingress qdisc: before Linux 6.6 MCR's instances have their own. Empty
+/// in a kernel that has no qdiscs to list.
 pub async fn ingress_qdiscs(handle: &Handle) -> Vec<Ifindex> {
-    let qdiscs = handle.qdisc().get().execute().try_collect();
-    let qdiscs: Vec<TcMessage> = qdiscs.await.unwrap_or_default();
+    let request = handle.qdisc().get().execute();
+    let qdiscs: Vec<TcMessage> = request.try_collect().await.unwrap_or_default();
     let is_ingress = |message: &&TcMessage| {
         message.attributes.iter().any(|attribute| {
             matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact" || kind == "ingress")
@@ -53,7 +53,7 @@ pub async fn ingress_qdiscs(handle: &Handle) -> Vec<Ifindex> {
         .collect()
 }
 
-/// The device that a link stands upon, in this namespace. A veth names its peer there.
+/// The device below a link, in this namespace. A veth names its peer there.
 fn below(link: &Link) -> Option<Ifindex> {
     let mut below = None;
     for attribute in &link.message.attributes {

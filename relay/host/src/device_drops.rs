@@ -1,5 +1,4 @@
-//! What becomes of packets behind MCR: what devices and their queues drop, of all that anybody on
-//! this host hands to them.
+//! Drops behind MCR: what devices and their queues drop of all packets that this host hands to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,23 +11,23 @@ use rules::net::Ifindex;
 use super::Error;
 use super::bridge::Bridge;
 
-/// What a device and its queue did not send, since the device is there.
+/// Packets that a device and its queue sent and did not send, since the device exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressCounters {
     /// Packets that the device sent.
     pub sent: u64,
-    /// Packets that the device dropped (`tx_dropped`); of the loopback interface also those that the
-    /// host did not take in again (`rx_dropped`): a full backlog, mostly.
+    /// Packets that the device dropped (`tx_dropped`); for the loopback interface also those that the
+    /// host did not receive (`rx_dropped`), mostly because of a full backlog.
     pub device_dropped: u64,
     /// Packets that it could not send (`tx_errors`).
     pub device_errors: u64,
-    /// Packets that its queueing discipline dropped; 32 bits wide in the kernel.
+    /// Packets that its queueing discipline dropped; the kernel's counter has 32 bits.
     pub queue_dropped: u64,
-    /// Of a bridge, how it deals with multicast.
+    /// How it treats multicast, if it is a bridge.
     pub bridge: Option<Bridge>,
 }
 
-/// Reads the counters of these links; those that are not there are left out.
+/// Reads the counters of these links; links that do not exist are omitted.
 ///
 /// # Errors
 /// The kernel's answer, if it refuses the list of queueing disciplines.
@@ -39,7 +38,7 @@ pub async fn read_egress(
     let mut all = BTreeMap::new();
     for link in links {
         let answer = handle.link().get().match_index(link.0).execute();
-        // An error is the kernel's way to say that there is no such link.
+        // The kernel answers with an error if there is no such link.
         if let Ok(Some(message)) = Box::pin(answer).try_next().await {
             all.insert(*link, of_link(&message));
         }
@@ -51,9 +50,9 @@ pub async fn read_egress(
         what: "queueing disciplines",
         source,
     };
-    let qdiscs = handle.qdisc().get().execute();
-    let qdiscs: Vec<TcMessage> = qdiscs.try_collect().await.map_err(dump)?;
-    // The root counts for its classes and for the queues of a device with several.
+    let request = handle.qdisc().get().execute();
+    let qdiscs: Vec<TcMessage> = request.try_collect().await.map_err(dump)?;
+    // The root includes its classes and the queues of a device with several.
     for qdisc in qdiscs
         .iter()
         .filter(|qdisc| qdisc.header.parent == TcHandle::ROOT)

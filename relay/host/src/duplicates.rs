@@ -1,5 +1,5 @@
-//! Addresses of this host that somebody else on the link has too. For IPv4 the link is asked and listened
-//! to; for IPv6 the kernel has asked already.
+//! Addresses of this host that another host on the link has too. For IPv4 the link is probed; for IPv6 the
+//! kernel has probed already.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,22 +8,22 @@ use compile::host::Host;
 use rules::net::{Ifindex, Mac};
 use sys::arp_socket::ArpSocket;
 
-/// The flag of an address that somebody else has (linux/if_addr.h, `IFA_F_DADFAILED`).
+/// The flag of an address that another host has (linux/if_addr.h, `IFA_F_DADFAILED`).
 const DAD_FAILED: u32 = 0x08;
 
-/// An address, the interface that has it, and who else has it where that is known.
+/// An address, the interface that has it, and who else has it if that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duplicate {
     /// The interface's name.
     pub interface: String,
     /// The address.
     pub address: IpAddr,
-    /// Of IPv4, who else.
+    /// Who else has it; known for IPv4 only.
     pub other: Option<Mac>,
 }
 
 impl Duplicate {
-    /// What is wrong.
+    /// Describes the conflict.
     #[must_use]
     pub fn told(&self) -> String {
         let other = match self.other {
@@ -39,7 +39,7 @@ impl Duplicate {
         )
     }
 
-    /// What to do about it.
+    /// The remedy.
     #[must_use]
     pub fn remedy(&self) -> String {
         let Self {
@@ -51,18 +51,18 @@ impl Duplicate {
     }
 }
 
-/// Asks and listens.
+/// Probes for duplicates and listens for answers.
 #[derive(Debug)]
 pub struct Duplicates(ArpSocket);
 
 impl Duplicates {
-    /// Begins to listen; `None` where that is not permitted.
+    /// Begins to listen; `None` if that is not permitted.
     #[must_use]
     pub fn open() -> Option<Self> {
         ArpSocket::open().ok().map(Self)
     }
 
-    /// Asks for each IPv4 address of these interfaces.
+    /// Probes each IPv4 address of these interfaces.
     pub fn ask(&self, host: &Host, links: &BTreeSet<Ifindex>) {
         for link in links.iter().filter_map(|link| host.interfaces.get(link)) {
             let Some(Mac(mac)) = link.mac.filter(|_| link.up && link.name != "lo") else {
@@ -70,14 +70,14 @@ impl Duplicates {
             };
             for address in &link.addresses {
                 if let IpAddr::V4(address) = address {
-                    // Where it cannot be sent nobody answers.
+                    // A probe that cannot be sent gets no answer.
                     let _ = self.0.probe(link.index.0, mac, *address);
                 }
             }
         }
     }
 
-    /// Those that were heard of since, and those of IPv6 that the kernel knows; each once.
+    /// The duplicates that have answered since, and those of IPv6 that the kernel lists; each once.
     #[must_use]
     pub fn known(&self, host: &Host, links: &BTreeSet<Ifindex>) -> Vec<Duplicate> {
         let own: BTreeSet<Mac> = host
@@ -85,37 +85,30 @@ impl Duplicates {
             .values()
             .filter_map(|link| link.mac)
             .collect();
-        let mut known: Vec<Duplicate> = Vec::new();
+        let mut duplicates: Vec<Duplicate> = Vec::new();
         while let Some(claim) = self.0.next() {
-            let (index, mac, address) = (
-                Ifindex(claim.interface),
-                Mac(claim.mac),
-                claim.address.into(),
-            );
-            let link = host
-                .interfaces
-                .get(&index)
-                .filter(|_| links.contains(&index));
-            let Some(link) = link.filter(|link| link.addresses.contains(&address)) else {
+            let (index, mac) = (Ifindex(claim.interface), Mac(claim.mac));
+            let address = claim.address.into();
+            let Some(link) = host.interfaces.get(&index) else {
                 continue;
             };
-            let is_new = !known.iter().any(|one| one.address == address);
-            if is_new && !own.contains(&mac) {
-                let (interface, other) = (link.name.clone(), Some(mac));
-                known.push(Duplicate {
-                    interface,
+            let is_ours = links.contains(&index) && link.addresses.contains(&address);
+            let is_new = !duplicates.iter().any(|one| one.address == address);
+            if is_ours && is_new && !own.contains(&mac) {
+                duplicates.push(Duplicate {
+                    interface: link.name.clone(),
                     address,
-                    other,
+                    other: Some(mac),
                 });
             }
         }
         let failed = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
-        known.extend(failed.lines().filter_map(dad_failed));
-        known
+        duplicates.extend(failed.lines().filter_map(dad_failed));
+        duplicates
     }
 }
 
-/// A line of `/proc/net/if_inet6`: address, index, prefix, scope, flags, name.
+/// Parses a line of `/proc/net/if_inet6`: address, index, prefix, scope, flags, name.
 fn dad_failed(line: &str) -> Option<Duplicate> {
     let mut words = line.split_whitespace();
     let address = Ipv6Addr::from_bits(u128::from_str_radix(words.next()?, 16).ok()?);

@@ -1,5 +1,5 @@
-//! Which interfaces chain received datagrams (`rx-gro-list`). Netlink does not show it, and not every
-//! way to switch it notifies, so it is read again with the host, and each second.
+//! Which interfaces chain received datagrams (`rx-gro-list`). Netlink does not show it, and not every way
+//! to switch it sends a notification, so it is read again with the host, and each second.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use sys::ethtool::Switch;
 
 const GRO_LIST: &str = "rx-gro-list";
 
-/// Reads which of `interfaces` do.
+/// Reads which of `interfaces` chain datagrams.
 pub(super) fn read_among<'a>(interfaces: impl Iterator<Item = &'a Interface>) -> BTreeSet<Ifindex> {
-    // A kernel that does not know the feature chains nothing.
+    // A kernel without the feature chains nothing.
     let Ok(Some(feature)) = Switch::named(GRO_LIST) else {
         return BTreeSet::new();
     };
@@ -19,7 +19,7 @@ pub(super) fn read_among<'a>(interfaces: impl Iterator<Item = &'a Interface>) ->
     interfaces.filter(chains).map(|link| link.index).collect()
 }
 
-/// Says whether any interface of `host` is not as it was read.
+/// Whether the feature has changed on any interface since `host` was read.
 pub(super) fn differs(host: &Host) -> bool {
     let now = read_among(host.interfaces.values());
     let mut links = host.interfaces.values();

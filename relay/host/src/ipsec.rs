@@ -1,7 +1,7 @@
-//! IPsec policies on what leaves this host, and whether there are security associations for them, as
-//! the kernel lists them (NETLINK_XFRM).
+//! IPsec policies for packets that leave this host, and whether there are security associations for them,
+//! as the kernel lists them (NETLINK_XFRM).
 //!
-//! Of notifications only the fact of a change is used; keys are skipped.
+//! A notification only signals a change; its content is not used, and keys are skipped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,20 +34,20 @@ const POLICY_BLOCK: u8 = 1;
 const DEFAULT_BLOCK: u8 = 1;
 const TYPE_MAIN: u8 = 0;
 const MODE_TRANSPORT: u8 = 0;
-/// Bytes of the structs that the requests begin with.
+/// Sizes of the structs that the requests begin with, in bytes.
 const POLICY_ID: usize = 64;
 const SA_ID: usize = 24;
 
-/// The kernel's policies, followed.
+/// Follows the kernel's policies.
 pub struct Ipsec {
-    /// `None` where the kernel has no IPsec, or tells this process nothing of it.
+    /// `None` if the kernel has no IPsec, or does not show it to this process.
     handle: Option<Handle>,
     changes: Changes,
-    known: Option<Arc<Policies>>,
+    cached: Option<Arc<Policies>>,
 }
 
 impl Ipsec {
-    /// Begins to follow those of the calling thread's network namespace.
+    /// Begins to follow the policies of the calling thread's network namespace.
     pub fn follow() -> Self {
         let (handle, changes) = match open() {
             Ok((handle, changes)) => (Some(handle), changes),
@@ -59,7 +59,7 @@ impl Ipsec {
         Self {
             handle,
             changes,
-            known: None,
+            cached: None,
         }
     }
 
@@ -71,61 +71,61 @@ impl Ipsec {
             (None, None) => std::future::pending().await,
         }
         while self.changes.try_recv().is_ok() {}
-        self.known = None;
+        self.cached = None;
     }
 
-    /// The policies as they are now.
+    /// The current policies.
     pub async fn policies(&mut self) -> Arc<Policies> {
-        let known = match (self.known.take(), &self.handle) {
-            (Some(known), _) => known,
+        let policies = match (self.cached.take(), &self.handle) {
+            (Some(cached), _) => cached,
             (None, Some(handle)) => Arc::new(read(handle).await),
             (None, None) => Arc::default(),
         };
-        Arc::clone(self.known.insert(known))
+        Arc::clone(self.cached.insert(policies))
     }
 }
 
 fn open() -> io::Result<(Handle, Changes)> {
-    // Requests have a socket of their own: an overrun of notifications must not hurt them.
+    // Requests use a separate socket, so that an overrun of notifications does not affect them.
     let changes = follow(NETLINK_XFRM, GROUPS)?;
     let (handle, _) = connect(NETLINK_XFRM, 0)?;
     Ok((handle, changes))
 }
 
 async fn read(handle: &Handle) -> Policies {
-    let listed = list(handle, XFRM_MSG_GETPOLICY, POLICY_ID, NLM_F_DUMP).await;
-    let listed = listed.iter().filter_map(|body| Listed::parse(body));
-    let listed: Vec<Listed> = listed.filter(Listed::concerns_copies).collect();
-    let associations = if listed.iter().any(|policy| !policy.templates.is_empty()) {
+    let listed: Vec<Listed> = list(handle, XFRM_MSG_GETPOLICY, POLICY_ID, NLM_F_DUMP)
+        .await
+        .iter()
+        .filter_map(|body| Listed::parse(body))
+        .filter(Listed::concerns_copies)
+        .collect();
+    let bodies = if listed.iter().any(|policy| !policy.templates.is_empty()) {
         list(handle, XFRM_MSG_GETSA, SA_ID, NLM_F_DUMP).await
     } else {
         Vec::new()
     };
-    let associations = associations
+    let associations = bodies
         .iter()
         .filter_map(|body| UserSaInfo::parse(body).ok());
     let mut ready: BTreeMap<(u8, u8, u32), Vec<IpAddr>> = BTreeMap::new();
-    // One without a number is only being negotiated.
-    for found in associations.filter(|found| found.id.spi != 0) {
-        let key = (found.id.proto, found.mode, found.reqid);
-        ready
-            .entry(key)
-            .or_default()
-            .push(ip(found.id.daddr, found.family));
+    // An association without an SPI is still being negotiated.
+    for association in associations.filter(|one| one.id.spi != 0) {
+        let key = (association.id.proto, association.mode, association.reqid);
+        let peer = ip(association.id.daddr, association.family);
+        ready.entry(key).or_default().push(peer);
     }
-    let mut policies: Vec<Policy> = listed.iter().map(|found| policy(found, &ready)).collect();
-    let default = list(handle, XFRM_MSG_GETDEFAULT, 3, 0).await;
-    let default = default
-        .first()
-        .and_then(|body| UserPolicyDefault::parse(body).ok());
+    let mut policies: Vec<Policy> = listed.iter().map(|one| policy(one, &ready)).collect();
+    let defaults = list(handle, XFRM_MSG_GETDEFAULT, 3, 0).await;
+    let body = defaults.first();
+    let default = body.and_then(|body| UserPolicyDefault::parse(body).ok());
     if default.is_some_and(|default| default.output == DEFAULT_BLOCK) {
         policies.extend([false, true].map(blocked_by_default));
     }
     Policies::new(policies)
 }
 
-/// Has the kernel ask key managers for what outputs wait for, as a program's first packet would: by a
-/// socket that is connected and sends nothing.
+/// Makes the kernel ask key managers for the associations that outputs wait for, as a program's first packet
+/// would: with a socket that is connected and sends nothing.
 pub(crate) fn ask_for_associations(host: &Host) {
     for (query, next_hop) in &host.next_hops {
         let (interface, source) = match next_hop {
@@ -157,9 +157,9 @@ pub(crate) fn ask_for_associations(host: &Host) {
         };
         if let Judgement::Waits(policy) = host.policies.judge(&flow) {
             let from = flow.source.or(source).unwrap_or(any(destination.is_ipv4()));
-            let socket = UdpSocket::bind((from, packet.source_port.unwrap_or(0)));
-            let socket = socket.or_else(|_| UdpSocket::bind((from, 0)));
-            let asked = socket.and_then(|socket| socket.connect((destination, ports.first)));
+            let asked = UdpSocket::bind((from, packet.source_port.unwrap_or(0)))
+                .or_else(|_| UdpSocket::bind((from, 0)))
+                .and_then(|socket| socket.connect((destination, ports.first)));
             tracing::debug!(
                 ?asked,
                 policy = policy.text,
@@ -169,7 +169,7 @@ pub(crate) fn ask_for_associations(host: &Host) {
     }
 }
 
-/// The bodies of all answers; none where the kernel refuses.
+/// The bodies of all answers; none if the kernel refuses.
 async fn list(handle: &Handle, kind: u16, length: usize, flags: u16) -> Vec<Vec<u8>> {
     let body = vec![0; length];
     let mut header = NetlinkHeader::default();
@@ -189,13 +189,13 @@ async fn list(handle: &Handle, kind: u16, length: usize, flags: u16) -> Vec<Vec<
     bodies.collect().await
 }
 
-/// A policy as it is listed.
+/// A policy as the kernel lists it.
 struct Listed {
     info: UserPolicyInfo,
     templates: Vec<UserTemplate>,
-    /// Of the kind that is asked for first, and beside which the others are asked too.
+    /// Whether it is a sub-policy: those are evaluated first, and main policies in addition.
     is_sub: bool,
-    /// Whether it is for packets without mark and interface ID.
+    /// Whether it applies to packets without mark and interface ID.
     is_plain: bool,
 }
 
@@ -212,12 +212,12 @@ impl Listed {
             let value = attribute.value();
             match attribute.kind() {
                 XFRMA_TMPL => {
-                    let templates = value.chunks_exact(XFRM_USER_TEMPLATE_LEN);
-                    let templates = templates.filter_map(|chunk| UserTemplate::parse(chunk).ok());
+                    let chunks = value.chunks_exact(XFRM_USER_TEMPLATE_LEN);
+                    let templates = chunks.filter_map(|chunk| UserTemplate::parse(chunk).ok());
                     listed.templates = templates.collect();
                 }
                 XFRMA_POLICY_TYPE => listed.is_sub = value.first() != Some(&TYPE_MAIN),
-                // A mark of 0, whatever the mask, is that of copies; so is the interface ID 0.
+                // Copies have mark 0, whatever the mask, and interface ID 0.
                 XFRMA_MARK | XFRMA_IF_ID => {
                     listed.is_plain &= value.iter().take(4).all(|byte| *byte == 0);
                 }
@@ -227,16 +227,15 @@ impl Listed {
         Some(listed)
     }
 
-    /// Whether it decides about copies. One of the kind that others are asked beside lets nothing out
-    /// by itself.
+    /// Whether it decides about copies. A sub-policy that passes packets does not decide by itself.
     fn concerns_copies(&self) -> bool {
         let passes = self.info.action != POLICY_BLOCK && self.templates.is_empty();
         self.info.direction == POLICY_OUT && self.is_plain && !(self.is_sub && passes)
     }
 }
 
-fn policy(found: &Listed, ready: &BTreeMap<(u8, u8, u32), Vec<IpAddr>>) -> Policy {
-    let info = &found.info;
+fn policy(listed: &Listed, ready: &BTreeMap<(u8, u8, u32), Vec<IpAddr>>) -> Policy {
+    let info = &listed.info;
     let from = &info.selector;
     let prefix = |address, length| Prefix::new(ip(address, from.family), length);
     let selector = Selector {
@@ -250,21 +249,19 @@ fn policy(found: &Listed, ready: &BTreeMap<(u8, u8, u32), Vec<IpAddr>>) -> Polic
             .filter(|link| *link != 0)
             .map(Ifindex),
     };
-    let needed = found
-        .templates
-        .iter()
-        .filter(|template| template.optional == 0);
-    let needed = needed.map(|template| Template {
+    let templates = listed.templates.iter();
+    let is_required = |template: &&UserTemplate| template.optional == 0;
+    let required = templates.filter(is_required).map(|template| Template {
         peer: (template.mode != MODE_TRANSPORT).then(|| ip(template.id.daddr, template.family)),
         ready: ready
             .get(&(template.id.proto, template.mode, template.reqid))
             .cloned()
             .unwrap_or_default(),
     });
-    let action = match (info.action, found.templates.as_slice()) {
+    let action = match (info.action, listed.templates.as_slice()) {
         (POLICY_BLOCK, _) => Action::Block,
         (_, []) => Action::Pass,
-        _ => Action::Protect(needed.collect()),
+        _ => Action::Protect(required.collect()),
     };
     Policy {
         text: text(&selector, &action),
@@ -299,7 +296,7 @@ const fn any(is_ipv4: bool) -> IpAddr {
     }
 }
 
-/// As `ip xfrm policy` writes it.
+/// The text of a policy in the form of `ip xfrm policy`.
 fn text(selector: &Selector, action: &Action) -> String {
     let prefix = |prefix: Prefix| format!("{}/{}", prefix.address, prefix.length);
     let mut text = format!(

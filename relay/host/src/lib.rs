@@ -1,11 +1,11 @@
-//! Reads and follows the host: links, addresses, routes and neighbours of the own network namespace,
-//! through rtnetlink, and what is changed of it: offloads, queues, the kernel's interfaces of tunnels. The
-//! doctor, `mcr tap` and `mcr discover` read through here too, so they judge by what the daemon sees.
+//! Reads and follows the host through rtnetlink: links, addresses, routes and neighbours of its own network
+//! namespace; and changes it: offloads, queues, tunnel interfaces. The doctor, `mcr tap` and `mcr discover`
+//! read through here too, so they judge by what the daemon sees.
 //!
-//! A notification only says that something changed; what is true is read again, so a lost or
-//! reordered notification cannot leave a wrong picture behind.
+//! A notification only signals a change; the state is read again, so a lost or reordered notification cannot
+//! leave a wrong state.
 
-/// What is taken from the first of a message's attributes that has a form.
+/// The value taken from the first of a message's attributes that matches a pattern.
 macro_rules! first {
     ($attributes:expr, $form:pat => $taken:expr) => {
         $attributes.iter().find_map(|attribute| match attribute {
@@ -73,10 +73,10 @@ pub use sockets::{LateCapture, UdpSocket, late_captures, name_owners, udp_socket
 
 use next_hop::NextHops;
 
-/// How long notifications are gathered before the host is read again.
+/// How long notifications are collected before the host is read again.
 const SETTLE: Duration = Duration::from_millis(5);
 
-/// How often neighbours are asked whether they are still there, if the kernel does not know.
+/// How often neighbours are probed that the kernel does not know to be reachable.
 const PROBE: Duration = tick::SECOND;
 
 const GROUPS: [MulticastGroup; 9] = [
@@ -103,32 +103,32 @@ pub enum Error {
     /// The kernel refused a list.
     #[error("netlink: cannot list {what}: {source}")]
     Dump {
-        /// What was to be listed.
+        /// What was requested.
         what: &'static str,
         /// The answer.
         source: rtnetlink::Error,
     },
-    /// The task that follows the host ended.
+    /// The task that follows the host has ended.
     #[error("nobody follows the host any more")]
     Gone,
 }
 
-/// The host as it was read, and which links are not the ones they were.
+/// The host as it was read, and which links were replaced.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Number of the reading. A report waits for its turn, so it may come behind the answer to a
-    /// request that was read later.
+    /// Number of the reading. A report is queued, so it may arrive after the answer to a request that was
+    /// read later.
     pub reading: u64,
-    /// What was read.
+    /// The host.
     pub host: Host,
-    /// Links that were deleted since the last report; their number may be in use again.
+    /// Links that were deleted since the last report; their index may be in use again.
     pub renewed: BTreeSet<Ifindex>,
-    /// Links that were down in an earlier reading that this one has taken up.
+    /// Links that were down in an earlier reading that was merged into this one.
     pub were_down: BTreeSet<Ifindex>,
 }
 
 impl Snapshot {
-    /// Takes up another reading: how the host is says the later one, what happened on the way both.
+    /// Merges another reading: the later one provides the host, both provide what happened in between.
     pub fn take_up(&mut self, mut other: Self) {
         if other.reading > self.reading {
             std::mem::swap(self, &mut other);
@@ -140,19 +140,19 @@ impl Snapshot {
         self.renewed.append(&mut other.renewed);
     }
 
-    /// Links that are up and were down, in `before` or since: whoever listens behind them may have
-    /// forgotten our groups.
+    /// Links that are up and were down, in `before` or since: the listeners behind them may have forgotten
+    /// our groups.
     pub fn came_back(&self, before: &Host) -> Vec<Ifindex> {
         let was_down = |link: &Ifindex| {
-            let before = before.interfaces.get(link);
-            self.were_down.contains(link) || before.is_some_and(|before| !before.up)
+            let link_before = before.interfaces.get(link);
+            self.were_down.contains(link) || link_before.is_some_and(|link| !link.up)
         };
         let up = self.host.interfaces.values().filter(|link| link.up);
         up.map(|link| link.index).filter(was_down).collect()
     }
 }
 
-/// The follower's other end.
+/// A handle to the follower.
 #[derive(Clone, Debug)]
 pub struct Watch {
     requests: mpsc::Sender<Request>,
@@ -166,15 +166,15 @@ struct Request {
 }
 
 impl Watch {
-    /// Grows with every notification of the host's network, whether anything differs by it or not.
+    /// Grows with every notification of the host's network, whether it changes anything or not.
     pub fn notices(&self) -> u64 {
         self.notices.load(Ordering::Relaxed)
     }
 
-    /// Reads the host now, with the next hops of `queries`, which are followed from here on.
+    /// Reads the host now, with the next hops of `queries`, which are followed from now on.
     ///
     /// # Errors
-    /// The kernel's answers; or nobody follows the host any more.
+    /// The kernel's answers, or that the follower has ended.
     pub async fn read(&self, queries: Vec<NextHopQuery>) -> Result<Snapshot, Error> {
         let (reply, answer) = oneshot::channel();
         let request = Request { queries, reply };
@@ -183,7 +183,7 @@ impl Watch {
     }
 }
 
-/// Opens a netlink socket; the runtime of the caller serves it.
+/// Opens a netlink socket, served by the caller's runtime.
 ///
 /// # Errors
 /// The socket's.
@@ -193,14 +193,13 @@ pub fn connect() -> Result<Handle, Error> {
     Ok(handle)
 }
 
-/// Begins to follow the network namespace of the calling thread; every change comes through the
-/// receiver. A panic of what follows ends the process: one that goes on with an old view only looks
-/// alive.
+/// Begins to follow the network namespace of the calling thread; every change is sent to the receiver. A
+/// panic of the follower ends the process: one that continues with stale state only seems alive.
 ///
 /// # Errors
 /// The sockets'.
 pub fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
-    // Requests have a socket of their own: an overrun of notifications must not hurt them.
+    // Requests use a separate socket, so that an overrun of notifications does not affect them.
     let handle = connect()?;
     let (connection, _, notifications) = rtnetlink::new_multicast_connection(&GROUPS)?;
     let (requests, incoming) = mpsc::channel(16);
@@ -229,7 +228,7 @@ struct Follower {
     handle: Handle,
     next_hops: NextHops,
     ipsec: Ipsec,
-    /// Of objects that routes refer to, of which the other socket's decoder knows nothing.
+    /// Notifications of nexthop objects, which the other socket's decoder does not support.
     nexthops: raw::Changes,
     changes: mpsc::Sender<Snapshot>,
     notices: Arc<AtomicU64>,
@@ -262,13 +261,13 @@ impl Follower {
                             self.next_hops.forget_routes();
                         }
                         self.next_hops.wait_for_addresses().await;
-                        // Whoever asked and went away loses only the answer.
+                        // The requester may be gone; then only the answer is lost.
                         let _ = reply.send(self.read().await);
                     }
                     None => return,
                 },
                 () = self.ipsec.changed() => self.wake(),
-                // A nexthop object takes its routes along and says nothing of them.
+                // The removal of a nexthop object removes its routes without notifications for them.
                 Some(_) = self.nexthops.next() => {
                     self.next_hops.forget_kinds();
                     self.next_hops.forget_routes();
@@ -319,7 +318,7 @@ impl Follower {
                     self.renewed.insert(Ifindex(link.header.index));
                     self.next_hops.forget_routes();
                 }
-                // Who else sits at an ingress; routes do not depend on it, nor on classes and filters.
+                // Other users of an ingress; routes do not depend on them, nor on classes and filters.
                 Message::NewQueueDiscipline(_) | Message::DelQueueDiscipline(_) => {}
                 Message::NewTrafficClass(_)
                 | Message::DelTrafficClass(_)
@@ -335,7 +334,7 @@ impl Follower {
                 }
                 _ => self.next_hops.forget_routes(),
             },
-            // Notifications were lost: nothing that is remembered can be trusted.
+            // Notifications were lost: no cached state can be trusted.
             _ => {
                 self.next_hops.forget_kinds();
                 self.next_hops.forget_routes();
@@ -354,7 +353,7 @@ impl Follower {
         let before = self.host.clone();
         match self.read().await {
             Ok(now) if now.host == before && now.renewed.is_empty() => {}
-            // The supervisor is gone only when everything ends.
+            // The supervisor ends only with the whole process.
             Ok(now) => drop(self.changes.send(now).await),
             Err(error) => {
                 tracing::warn!(%error, "cannot read the host's network; trying again");
@@ -367,19 +366,20 @@ impl Follower {
         self.due = None;
         let links = read_links(&self.handle).await?;
         let other_users = co_users::read(&self.handle, &links).await;
-        let links = links.into_iter();
-        let interfaces = links.map(|link| (link.interface.index, link.interface));
-        let interfaces: BTreeMap<Ifindex, Interface> = interfaces.collect();
+        let interfaces: BTreeMap<Ifindex, Interface> = links
+            .into_iter()
+            .map(|link| (link.interface.index, link.interface))
+            .collect();
         let multicast_routing = multicast_route::read(interfaces.values());
         let next_hops = self.next_hops.resolve(&interfaces).await?;
         self.host = Host {
             interfaces,
             next_hops,
-            names: self.next_hops.names.known(),
-            all: self.next_hops.all.known(),
+            names: self.next_hops.names.resolved(),
+            all: self.next_hops.all.resolved(),
             multicast_routing,
             policies: self.ipsec.policies().await,
-            // The supervisor's to say.
+            // The supervisor fills this in.
             tunnels: BTreeMap::new(),
             other_users,
         };

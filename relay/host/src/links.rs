@@ -24,14 +24,14 @@ const ETHERNET_HEADER: u32 = 14;
 /// A link of this network namespace.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// What rules need of it.
+    /// The properties that rules need.
     pub interface: Interface,
-    /// All that netlink tells of it.
+    /// The whole netlink message.
     pub message: LinkMessage,
 }
 
 impl Link {
-    /// What kind of link it is, `veth`, `bridge`, …; none of hardware.
+    /// Its kind, `veth`, `bridge`, …; `None` for hardware.
     #[must_use]
     pub fn kind(&self) -> Option<&InfoKind> {
         let infos = first!(self.message.attributes, LinkAttribute::LinkInfo(infos) => infos)?;
@@ -44,7 +44,7 @@ impl Link {
         first!(self.message.attributes, LinkAttribute::Controller(index) => *index)
     }
 
-    /// The link that it stands upon, where that is in this namespace.
+    /// The link below it, if that is in this namespace.
     #[must_use]
     pub fn lower(&self) -> Option<u32> {
         let attributes = &self.message.attributes;
@@ -72,10 +72,10 @@ impl Link {
 /// The kernel's answer, if it refuses.
 pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let dump = |what| move |source| Error::Dump { what, source };
-    let links = handle.link().get().execute();
-    let links: Vec<LinkMessage> = links.try_collect().await.map_err(dump("links"))?;
-    let addresses = handle.address().get().execute();
-    let messages: Vec<AddressMessage> = addresses.try_collect().await.map_err(dump("addresses"))?;
+    let list = handle.link().get().execute();
+    let links: Vec<LinkMessage> = list.try_collect().await.map_err(dump("links"))?;
+    let list = handle.address().get().execute();
+    let messages: Vec<AddressMessage> = list.try_collect().await.map_err(dump("addresses"))?;
     let mut addresses: BTreeMap<Ifindex, Vec<IpAddr>> = BTreeMap::new();
     for (index, address) in messages.iter().filter_map(address) {
         addresses.entry(index).or_default().push(address);
@@ -85,8 +85,8 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     share(&mut links);
     note_empty_bridges(&mut links);
     let interfaces = links.iter_mut().map(|link| &mut link.interface);
-    let open = interfaces.filter(|link| link.reach == Reach::NoRemote);
-    reach::read_forwarding(handle, open.collect()).await;
+    let without_remote = interfaces.filter(|link| link.reach == Reach::NoRemote);
+    reach::read_forwarding(handle, without_remote.collect()).await;
     let gro_list = gro_list::read_among(links.iter().map(|link| &link.interface));
     for Link { interface, .. } in &mut links {
         interface.gro_list = gro_list.contains(&interface.index);
@@ -111,7 +111,7 @@ fn link(message: LinkMessage) -> Link {
     let (mut kind, mut is_tagged, mut is_open) = (None, false, false);
     for attribute in &message.attributes {
         match attribute {
-            // Shown to people, who are not to be misled; nothing is found by a name.
+            // Sanitised because it is shown to people; nothing is looked up by it.
             LinkAttribute::IfName(name) => interface.name = printable(name).into_owned(),
             LinkAttribute::PropList(properties) => {
                 let name = |property: &Prop| match property {
@@ -126,7 +126,7 @@ fn link(message: LinkMessage) -> Link {
                 interface.mac = bytes.as_slice().try_into().ok().map(Mac);
             }
             LinkAttribute::AfSpecUnspec(families) => interface.no_ipv6 = has_no_ipv6(families),
-            // Of a tunnel its peer; none or a group: it has many.
+            // The peer of a tunnel; without one, or with a group, it has many.
             LinkAttribute::Broadcast(peer) => {
                 is_open = matches!(peer.first(), Some(0 | 224..=239 | 255) | None);
             }
@@ -134,7 +134,7 @@ fn link(message: LinkMessage) -> Link {
                 interface.reach = reach::reach(header.link_layer_type, infos);
                 for info in infos {
                     match info {
-                        LinkInfo::Kind(its) => kind = Some(its),
+                        LinkInfo::Kind(of_link) => kind = Some(of_link),
                         LinkInfo::Data(InfoData::Vlan(data)) => is_tagged = keeps_its_tag(data),
                         _ => {}
                     }
@@ -144,12 +144,12 @@ fn link(message: LinkMessage) -> Link {
         }
     }
     let is_vxlan = kind == Some(&InfoKind::Vxlan);
-    // Cards, and veths, of which there are many, have the header that all have.
+    // Hardware, and veths, of which there are many, have the usual header.
     let is_usual = has_header && matches!(kind, None | Some(InfoKind::Veth));
     let shape;
     (shape, interface.framing) = framed(header, is_usual, is_open);
     interface.veiled = is_tagged || shape == Shape::Foreign;
-    // The stack finds the other end by the packet's own route; a VXLAN by the frame's address.
+    // The stack determines the other end by the packet's own route; a VXLAN by the frame's address.
     if interface.reach == Reach::NoRemote && !is_vxlan {
         interface.framing = Framing::Stack;
     }
@@ -158,7 +158,7 @@ fn link(message: LinkMessage) -> Link {
     Link { interface, message }
 }
 
-/// What stands in front of IP, and who can write it.
+/// The header before IP, and who can write it.
 fn framed(header: &LinkHeader, is_usual: bool, is_open: bool) -> (Shape, Framing) {
     let device = header.link_layer_type;
     let length = Some(header.index)
@@ -176,8 +176,8 @@ fn framed(header: &LinkHeader, is_usual: bool, is_open: bool) -> (Shape, Framing
     (shape, framing)
 }
 
-/// Says whether a VLAN leaves its tag within the frame (`reorder_hdr off`). One without any flag has none
-/// told.
+/// Whether a VLAN leaves its tag within the frame (`reorder_hdr off`). The attribute is missing if no
+/// flag is set.
 fn keeps_its_tag(data: &[InfoVlan]) -> bool {
     !data.iter().any(
         |one| matches!(one, InfoVlan::Flags((flags, _)) if flags.contains(VlanFlags::ReorderHdr)),
@@ -191,8 +191,8 @@ fn has_no_ipv6(families: &[AfSpecUnspec]) -> bool {
         .any(|of| matches!(of, AfSpecInet6::DevConf(settings) if settings.disable_ipv6 != 0))
 }
 
-/// Notes who takes packets from a link behind its ingress hook: the device that it is a port of, and
-/// macvlans and MACsec upon it (`rx_handler`). One that was moved to another namespace is not seen from here.
+/// Records what takes packets from a link after its ingress hook: the device that it is a port of, and
+/// macvlans and MACsec on top of it (`rx_handler`). A device in another namespace is not visible here.
 fn share(links: &mut [Link]) {
     let mut shared: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
     let mut doubles = BTreeMap::new();
@@ -221,14 +221,14 @@ fn share(links: &mut [Link]) {
                         }
                     }
                 }
-                // A VRF takes nothing away: sockets and routing within it get the packets.
+                // A VRF takes no packets away: sockets and routing within it get them.
                 LinkInfo::Kind(InfoKind::Vrf) => {
                     vrfs.insert(interface.index, interface.index);
                 }
                 LinkInfo::PortKind(InfoPortKind::Vrf) => {
                     let vrf = link.controller();
                     vrfs.extend(vrf.map(|vrf| (interface.index, Ifindex(vrf))));
-                    // Sockets that are bound to it are not found by the interface that packets come by.
+                    // Sockets that are bound to it are not looked up by the ingress interface.
                     if let Some(name) = vrf.and_then(|vrf| names.get(&vrf)) {
                         shared
                             .entry(interface.index)
@@ -258,24 +258,24 @@ fn share(links: &mut [Link]) {
     }
 }
 
-/// Notes bridges that nothing is a port of.
+/// Marks bridges without ports.
 fn note_empty_bridges(links: &mut [Link]) {
-    let above = links.iter().filter_map(|link| link.interface.doubled_by);
-    let above: BTreeSet<Ifindex> = above.collect();
+    let controllers = links.iter().filter_map(|link| link.interface.doubled_by);
+    let used: BTreeSet<Ifindex> = controllers.collect();
     for Link { interface, message } in links {
-        if Bridge::of(message).is_some() && !above.contains(&interface.index) {
+        if Bridge::of(message).is_some() && !used.contains(&interface.index) {
             interface.reach = Reach::NoPorts;
         }
     }
 }
 
-/// An address that is this host's by now.
+/// An address that this host can use by now.
 fn address(message: &AddressMessage) -> Option<(Ifindex, IpAddr)> {
     let mut flags = AddressFlags::from_bits_truncate(message.header.flags.bits().into());
     let (mut local, mut other) = (None, None);
     for attribute in &message.attributes {
         match attribute {
-            // On a point-to-point link IFA_ADDRESS is the peer's and IFA_LOCAL the own one.
+            // On a point-to-point link IFA_ADDRESS is the peer's and IFA_LOCAL this host's.
             AddressAttribute::Local(address) => local = Some(*address),
             AddressAttribute::Address(address) => other = Some(*address),
             AddressAttribute::Flags(all) => flags = *all,
@@ -288,8 +288,8 @@ fn address(message: &AddressMessage) -> Option<(Ifindex, IpAddr)> {
     Some((Ifindex(message.header.index), local.or(other)?))
 }
 
-/// Where broadcasts of the interfaces' networks go: the last address of each, and what else somebody
-/// set, as the kernel takes them (`fib_add_ifaddr`).
+/// The broadcast addresses of the interfaces' networks: the last address of each, and configured ones, as
+/// the kernel accepts them (`fib_add_ifaddr`).
 fn broadcasts_of(messages: &[AddressMessage]) -> BTreeMap<Ifindex, Vec<Ipv4Addr>> {
     let mut broadcasts: BTreeMap<Ifindex, BTreeSet<Ipv4Addr>> = BTreeMap::new();
     for message in messages {
@@ -311,8 +311,8 @@ fn broadcasts_of(messages: &[AddressMessage]) -> BTreeMap<Ifindex, Vec<Ipv4Addr>
         }
         own.retain(|address| !address.is_broadcast());
     }
-    let listed = broadcasts.into_iter();
-    listed
+    broadcasts
+        .into_iter()
         .map(|(link, own)| (link, own.into_iter().collect()))
         .collect()
 }

@@ -1,6 +1,6 @@
-//! What the kernel's multicast routing forwards (`ip mroute`, its default table), and where it would.
-//! Read again with the host, and each second, because a route that a packet creates notifies nobody who
-//! asks for links.
+//! What the kernel's multicast routing forwards (`ip mroute`, its default table), and from where it could.
+//! Read again with the host, and each second, because a route that a packet creates sends no notification to
+//! followers of links.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use compile::host::{Host, Interface, MulticastRouting};
 use rules::net::Ifindex;
 
-/// Reads what is routed, and by which interfaces it would come.
+/// Reads the routes, and the interfaces that multicast routing takes packets from.
 #[must_use]
 pub fn read<'a>(interfaces: impl Iterator<Item = &'a Interface> + Clone) -> MulticastRouting {
     let mut routing = MulticastRouting::default();
@@ -27,9 +27,9 @@ pub fn read<'a>(interfaces: impl Iterator<Item = &'a Interface> + Clone) -> Mult
             continue;
         }
         let cache = list("cache");
-        let cache = cache.lines().skip(1);
-        let routed = cache.filter_map(|line| entry(line, group, &vifs));
-        routing.routes.extend(routed);
+        let lines = cache.lines().skip(1);
+        let routes = lines.filter_map(|line| entry(line, group, &vifs));
+        routing.routes.extend(routes);
         let is_ipv4 = family == "ip";
         let inputs = vifs.into_values().map(|link| (is_ipv4, link));
         routing.inputs.extend(inputs);
@@ -37,12 +37,12 @@ pub fn read<'a>(interfaces: impl Iterator<Item = &'a Interface> + Clone) -> Mult
     routing
 }
 
-/// Says whether `host` was read with other routes.
+/// Whether the routes have changed since `host` was read.
 pub(super) fn differs(host: &Host) -> bool {
     read(host.interfaces.values()) != host.multicast_routing
 }
 
-/// The interface of each number that entries name (`ipmr_vif_seq_show`): number, name, counters.
+/// The interface of each number that entries refer to (`ipmr_vif_seq_show`): number, name, counters.
 fn vifs<'a>(
     list: &str,
     interfaces: impl Iterator<Item = &'a Interface>,
@@ -58,8 +58,8 @@ fn vifs<'a>(
     list.lines().skip(1).filter_map(vif).collect()
 }
 
-/// Group, origin, and the number of the interface it comes in by (`ipmr_mfc_seq_show`): -1 where
-/// nobody has said yet what becomes of it.
+/// Parses an entry: group, origin, and the number of the input interface (`ipmr_mfc_seq_show`), -1 while the
+/// route is unresolved.
 fn entry(
     line: &str,
     group: fn(&str) -> Option<IpAddr>,
@@ -70,7 +70,7 @@ fn entry(
     Some((*vifs.get(words.nth(1)?)?, group))
 }
 
-/// As the kernel's number.
+/// Parses the kernel's hexadecimal form.
 fn group4(word: &str) -> Option<IpAddr> {
     let bits = u32::from_str_radix(word, 16).ok()?;
     Some(IpAddr::from(bits.to_ne_bytes()))

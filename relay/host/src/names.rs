@@ -1,9 +1,8 @@
-//! Resolves the names that outputs give in place of addresses, by the system's resolver (`/etc/hosts`,
-//! DNS: whatever nsswitch.conf says), off the data path and off the thread that follows the host.
+//! Resolves the names that outputs have instead of addresses, by the system's resolver (`/etc/hosts`, DNS:
+//! whatever nsswitch.conf specifies), off the data path and off the thread that follows the host.
 //!
-//! The resolver does not say how long an answer is valid, so each name is looked up again and again. An
-//! address stays in use as long as the answers contain it, in whatever order they come, and after they
-//! fail.
+//! The resolver does not report how long an answer is valid, so each name is looked up periodically. An
+//! address stays in use as long as the answers contain it, in any order, and while lookups fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,18 +14,18 @@ use tokio::net::lookup_host;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-/// How often a name is asked for.
+/// How often a name is looked up.
 const REFRESH: Duration = Duration::from_secs(30);
-/// The same after a failure, at first; each further one doubles it, up to [`REFRESH`].
+/// The same after a first failure; each further one doubles it, up to [`REFRESH`].
 const RETRY: Duration = Duration::from_secs(1);
-/// No name is asked for again sooner than so, whoever wants it.
-const SOONEST: Duration = Duration::from_millis(500);
-/// How long a question may take.
+/// The shortest time between two lookups of a name, whoever requests them.
+const INTERVAL_MIN: Duration = Duration::from_millis(500);
+/// How long a lookup may take.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long a change of the rules waits for names that are new.
+/// How long a change of the rules waits for new names.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Questions at a time.
-const ASKED_MAX: usize = 16;
+/// Concurrent lookups.
+const LOOKUPS_MAX: usize = 16;
 
 type Answer = (HostName, Result<Vec<IpAddr>, String>);
 
@@ -34,59 +33,59 @@ type Answer = (HostName, Result<Vec<IpAddr>, String>);
 #[derive(Default)]
 pub(super) struct Names {
     entries: BTreeMap<HostName, Entry>,
-    asked: JoinSet<Answer>,
+    lookups: JoinSet<Answer>,
 }
 
 #[derive(Debug)]
 struct Entry {
     /// `None` before the first answer.
-    known: Option<Named>,
-    /// When it is to be asked for.
+    resolved: Option<Named>,
+    /// When it is to be looked up.
     due: Instant,
-    is_asked: bool,
+    is_pending: bool,
     failures: u32,
-    asked_at: Option<Instant>,
+    last_lookup: Option<Instant>,
 }
 
 impl Names {
-    /// Sets the names to follow; all are asked for soon.
+    /// Sets the names to follow; all are looked up soon.
     pub(super) fn follow(&mut self, names: &BTreeSet<&HostName>) {
         let now = Instant::now();
         self.entries.retain(|name, _| names.contains(name));
         for name in names {
-            let entry = self.entries.entry((*name).clone());
-            let entry = entry.or_insert_with(|| Entry {
-                known: None,
+            let slot = self.entries.entry((*name).clone());
+            let entry = slot.or_insert_with(|| Entry {
+                resolved: None,
                 due: now,
-                is_asked: false,
+                is_pending: false,
                 failures: 0,
-                asked_at: None,
+                last_lookup: None,
             });
-            let soonest = entry.asked_at.map_or(now, |asked| asked + SOONEST);
+            let soonest = entry.last_lookup.map_or(now, |last| last + INTERVAL_MIN);
             entry.due = entry.due.min(soonest.max(now));
         }
-        self.ask();
+        self.start_lookups();
     }
 
-    /// What the names stand for, as far as they were answered.
-    pub(super) fn known(&self) -> BTreeMap<HostName, Named> {
-        let known = self.entries.iter();
-        known
-            .filter_map(|(name, entry)| Some((name.clone(), entry.known.clone()?)))
+    /// The addresses of all names that were resolved.
+    pub(super) fn resolved(&self) -> BTreeMap<HostName, Named> {
+        let entries = self.entries.iter();
+        entries
+            .filter_map(|(name, entry)| Some((name.clone(), entry.resolved.clone()?)))
             .collect()
     }
 
-    /// The address that a name stands for.
+    /// The address of a name.
     pub(super) fn address(&self, name: &HostName, ipv4: bool) -> Option<IpAddr> {
-        self.entries.get(name)?.known.as_ref()?.address(ipv4)
+        self.entries.get(name)?.resolved.as_ref()?.address(ipv4)
     }
 
-    /// Gives names that are new a moment to be answered: most are at once, and the first table is right.
-    /// Says whether any name stands for something else since.
+    /// Waits a moment for answers about new names: most arrive at once, so that the first table is right.
+    /// Returns whether the addresses of any name have changed.
     pub(super) async fn wait_for_new(&mut self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         let mut has_changed = false;
-        while self.entries.values().any(|entry| entry.known.is_none()) {
+        while self.entries.values().any(|entry| entry.resolved.is_none()) {
             if timeout_at(deadline, self.next_change()).await.is_err() {
                 break;
             }
@@ -95,18 +94,17 @@ impl Names {
         has_changed
     }
 
-    /// Waits until a name stands for something else. Nothing is lost if it is called off.
+    /// Waits until the addresses of a name change. It is cancel-safe.
     pub(super) async fn next_change(&mut self) {
         loop {
-            self.ask();
-            let waiting = self.entries.values().filter(|entry| !entry.is_asked);
-            let next = waiting.map(|entry| entry.due).min();
-            let is_full = self.asked.len() >= ASKED_MAX;
-            let next = next.filter(|_| !is_full);
+            self.start_lookups();
+            let can_start = self.lookups.len() < LOOKUPS_MAX;
+            let waiting = self.entries.values().filter(|entry| !entry.is_pending);
+            let next = waiting.map(|entry| entry.due).min().filter(|_| can_start);
             tokio::select! {
-                Some(answer) = self.asked.join_next() => {
-                    // One that panicked has no answer to give.
-                    if answer.is_ok_and(|answer| self.take(answer)) {
+                Some(answer) = self.lookups.join_next() => {
+                    // A lookup that panicked has no answer.
+                    if answer.is_ok_and(|answer| self.record(answer)) {
                         return;
                     }
                 }
@@ -116,57 +114,57 @@ impl Names {
         }
     }
 
-    fn ask(&mut self) {
+    fn start_lookups(&mut self) {
         let now = Instant::now();
-        let due = |entry: &&mut Entry| !entry.is_asked && entry.due <= now;
-        let room = ASKED_MAX.saturating_sub(self.asked.len());
-        let due = self.entries.iter_mut().filter(|(_, entry)| due(entry));
+        let room = LOOKUPS_MAX.saturating_sub(self.lookups.len());
+        let entries = self.entries.iter_mut();
+        let due = entries.filter(|(_, entry)| !entry.is_pending && entry.due <= now);
         for (name, entry) in due.take(room) {
-            entry.is_asked = true;
-            entry.asked_at = Some(now);
-            self.asked.spawn(ask(name.clone()));
+            entry.is_pending = true;
+            entry.last_lookup = Some(now);
+            self.lookups.spawn(query(name.clone()));
         }
     }
 
-    /// Takes an answer; says whether anything is different from now on.
-    fn take(&mut self, (name, answer): Answer) -> bool {
+    /// Records an answer; returns whether anything has changed.
+    fn record(&mut self, (name, answer): Answer) -> bool {
         let Some(entry) = self.entries.get_mut(&name) else {
             return false;
         };
-        entry.is_asked = false;
-        let before = entry.known.clone();
+        entry.is_pending = false;
+        let before = entry.resolved.clone();
         let now = Instant::now();
-        let mut known = before.clone().unwrap_or_default();
+        let mut resolved = before.clone().unwrap_or_default();
         match answer {
             Ok(addresses) => {
                 entry.failures = 0;
                 entry.due = now + REFRESH;
-                known = chosen(&known, &addresses);
+                resolved = choose(&resolved, &addresses);
             }
             Err(problem) => {
                 let wait = RETRY * 2_u32.saturating_pow(entry.failures.min(10));
                 entry.failures += 1;
                 entry.due = now + wait.min(REFRESH);
-                known.problem = Some(problem);
+                resolved.problem = Some(problem);
             }
         }
-        let is_news = before.as_ref() != Some(&known);
-        entry.known = Some(known);
-        is_news
+        let has_changed = before.as_ref() != Some(&resolved);
+        entry.resolved = Some(resolved);
+        has_changed
     }
 }
 
-/// What is used of an answer: what was used before if it is among them, or else the first that a packet
-/// can be sent to. A family that is not among them any more is not used any more.
-/// What is of no other host is refused, and told where nothing is left.
-fn chosen(before: &Named, addresses: &[IpAddr]) -> Named {
-    let usable = |address: &&IpAddr| refusal(**address).is_none();
-    let usable: Vec<&IpAddr> = addresses.iter().filter(usable).collect();
+/// Chooses the addresses to use of an answer: the one in use if the answer contains it, otherwise the first
+/// that a packet can be sent to. A family without addresses in the answer is no longer used. Addresses that
+/// belong to no other host are refused, and one of them is reported.
+fn choose(before: &Named, addresses: &[IpAddr]) -> Named {
+    let is_usable = |address: &&IpAddr| refusal(**address).is_none();
+    let usable: Vec<&IpAddr> = addresses.iter().filter(is_usable).collect();
     let of = |ipv4: bool| {
         let mut all = usable.iter().filter(|address| address.is_ipv4() == ipv4);
         let before = before.address(ipv4);
-        let kept = all.clone().find(|address| Some(***address) == before);
-        kept.or_else(|| all.next()).map(|address| **address)
+        let in_use = all.clone().find(|address| Some(***address) == before);
+        in_use.or_else(|| all.next()).map(|address| **address)
     };
     let mut named = Named {
         problem: addresses.iter().find_map(|address| refusal(*address)),
@@ -181,7 +179,7 @@ fn chosen(before: &Named, addresses: &[IpAddr]) -> Named {
     named
 }
 
-/// Why an address in an answer is not sent to: whoever answers is to direct streams to hosts alone.
+/// Why an address in an answer is refused: a name server may direct streams to hosts only.
 pub(super) fn refusal(address: IpAddr) -> Option<String> {
     let what = match address.to_canonical() {
         address if address.is_multicast() => "a group",
@@ -196,10 +194,10 @@ pub(super) fn refusal(address: IpAddr) -> Option<String> {
     ))
 }
 
-/// Asks the system once what a name stands for.
+/// Resolves a name once by the system's resolver.
 pub async fn look_up(name: &HostName) -> Named {
-    match ask(name.clone()).await {
-        (_, Ok(addresses)) => chosen(&Named::default(), &addresses),
+    match query(name.clone()).await {
+        (_, Ok(addresses)) => choose(&Named::default(), &addresses),
         (_, Err(problem)) => Named {
             problem: Some(problem),
             ..Named::default()
@@ -207,13 +205,13 @@ pub async fn look_up(name: &HostName) -> Named {
     }
 }
 
-async fn ask(name: HostName) -> Answer {
-    let found = async {
-        let found = lookup_host((name.as_str(), 0)).await?;
-        Ok(found.map(|socket| socket.ip()).collect())
+async fn query(name: HostName) -> Answer {
+    let lookup = async {
+        let sockets = lookup_host((name.as_str(), 0)).await?;
+        Ok(sockets.map(|socket| socket.ip()).collect())
     };
-    let answer = match timeout(LIMIT, found).await {
-        Ok(Ok(found)) => Ok(found),
+    let answer = match timeout(LIMIT, lookup).await {
+        Ok(Ok(addresses)) => Ok(addresses),
         Ok(Err(error)) => {
             let error: std::io::Error = error;
             // "failed to lookup address information: Name or service not known"
@@ -239,17 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn an_address_stays_in_use_while_answers_hold_it() {
-        let first = chosen(&Named::default(), &addresses(&["10.0.0.1", "10.0.0.2"]));
+    fn an_address_stays_in_use_while_answers_contain_it() {
+        let first = choose(&Named::default(), &addresses(&["10.0.0.1", "10.0.0.2"]));
         assert_eq!(first.ipv4, Some("10.0.0.1".parse().unwrap()));
         let turned = addresses(&["2001:db8::1", "10.0.0.2", "10.0.0.1"]);
-        let second = chosen(&first, &turned);
+        let second = choose(&first, &turned);
         assert_eq!(second.ipv4, first.ipv4);
         assert_eq!(second.ipv6, Some("2001:db8::1".parse().unwrap()));
-        let third = chosen(&second, &addresses(&["10.0.0.2"]));
+        let third = choose(&second, &addresses(&["10.0.0.2"]));
         assert_eq!(third.ipv4, Some("10.0.0.2".parse().unwrap()));
         assert_eq!(third.ipv6, None);
-        let none = chosen(&third, &addresses(&["239.1.1.1", "0.0.0.0", "::"]));
+        let none = choose(&third, &addresses(&["239.1.1.1", "0.0.0.0", "::"]));
         assert_eq!((none.ipv4, none.ipv6), (None, None));
         let mixed = addresses(&[
             "127.0.0.1",
@@ -259,28 +257,28 @@ mod tests {
             "255.255.255.255",
             "10.0.0.9",
         ]);
-        let good = chosen(&third, &mixed);
+        let good = choose(&third, &mixed);
         assert_eq!(good.ipv4, Some("10.0.0.9".parse().unwrap()));
         assert!(good.problem.unwrap().starts_with("127.0.0.1 is refused"));
     }
 
     #[tokio::test]
-    async fn what_was_good_is_kept_when_nobody_answers() {
+    async fn addresses_are_retained_while_lookups_fail() {
         let mut names = Names::default();
         let cloud = name("cloud.example");
         names.entries.insert(
             cloud.clone(),
             Entry {
-                known: None,
+                resolved: None,
                 due: Instant::now() + REFRESH,
-                is_asked: true,
+                is_pending: true,
                 failures: 0,
-                asked_at: None,
+                last_lookup: None,
             },
         );
-        assert!(names.take((cloud.clone(), Ok(addresses(&["10.0.0.1"])))));
-        assert!(!names.take((cloud.clone(), Ok(addresses(&["10.0.0.1"])))));
-        assert!(names.take((cloud.clone(), Err("no such host".into()))));
+        assert!(names.record((cloud.clone(), Ok(addresses(&["10.0.0.1"])))));
+        assert!(!names.record((cloud.clone(), Ok(addresses(&["10.0.0.1"])))));
+        assert!(names.record((cloud.clone(), Err("no such host".into()))));
         assert_eq!(
             names.address(&cloud, true),
             Some("10.0.0.1".parse().unwrap())
@@ -288,28 +286,28 @@ mod tests {
         let wait = names.entries[&cloud].due - Instant::now();
         assert!(wait <= RETRY, "{wait:?}");
         for _ in 0..100 {
-            assert!(!names.take((cloud.clone(), Err("no such host".into()))));
+            assert!(!names.record((cloud.clone(), Err("no such host".into()))));
         }
         let wait = names.entries[&cloud].due - Instant::now();
         assert!(wait > RETRY && wait <= REFRESH, "{wait:?}");
-        assert!(names.take((cloud.clone(), Ok(addresses(&["10.0.0.1"])))));
-        assert_eq!(names.known()[&cloud].problem, None);
-        // One that is followed no more is of no interest.
+        assert!(names.record((cloud.clone(), Ok(addresses(&["10.0.0.1"])))));
+        assert_eq!(names.resolved()[&cloud].problem, None);
+        // The answer for a name that is no longer followed is ignored.
         names.follow(&BTreeSet::new());
-        assert!(!names.take((cloud, Ok(Vec::new()))));
+        assert!(!names.record((cloud, Ok(Vec::new()))));
     }
 
     #[tokio::test]
-    async fn the_system_is_asked() {
+    async fn names_are_resolved_by_the_system() {
         let mut names = Names::default();
-        // From /etc/hosts: nobody else is asked.
+        // This name is in /etc/hosts, so no server is queried.
         let here = name("localhost");
         names.follow(&BTreeSet::from([&here]));
-        while names.known().is_empty() {
+        while names.resolved().is_empty() {
             names.next_change().await;
         }
-        // Whose answer is refused.
-        let problem = names.known()[&here].problem.clone().unwrap();
+        // Its address is refused.
+        let problem = names.resolved()[&here].problem.clone().unwrap();
         assert!(problem.contains("this host itself"), "{problem}");
     }
 }

@@ -1,8 +1,8 @@
-//! Where unicast destinations are reached: the route to each, and its next hop's link address.
+//! The next hops of unicast destinations: the route to each, and the link address of its next hop.
 //!
-//! Routes and neighbours are remembered until a notification casts doubt on them. Forwarding at tc
-//! does not touch the neighbour table, so entries in use would age out: whatever is not known to
-//! be reachable is asked for again (NTF_USE), as the kernel does for its own packets.
+//! Routes and neighbours are cached until a notification invalidates them. Forwarding at tc does not touch
+//! the neighbour table, so entries in use would age out: neighbours that are not known to be reachable are
+//! probed again (NTF_USE), as the kernel does for its own packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,26 +28,26 @@ use super::route_kinds::RouteKinds;
 use super::routing_policy::RoutingPolicy;
 use super::{Error, Notification};
 
-/// How long a change waits for names that are new.
-const NEW: Duration = Duration::from_millis(250);
-/// How long neighbours that were just asked have to answer before the rest goes on without them.
+/// How long a change waits for new names.
+const NAME_PATIENCE: Duration = Duration::from_millis(250);
+/// How long the answers of probed neighbours are waited for.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 pub(super) struct NextHops {
     handle: Handle,
     pub(super) names: Names,
-    /// Those of which all addresses are followed.
+    /// The names that are resolved to all addresses.
     pub(super) all: AllNames,
     queries: BTreeSet<NextHopQuery>,
     /// Answers of the routing table, by query.
     routes: BTreeMap<NextHopQuery, Result<Via, NoRoute>>,
-    /// What routes are chosen by; `None`: not known.
+    /// What routes are chosen by; `None`: not read.
     policy: Option<RoutingPolicy>,
-    /// Which kinds of routes there are; `None`: not known.
+    /// Which kinds of routes exist; `None`: not read.
     kinds: Option<RouteKinds>,
-    /// What the neighbour table holds of the next hops; `None`: not known.
+    /// The next hops' entries of the neighbour table; `None`: not read.
     neighbours: Option<BTreeMap<Via, Neighbour>>,
-    /// Those that the kernel asked in vain, until they answer.
+    /// Neighbours that did not answer the kernel, until they do.
     silent: BTreeSet<Via>,
 }
 
@@ -75,20 +75,19 @@ impl NextHops {
     /// Sets the destinations to follow.
     pub(super) fn follow(&mut self, queries: Vec<NextHopQuery>) {
         self.queries = queries.into_iter().collect();
-        let names = self.queries.iter();
-        let names = names.filter_map(|query| match &query.destination {
+        let destinations = self.queries.iter().map(|query| &query.destination);
+        let names = destinations.clone().filter_map(|one| match one {
             Destination::Name { name, .. } => Some(name),
             Destination::Address(_) | Destination::All { .. } => None,
         });
         self.names.follow(&names.collect());
-        let all = self.queries.iter().map(|query| &query.destination);
-        self.all
-            .follow(all.filter(|destination| matches!(destination, Destination::All { .. })));
+        let all = destinations.filter(|one| matches!(one, Destination::All { .. }));
+        self.all.follow(all);
     }
 
-    /// Gives names that are new a moment to be answered: the first table is right then.
+    /// Waits a moment for answers about new names, so that the first table is right.
     pub(super) async fn wait_for_addresses(&mut self) {
-        let deadline = Instant::now() + NEW;
+        let deadline = Instant::now() + NAME_PATIENCE;
         while self.all.has_new() {
             if timeout_at(deadline, self.all.next_change()).await.is_err() {
                 return;
@@ -96,7 +95,7 @@ impl NextHops {
         }
     }
 
-    /// The queries, with one for each address of a name of which all are followed.
+    /// The queries; one for all addresses of a name is expanded to one for each address.
     fn single(&self) -> BTreeSet<NextHopQuery> {
         let each = self
             .queries
@@ -113,7 +112,7 @@ impl NextHops {
         self.policy = None;
     }
 
-    /// Forgets which kinds of routes there are.
+    /// Forgets which kinds of routes exist.
     pub(super) fn forget_kinds(&mut self) {
         self.kinds = None;
     }
@@ -131,8 +130,8 @@ impl NextHops {
         self.neighbours = None;
     }
 
-    /// Says whether a neighbour table entry is that of a next hop, or of one whose route is being
-    /// read again: a link that flaps loses its routes first, its neighbours then.
+    /// Whether a neighbour table entry is that of a next hop, or of one whose route is being read again: a
+    /// link that flaps loses its routes first and its neighbours afterwards.
     pub(super) fn concerns(&self, entry: &NeighbourMessage) -> bool {
         if self.is_by_neighbour() {
             return true;
@@ -141,8 +140,8 @@ impl NextHops {
             return false;
         };
         let interface = Ifindex(entry.header.ifindex);
-        let known = self.neighbours.iter().flat_map(BTreeMap::keys);
-        let mut vias = self.routes.values().flatten().chain(known);
+        let cached = self.neighbours.iter().flat_map(BTreeMap::keys);
+        let mut vias = self.routes.values().flatten().chain(cached);
         vias.any(|via| via.interface == interface && via.address == address)
     }
 
@@ -152,8 +151,8 @@ impl NextHops {
             .is_some_and(RoutingPolicy::is_by_neighbour)
     }
 
-    /// Says whether the kernel may send by another neighbour now: IPv6 passes over routers that do not
-    /// answer (`rt6_score_route`), IPv4 next hops of a route, where it is told to.
+    /// Whether the kernel may send by another neighbour now: IPv6 skips routers that do not answer
+    /// (`rt6_score_route`), IPv4 skips next hops of a route if it is configured to.
     pub(super) fn may_reroute(&self, entry: &NeighbourMessage) -> bool {
         let has_failed = entry.header.state == NeighbourState::Failed;
         has_failed && entry.header.family == AddressFamily::Inet6 || self.is_by_neighbour()
@@ -166,31 +165,31 @@ impl NextHops {
     ) -> Result<BTreeMap<NextHopQuery, NextHop>, Error> {
         let queries = self.single();
         self.routes.retain(|query, _| queries.contains(query));
-        let missing = queries.iter().filter(|q| !self.routes.contains_key(q));
-        let missing: Vec<NextHopQuery> = missing.cloned().collect();
+        let is_missing = |query: &&NextHopQuery| !self.routes.contains_key(query);
+        let missing: Vec<NextHopQuery> = queries.iter().filter(is_missing).cloned().collect();
         if !missing.is_empty() && self.policy.is_none() {
             let kinds = match self.kinds.take() {
-                Some(known) => known,
+                Some(cached) => cached,
                 None => RouteKinds::read(&self.handle).await,
             };
             self.kinds = Some(kinds.clone());
             self.policy = Some(RoutingPolicy::read(&self.handle, kinds).await);
         }
         let policy = self.policy.clone().unwrap_or_default();
-        // Of a thousand outputs to one host each has a port of its own; most tables do not mind.
-        let mut asked = BTreeMap::new();
+        // A thousand outputs to one host have a thousand ports; most routing tables do not distinguish them.
+        let mut vias = BTreeMap::new();
         for query in missing {
             let Some(address) = self.address(&query.destination) else {
                 continue;
             };
             let packet = policy.relevant(query.packet);
             let by = query.interface.as_deref();
-            let via = match asked.get(&(address, query.interface.clone(), packet)) {
+            let via = match vias.get(&(address, query.interface.clone(), packet)) {
                 Some(via) => *via,
                 None => {
                     let table = (&self.handle, &policy);
                     let via = query_route(table, address, (by, packet), interfaces).await;
-                    asked.insert((address, query.interface.clone(), packet), via);
+                    vias.insert((address, query.interface.clone(), packet), via);
                     via
                 }
             };
@@ -204,32 +203,31 @@ impl NextHops {
         Ok(answers.collect())
     }
 
-    /// Asks for neighbours that are not known to be reachable. Says whether what is remembered of
-    /// them should be read again.
+    /// Probes neighbours that are not known to be reachable. Returns whether they should be read again.
     pub(super) async fn probe(&mut self) -> bool {
         if self.policy.as_ref().is_some_and(RoutingPolicy::is_outdated) {
             self.forget_routes();
             return true;
         }
-        // Where nothing is known any more the reading that is due finds out.
-        let Some(known) = &self.neighbours else {
+        // If there is no cache, a reading is due that fills it.
+        let Some(cached) = &self.neighbours else {
             return false;
         };
         let is_doubtful = |entry: Option<&Neighbour>| entry.is_none_or(Neighbour::is_doubtful);
         let vias = self.routes.values().flatten();
-        let doubtful = vias.filter(|via| via.has_neighbour() && is_doubtful(known.get(via)));
-        let doubtful: BTreeSet<Via> = doubtful.copied().collect();
+        let uncertain = vias.filter(|via| via.has_neighbour() && is_doubtful(cached.get(via)));
+        let doubtful: BTreeSet<Via> = uncertain.copied().collect();
         if doubtful.is_empty() {
             return false;
         }
-        // An entry that is asked for is permanent no more (NEIGH_UPDATE_F_USE, __neigh_update in
-        // net/core/neighbour.c), so what somebody has set since is left alone.
+        // A probe makes a permanent entry lose that state (NEIGH_UPDATE_F_USE, __neigh_update in
+        // net/core/neighbour.c), so entries that were set since are left alone.
         let Ok(table) = self.read_table().await else {
             return false;
         };
         for via in &doubtful {
             if is_doubtful(table.get(&key(via))) {
-                self.ask(*via).await;
+                self.probe_neighbour(*via).await;
             }
         }
         self.forget_neighbours();
@@ -238,7 +236,7 @@ impl NextHops {
 
     fn next_hop(&self, via: Via, interfaces: &BTreeMap<Ifindex, Interface>) -> NextHop {
         let own = interfaces.get(&via.interface).and_then(|link| link.mac);
-        let neighbour = self.neighbours.as_ref().and_then(|known| known.get(&via));
+        let neighbour = self.neighbours.as_ref().and_then(|cached| cached.get(&via));
         let mac = neighbour.and_then(Neighbour::valid_mac);
         if via.local || via.detour.is_some() || own.is_none() || mac.is_some() {
             return via.next_hop(mac.filter(|_| own.is_some()));
@@ -251,36 +249,36 @@ impl NextHops {
         }
     }
 
-    /// Reads the neighbour table where it is not known, asks for what it lacks, and gives those
-    /// asked a moment to answer: most do within a millisecond, and the first table is right.
+    /// Reads the neighbour table if it is not cached, probes what is missing, and waits a moment for
+    /// answers: most arrive within a millisecond, so that the first table is right.
     async fn read_neighbours(
         &mut self,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> Result<(), Error> {
-        let vias = self.routes.values().flatten().copied();
-        let vias: BTreeSet<Via> = vias.filter(Via::has_neighbour).collect();
-        let known = self.neighbours.as_ref();
-        if vias
-            .iter()
-            .all(|via| known.is_some_and(|k| k.contains_key(via)))
-        {
+        let hops = self.routes.values().flatten().copied();
+        let vias: BTreeSet<Via> = hops.filter(Via::has_neighbour).collect();
+        let is_cached = |via: &Via| {
+            let neighbours = self.neighbours.as_ref();
+            neighbours.is_some_and(|cached| cached.contains_key(via))
+        };
+        if vias.iter().all(is_cached) {
             return Ok(());
         }
-        // Listens before anything is asked, so that no answer is missed.
+        // Listens before it probes, so that no answer is missed.
         let mut answers = Answers::listen()?;
         let mut table = self.read_table().await?;
-        let mut asked = BTreeSet::new();
+        let mut probed = BTreeSet::new();
         for via in &vias {
             let has_header = |link: &Interface| link.mac.is_some();
-            let can_ask = interfaces.get(&via.interface).is_some_and(has_header);
-            if can_ask && !table.contains_key(&key(via)) && self.ask(*via).await {
-                asked.insert(key(via));
+            let can_probe = interfaces.get(&via.interface).is_some_and(has_header);
+            if can_probe && !table.contains_key(&key(via)) && self.probe_neighbour(*via).await {
+                probed.insert(key(via));
             }
         }
-        let has_asked = !asked.is_empty();
+        let has_probed = !probed.is_empty();
         let deadline = Instant::now() + PATIENCE;
-        while !asked.is_empty() && answers.wait(&mut asked, deadline).await {}
-        if has_asked {
+        while !probed.is_empty() && answers.wait(&mut probed, deadline).await {}
+        if has_probed {
             table = self.read_table().await?;
         }
         let entry = |via: &Via| table.get(&key(via)).cloned().unwrap_or(Neighbour::UNKNOWN);
@@ -300,13 +298,13 @@ impl NextHops {
             what: "neighbours",
             source,
         };
-        let entries = self.handle.neighbours().get().execute();
-        let entries: Vec<NeighbourMessage> = entries.try_collect().await.map_err(dump)?;
+        let request = self.handle.neighbours().get().execute();
+        let entries: Vec<NeighbourMessage> = request.try_collect().await.map_err(dump)?;
         Ok(entries.iter().filter_map(neighbour).collect())
     }
 
-    /// Has the kernel resolve or confirm a neighbour; says whether it can.
-    async fn ask(&self, via: Via) -> bool {
+    /// Makes the kernel resolve or confirm a neighbour; returns whether it can.
+    async fn probe_neighbour(&self, via: Via) -> bool {
         let request = self
             .handle
             .neighbours()
@@ -314,12 +312,12 @@ impl NextHops {
             .state(NeighbourState::None)
             .flags(NeighbourFlags::Use)
             .replace();
-        // A link that is down or gone cannot be asked; it is read again when that changes.
-        let asked = request.execute().await;
-        if let Err(error) = &asked {
+        // A link that is down or removed cannot be probed; it is read again when that changes.
+        let probed = request.execute().await;
+        if let Err(error) = &probed {
             tracing::debug!(%error, address = %via.address, "cannot ask for a neighbour");
         }
-        asked.is_ok()
+        probed.is_ok()
     }
 }
 
@@ -356,7 +354,7 @@ impl Neighbour {
     }
 }
 
-/// Notifications of neighbours, for as long as answers are waited for.
+/// Notifications of neighbours while answers are waited for.
 struct Answers {
     notifications: UnboundedReceiver<Notification>,
     connection: JoinHandle<()>,
@@ -372,9 +370,9 @@ impl Answers {
         })
     }
 
-    /// Waits for the next notification and takes its neighbour out of `asked` if it has an answer,
-    /// or none for good; `false` at the deadline.
-    async fn wait(&mut self, asked: &mut BTreeSet<(Ifindex, IpAddr)>, deadline: Instant) -> bool {
+    /// Waits for the next notification and removes its neighbour from `probed` if it has answered, or failed
+    /// for good; `false` at the deadline.
+    async fn wait(&mut self, probed: &mut BTreeSet<(Ifindex, IpAddr)>, deadline: Instant) -> bool {
         let next = timeout_at(deadline, self.notifications.next()).await;
         let Ok(Some((message, _))) = next else {
             return false;
@@ -384,7 +382,7 @@ impl Answers {
             && let Some((key, neighbour)) = neighbour(entry)
             && (neighbour.valid_mac().is_some() || neighbour.has_failed())
         {
-            asked.remove(&key);
+            probed.remove(&key);
         }
         true
     }

@@ -1,6 +1,6 @@
-//! Interfaces on which GRO joins packets before they are relayed (`rx-udp-gro-forwarding`): switched on
-//! where the configuration asks for it, and where it says nothing and nobody else is concerned
-//! (`gro_policy.rs`); back at the end. What was already on is left alone.
+//! GRO of packets before they are relayed (`rx-udp-gro-forwarding`): switched on for interfaces where the
+//! configuration requests it, and where it specifies nothing and nobody else is affected (`gro_policy.rs`);
+//! switched back at the end. What was already on is left alone.
 
 mod gro_policy;
 #[cfg(test)]
@@ -10,18 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use compile::host::Host;
+use compile::host::{Host, Interface};
 use compile::table::{self, Egress, OutputState, Route, Table};
 use config::{Automatic, Gro, InterfaceSettings};
 use rules::net::Ifindex;
 
-/// Merging of received datagrams that are not for a local socket.
+/// GRO of received datagrams that are not for a local socket.
 const MERGE: &str = "rx-udp-gro-forwarding";
 
-/// Merging of received datagrams into a chain of packets.
+/// GRO of received datagrams into a chain of packets.
 const CHAIN: &str = "rx-gro-list";
 
-/// Why the userspace path loses what is merged.
+/// Why the userspace path loses what GRO merges.
 const NOT_TAKEN: &str = "this kernel's packet sockets know no UDP GSO, before Linux 6.2";
 
 /// Segmentation of what was merged, by the device.
@@ -32,27 +32,26 @@ const SEGMENT: &str = "tx-udp-segmentation";
 const GAIN: &str = "measured on the kernel path, a core's time then goes 1.5 times as far with one \
                     output, 2.7 times with three, 10 times with fifty";
 
-/// Why it is on.
+/// Why GRO is on.
 const PAYS: &str = "all that is relayed from here gains by it";
 
-/// Interfaces that this daemon switched.
+/// The interfaces that this daemon has switched.
 #[derive(Debug)]
 pub struct Offload {
     record: PathBuf,
     switched: BTreeSet<String>,
     takes_merged: bool,
     default: Automatic,
-    /// What was decided of interfaces that the configuration does not name; nothing was, before the
-    /// first time.
-    unasked: Option<BTreeMap<Ifindex, Judgement>>,
-    /// Whether rules or host changed since.
+    /// The decisions for interfaces that the configuration does not name; `None` before the first time.
+    default_judgements: Option<BTreeMap<Ifindex, Judgement>>,
+    /// Whether rules or host have changed since.
     is_stale: bool,
 }
 
 impl Offload {
-    /// Takes over what an earlier run that crashed had switched. `takes_merged`: whether the
-    /// userspace path can receive what was merged; `default`: what becomes of interfaces that the
-    /// configuration does not name.
+    /// Takes over what an earlier run that crashed had switched. `takes_merged`: whether the userspace
+    /// path can receive merged packets; `default`: the choice for interfaces that the configuration does
+    /// not name.
     pub fn open(directory: &Path, takes_merged: bool, default: Automatic) -> Self {
         let record = directory.join("offload.json");
         let text = fs::read(&record).unwrap_or_default();
@@ -61,48 +60,43 @@ impl Offload {
             record,
             takes_merged,
             default,
-            unasked: None,
+            default_judgements: None,
             is_stale: false,
         }
     }
 
-    /// Switches on what is wanted, and back what is not wanted any more. Says of each interface that
-    /// the configuration names what it does now, and why; of any other if it merges, if it could
-    /// and does not, or if packets are lost by it. Others than those named are decided upon by
-    /// [`Offload::follow`], but for the first time: all rules are looked at for it.
+    /// Switches on what is wanted, and back what is no longer wanted. Returns for each interface that
+    /// the configuration names what it does now and why; for any other only if it merges, if it could
+    /// and does not, or if packets are lost by it. Interfaces that are not named are decided upon by
+    /// [`Offload::follow`], except for the first time, because that needs all rules.
     pub fn settle(
         &mut self,
         settings: &BTreeMap<String, InterfaceSettings>,
         host: &Host,
         table: &Table,
     ) -> BTreeMap<Ifindex, String> {
-        if self.unasked.is_none() {
-            self.unasked = Some(self.decide(host, table));
+        if self.default_judgements.is_none() {
+            self.default_judgements = Some(self.decide(host, table));
         } else {
             self.is_stale = true;
         }
         let mut judged = judge(settings, host, table, self.takes_merged);
-        let is_named = |index: &Ifindex| {
-            let link = host.interfaces.get(index);
-            link.is_some_and(|link| {
-                settings
-                    .get(&link.name)
-                    .is_some_and(|named| named.gro.is_some())
-            })
+        let is_named = |link: &Interface| {
+            let named = settings.get(&link.name);
+            named.is_some_and(|named| named.gro.is_some())
         };
-        for (index, judgement) in self.unasked.iter().flatten() {
-            let is_there = host.interfaces.contains_key(index);
-            if is_there && !is_named(index) && !judged.contains_key(index) {
+        for (index, judgement) in self.default_judgements.iter().flatten() {
+            let link = host.interfaces.get(index);
+            if link.is_some_and(|link| !is_named(link)) && !judged.contains_key(index) {
                 judged.insert(*index, judgement.clone());
             }
         }
         self.carry_out(&judged)
     }
 
-    /// Looks again, once in a while: at interfaces that nobody named if rules or host changed, or
-    /// if somebody else has to do with one or has not any more, and at what somebody switches on by
-    /// hand where that costs
-    /// packets. What [`Offload::settle`] would say, if it may have changed.
+    /// Checks again periodically: interfaces that the configuration does not name, if rules or host have
+    /// changed or if other users of one have appeared or gone, and features that were switched on by
+    /// hand where that costs packets. Returns what [`Offload::settle`] would, if it may have changed.
     pub fn follow(
         &mut self,
         settings: &BTreeMap<String, InterfaceSettings>,
@@ -112,28 +106,28 @@ impl Offload {
         if !self.takes_merged {
             return Some(self.settle(settings, host, table));
         }
-        let mut decided = self.unasked.iter().flatten();
-        let is_otherwise = decided.any(|(index, judgement)| {
+        let mut judgements = self.default_judgements.iter().flatten();
+        let has_changed = judgements.any(|(index, judgement)| {
             let link = host.interfaces.get(index);
-            let may = link.is_some_and(|link| gro_policy::obstacle(link, host).is_none());
-            may != judgement.merge
+            let may_merge = link.is_some_and(|link| gro_policy::obstacle(link, host).is_none());
+            may_merge != judgement.merge
         });
-        if !is_otherwise && !std::mem::take(&mut self.is_stale) {
+        if !has_changed && !std::mem::take(&mut self.is_stale) {
             return None;
         }
-        let decided = Some(self.decide(host, table));
-        if decided == self.unasked {
+        let judgements = Some(self.decide(host, table));
+        if judgements == self.default_judgements {
             self.is_stale = false;
             return None;
         }
-        self.unasked = decided;
-        let said = self.settle(settings, host, table);
+        self.default_judgements = judgements;
+        let reasons = self.settle(settings, host, table);
         self.is_stale = false;
-        Some(said)
+        Some(reasons)
     }
 
-    /// Judges all interfaces that something is relayed from, as nobody asks for it: where it pays,
-    /// and nobody else has to do with what comes in there.
+    /// Judges all interfaces that something is relayed from, by default: merging must pay, and nobody
+    /// else may use what arrives there.
     fn decide(&self, host: &Host, table: &Table) -> BTreeMap<Ifindex, Judgement> {
         if self.default == Automatic::Off || !self.takes_merged {
             return BTreeMap::new();
@@ -160,7 +154,7 @@ impl Offload {
                 interface,
                 merge,
                 reason,
-                told: true,
+                is_shown: true,
                 loser: None,
             };
             Some((index, judgement))
@@ -173,22 +167,20 @@ impl Offload {
         let mut reasons = BTreeMap::new();
         for (index, judgement) in judged {
             let interface = &judgement.interface;
-            let refused = judgement.merge && !is_active(interface, MERGE) && {
-                let switched = switch(interface, true);
-                if switched {
-                    self.switched.insert(interface.clone());
-                }
-                !switched
-            };
-            let text = match judgement.merge {
-                true if refused => Some(format!("off: the device refuses {MERGE}")),
-                true => Some(format!("on: {}", judgement.reason)),
-                false => judgement.left_off(before.contains(interface)),
+            let text = if !judgement.merge {
+                judgement.unswitched(before.contains(interface))
+            } else if is_active(interface, MERGE) {
+                Some(format!("on: {}", judgement.reason))
+            } else if switch(interface, true) {
+                self.switched.insert(interface.clone());
+                Some(format!("on: {}", judgement.reason))
+            } else {
+                Some(format!("off: the device refuses {MERGE}"))
             };
             reasons.extend(text.map(|text| (*index, text)));
         }
-        let wanted = judged.values().filter(|judgement| judgement.merge);
-        let wanted: BTreeSet<&String> = wanted.map(|judgement| &judgement.interface).collect();
+        let merging = judged.values().filter(|judgement| judgement.merge);
+        let wanted: BTreeSet<&String> = merging.map(|judgement| &judgement.interface).collect();
         for interface in before.iter().filter(|ours| !wanted.contains(ours)) {
             switch(interface, false);
             self.switched.remove(interface);
@@ -219,16 +211,17 @@ struct Judgement {
     interface: String,
     merge: bool,
     reason: String,
-    /// Whether it is shown also where nothing is merged.
-    told: bool,
-    /// A rule that would lose what is merged.
+    /// Whether it is shown even if nothing is merged.
+    is_shown: bool,
+    /// A rule that would lose merged packets.
     loser: Option<String>,
 }
 
 impl Judgement {
-    /// What an interface does that this daemon does not switch on; nothing if nobody wants to know.
-    /// What is on and not ours is the operator's; what is ours may be another device now.
-    fn left_off(&self, ours: bool) -> Option<String> {
+    /// The state of an interface that this daemon does not switch on; `None` if it is not shown. A
+    /// feature that is on and not `ours` was switched by the operator; after a rename, `ours` may be
+    /// another device.
+    fn unswitched(&self, ours: bool) -> Option<String> {
         let interface = &self.interface;
         let merges = !ours && is_active(interface, MERGE);
         if let Some(rule) = &self.loser {
@@ -243,16 +236,18 @@ impl Judgement {
                 ));
             }
         }
-        match self.told {
-            true if merges => Some(format!("on: somebody else switched {MERGE} on")),
-            true => Some(format!("off: {}", self.reason)),
-            false => None,
-        }
+        self.is_shown.then(|| {
+            if merges {
+                format!("on: somebody else switched {MERGE} on")
+            } else {
+                format!("off: {}", self.reason)
+            }
+        })
     }
 }
 
-/// Judges the interfaces that the configuration names: `on` merges whatever follows, `auto` where
-/// all that is relayed from there gains by it, and neither where a rule would lose what is merged.
+/// Judges the interfaces that the configuration names: `on` merges unconditionally, `auto` if all that is
+/// relayed from there gains by it, and neither if a rule would lose merged packets.
 fn judge(
     settings: &BTreeMap<String, InterfaceSettings>,
     host: &Host,
@@ -265,13 +260,13 @@ fn judge(
     } else {
         userspace_rules(table)
     };
-    let asked = settings.iter().filter_map(|(name, settings)| {
+    let choice = |(name, settings): (&String, &InterfaceSettings)| {
         let gro = settings.gro.filter(|gro| *gro != Gro::Off)?;
         Some((host.by_name(name)?.index, gro))
-    });
-    let asked: BTreeMap<Ifindex, Gro> = asked.collect();
-    let auto = asked.values().any(|gro| *gro == Gro::Auto);
-    let relayed = if auto {
+    };
+    let asked: BTreeMap<Ifindex, Gro> = settings.iter().filter_map(choice).collect();
+    let is_any_auto = asked.values().any(|gro| *gro == Gro::Auto);
+    let relayed = if is_any_auto {
         relayed(table)
     } else {
         BTreeMap::new()
@@ -305,7 +300,7 @@ fn judge(
             interface: name(index)?.to_owned(),
             merge: obstacle.is_none(),
             reason,
-            told: gro.is_some(),
+            is_shown: gro.is_some(),
             loser,
         };
         Some((index, judgement))
@@ -313,11 +308,11 @@ fn judge(
     judged.collect()
 }
 
-/// Interfaces from which the userspace path relays, each with one of the rules.
+/// The interfaces from which the userspace path relays, each with one of the rules.
 fn userspace_rules(table: &Table) -> BTreeMap<Ifindex, &str> {
     let routes = table.routes.iter();
-    let there = routes.filter(|(_, route)| route.path == table::Path::Userspace);
-    there
+    let userspace = routes.filter(|(_, route)| route.path == table::Path::Userspace);
+    userspace
         .map(|(key, route)| (key.ingress, route.rule.as_str()))
         .collect()
 }
@@ -331,42 +326,43 @@ enum Obstacle {
     Device(Ifindex),
     /// A rule that judges packets one by one.
     Rule(String),
-    /// A rule that would lose what is merged.
+    /// A rule that would lose merged packets.
     Loser(String),
 }
 
 /// What is relayed from one interface, as far as merging concerns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Relayed<'a> {
-    /// Where the kernel path sends it.
+    /// The devices that the kernel path sends it to.
     devices: BTreeSet<Ifindex>,
-    /// A rule of the userspace path that a limit or `fragment` has judge packets one by one.
+    /// A rule of the userspace path that judges packets one by one, because of a limit or `fragment`.
     one_by_one: Option<&'a str>,
-    /// A rule of either path that limits or merges its inputs by packet.
+    /// A rule of either path that limits or merges its inputs packet by packet.
     judged_singly: Option<&'a str>,
 }
 
-/// Goes through all routes once; interfaces from which nothing can leave are not among them.
+/// Collects what is relayed from each interface in one pass over the routes; interfaces without a working
+/// output are omitted.
 fn relayed(table: &Table) -> BTreeMap<Ifindex, Relayed<'_>> {
     let mut relayed: BTreeMap<Ifindex, Relayed<'_>> = BTreeMap::new();
     for (key, route) in &table.routes {
         if egresses(route).next().is_none() {
             continue;
         }
-        let here = relayed.entry(key.ingress).or_default();
+        let of_ingress = relayed.entry(key.ingress).or_default();
         let limits = route.outputs.iter().map(|output| &output.limit);
         let is_limited = limits.chain([&route.limit]).any(Option::is_some);
         if is_limited || route.merge.is_some() {
-            here.judged_singly.get_or_insert(&route.rule);
+            of_ingress.judged_singly.get_or_insert(&route.rule);
         }
         match route.path {
             table::Path::Kernel => {
                 let devices = egresses(route).map(|egress| egress.interface);
-                here.devices.extend(devices);
+                of_ingress.devices.extend(devices);
             }
             table::Path::Userspace => {
                 if is_limited || egresses(route).any(|egress| egress.fragment) {
-                    here.one_by_one.get_or_insert(&route.rule);
+                    of_ingress.one_by_one.get_or_insert(&route.rule);
                 }
             }
         }
@@ -374,8 +370,8 @@ fn relayed(table: &Table) -> BTreeMap<Ifindex, Relayed<'_>> {
     relayed
 }
 
-/// On the kernel path merging gains where the device of every output segments. A worker sends
-/// packets of a flow merged anyhow, so on the userspace path it gains always, unless a limit or
+/// What speaks against merging. On the kernel path merging gains if the device of every output segments. A
+/// worker sends packets of a flow merged anyway, so on the userspace path it always gains, unless a limit or
 /// `fragment` judges packets one by one.
 fn obstacle(relayed: Option<&Relayed<'_>>, segments: impl Fn(Ifindex) -> bool) -> Option<Obstacle> {
     let Some(relayed) = relayed else {
@@ -393,7 +389,7 @@ fn obstacle(relayed: Option<&Relayed<'_>>, segments: impl Fn(Ifindex) -> bool) -
     device.or_else(rule)
 }
 
-/// Says of a device whether it segments what was merged.
+/// Whether a device segments merged packets.
 fn segments(host: &Host) -> impl Fn(Ifindex) -> bool {
     |index| {
         let link = host.interfaces.get(&index);
@@ -401,7 +397,7 @@ fn segments(host: &Host) -> impl Fn(Ifindex) -> bool {
     }
 }
 
-/// Where the outputs that are up send.
+/// The egresses of the outputs that are up.
 fn egresses(route: &Route) -> impl Iterator<Item = &Egress> {
     let states = route.outputs.iter().map(|output| &output.state);
     states.filter_map(|state| match state {

@@ -1,5 +1,5 @@
-//! Netlink messages as they come, not parsed: what no crate knows in whole, and notifications of which
-//! only the fact is used.
+//! Unparsed netlink messages: for protocols that no crate supports completely, and for notifications whose
+//! content is not used.
 
 use std::io;
 
@@ -12,24 +12,24 @@ use rtnetlink::proto::sys::TokioSocket;
 use rtnetlink::proto::{ConnectionHandle, new_connection_with_socket};
 use rtnetlink::sys::{AsyncSocket, SocketAddr};
 
-/// What requests are made by.
+/// The handle for requests.
 pub(super) type Handle = ConnectionHandle<Message>;
-/// Notifications as they come.
+/// A stream of unparsed notifications.
 pub(super) type Changes = UnboundedReceiver<(NetlinkMessage<Message>, SocketAddr)>;
 
-/// A message.
+/// An unparsed message.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub(super) kind: u16,
     pub(super) body: Vec<u8>,
 }
 
-/// Follows these groups of a protocol.
+/// Follows the given groups of a protocol.
 pub(super) fn follow(protocol: isize, groups: u32) -> io::Result<Changes> {
     Ok(connect(protocol, groups)?.1)
 }
 
-/// Opens a socket, which hears these groups.
+/// Opens a socket that receives the given groups.
 pub(super) fn connect(protocol: isize, groups: u32) -> io::Result<(Handle, Changes)> {
     let (mut connection, handle, changes) =
         new_connection_with_socket::<Message, TokioSocket>(protocol)?;

@@ -1,5 +1,4 @@
-//! Whom packets reach that are handed to a device, as far as its settings tell: a tunnel may have no other
-//! end of its own.
+//! Whom packets handed to a device reach, as far as its settings show: a tunnel may have no remote.
 
 use compile::host::{Interface, Reach};
 use futures::TryStreamExt;
@@ -15,7 +14,7 @@ use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourMessage};
 /// CAIF, monitors of netlink and of vsockets.
 const WITHOUT_IP: [u16; 11] = [280, 801, 802, 803, 804, 805, 820, 821, 822, 824, 826];
 
-/// What a device's type and settings say.
+/// The reach according to a device's type and settings.
 pub(super) fn reach(device: LinkLayerType, infos: &[LinkInfo]) -> Reach {
     let data = first!(infos, LinkInfo::Data(data) => of_data(data));
     match data {
@@ -28,8 +27,8 @@ pub(super) fn reach(device: LinkLayerType, infos: &[LinkInfo]) -> Reach {
 fn of_data(data: &InfoData) -> Reach {
     use InfoData as Of;
     use IpVlanMode::{L3, L3S};
-    // The attributes (linux/if_link.h, linux/if_tunnel.h) that name a remote, and the one by which each packet
-    // brings its own.
+    // The attributes (linux/if_link.h, linux/if_tunnel.h) that name a remote, and the one that lets each
+    // packet carry its own.
     let (remotes, external) = match data {
         Of::Vxlan(_) => ([2, 16], 25),
         Of::Geneve(_) => ([2, 7], 6),
@@ -60,13 +59,13 @@ fn of_data(data: &InfoData) -> Reach {
     }
 }
 
-/// Adds what forwarding entries say of links without a remote: a VXLAN sends groups where they lead to.
+/// Adds the forwarding entries of links without a remote: a VXLAN sends groups to their destinations.
 pub(super) async fn read_forwarding(handle: &Handle, mut links: Vec<&mut Interface>) {
     if links.is_empty() {
         return;
     }
-    let request = handle.neighbours().get();
-    let request = request.set_address_family(AddressFamily::Bridge);
+    let get = handle.neighbours().get();
+    let request = get.set_address_family(AddressFamily::Bridge);
     let entries: Vec<NeighbourMessage> = request.execute().try_collect().await.unwrap_or_default();
     for entry in entries.iter().filter(|entry| floods(entry)) {
         let mut links = links.iter_mut();
@@ -76,18 +75,18 @@ pub(super) async fn read_forwarding(handle: &Handle, mut links: Vec<&mut Interfa
     }
 }
 
-/// Says whether a forwarding entry is for groups: its address is one, or none at all, and leads to another
+/// Whether a forwarding entry applies to groups: its address is a group's or zero, and it leads to another
 /// host.
 pub(super) fn floods(entry: &NeighbourMessage) -> bool {
     let mut attributes = entry.attributes.iter();
-    let leads_there = |one: &_| matches!(one, NeighbourAttribute::Destination(_));
+    let has_destination = |one: &_| matches!(one, NeighbourAttribute::Destination(_));
     let is_of_groups = |mac: &[u8]| mac.iter().all(|byte| *byte == 0) || mac[0] & 1 != 0;
     let is_for_groups = attributes.any(|one| match one {
         NeighbourAttribute::LinkLayerAddress(mac) => !mac.is_empty() && is_of_groups(mac),
         _ => false,
     });
     let is_forwarding = entry.header.family == AddressFamily::Bridge;
-    is_forwarding && is_for_groups && entry.attributes.iter().any(leads_there)
+    is_forwarding && is_for_groups && entry.attributes.iter().any(has_destination)
 }
 
 #[cfg(test)]
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tunnel_needs_a_remote_and_can_carries_no_ip() {
+    fn tunnels_need_a_remote_and_some_devices_carry_no_ip() {
         let ether = LinkLayerType::Ether;
         let of = |data: InfoData| reach(ether, &[LinkInfo::Data(data)]);
         let (any, one) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(10, 0, 0, 2));

@@ -1,4 +1,4 @@
-//! Route lookups: by which interface a destination is reached, and through which gateway.
+//! Route lookups: the interface and gateway by which a destination is reached.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +13,7 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 use rules::net::{Ifindex, Mac};
 use rules::rule::SourceChoice;
 
-use super::route_kinds::{can_ask, is_divided};
+use super::route_kinds::{can_look_up, is_divided};
 use super::routing_policy::RoutingPolicy;
 
 /// A next hop: interface and address.
@@ -23,21 +23,21 @@ pub struct Via {
     pub interface: Ifindex,
     /// The gateway, or the destination itself when on-link.
     pub address: IpAddr,
-    /// The destination is this host: one of its own addresses, or what a route says is local.
+    /// Whether the destination is this host: one of its addresses, or one with a local route.
     pub local: bool,
     /// The address that a socket would send from.
     pub source: Option<IpAddr>,
     /// The MTU that the route sets.
     pub mtu: Option<u32>,
-    /// What else is to be done on the way.
+    /// Why a packet cannot be sent directly, if it cannot.
     pub detour: Option<Detour>,
 }
 
-/// Why no route leads there: the type of the one that says so, if one does.
+/// Why there is no route: the type of the route that prevents it, if there is one.
 pub type NoRoute = Option<&'static str>;
 
 impl Via {
-    /// The next hop that it is, where its neighbour has that link address.
+    /// The next hop, given the link address of its neighbour.
     #[must_use]
     pub const fn next_hop(self, mac: Option<Mac>) -> NextHop {
         let Self {
@@ -62,17 +62,16 @@ impl Via {
         }
     }
 
-    /// Says whether it is for MCR to find who is next.
+    /// Whether MCR has to resolve its neighbour.
     pub(crate) fn has_neighbour(&self) -> bool {
         !self.local && self.detour.is_none() && !self.address.is_multicast()
     }
 }
 
-/// Asks the routing table for the way to `destination`, by `interface` if one is named, of what `packet`
-/// shows.
+/// Looks up the route to `destination`, by `interface` if one is named, for the fields of `packet`.
 ///
 /// # Errors
-/// No route leads there.
+/// There is no route.
 pub async fn query_route(
     (handle, policy): (&Handle, &RoutingPolicy),
     destination: IpAddr,
@@ -81,29 +80,29 @@ pub async fn query_route(
 ) -> Result<Via, NoRoute> {
     let packet = policy.relevant(packet);
     let mut message = request(destination);
-    let mut ask = |attribute| message.attributes.push(attribute);
+    let mut add = |attribute| message.attributes.push(attribute);
     if let Some(name) = interface {
         let link = interfaces.values().find(|link| link.is_named(name));
-        ask(RouteAttribute::Oif(link.ok_or(None)?.index.0));
+        add(RouteAttribute::Oif(link.ok_or(None)?.index.0));
     }
-    ask(RouteAttribute::IpProto(UDP));
+    add(RouteAttribute::IpProto(UDP));
     if let Some(ports) = packet.ports {
-        ask(RouteAttribute::Dport(ports.first));
+        add(RouteAttribute::Dport(ports.first));
     }
     if let Some(port) = packet.source_port {
-        ask(RouteAttribute::Sport(port));
+        add(RouteAttribute::Sport(port));
     }
     message.header.tos = packet.dscp.unwrap_or_default() << 2;
     let source = match packet.source {
-        SourceChoice::Address(source) if can_ask(packet.source, destination, interfaces) => {
+        SourceChoice::Address(source) if can_look_up(packet.source, destination, interfaces) => {
             Some(source)
         }
         _ => None,
     };
-    let mut answer = ask_from(handle, &message, source).await;
-    let mut sources = policy.kept_sources(destination, &packet);
+    let mut answer = look_up_from(handle, &message, source).await;
+    let mut sources = policy.restricting_sources(destination, &packet);
     while let (Err(None), Some(source)) = (&answer, sources.next()) {
-        answer = ask_from(handle, &message, Some(*source)).await;
+        answer = look_up_from(handle, &message, Some(*source)).await;
     }
     let mut via = via(destination, &answer?)?;
     let link = interfaces.get(&via.interface);
@@ -111,7 +110,7 @@ pub async fn query_route(
     let is_divided = hashes
         && policy.may_divide(destination, &packet, interfaces)
         && is_divided(handle, message).await;
-    if is_divided || policy.tells_apart(destination, interface, &packet, interfaces) {
+    if is_divided || policy.depends_on_packet(destination, interface, &packet, interfaces) {
         via.detour = Some(Detour::ByPacket);
     } else if link.is_some_and(Interface::is_vrf) {
         via.detour = via.detour.or(Some(Detour::Vrf));
@@ -121,7 +120,7 @@ pub async fn query_route(
 
 const UDP: u8 = 17;
 
-async fn ask_from(
+async fn look_up_from(
     handle: &Handle,
     request: &RouteMessage,
     source: Option<IpAddr>,
@@ -132,8 +131,7 @@ async fn ask_from(
     let mut answers = Box::pin(handle.route().get(request).execute());
     match answers.try_next().await {
         Ok(answer) => answer.ok_or(None),
-        // An error is the kernel's way to say that there is no route (`fib_props` in
-        // net/ipv4/fib_semantics.c).
+        // The kernel answers with an error if there is no route (`fib_props` in net/ipv4/fib_semantics.c).
         Err(rtnetlink::Error::NetlinkError(error)) => {
             Err(match Errno::from_raw(error.raw_code().abs()) {
                 Errno::EINVAL => Some("blackhole"),
@@ -166,7 +164,7 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Result<Via, NoRoute> {
         _ => return Err(None),
     };
     let (mut interface, mut source, mut detour) = (None, None, None);
-    let (mut mtu, mut passes) = (None, false);
+    let (mut mtu, mut has_expiry) = (None, false);
     let mut address = destination;
     for attribute in &answer.attributes {
         match attribute {
@@ -183,7 +181,7 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Result<Via, NoRoute> {
             RouteAttribute::Metrics(metrics) => {
                 mtu = first!(metrics, RouteMetric::Mtu(mtu) => *mtu);
             }
-            RouteAttribute::CacheInfo(cache) => passes = cache.expires != 0,
+            RouteAttribute::CacheInfo(cache) => has_expiry = cache.expires != 0,
             _ => {}
         }
     }
@@ -192,8 +190,8 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Result<Via, NoRoute> {
         address,
         local,
         source,
-        // Nobody is told when one that was learnt ends.
-        mtu: mtu.filter(|_| !passes),
+        // A learnt MTU expires without notification.
+        mtu: mtu.filter(|_| !has_expiry),
         detour,
     })
 }

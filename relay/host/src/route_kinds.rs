@@ -1,5 +1,5 @@
-//! What routes have that the kernel's answer for one packet does not show: that some are for one TOS or
-//! source alone, and that packets are divided among several next hops, by what they are divided.
+//! Properties of routes that the kernel's answer for one packet does not show: that some apply to one TOS or
+//! source only, and how packets are distributed over several next hops.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,14 +12,14 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 use rules::net::{Ifindex, Ports};
 use rules::rule::SourceChoice;
 
-/// The kinds of routes that there are.
+/// The kinds of routes that exist.
 #[derive(Clone, Debug, Default)]
 pub struct RouteKinds {
-    /// Some IPv4 routes are for one TOS alone.
+    /// Whether some IPv4 routes apply to one TOS only.
     pub(crate) by_tos: bool,
-    /// One address of each source that some IPv6 routes are for alone.
+    /// One address of each source prefix to which some IPv6 routes are restricted.
     pub(crate) sources: BTreeSet<IpAddr>,
-    /// Some have several next hops.
+    /// Whether some have several next hops.
     pub(crate) several: bool,
 }
 
@@ -32,22 +32,22 @@ impl RouteKinds {
             RouteMessageBuilder::<Ipv6Addr>::new().build(),
         ] {
             let mut routes = Box::pin(handle.route().get(all).execute());
-            // A router may have a million, which are not kept; the list is read to its end.
+            // A router may have a million, which are not stored; the list is read to its end.
             while let Ok(Some(route)) = routes.try_next().await {
-                kinds.take_up(&route);
+                kinds.add(&route);
             }
         }
         kinds
     }
 
-    /// Says whether a route is of such a kind.
+    /// Whether a route is of such a kind.
     pub(crate) fn concern(route: &RouteMessage) -> bool {
         let mut kinds = Self::default();
-        kinds.take_up(route);
+        kinds.add(route);
         kinds.by_tos || kinds.several || !kinds.sources.is_empty()
     }
 
-    fn take_up(&mut self, route: &RouteMessage) {
+    fn add(&mut self, route: &RouteMessage) {
         self.by_tos |= route.header.tos != 0;
         self.several |= has_several(route);
         if let Some(source) =
@@ -58,7 +58,8 @@ impl RouteKinds {
     }
 }
 
-/// A route by the number of a nexthop object may show no more, so it may be that of a group.
+/// Whether a route has, or may have, several next hops: one with only the ID of a nexthop object may
+/// refer to a group.
 fn has_several(route: &RouteMessage) -> bool {
     let has = |is: fn(&RouteAttribute) -> bool| route.attributes.iter().any(is);
     has(|attribute| matches!(attribute, RouteAttribute::MultiPath(_)))
@@ -66,9 +67,9 @@ fn has_several(route: &RouteMessage) -> bool {
             && !has(|attribute| matches!(attribute, RouteAttribute::Oif(_)))
 }
 
-/// By what packets are divided among several next hops (`fib_multipath_hash` in net/ipv4/route.c,
-/// `rt6_multipath_hash` in net/ipv6/route.c), IPv4's first, and whether next hops that do not answer are
-/// passed over.
+/// The fields by which packets are distributed over several next hops (`fib_multipath_hash` in
+/// net/ipv4/route.c, `rt6_multipath_hash` in net/ipv6/route.c), IPv4's first, and whether next hops that
+/// do not answer are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Division {
     by: [Fields; 2],
@@ -79,12 +80,12 @@ pub(crate) struct Division {
 struct Fields {
     source: bool,
     ports: bool,
-    /// The table answers for another packet than sockets send (`fib_multipath_custom_hash_skb`).
-    asked_in_vain: bool,
+    /// Whether a lookup answers for another packet than sockets send (`fib_multipath_custom_hash_skb`).
+    is_unpredictable: bool,
 }
 
 impl Division {
-    /// Reads it.
+    /// Reads the settings.
     pub(crate) fn read() -> Self {
         let number = |family: &str, name: &str| -> u32 {
             let text = fs::read_to_string(format!("/proc/sys/net/{family}/fib_multipath_{name}"));
@@ -103,7 +104,7 @@ impl Division {
             Fields {
                 source: fields & 1 != 0,
                 ports: fields & 0x30 != 0,
-                asked_in_vain: policy == 3 && family == "ipv4",
+                is_unpredictable: policy == 3 && family == "ipv4",
             }
         });
         Self {
@@ -116,28 +117,28 @@ impl Division {
         self.by_neighbour
     }
 
-    /// Says whether ports make a difference.
+    /// Whether ports make a difference.
     pub(crate) fn is_by_ports(&self) -> bool {
         self.by.iter().any(|fields| fields.ports)
     }
 
-    /// Says whether it cannot be known beforehand which next hop a packet is for.
-    pub(crate) fn tells_apart(
+    /// Whether the next hop of a packet cannot be known beforehand.
+    pub(crate) fn depends_on_packet(
         &self,
         destination: IpAddr,
         packet: &PacketQuery,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> bool {
         let by = self.by[usize::from(destination.is_ipv6())];
-        let by_source = by.source && !can_ask(packet.source, destination, interfaces);
-        let known = packet.source_port.is_some() && packet.ports.is_some_and(Ports::is_single);
-        by.asked_in_vain || by_source || by.ports && !known
+        let by_source = by.source && !can_look_up(packet.source, destination, interfaces);
+        let has_ports = packet.source_port.is_some() && packet.ports.is_some_and(Ports::is_single);
+        by.is_unpredictable || by_source || by.ports && !has_ports
     }
 }
 
-/// Says whether the routing table can be asked for packets of a source. Of IPv4's other hosts it refuses
-/// to say anything.
-pub(crate) fn can_ask(
+/// Whether a lookup can be made for packets of a source. For IPv4 sources of other hosts the kernel
+/// refuses it.
+pub(crate) fn can_look_up(
     source: SourceChoice,
     destination: IpAddr,
     interfaces: &BTreeMap<Ifindex, Interface>,
@@ -152,7 +153,7 @@ pub(crate) fn can_ask(
     }
 }
 
-/// Says whether a packet that `request` is about is for one of several next hops.
+/// Whether the route for `request` has several next hops.
 pub(crate) async fn is_divided(handle: &Handle, mut request: RouteMessage) -> bool {
     request.header.flags |= RouteFlags::FibMatch;
     let mut answers = Box::pin(handle.route().get(request).execute());

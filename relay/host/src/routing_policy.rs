@@ -1,5 +1,8 @@
-//! The host's routing policy (`ip rule`), for what a route lookup cannot answer: fields that an output
-//! keeps of each packet are not known beforehand.
+//! The host's routing policy (`ip rule`), for what a route lookup cannot answer: fields that an output keeps
+//! from each packet are not known beforehand.
+
+use std::collections::{BTreeMap, BTreeSet, btree_set};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use compile::host::{Interface, PacketQuery};
 use compile::ipsec::{Holds, within};
@@ -7,16 +10,12 @@ use futures::TryStreamExt;
 use rtnetlink::packet_core::Nla;
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage, RulePortRange};
 use rtnetlink::{Handle, IpVersion};
-use rules::net::{Ports, Prefix};
+use rules::net::{Ifindex, Ports, Prefix};
 use rules::rule::SourceChoice;
-use std::collections::{BTreeMap, BTreeSet, btree_set};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use rules::net::Ifindex;
+use super::route_kinds::{Division, RouteKinds, can_look_up};
 
-use super::route_kinds::{Division, RouteKinds, can_ask};
-
-/// The rules that go by more than the destination.
+/// The rules that depend on more than the destination.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingPolicy {
     rules: Vec<Rule>,
@@ -24,7 +23,7 @@ pub struct RoutingPolicy {
     division: Division,
 }
 
-/// What a rule goes by.
+/// The selectors of a rule.
 #[derive(Clone, Debug, Default)]
 struct Rule {
     is_inverted: bool,
@@ -34,7 +33,7 @@ struct Rule {
     ports: Option<Ports>,
     tos: u8,
     by: Option<String>,
-    /// Something that no packet of a socket of this host shows, without mark.
+    /// Whether it has a selector that no packet of a socket of this host without a mark matches.
     is_for_others: bool,
 }
 
@@ -43,16 +42,16 @@ const UDP: u8 = 17;
 const FRA_DSCP: u16 = 25;
 
 impl RoutingPolicy {
-    /// Reads both families' rules, those of one that the kernel has not are none, for routes of these
-    /// kinds.
+    /// Reads the rules of both families, none for one that the kernel lacks, to go with these kinds of
+    /// routes.
     pub async fn read(handle: &Handle, kinds: RouteKinds) -> Self {
         let mut rules = Vec::new();
         for (family, any) in [
             (IpVersion::V4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             (IpVersion::V6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
         ] {
-            let listed = handle.rule().get(family).execute();
-            let listed: Vec<RuleMessage> = listed.try_collect().await.unwrap_or_default();
+            let request = handle.rule().get(family).execute();
+            let listed: Vec<RuleMessage> = request.try_collect().await.unwrap_or_default();
             rules.extend(listed.iter().map(|message| rule(message, any)));
         }
         rules.retain(|rule| {
@@ -68,7 +67,7 @@ impl RoutingPolicy {
         }
     }
 
-    /// What of `packet` can make a difference.
+    /// The fields of `packet` that can make a difference.
     pub(crate) fn relevant(&self, packet: PacketQuery) -> PacketQuery {
         let mut rules = self.rules.iter();
         let by_ports = self.kinds.several && self.division.is_by_ports()
@@ -87,9 +86,9 @@ impl RoutingPolicy {
         }
     }
 
-    /// Says whether a rule or route is for some of the packets only, or a rule goes by a source that the
-    /// routing table cannot be asked about, as it is of another host.
-    pub(crate) fn tells_apart(
+    /// Whether a rule or route applies to some of the packets only, or a rule depends on a source that a
+    /// lookup cannot use because it belongs to another host.
+    pub(crate) fn depends_on_packet(
         &self,
         destination: IpAddr,
         interface: Option<&str>,
@@ -97,21 +96,21 @@ impl RoutingPolicy {
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> bool {
         if self.kinds.by_tos && destination.is_ipv4() && packet.dscp.is_none()
-            || self.kept_sources(destination, packet).len() > 0
+            || self.restricting_sources(destination, packet).len() > 0
         {
             return true;
         }
         let mut rules = self.rules.iter();
         rules.any(|rule| {
             let holds = rule.holds(destination, interface, packet);
-            let asks_in_vain =
-                rule.source.is_some() && !can_ask(packet.source, destination, interfaces);
-            holds == Holds::Sometimes || holds == Holds::Always && asks_in_vain
+            let is_undecided =
+                rule.source.is_some() && !can_look_up(packet.source, destination, interfaces);
+            holds == Holds::Sometimes || holds == Holds::Always && is_undecided
         })
     }
 
-    /// An address of each source that routes are for alone, where it is the packets' own that counts.
-    pub(crate) fn kept_sources(
+    /// An address of each source prefix to which routes are restricted, if packets keep their own source.
+    pub(crate) fn restricting_sources(
         &self,
         destination: IpAddr,
         packet: &PacketQuery,
@@ -124,22 +123,25 @@ impl RoutingPolicy {
         }
     }
 
-    /// Says whether a route with several next hops would take some of the packets to one, some to another.
+    /// Whether a route with several next hops may distribute the packets over them.
     pub(crate) fn may_divide(
         &self,
         destination: IpAddr,
         packet: &PacketQuery,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> bool {
-        self.kinds.several && self.division.tells_apart(destination, packet, interfaces)
+        self.kinds.several
+            && self
+                .division
+                .depends_on_packet(destination, packet, interfaces)
     }
 
-    /// Says whether the host divides packets in another way by now.
+    /// Whether the host now distributes packets in another way.
     pub(crate) fn is_outdated(&self) -> bool {
         self.kinds.several && self.division != Division::read()
     }
 
-    /// Says whether a route may be another when a neighbour answers or not.
+    /// Whether a route may depend on a neighbour's answers.
     pub(crate) const fn is_by_neighbour(&self) -> bool {
         self.kinds.several && self.division.is_by_neighbour()
     }
@@ -149,7 +151,7 @@ fn rule(message: &RuleMessage, any: IpAddr) -> Rule {
     let header = &message.header;
     let mut rule = Rule {
         is_inverted: header.flags.contains(RuleFlags::Invert),
-        // None but one of the same family has its rules.
+        // A rule applies to destinations of its own family only.
         destination: Some(Prefix::new(any, 0)),
         tos: header.tos,
         ..Rule::default()
@@ -193,12 +195,12 @@ fn rule(message: &RuleMessage, any: IpAddr) -> Rule {
 }
 
 impl Rule {
-    /// Of which packets it holds.
+    /// For which packets it holds.
     fn holds(&self, destination: IpAddr, interface: Option<&str>, packet: &PacketQuery) -> Holds {
         let source = match (self.source, packet.source) {
             (None, _) => Holds::Always,
             (Some(_), SourceChoice::Keep) => Holds::Sometimes,
-            // It is chosen once the route is known.
+            // The source is chosen after the route.
             (Some(prefix), SourceChoice::Auto) => (prefix.length == 0).into(),
             (Some(prefix), SourceChoice::Address(source)) => prefix.contains(source).into(),
         };
@@ -233,7 +235,7 @@ impl Rule {
     }
 }
 
-/// Of which ports it holds that they are among those of a rule.
+/// For which ports it holds that they are among those of a rule.
 fn among(rule: Option<Ports>, ports: Option<Ports>) -> Holds {
     match (rule, ports) {
         (None, _) => Holds::Always,
@@ -253,13 +255,13 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn told(rule: Rule, packet: PacketQuery) -> bool {
+    fn distinguishes(rule: Rule, packet: PacketQuery) -> bool {
         let own = BTreeMap::new();
         let policy = RoutingPolicy {
             rules: vec![rule],
             ..RoutingPolicy::default()
         };
-        policy.tells_apart(ip("10.9.9.9"), Some("eth1"), &packet, &own)
+        policy.depends_on_packet(ip("10.9.9.9"), Some("eth1"), &packet, &own)
     }
 
     fn from(source: &str) -> Rule {
@@ -270,20 +272,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_each_packet_cannot_be_asked_about() {
+    fn fields_kept_from_each_packet_cannot_be_looked_up() {
         let auto = PacketQuery {
             ports: Some(Ports::single(7000)),
             ..PacketQuery::default()
         };
         let source = |source| PacketQuery { source, ..auto };
-        assert!(told(from("10.1.1.0"), source(SourceChoice::Keep)));
-        assert!(!told(from("10.1.1.0"), auto));
-        assert!(!told(
+        assert!(distinguishes(from("10.1.1.0"), source(SourceChoice::Keep)));
+        assert!(!distinguishes(from("10.1.1.0"), auto));
+        assert!(!distinguishes(
             from("10.1.1.0"),
             source(SourceChoice::Address(ip("10.2.2.2")))
         ));
-        // Of another host.
-        assert!(told(
+        // A source of another host.
+        assert!(distinguishes(
             from("10.1.1.0"),
             source(SourceChoice::Address(ip("10.1.1.9")))
         ));
@@ -291,8 +293,8 @@ mod tests {
             ports: Some(Ports { first, last }),
             ..Rule::default()
         };
-        assert!(!told(port(7000, 7001), auto));
-        assert!(!told(port(8000, 8001), auto));
+        assert!(!distinguishes(port(7000, 7001), auto));
+        assert!(!distinguishes(port(8000, 8001), auto));
         let range = PacketQuery {
             ports: Some(Ports {
                 first: 7000,
@@ -300,13 +302,13 @@ mod tests {
             }),
             ..auto
         };
-        assert!(told(port(7000, 7001), range));
+        assert!(distinguishes(port(7000, 7001), range));
         let by_source_port = || Rule {
             source_ports: Some(Ports::single(5001)),
             ..Rule::default()
         };
-        assert!(told(by_source_port(), auto));
-        assert!(!told(
+        assert!(distinguishes(by_source_port(), auto));
+        assert!(!distinguishes(
             by_source_port(),
             PacketQuery {
                 source_port: Some(1),
@@ -327,7 +329,7 @@ mod tests {
                 ..from("10.1.1.0")
             },
         ] {
-            assert!(!told(others, source(SourceChoice::Keep)));
+            assert!(!distinguishes(others, source(SourceChoice::Keep)));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! UDP sockets, and some packet sockets, of this network namespace, and which process has each. The daemon may not see the
-//! processes of other users; the client that asked it may.
+//! UDP sockets, and some packet sockets, of this network namespace, and the process that owns each. The
+//! daemon may not see the processes of other users; its client may.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,26 +12,25 @@ use procfs::{FromReadSI, current_system_info};
 /// A bound UDP socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpSocket {
-    /// What it is bound to, unspecified for every address.
+    /// The address that it is bound to, unspecified for all.
     pub address: IpAddr,
     /// Its port.
     pub port: u16,
-    /// `name (pid 7)` of a process that has it, as far as this process may see.
+    /// `name (pid 7)` of a process that owns it, if this process may see that.
     pub owner: Option<String>,
     inode: u64,
 }
 
-/// Lists them, but for those by which daemons keep ports of their rules quiet; what cannot be read is
-/// left out.
+/// Lists UDP sockets, except those with which daemons suppress ICMP errors for ports of their rules; what
+/// cannot be read is omitted.
 #[must_use]
 pub fn udp_sockets() -> Vec<UdpSocket> {
     let tables = ["udp", "udp6"].map(|table| {
-        // Those of the calling thread: net::udp() reads the main thread's.
+        // The calling thread's namespace: net::udp() reads the main thread's.
         let file = format!("/proc/thread-self/net/{table}");
         UdpNetEntries::from_file(file, current_system_info())
     });
-    let tables = tables.into_iter().flatten();
-    let sockets = tables.flat_map(|table| table.0);
+    let sockets = tables.into_iter().flatten().flat_map(|table| table.0);
     of_others(sockets.map(|socket| (socket.inode, socket)).collect())
         .map(|(owner, inode, socket)| UdpSocket {
             address: socket.local_address.ip(),
@@ -42,19 +41,19 @@ pub fn udp_sockets() -> Vec<UdpSocket> {
         .collect()
 }
 
-/// A packet socket for one protocol alone: it gets packets behind the kernel's hooks at ingress, unlike
-/// those for all protocols.
+/// A packet socket for a single protocol: it gets packets after the kernel's ingress hooks, unlike those for
+/// all protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LateCapture {
-    /// Whether it takes IPv4, or else IPv6.
+    /// Whether it takes IPv4; otherwise IPv6.
     pub ipv4: bool,
     /// The interface; `None` for all.
     pub interface: Option<u32>,
-    /// Whose it is.
+    /// Its owner.
     pub owner: String,
 }
 
-/// Lists those of others than daemons.
+/// Lists those that do not belong to daemons.
 #[must_use]
 pub fn late_captures() -> Vec<LateCapture> {
     let table = fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
@@ -63,10 +62,7 @@ pub fn late_captures() -> Vec<LateCapture> {
         let [_, _, _, protocol, interface, .., inode] = words[..] else {
             return None;
         };
-        let ipv4 = ["0800", "86dd"]
-            .iter()
-            .position(|known| *known == protocol)?
-            == 0;
+        let ipv4 = ["0800", "86dd"].iter().position(|one| *one == protocol)? == 0;
         let interface: u32 = interface.parse().ok()?;
         Some((inode.parse().ok()?, (ipv4, interface)))
     });
@@ -79,7 +75,7 @@ pub fn late_captures() -> Vec<LateCapture> {
         .collect()
 }
 
-/// Those that no daemon has, each with its owner's name, as far as it may be seen, and its inode.
+/// The sockets that do not belong to a daemon, each with its owner's name, if visible, and its inode.
 fn of_others<T>(sockets: Vec<(u64, T)>) -> impl Iterator<Item = (Option<String>, u64, T)> {
     let owners = if sockets.is_empty() {
         BTreeMap::new()
@@ -94,8 +90,8 @@ fn of_others<T>(sockets: Vec<(u64, T)>) -> impl Iterator<Item = (Option<String>,
 }
 
 impl UdpSocket {
-    /// Says which it is: `socat (pid 7), socket 0.0.0.0:7000`. Where its owner is not to be seen, its
-    /// inode is told, which [`name_owners`] knows.
+    /// Describes it: `socat (pid 7), socket 0.0.0.0:7000`. If its owner is not visible, the text has its
+    /// inode, which [`name_owners`] replaces.
     #[must_use]
     pub fn told(&self) -> String {
         let at = SocketAddr::new(self.address, self.port);
@@ -108,8 +104,8 @@ impl UdpSocket {
 
 const UNKNOWN: &str = "another process (inode ";
 
-/// Puts names of processes in the places where whoever wrote the message could not see them, as far as
-/// this process can.
+/// Replaces inodes in a message by the names of the processes that its writer could not see, if this process
+/// can.
 #[must_use]
 pub fn name_owners(message: &str) -> String {
     let mut parts = message.split(UNKNOWN);
@@ -128,22 +124,22 @@ pub fn name_owners(message: &str) -> String {
     named
 }
 
-/// A process that has a socket.
+/// A process that owns a socket.
 struct Owner {
     name: String,
     is_daemon: bool,
 }
 
-/// Which process has which socket, by inode; of several the first, whose children inherited it.
+/// The owner of each socket, by inode; of several the first, whose children inherited it.
 fn owners() -> BTreeMap<u64, Owner> {
     let mut owners = BTreeMap::new();
     for process in all_processes().into_iter().flatten().flatten() {
-        let files = process.fd().into_iter().flatten().flatten();
-        let sockets = files.filter_map(|file| match file.target {
+        let inode = |target| match target {
             FDTarget::Socket(inode) => Some(inode),
             _ => None,
-        });
-        let sockets: Vec<u64> = sockets.collect();
+        };
+        let files = process.fd().into_iter().flatten().flatten();
+        let sockets: Vec<u64> = files.filter_map(|file| inode(file.target)).collect();
         if sockets.is_empty() {
             continue;
         }
@@ -172,16 +168,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_told_by_the_process_that_has_it() {
+    fn a_socket_is_described_by_the_process_that_owns_it() {
         let bound = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = bound.local_addr().unwrap().port();
-        let found = udp_sockets();
-        let found = found.iter().find(|socket| socket.port == port).unwrap();
+        let sockets = udp_sockets();
+        let listed = sockets.iter().find(|socket| socket.port == port).unwrap();
         let pid = format!("(pid {})", std::process::id());
-        assert!(found.told().contains(&pid), "{}", found.told());
+        assert!(listed.told().contains(&pid), "{}", listed.told());
         let unseen = super::UdpSocket {
             owner: None,
-            ..found.clone()
+            ..listed.clone()
         };
         let message = format!("port {port} is that of {}: stop it", unseen.told());
         let named = name_owners(&message);

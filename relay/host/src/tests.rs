@@ -1,4 +1,4 @@
-//! The follower against the kernel, in namespaces of the test's own.
+//! The follower against the kernel, in separate namespaces.
 
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
@@ -28,7 +28,7 @@ fn ip(namespace: &Namespace, arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// Runs in the namespace with a runtime of its own, as the daemon does.
+/// Runs in the namespace with a separate runtime, as the daemon does.
 fn inside<F: Future<Output = ()>>(namespace: &Namespace, work: impl FnOnce() -> F + Send) {
     let run = || {
         let runtime = Builder::new_multi_thread()
@@ -40,12 +40,12 @@ fn inside<F: Future<Output = ()>>(namespace: &Namespace, work: impl FnOnce() -> 
     namespace.run(run).unwrap();
 }
 
-/// Waits for a report that is as `condition` wants it.
+/// Waits for a report that meets `condition`.
 async fn until(
     changes: &mut mpsc::Receiver<Snapshot>,
     condition: impl Fn(&Snapshot) -> bool,
 ) -> Snapshot {
-    let found = async {
+    let matching = async {
         loop {
             let snapshot = changes.recv().await.unwrap();
             if condition(&snapshot) {
@@ -53,7 +53,7 @@ async fn until(
             }
         }
     };
-    timeout(PATIENCE, found).await.expect("a report in time")
+    timeout(PATIENCE, matching).await.expect("a report in time")
 }
 
 fn query(destination: &str, interface: Option<&str>) -> NextHopQuery {
@@ -102,7 +102,7 @@ fn links_and_addresses_are_followed() {
 }
 
 #[test]
-fn a_report_that_waits_does_not_hide_a_later_answer() {
+fn a_queued_report_does_not_hide_a_later_answer() {
     let Some(here) = namespace("order") else {
         return;
     };
@@ -110,7 +110,7 @@ fn a_report_that_waits_does_not_hide_a_later_answer() {
         let (watch, mut changes) = follow().unwrap();
         watch.read(Vec::new()).await.unwrap();
         ip(&here, "link add eth0 type veth peer name peer0");
-        // Nobody takes the report yet.
+        // The report is not received yet.
         while changes.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -133,7 +133,7 @@ fn a_report_that_waits_does_not_hide_a_later_answer() {
     });
 }
 
-/// Addresses of one interface, in the order they are given to it.
+/// Addresses of one interface, in the order in which they are added.
 const ADDRESSES: [&[&str]; 11] = [
     &["10.0.0.1/24", "169.254.7.7/16 scope link"],
     &["169.254.7.7/16 scope link", "10.0.0.1/24"],
@@ -155,7 +155,7 @@ const ADDRESSES: [&[&str]; 11] = [
         "fd00::1/64 nodad",
     ],
     &["2001:db8::2/64 nodad preferred_lft 0", "fd00::1/64 nodad"],
-    // Of the bits before the prefix's end some are a group's, too.
+    // Some of the bits within the prefix equal a group's, too.
     &[
         "::3f/96 nodad",
         "fec0::59/64 nodad",
@@ -213,7 +213,7 @@ fn groups_leave_from_the_address_that_a_socket_would_choose() {
     }
 }
 
-/// The address that a socket sends to `group` from; `None` where it finds none.
+/// The address from which a socket sends to `group`; `None` if it has none.
 fn choice_of_a_socket(device: &str, group: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match group {
         IpAddr::V4(_) => [0; 4].into(),
@@ -252,10 +252,10 @@ fn next_hops_are_resolved_and_followed() {
         let resolved = |snapshot: &Snapshot, query, last| {
             let mac = Some(Mac([2, 0, 0, 0, 0, last]));
             matches!(snapshot.host.next_hops.get(query),
-                Some(NextHop::Resolved { interface, mac: found, .. }) if *interface == eth0 && *found == mac)
+                Some(NextHop::Resolved { interface, mac: resolved, .. }) if *interface == eth0 && *resolved == mac)
         };
-        // A reading waits 50 ms for answers. Where the machine is busy, or the kernel's first question
-        // was lost as the link had only just come up, the answer comes with a later report.
+        // A reading waits 50 ms for answers. If the machine is busy, or the kernel's first request was lost
+        // because the link had only just come up, the answer is in a later report.
         if !resolved(&snapshot, &near, 2) {
             snapshot = until(&mut changes, |s| resolved(s, &near, 2)).await;
         }
@@ -271,7 +271,7 @@ fn next_hops_are_resolved_and_followed() {
                 source: Some(source),
             } if Destination::Address(source) == own.destination
         ));
-        // A route comes, with a gateway; a silent neighbour speaks; one changes its card.
+        // A route with a gateway is added; a silent neighbour answers; one changes its MAC address.
         ip(&here, "route add 10.7.0.0/16 via 10.0.0.2");
         until(&mut changes, |s| resolved(s, &far, 2)).await;
         ip(&there, "addr add 10.0.0.99/24 dev peer0");

@@ -1,7 +1,7 @@
-//! The tunnels that the settings ask for: interfaces of the kernel that this instance makes, keeps past
-//! its own end where rules go on, and removes when no setting asks for them.
+//! The tunnels that the settings request: kernel interfaces that this instance creates, keeps after its own
+//! end if rules continue, and removes when no setting requests them.
 //!
-//! Packets go through them without any process; a tunnel that is as it should be is not touched.
+//! Packets pass through them without any process; a tunnel that is already correct is not touched.
 
 mod device;
 
@@ -13,24 +13,24 @@ use config::{Settings, Tunnel};
 use rtnetlink::Handle;
 
 use crate::{Error, connect};
-use device::{Own, Refusal};
+use device::{OwnLink, Refusal};
 
 /// The tunnels of this instance.
 #[derive(Debug)]
 pub struct Tunnels {
     handle: Handle,
     instance: String,
-    known: BTreeMap<String, HostTunnel>,
-    /// Whether interfaces may be there that nobody asks for: those of an earlier run, to begin with.
-    have_left: bool,
+    requested: BTreeMap<String, HostTunnel>,
+    /// Whether there may be interfaces that are not requested: initially those of an earlier run.
+    has_orphans: bool,
 }
 
-/// What was done.
+/// The outcome of [`Tunnels::settle`].
 #[derive(Debug, Default)]
 pub struct Settled {
-    /// Whether an interface came or changed.
+    /// Whether an interface was added or changed.
     pub changed: bool,
-    /// Why tunnels are not there that were not asked for before, one sentence each.
+    /// Why newly requested tunnels could not be made, one sentence each.
     pub refused: Vec<String>,
 }
 
@@ -41,45 +41,45 @@ impl Tunnels {
         Ok(Self {
             handle: connect()?,
             instance: instance.to_owned(),
-            known: BTreeMap::new(),
-            have_left: true,
+            requested: BTreeMap::new(),
+            has_orphans: true,
         })
     }
 
-    /// Whether all that is asked for is there on a host, and as it should be.
+    /// Whether all requested tunnels exist on a host and are correct.
     pub fn are_settled(&self, settings: &Settings, host: &Host) -> bool {
-        let known = self.known.iter().map(|(name, known)| (name, &known.tunnel));
-        let has_come_to = |(name, known): (&String, &HostTunnel)| {
-            let link = host.by_name(name).filter(|_| known.refused.is_none());
-            let mtu = mtu(&known.tunnel, host);
+        let tunnels = self.requested.iter().map(|(name, one)| (name, &one.tunnel));
+        let is_made = |(name, requested): (&String, &HostTunnel)| {
+            let link = host.by_name(name).filter(|_| requested.refused.is_none());
+            let mtu = mtu(&requested.tunnel, host);
             link.is_some_and(|link| mtu.is_none_or(|mtu| link.mtu == mtu))
         };
-        settings.tunnels().eq(known) && self.known.iter().all(has_come_to)
+        settings.tunnels().eq(tunnels) && self.requested.iter().all(is_made)
     }
 
-    /// Whether any is not there.
+    /// Whether any could not be made.
     pub fn are_refused(&self) -> bool {
-        self.known.values().any(|known| known.refused.is_some())
+        self.requested.values().any(|one| one.refused.is_some())
     }
 
-    /// Makes what is asked for and not there, with what a host's routes leave room for. Takes nothing
-    /// away but what is made anew.
+    /// Makes requested tunnels that do not exist, with the MTU that a host's routes allow. Removes
+    /// nothing but what is made anew.
     pub async fn settle(&mut self, settings: &Settings, host: &Host) -> Settled {
         let mut settled = Settled::default();
-        let mut known = BTreeMap::new();
+        let mut requested = BTreeMap::new();
         for (name, tunnel) in settings.tunnels() {
-            let wanted = device::Wanted {
+            let spec = device::TunnelSpec {
                 name,
                 tunnel,
                 mtu: mtu(tunnel, host),
                 instance: &self.instance,
             };
-            let mut outcome = wanted.bring_about(&self.handle).await;
+            let mut outcome = spec.ensure(&self.handle).await;
             if matches!(&outcome, Err(refusal) if refusal.is_taken) {
-                self.make_room(name, tunnel).await;
-                outcome = wanted.bring_about(&self.handle).await;
+                self.remove_conflicting(name, tunnel).await;
+                outcome = spec.ensure(&self.handle).await;
             }
-            let before = self.known.get(name);
+            let before = self.requested.get(name);
             let refused = match outcome {
                 Ok(changed) => {
                     settled.changed |= changed;
@@ -93,50 +93,49 @@ impl Tunnels {
                 }
             };
             let tunnel = *tunnel;
-            known.insert(name.clone(), HostTunnel { tunnel, refused });
+            requested.insert(name.clone(), HostTunnel { tunnel, refused });
         }
-        self.have_left |= self.known.keys().any(|name| !known.contains_key(name));
-        self.known = known;
+        let mut before = self.requested.keys();
+        self.has_orphans |= before.any(|name| !requested.contains_key(name));
+        self.requested = requested;
         settled
     }
 
-    /// Whether interfaces may be there that nobody asks for.
+    /// Whether there may be interfaces that are not requested.
     pub const fn have_left(&self) -> bool {
-        self.have_left
+        self.has_orphans
     }
 
-    /// Tells a host of them.
+    /// Adds them to a host.
     pub fn tell(&self, host: &mut Host) {
-        host.tunnels.clone_from(&self.known);
+        host.tunnels.clone_from(&self.requested);
     }
 
-    /// Takes away what this instance made, now or earlier, and nobody asks for.
+    /// Removes what this instance made, now or earlier, and no setting requests.
     pub async fn remove_others(&mut self) {
-        self.have_left = false;
+        self.has_orphans = false;
         match device::of_instance(&self.handle, &self.instance).await {
-            Ok(links) => {
-                for own in links
-                    .iter()
-                    .filter(|own| !self.known.contains_key(&own.name))
-                {
-                    self.have_left |= self.remove(own).await.is_err();
+            Ok(mut links) => {
+                links.retain(|own| !self.requested.contains_key(&own.name));
+                for orphan in &links {
+                    self.has_orphans |= self.remove(orphan).await.is_err();
                 }
             }
             Err(error) => tracing::warn!(%error, "cannot look for tunnels that nobody asks for"),
         }
     }
 
-    /// Takes away what this instance made that is in a tunnel's place, under another name.
-    async fn make_room(&self, name: &str, tunnel: &Tunnel) {
+    /// Removes what this instance made that conflicts with a tunnel under another name.
+    async fn remove_conflicting(&self, name: &str, tunnel: &Tunnel) {
         let links = device::of_instance(&self.handle, &self.instance).await;
         for own in links.unwrap_or_default() {
-            if own.name != name && own.is_in_place_of(tunnel) {
+            if own.name != name && own.conflicts_with(tunnel) {
                 drop(self.remove(&own).await);
             }
         }
     }
 
-    async fn remove(&self, own: &Own) -> Result<(), rtnetlink::Error> {
+    async fn remove(&self, own: &OwnLink) -> Result<(), rtnetlink::Error> {
         let removed = own.remove(&self.handle).await;
         if let Err(error) = &removed {
             tracing::warn!("cannot take away tunnel {}: {error}", own.name);
@@ -144,14 +143,14 @@ impl Tunnels {
         removed
     }
 
-    /// Takes all of them away.
+    /// Removes all of them.
     pub async fn close(mut self) {
-        self.known.clear();
+        self.requested.clear();
         self.remove_others().await;
     }
 }
 
-/// Takes away the tunnels that a daemon of an instance left; their names.
+/// Removes the tunnels that a daemon of an instance left behind; returns their names.
 pub fn end_left(instance: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -163,10 +162,10 @@ pub fn end_left(instance: &str) -> Vec<String> {
         let Ok(tunnels) = Tunnels::open(instance) else {
             return Vec::new();
         };
-        let left = device::of_instance(&tunnels.handle, instance).await;
+        let orphans = device::of_instance(&tunnels.handle, instance).await;
         tunnels.close().await;
-        let left = left.unwrap_or_default().into_iter();
-        left.map(|own| own.name).collect()
+        let removed = orphans.unwrap_or_default().into_iter();
+        removed.map(|own| own.name).collect()
     })
 }
 

@@ -1,6 +1,6 @@
-//! What XDP may be used for: of the interfaces that it is asked for, whether packets are taken there, and
-//! which devices take what it hands over. `auto` makes nothing worse: it stands aside for whoever else has
-//! to do with an interface. Nothing is attached here.
+//! Where XDP may be used: on which of the requested interfaces packets are taken, and which devices
+//! accept the frames that it hands over. `auto` makes nothing worse: it yields to any other user of an
+//! interface. Nothing is attached here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,22 +13,22 @@ use config::{InterfaceSettings, Xdp};
 use rules::net::Ifindex;
 use sys::{capture_sign, netdev};
 
-/// Drivers that `auto` uses XDP on, once tests proved it of them: none yet.
+/// Drivers on which `auto` uses XDP because tests proved it: none yet.
 const PROVEN: [&str; 0] = [];
-/// A received VLAN tag is taken out of the frame.
+/// The feature that takes received VLAN tags out of frames.
 const STRIPS_TAGS: &str = "rx-vlan-hw-parse";
 /// Protocols of packet sockets that see what rules take (linux/if_ether.h): all, IPv4, IPv6.
 const LISTENS: [&str; 3] = ["0003", "0800", "86DD"];
 
-/// Whose packet sockets see nothing of what XDP takes or hands over.
+/// Packet sockets, which see nothing of what XDP takes or hands over.
 struct Listeners {
-    /// Interfaces that `mcr` captures at.
+    /// Interfaces on which `mcr` captures.
     captured: BTreeSet<u32>,
     /// The kernel's list of packet sockets.
     sockets: String,
 }
 
-/// Judges all interfaces: `default` holds for those that the settings do not name.
+/// Judges all interfaces: `default` applies to those that the settings do not name.
 #[must_use]
 pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host: &Host) -> Hooks {
     let choice = |link: &Interface| {
@@ -36,10 +36,11 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
         named.unwrap_or(default)
     };
     let links = host.interfaces.values();
-    let asked = links.filter(|link| choice(link) != Xdp::Off);
-    let inputs = asked.map(|link| (link.index, input(link, choice(link), host)));
-    let mut inputs: BTreeMap<Ifindex, Result<(), AtTc>> = inputs.collect();
-    // Most hosts ask for nothing, and are looked at every second.
+    let mut inputs: BTreeMap<Ifindex, Result<(), AtTc>> = links
+        .filter(|link| choice(link) != Xdp::Off)
+        .map(|link| (link.index, input(link, choice(link), host)))
+        .collect();
+    // Most hosts request nothing, and this runs every second.
     if !inputs.values().any(Result::is_ok) {
         return Hooks {
             inputs,
@@ -60,7 +61,7 @@ pub fn judge(default: Xdp, settings: &BTreeMap<String, InterfaceSettings>, host:
             Err(error) => Err(format!(
                 "the kernel does not say which devices take what XDP hands over ({error}; Linux 6.3)"
             )),
-            Ok(known) => match known.get(&link.index.0) {
+            Ok(by_link) => match by_link.get(&link.index.0) {
                 _ if link.mac.is_none() => Err(format!(
                     "{name} takes packets without an Ethernet header, and XDP hands over none such"
                 )),
@@ -151,7 +152,7 @@ fn is_proven(name: &str) -> bool {
     !PROVEN.is_empty() && driver(name).is_some_and(|driver| PROVEN.contains(&driver.as_str()))
 }
 
-/// What a veth takes is its far end's.
+/// Whether a device is a veth, for which its peer decides what it accepts.
 fn is_veth(name: &str) -> bool {
     driver(name).is_some_and(|driver| driver == "veth")
 }
@@ -195,7 +196,7 @@ impl Listeners {
         }
     }
 
-    /// Says whether a packet socket sees what comes by an interface.
+    /// Whether a packet socket receives packets of an interface.
     fn is_listened_to(&self, index: Ifindex) -> bool {
         // sk RefCnt Type Proto Iface R Rmem User Inode
         self.sockets.lines().skip(1).any(|line| {

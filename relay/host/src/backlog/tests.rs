@@ -1,4 +1,4 @@
-//! Which rules need a longer queue, and what becomes of the setting.
+//! Which rules need a longer queue, and how the setting follows.
 
 use compile::host::Interface;
 use compile::placement::{PathChoices, Support};
@@ -11,7 +11,7 @@ use super::*;
 
 const QUEUED_LINK: Ifindex = Ifindex(2);
 
-/// A host with an input and two outputs, of which one goes through the queue.
+/// A host with an input and two outputs, one of which goes through the queue.
 fn host() -> Host {
     let mut host = Host::default();
     for (index, name) in [(1, "eth0"), (2, "veth0"), (3, "eth1")] {
@@ -29,7 +29,7 @@ fn host() -> Host {
     host
 }
 
-/// Rules with so many outputs to each interface.
+/// Compiles rules with these numbers of outputs to each interface.
 fn compiled(host: &Host, rules: &[(&str, u8, u8)]) -> Compiled {
     let mut text = "version = 1\n".to_owned();
     for (number, (name, queued, others)) in rules.iter().enumerate() {
@@ -64,13 +64,13 @@ fn need(rules: &[(&str, u8, u8)]) -> Option<Need> {
 
 #[test]
 fn the_rule_with_the_most_copies_behind_virtual_links_counts() {
-    let found = need(&[("a", 3, 60), ("b", 50, 1), ("c", 4, 0)]).unwrap();
+    let widest = need(&[("a", 3, 60), ("b", 50, 1), ("c", 4, 0)]).unwrap();
     let expected = Need {
         rule: "b".to_owned(),
         copies: 50,
         interface: "veth0".to_owned(),
     };
-    assert_eq!(found, expected);
+    assert_eq!(widest, expected);
     assert_eq!(need(&[("a", 0, 60)]), None);
 }
 
@@ -96,7 +96,7 @@ fn setting(directory: &Path, packets: &str) -> PathBuf {
 }
 
 #[test]
-fn the_setting_is_raised_and_that_is_told_once() {
+fn the_setting_is_raised_and_that_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = setting(directory.path(), "1000\n");
     let need = need(&[("a", 50, 0)]).unwrap();
@@ -122,7 +122,7 @@ fn the_setting_is_raised_and_that_is_told_once() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_written_is_told_once_and_one_that_is_not_there_is_not() {
+fn a_setting_that_cannot_be_written_is_reported_once_and_a_missing_one_never() {
     let directory = tempfile::tempdir().unwrap();
     let need = need(&[("a", 50, 0)]).unwrap();
     let mut backlog = Backlog::new(&directory.path().join("none"), Automatic::Auto);
@@ -138,7 +138,7 @@ fn a_setting_that_cannot_be_written_is_told_once_and_one_that_is_not_there_is_no
 }
 
 #[test]
-fn nothing_is_looked_at_unless_something_changed_and_it_is_wanted() {
+fn nothing_is_checked_unless_something_changed_and_it_is_wanted() {
     let directory = tempfile::tempdir().unwrap();
     let file = setting(directory.path(), "1000");
     for (choice, stale) in [(Automatic::Auto, true), (Automatic::Off, false)] {

@@ -1,9 +1,8 @@
-//! Whether GRO may join packets on an interface that no configuration names: only where nobody but MCR
-//! uses what it receives, and no packet waits for it.
+//! Whether GRO may merge packets on an interface that the configuration does not name: only if nobody but
+//! MCR uses what it receives, and no packet waits for it.
 //!
-//! Whoever routes, bridges, filters or captures them sees super-packets, and may not expect that. The
-//! kernel spares packets that a UDP socket of this host waits for: GRO looks the socket up
-//! (`udp_gro_receive`).
+//! Routing, bridging, filtering and captures see super-packets, and may not expect them. The kernel does not
+//! merge packets that a UDP socket of this host waits for: GRO looks the socket up (`udp_gro_receive`).
 
 use std::fs;
 use std::path::Path;
@@ -12,24 +11,24 @@ use bpf::pin::BPFFS;
 use compile::host::{Host, Interface};
 use rules::net::Mac;
 
-/// Receive offload, without which nothing is merged.
+/// Generic receive offload, without which nothing is merged.
 const GRO: &str = "rx-gro";
 
-/// A pair of devices without a wire. Its packets pass at the sender's pace, and by a ring and a poll
-/// of their own only while the receiving end merges (`veth_skb_is_eligible_for_gro`): at 9,000 pps
-/// that made 49 us and more of a median of 5 us.
+/// The driver of a pair of devices without a wire. Its packets pass at the sender's pace, and through a
+/// separate ring and poll only while the receiving end merges (`veth_skb_is_eligible_for_gro`): at 9,000 pps
+/// that raised a median of 5 us to 49 us and more.
 const VETH: &str = "veth";
 
 /// Why an interface is left as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It would merge nothing: nobody misses it.
+    /// It would merge nothing, so there is nothing to report.
     Nothing,
-    /// Somebody or something else, in words.
+    /// Another reason, as text.
     Other(String),
 }
 
-/// What speaks against it; `None` if nothing does.
+/// What speaks against merging; `None` if nothing does.
 pub(super) fn obstacle(link: &Interface, host: &Host) -> Option<Why> {
     let name = &link.name;
     if !super::is_active(name, GRO) {
@@ -40,8 +39,7 @@ pub(super) fn obstacle(link: &Interface, host: &Host) -> Option<Why> {
         let detour = "it is a veth, where packets that may be merged take a longer way";
         return Some(Why::Other(detour.to_owned()));
     }
-    // Bridges, bonds, VLANs, macvlans and tunnels: what they stand upon merges, or nothing was
-    // measured.
+    // Bridges, bonds, VLANs, macvlans and tunnels: the device below merges, or it was not measured.
     if device.bus.is_none() {
         return Some(Why::Nothing);
     }
@@ -52,48 +50,48 @@ pub(super) fn obstacle(link: &Interface, host: &Host) -> Option<Why> {
         .map(Why::Other)
 }
 
-/// By what the last reading of the host says.
+/// Other users according to the last reading of the host.
 fn shared(link: &Interface, host: &Host) -> Option<String> {
-    let users = host.other_users.get(&link.index).into_iter().flatten();
-    let mut users = link.shared_with.iter().chain(users).peekable();
+    let others = host.other_users.get(&link.index).into_iter().flatten();
+    let mut users = link.shared_with.iter().chain(others).peekable();
     if users.peek().is_some() {
-        let users: Vec<&str> = users.map(String::as_str).collect();
-        return Some(format!("{} sees its packets, too", users.join(", ")));
+        let names: Vec<&str> = users.map(String::as_str).collect();
+        return Some(format!("{} sees its packets, too", names.join(", ")));
     }
     let mut routes = host.multicast_routing.routes.iter();
     let is_routed = routes.any(|(from, _)| *from == link.index);
     is_routed.then(|| "the kernel's multicast routing forwards from it, too".to_owned())
 }
 
-/// Whether the kernel routes what comes in there. What cannot be read is taken for yes, but for IPv6,
-/// which need not be there.
+/// Whether the kernel routes packets from there. A setting that cannot be read counts as on, except for
+/// IPv6, which a host need not have.
 fn forwards(name: &str) -> Option<String> {
     let read = |family| {
         let file = format!("/proc/sys/net/{family}/conf/{name}/forwarding");
         fs::read_to_string(file)
     };
-    let ipv4 = read("ipv4").is_ok_and(|text| text.trim() == "0");
-    let ipv6 = read("ipv6").is_ok_and(|text| text.trim() != "0");
-    let family = match (ipv4, ipv6) {
-        (false, _) => "ipv4",
-        (true, true) => "ipv6",
-        (true, false) => return None,
+    let family = if !read("ipv4").is_ok_and(|text| text.trim() == "0") {
+        "ipv4"
+    } else if read("ipv6").is_ok_and(|text| text.trim() != "0") {
+        "ipv6"
+    } else {
+        return None;
     };
     Some(format!(
         "it routes for others, too (net.{family}.conf.{name}.forwarding)"
     ))
 }
 
-/// Whether programs are at its tcx ingress that are not one instance's: a second one is another daemon's. None
-/// are where the kernel knows no tcx.
+/// Whether its tcx ingress has programs other than that of one instance: a second one is another daemon's. A
+/// kernel without tcx has none.
 fn other_programs(ifindex: u32) -> Option<String> {
     let own = bpf::attached::are_instances(Path::new(BPFFS), ifindex).unwrap_or_default();
     let has_others = own.len() > usize::from(own.contains(&true));
     has_others.then(|| "another tcx program is there, too".to_owned())
 }
 
-/// Whether somebody has the device hold packets back until a timer: a packet to merge would wait for
-/// it, where without merging none does. Only sysfs tells.
+/// Whether the device is set to hold packets back until a timer: a packet to merge would wait for it, while
+/// without merging none does. Only sysfs shows it.
 fn held_back(name: &str, link: &Interface) -> Option<String> {
     match flush_timeout(Path::new(sys::sysfs::INTERFACES), name, link.index.0, link.mac) {
         Some(0) => None,
@@ -108,7 +106,7 @@ fn held_back(name: &str, link: &Interface) -> Option<String> {
     }
 }
 
-/// Nanoseconds; `None` if this sysfs is of another network namespace.
+/// The timeout in nanoseconds; `None` if this sysfs belongs to another network namespace.
 fn flush_timeout(sysfs: &Path, name: &str, index: u32, mac: Option<Mac>) -> Option<u64> {
     let directory = sys::sysfs::interface(sysfs, name, index, mac.map(|mac| mac.0))?;
     let text = fs::read_to_string(directory.join("gro_flush_timeout")).ok()?;
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_namespaces_sysfs_is_not_believed() {
+    fn the_sysfs_of_another_namespace_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let device = directory.path().join("eth0");
         fs::create_dir(&device).unwrap();

@@ -81,7 +81,7 @@ fn the_userspace_path_gains_whatever_its_outputs_are() {
 }
 
 #[test]
-fn packets_that_are_judged_one_by_one_come_one_by_one() {
+fn packets_that_are_judged_one_by_one_are_not_merged() {
     let mut limited = route(Path::Userspace, PLAIN);
     limited.limit = Some(RateLimit {
         unit: RateUnit::Packets,
@@ -104,7 +104,7 @@ fn an_interface_without_a_working_output_is_left_alone() {
     assert!(!merges([down]));
 }
 
-/// What is said of an interface `in0`, which does not exist, from which one rule relays.
+/// The judgement and text for an interface `in0`, which does not exist, from which one rule relays.
 fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
     let mut host = Host::default();
     let link = Interface {
@@ -130,7 +130,7 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
     let settings = BTreeMap::from([("in0".to_owned(), asked)]);
     let mut judged = judge(&settings, &host, &table, takes_merged);
     let judgement = judged.remove(&INGRESS)?;
-    Some((judgement.merge, judgement.left_off(false)?))
+    Some((judgement.merge, judgement.unswitched(false)?))
 }
 
 #[test]
@@ -139,16 +139,16 @@ fn a_userspace_path_that_would_lose_what_is_merged_gets_it_single() {
         let merges = |path, takes| judged(gro, path, takes).unwrap().0;
         assert!(merges(Path::Userspace, true));
         assert!(!merges(Path::Userspace, false));
-        let (_, said) = judged(gro, Path::Userspace, false).unwrap();
-        assert!(said.contains("would lose what is merged"), "{said}");
+        let (_, text) = judged(gro, Path::Userspace, false).unwrap();
+        assert!(text.contains("would lose what is merged"), "{text}");
     }
     assert!(judged(Gro::On, Path::Kernel, false).unwrap().0);
-    // Nobody asked, and nothing is lost.
+    // Not requested, and nothing is lost.
     assert_eq!(judged(Gro::Off, Path::Userspace, false), None);
 }
 
 #[test]
-fn an_unasked_decision_spares_rules_that_judge_packet_by_packet() {
+fn the_default_decision_spares_rules_that_judge_packet_by_packet() {
     let singly = |route: Route| {
         let mut table = Table::default();
         let key = RouteKey {

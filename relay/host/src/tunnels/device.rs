@@ -1,5 +1,5 @@
-//! A tunnel as the kernel has it: a VXLAN interface (RFC 7348) with one other end, marked as MCR's by
-//! its alias. An interface without that mark is never touched.
+//! A tunnel in the kernel: a VXLAN interface (RFC 7348) with one remote, marked as MCR's by its alias. An
+//! interface without that mark is never touched.
 
 use std::net::IpAddr;
 
@@ -14,30 +14,30 @@ use rtnetlink::{Error, Handle, LinkUnspec, LinkVxlan};
 
 use crate::sockets::udp_sockets;
 
-/// What the alias begins with; the instance follows.
+/// The beginning of the alias; the instance follows.
 const MARK: &str = "mcr tunnel of instance ";
 
-/// The group of links of one that is being made. The kernel takes no alias with a new link
-/// (`rtnl_create_link`), so that whoever dies in between leaves this mark.
+/// The link group of an interface that is being made. The kernel takes no alias with a new link
+/// (`rtnl_create_link`), so a process that dies in between leaves this mark.
 const UNFINISHED: u32 = u32::from_be_bytes(*b"MCR\0");
 
 /// `IFLA_VXLAN_TOS`: the outer header has the inner one's DSCP (`vxlan_xmit_one`).
 const TOS_OF_PACKET: u8 = 1;
 
-/// A tunnel that is to be there.
-pub(super) struct Wanted<'a> {
+/// A requested tunnel.
+pub(super) struct TunnelSpec<'a> {
     pub(super) name: &'a str,
     pub(super) tunnel: &'a Tunnel,
-    /// Its MTU, where it is known yet.
+    /// Its MTU, if that is known yet.
     pub(super) mtu: Option<u32>,
     pub(super) instance: &'a str,
 }
 
-/// Why there is no such tunnel.
+/// Why a tunnel cannot be made.
 pub(super) struct Refusal {
-    /// What is in the way, and what to do.
+    /// The reason and the remedy.
     pub(super) text: String,
-    /// Whether another VXLAN interface is in its place.
+    /// Whether another VXLAN interface conflicts with it.
     pub(super) is_taken: bool,
 }
 
@@ -50,30 +50,30 @@ impl From<String> for Refusal {
     }
 }
 
-/// Whose an interface is.
+/// The owner of an interface.
 enum Owner<'a> {
     Instance(&'a str),
-    /// Of one that died while it made it.
+    /// A process that died while it made the interface.
     Nobody,
     Somebody,
 }
 
-impl Wanted<'_> {
-    /// Makes it, or makes it what it should be; says whether anything had to be done.
+impl TunnelSpec<'_> {
+    /// Makes or corrects the interface; returns whether anything had to be done.
     ///
     /// # Errors
-    /// Why that cannot be, and what to do.
-    pub(super) async fn bring_about(&self, handle: &Handle) -> Result<bool, Refusal> {
+    /// Why that is impossible, and the remedy.
+    pub(super) async fn ensure(&self, handle: &Handle) -> Result<bool, Refusal> {
         let name = self.name;
-        let there = find(handle, name)
+        let link = find(handle, name)
             .await
-            .map_err(|error| self.told(&error))?;
-        let Some(there) = there else {
+            .map_err(|error| self.refusal(&error))?;
+        let Some(existing) = link else {
             return self.make(handle).await.map(|()| true);
         };
-        match owner(&there) {
+        match owner(&existing) {
             Owner::Instance(instance) if instance == self.instance => {}
-            Owner::Nobody => return self.make_anew(handle, there.header.index).await,
+            Owner::Nobody => return self.make_anew(handle, existing.header.index).await,
             Owner::Instance(instance) => {
                 return Err(format!(
                     "interface {name} is a tunnel of instance {instance:?}; give this one another name, or \
@@ -87,33 +87,29 @@ impl Wanted<'_> {
                 ).into());
             }
         }
-        let index = there.header.index;
-        if !self.is_same(&there) {
+        let index = existing.header.index;
+        if !self.is_same(&existing) {
             return self.make_anew(handle, index).await;
         }
-        match self
-            .mtu
-            .filter(|mtu| !there.attributes.contains(&LinkAttribute::Mtu(*mtu)))
-        {
-            None => Ok(false),
-            Some(mtu) => {
-                let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
-                let set = handle.link().set(message).execute().await;
-                set.map(|()| true).map_err(|error| self.told(&error))
-            }
-        }
+        let has_mtu = |mtu: &u32| existing.attributes.contains(&LinkAttribute::Mtu(*mtu));
+        let Some(mtu) = self.mtu.filter(|mtu| !has_mtu(mtu)) else {
+            return Ok(false);
+        };
+        let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
+        let set = handle.link().set(message).execute().await;
+        set.map(|()| true).map_err(|error| self.refusal(&error))
     }
 
     async fn make_anew(&self, handle: &Handle, index: u32) -> Result<bool, Refusal> {
         let removed = handle.link().del(index).execute().await;
-        removed.map_err(|error| self.told(&error))?;
+        removed.map_err(|error| self.refusal(&error))?;
         self.make(handle).await.map(|()| true)
     }
 
-    /// Makes the interface and brings it up; what cannot be brought up is not left.
+    /// Makes the interface and brings it up; one that cannot be brought up is removed.
     async fn make(&self, handle: &Handle) -> Result<(), Refusal> {
         let added = handle.link().add(self.message()).execute().await;
-        added.map_err(|error| self.told(&error))?;
+        added.map_err(|error| self.refusal(&error))?;
         let Ok(Some(made)) = find(handle, self.name).await else {
             return Err(format!("tunnel {} was taken away as it was made", self.name).into());
         };
@@ -122,12 +118,12 @@ impl Wanted<'_> {
         if started.is_err() {
             let _ = handle.link().del(index).execute().await;
         }
-        started.map_err(|error| self.told(&error))
+        started.map_err(|error| self.refusal(&error))
     }
 
     async fn start(&self, handle: &Handle, index: u32) -> Result<(), Error> {
-        // Without an address of its own nothing but what rules send goes through; joins need none. It
-        // would get one as it comes up, and a host without IPv6 has no such setting.
+        // Without an address only packets of rules pass through it; joins need none. It would get one
+        // when it comes up, and a host without IPv6 has no such setting.
         let families = vec![AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(
             In6AddrGenMode::None,
         )])];
@@ -153,8 +149,8 @@ impl Wanted<'_> {
         .build()
     }
 
-    /// What the kernel is asked for and tells again. A UDP checksum is on in both families: it covers
-    /// the identifier and the inner headers, and IPv6 wants it (RFC 6936).
+    /// The attributes that are requested, and that the kernel lists. The UDP checksum is on in both
+    /// families: it covers the identifier and the inner headers, and IPv6 requires it (RFC 6936).
     fn attributes(&self) -> Vec<InfoVxlan> {
         let mut attributes = vec![
             match self.tunnel.remote {
@@ -163,7 +159,7 @@ impl Wanted<'_> {
             },
             InfoVxlan::Port(self.tunnel.port),
             InfoVxlan::Tos(TOS_OF_PACKET),
-            // There is one other end, whatever sources come from it.
+            // There is one remote, whatever sources it sends from.
             InfoVxlan::Learning(false),
             InfoVxlan::UDPCsum(true),
         ];
@@ -174,22 +170,22 @@ impl Wanted<'_> {
         attributes
     }
 
-    fn is_same(&self, there: &LinkMessage) -> bool {
-        let Some(has) = vxlan(there) else {
+    fn is_same(&self, existing: &LinkMessage) -> bool {
+        let Some(has) = vxlan(existing) else {
             return false;
         };
         let wanted = self.attributes();
-        let sends_from_elsewhere = |has: &InfoVxlan| {
+        let has_other_local = |has: &InfoVxlan| {
             let is_local = matches!(has, InfoVxlan::Local(_) | InfoVxlan::Local6(_));
             is_local && !wanted.contains(has)
         };
         wanted.iter().all(|attribute| has.contains(attribute))
             && has.contains(&InfoVxlan::Id(self.tunnel.id))
-            && !has.iter().any(sends_from_elsewhere)
+            && !has.iter().any(has_other_local)
     }
 
-    /// What the kernel's refusal means here.
-    fn told(&self, error: &Error) -> Refusal {
+    /// The meaning of an error of the kernel.
+    fn refusal(&self, error: &Error) -> Refusal {
         let Self { name, tunnel, .. } = self;
         let Tunnel { port, id, .. } = tunnel;
         let text = match errno(error) {
@@ -224,32 +220,31 @@ impl Wanted<'_> {
 }
 
 /// An interface that an instance made.
-pub(super) struct Own {
+pub(super) struct OwnLink {
     pub(super) name: String,
     index: u32,
     id: Option<u32>,
     port: Option<u16>,
 }
 
-impl Own {
-    /// Takes it away.
+impl OwnLink {
+    /// Removes it.
     pub(super) async fn remove(&self, handle: &Handle) -> Result<(), Error> {
         handle.link().del(self.index).execute().await
     }
 
-    /// Whether the kernel gives it the packets of a tunnel: both cannot be there.
-    pub(super) fn is_in_place_of(&self, tunnel: &Tunnel) -> bool {
+    /// Whether the kernel gives it the packets of a tunnel, so that they cannot coexist.
+    pub(super) fn conflicts_with(&self, tunnel: &Tunnel) -> bool {
         (self.id, self.port) == (Some(tunnel.id), Some(tunnel.port))
     }
 }
 
 /// The interfaces that an instance made.
-pub(super) async fn of_instance(handle: &Handle, instance: &str) -> Result<Vec<Own>, Error> {
+pub(super) async fn of_instance(handle: &Handle, instance: &str) -> Result<Vec<OwnLink>, Error> {
     let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await?;
-    let links = links.iter();
-    let own = links.filter(|link| matches!(owner(link), Owner::Instance(of) if of == instance));
-    let own = own.filter_map(|link| {
-        let mut own = Own {
+    let is_own = |link: &&LinkMessage| matches!(owner(link), Owner::Instance(of) if of == instance);
+    let own = links.iter().filter(is_own).filter_map(|link| {
+        let mut own = OwnLink {
             name: first!(link.attributes, LinkAttribute::IfName(name) => name.clone())?,
             index: link.header.index,
             id: None,
@@ -271,7 +266,7 @@ async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>, Error>
     let mut answer = Box::pin(handle.link().get().match_name(name.to_owned()).execute());
     match answer.try_next().await {
         Err(error) if errno(&error) == Some(Errno::ENODEV) => Ok(None),
-        found => found,
+        answer => answer,
     }
 }
 
@@ -286,7 +281,7 @@ fn owner(link: &LinkMessage) -> Owner<'_> {
     }
 }
 
-/// What is known of a VXLAN interface; nothing of any other.
+/// The attributes of a VXLAN interface; `None` for any other.
 fn vxlan(link: &LinkMessage) -> Option<&[InfoVxlan]> {
     let infos = first!(link.attributes, LinkAttribute::LinkInfo(infos) => infos)?;
     if !infos.contains(&LinkInfo::Kind(InfoKind::Vxlan)) {
