@@ -1,7 +1,7 @@
 //! Alarms: conditions that are reported when they begin and when they end, judged from successive
-//! readings. A row is all there is to one alarm: its condition, its words, the kinds of its events, its
-//! metrics and its remedy. Silence is judged here too. Nothing is remembered of what never began. The
-//! state of a watched stream, which goes by the last ten seconds, is `stats::stream`'s.
+//! readings. A row defines one alarm completely: its condition, messages, event kinds, metrics and
+//! remedy. Silence is judged here too. An alarm that never began has no state. The state of a watched
+//! stream, which depends on the last ten seconds, is in `stats::stream`.
 
 mod bounds;
 mod drops;
@@ -21,24 +21,24 @@ pub(crate) use legs::Legs;
 pub(crate) use pauses::{Pause, Pauses};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// What loses more than one of so many is not well.
+/// More than one loss in this many is too many.
 const LOSING: u64 = 1_000;
-/// What grew and has not for so long has stopped.
+/// A counter that has not grown for this long has stopped.
 const QUIET_NS: u64 = 10 * SECOND_NS;
 
-/// When an alarm begins and when it is over.
+/// When an alarm begins and when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alarm {
-    /// Above this level it begins.
+    /// It begins above this level.
     pub(crate) begins: u64,
-    /// Up to this level it may end.
+    /// It may end at or below this level.
     pub(crate) ends: u64,
-    /// For so long it must not have been above that.
+    /// How long the level must stay at or below that before it ends.
     pub(crate) holds_ns: u64,
 }
 
 impl Alarm {
-    /// Stands while a level is above this.
+    /// Active while a level is above this.
     pub(crate) const fn above(level: u64) -> Self {
         Self {
             begins: level,
@@ -47,75 +47,77 @@ impl Alarm {
         }
     }
 
-    /// Stands for so long behind that, too.
+    /// Stays active for this long afterwards.
     pub(crate) const fn held(self, holds_ns: u64) -> Self {
         Self { holds_ns, ..self }
     }
 
-    /// Stands while something grows, of which the level is by how much it did.
+    /// Active while something grows; the level is its growth.
     pub(crate) const fn growth() -> Self {
         Self::above(0).held(QUIET_NS)
     }
 }
 
-/// An alarm of which an `R` is read: all that is known of it.
+/// The definition of an alarm that is judged from readings of type `R`.
 #[derive(Debug)]
 pub(crate) struct Row<R> {
-    /// How the documents' table of faults calls it; it may be several there.
+    /// Its names in the documents' table of faults, which may have several.
     #[cfg_attr(not(test), expect(dead_code, reason = "the table is held against it"))]
     pub(crate) faults: &'static [&'static str],
     /// The metrics that show it.
     #[cfg_attr(not(test), expect(dead_code, reason = "the table is held against it"))]
     pub(crate) metrics: &'static [&'static str],
-    /// Kind of the event with which it begins.
+    /// Kind of the event when it begins.
     pub(crate) kind: &'static str,
-    /// The level, and which ones make it an alarm.
+    /// The level, and the thresholds that make it an alarm.
     pub(crate) condition: fn(&R) -> (u64, Alarm),
-    /// The words with which it begins, and what to do about it.
+    /// The message when it begins, and what to do about it.
     pub(crate) begins: fn(&R) -> String,
     pub(crate) remedy: &'static str,
-    /// Kind and words with which it ends; none where its end is not reported.
+    /// Event kind and message when it ends; `None` if its end is not reported.
     pub(crate) ends: Option<(&'static str, Words<R>)>,
-    /// Words for it while it stands; none where nothing shows it then.
+    /// The text for it while it is active; `None` if it is not shown then.
     pub(crate) stands: Option<Words<R>>,
 }
 
-/// Words of an alarm that stands, or did.
+/// The text for an alarm that is or was active.
 type Words<R> = fn(&R, &Standing) -> String;
 
-/// Kind and words of an event.
+/// Kind and message of an event.
 pub(crate) type Report = (&'static str, String);
 
 impl<R> Row<R> {
-    /// What is to be reported, if anything is.
-    pub(crate) fn told(&self, read: &R, turn: &Turn) -> Option<Report> {
-        match turn {
-            Turn::Begins => Some((self.kind, (self.begins)(read) + self.remedy)),
-            Turn::Ends(standing) => self.ends.map(|(kind, words)| (kind, words(read, standing))),
+    /// The report of an alarm that begins or ends, if there is one.
+    pub(crate) fn report(&self, reading: &R, edge: &Edge) -> Option<Report> {
+        match edge {
+            Edge::Begins => Some((self.kind, (self.begins)(reading) + self.remedy)),
+            Edge::Ends(standing) => self
+                .ends
+                .map(|(kind, words)| (kind, words(reading, standing))),
         }
     }
 }
 
-/// What became of an alarm.
+/// The beginning or end of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Edge {
     Begins,
     Ends(Standing),
 }
 
-/// An alarm that stands, or did.
+/// An alarm that is or was active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     since_ns: u64,
-    /// When it was last above what ends it.
+    /// When it was last above the level that ends it.
     last_ns: u64,
     over_ns: u64,
-    /// All levels together: where the level is how many were counted, all of them.
+    /// The sum of all levels: the total, if the level is a count.
     pub(crate) sum: u64,
 }
 
 impl Standing {
-    /// How many were counted, over how long, as the end of a text.
+    /// The total and the time it took, as the end of a message.
     pub(crate) fn total(&self) -> String {
         let (sum, seconds) = (self.sum, (self.last_ns - self.since_ns) as f64 / 1e9);
         let were = if sum == 1 { "was" } else { "were" };
@@ -123,18 +125,18 @@ impl Standing {
     }
 }
 
-/// The alarms that stand, by what they are of.
+/// The active alarms, by their subject.
 #[derive(Clone, Debug)]
 pub(crate) struct Alarms<K>(BTreeMap<K, Standing>);
 
 impl<K: Ord + Copy> Alarms<K> {
-    /// Takes in levels; gives the alarms that begin and those that are over.
+    /// Records levels; returns the alarms that begin or end.
     pub(crate) fn sample(
         &mut self,
         now_ns: u64,
         levels: impl IntoIterator<Item = (K, (u64, Alarm))>,
-    ) -> Vec<(K, Turn)> {
-        let mut turns = Vec::new();
+    ) -> Vec<(K, Edge)> {
+        let mut edges = Vec::new();
         for (which, (level, alarm)) in levels {
             let over_ns = now_ns + alarm.holds_ns;
             match self.0.entry(which) {
@@ -145,7 +147,7 @@ impl<K: Ord + Copy> Alarms<K> {
                         over_ns,
                         sum: level,
                     });
-                    turns.push((which, Turn::Begins));
+                    edges.push((which, Edge::Begins));
                 }
                 Entry::Occupied(mut entry) if level > alarm.ends => {
                     let standing = entry.get_mut();
@@ -157,27 +159,27 @@ impl<K: Ord + Copy> Alarms<K> {
             }
         }
         self.0.retain(|which, standing| {
-            let stands = standing.last_ns == now_ns || standing.over_ns > now_ns;
-            if !stands {
-                turns.push((*which, Turn::Ends(*standing)));
+            let is_active = standing.last_ns == now_ns || standing.over_ns > now_ns;
+            if !is_active {
+                edges.push((*which, Edge::Ends(*standing)));
             }
-            stands
+            is_active
         });
-        turns
+        edges
     }
 
-    /// Whether any stands.
+    /// Whether any is active.
     pub(crate) fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Those that stand, in their order.
+    /// The active ones, in their order.
     pub(crate) fn standing(&self) -> impl Iterator<Item = (K, &Standing)> {
         self.0.iter().map(|(which, standing)| (*which, standing))
     }
 }
 
-/// For how long nothing has come, if that is longer than `longest_ns`: whatever is silent is so by this.
+/// How long nothing has arrived, if that is longer than `longest_ns`: the one definition of silence.
 pub fn silence(now_ns: u64, last_ns: u64, longest_ns: u64) -> Option<u64> {
     Some(now_ns.saturating_sub(last_ns)).filter(|silent_ns| *silent_ns > longest_ns)
 }
@@ -186,12 +188,12 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether so many lost of all are too many.
+/// Whether `lost` of `of` are too many.
 const fn loses(lost: u64, of: u64) -> bool {
     lost.saturating_mul(LOSING) > of
 }
 
-/// By how much a counter grew; one that counts less than before began anew.
+/// By how much a counter grew; one that is less than before has restarted from zero.
 fn grown(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
@@ -214,18 +216,19 @@ mod tests {
     fn faults() -> Vec<Vec<&'static str>> {
         let (_, table) = DOCUMENT.split_once("## Faults, and who tells").unwrap();
         let lines = table.lines().skip_while(|line| !line.starts_with("|---"));
-        let lines = lines.skip(1).take_while(|line| line.starts_with('|'));
-        let rows = lines.map(|line| line.split('|').map(str::trim).skip(1).collect());
-        rows.collect()
+        let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+        rows.map(|line| line.split('|').map(str::trim).skip(1).collect())
+            .collect()
     }
 
-    type Said = (
+    /// Faults, event kind and metrics of a row.
+    type Summary = (
         &'static [&'static str],
         &'static str,
         &'static [&'static str],
     );
 
-    const fn said<R>(row: &Row<R>) -> Said {
+    const fn summary<R>(row: &Row<R>) -> Summary {
         (row.faults, row.kind, row.metrics)
     }
 
@@ -233,19 +236,17 @@ mod tests {
         cell.contains(&format!("`{name}`"))
     }
 
-    /// What is said of each alarm.
-    fn all() -> Vec<Said> {
-        let rows = legs::ROWS.iter().map(said);
-        let rows = rows.chain(drops::ROWS.map(said));
-        let rows = rows.chain([said(&crate::stats::EGRESS_DROPS)]);
-        let rows = rows.chain([
-            said(&crate::stats::ADDRESS_CONFLICT),
-            said(&crate::stats::NOBODY),
-        ]);
+    /// The summary of each alarm.
+    fn all() -> Vec<Summary> {
         // The state of a watched stream has two kinds.
         let stream = |kind| (STREAM, kind, &["mcr_stream_state"][..]);
-        let rows = rows.chain([STREAM_DEGRADED, STREAM_DOWN].map(stream));
-        rows.collect()
+        let mut rows: Vec<Summary> = legs::ROWS.iter().map(summary).collect();
+        rows.extend(drops::ROWS.map(summary));
+        rows.push(summary(&crate::stats::EGRESS_DROPS));
+        rows.push(summary(&crate::stats::ADDRESS_CONFLICT));
+        rows.push(summary(&crate::stats::NOBODY));
+        rows.extend([STREAM_DEGRADED, STREAM_DOWN].map(stream));
+        rows
     }
 
     #[test]
@@ -268,8 +269,8 @@ mod tests {
                 assert!(quotes(row[2], kind), "{kind}: {row:?}");
             }
             for metric in metrics {
-                let is_told = rows.iter().any(|row| quotes(row[3], metric));
-                assert!(is_told, "{metric}: {rows:?}");
+                let is_listed = rows.iter().any(|row| quotes(row[3], metric));
+                assert!(is_listed, "{metric}: {rows:?}");
             }
         }
     }
@@ -283,11 +284,11 @@ mod tests {
         };
         let mut alarms = Alarms::default();
         let mut at = |now_ns, level| {
-            let turns = alarms.sample(now_ns, [((), (level, alarm))]);
-            turns.first().map(|(_, turn)| *turn)
+            let edges = alarms.sample(now_ns, [((), (level, alarm))]);
+            edges.first().map(|(_, edge)| *edge)
         };
         assert_eq!(at(1, 10), None);
-        assert_eq!(at(2, 11), Some(Turn::Begins));
+        assert_eq!(at(2, 11), Some(Edge::Begins));
         assert_eq!(at(3, 6), None);
         assert_eq!(at(5, 5), None, "it holds");
         assert_eq!(at(5, 6), None, "and does so anew");
@@ -297,7 +298,7 @@ mod tests {
             over_ns: 8,
             sum: 23,
         };
-        assert_eq!(at(8, 0), Some(Turn::Ends(ended)));
+        assert_eq!(at(8, 0), Some(Edge::Ends(ended)));
         assert_eq!(at(9, 6), None);
     }
 }

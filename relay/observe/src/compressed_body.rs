@@ -1,5 +1,5 @@
 //! A long text in pieces, each compressed as soon as it is written: the metrics of 100,000 rules are
-//! 127 MB, of which a twentieth is left, and a reader unpacks a piece at a time.
+//! 127 MB, a twentieth of that compressed, and a reader decompresses one piece at a time.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::io;
 use axum::body::Bytes;
 use lz4_flex::block;
 
-/// Bytes of a piece before it is packed; as many are unpacked at a time for each reader.
+/// Bytes of a piece before compression; each reader decompresses that much at a time.
 const PIECE: usize = 16 << 10;
 
 /// A text that is being written.
@@ -20,13 +20,13 @@ pub struct CompressedBody {
 /// A part of a text.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// As it is: it is short.
+    /// Uncompressed, because it is short.
     Plain(Bytes),
     /// As an LZ4 block.
     Packed {
         /// Bytes of text.
         length: usize,
-        /// The text, packed.
+        /// The compressed text.
         block: Box<[u8]>,
     },
 }
@@ -95,7 +95,7 @@ impl CompressedBody {
 }
 
 impl FromIterator<Self> for CompressedBody {
-    /// One text behind the other.
+    /// Concatenates texts.
     fn from_iter<T: IntoIterator<Item = Self>>(texts: T) -> Self {
         let mut all = Self::default();
         for text in texts {

@@ -1,4 +1,4 @@
-//! Events: what happened that people want to know, published to subscribers and to the log.
+//! Events: what operators want to know about, published to subscribers and to the log.
 
 mod batch;
 mod clock_step;
@@ -38,17 +38,17 @@ pub struct Events {
 }
 
 impl Events {
-    /// What became of the last reload.
+    /// The outcome of the last reload.
     pub fn last_reload(&self) -> Option<Reload> {
         self.last_reload.lock().clone()
     }
 
-    /// Begins to listen: to each event, or to many that come together as one.
+    /// Subscribes to each event, or to events that arrive together `coalesced` into one.
     pub fn subscribe(&self, begin: Begin, coalesced: bool) -> Subscriber {
         self.event_log.subscribe(begin, coalesced)
     }
 
-    /// Publishes one.
+    /// Publishes an event.
     pub fn publish(&self, event: Event) {
         if let RELOADED | RELOAD_FAILED = event.kind.as_str() {
             *self.last_reload.lock() = Some(Reload {
@@ -59,15 +59,15 @@ impl Events {
         self.publish_all(vec![event]);
     }
 
-    /// Publishes events that came together: each to every subscriber, coalesced to the log and to
-    /// those who subscribe later.
+    /// Publishes events that belong together: each one to every subscriber, coalesced to the log and to
+    /// later subscribers.
     pub fn publish_all(&self, events: Vec<Event>) {
         let coalesced = coalesce(&events);
         coalesced.iter().for_each(|event| self.log(event));
         self.event_log.append(events, coalesced);
     }
 
-    /// Writes a line, if the subject has not written too many.
+    /// Writes a line, unless the subject has written too many.
     fn log(&self, coalesced: &Coalesced) {
         let event = &coalesced.event;
         let subject = match coalesced.count {
@@ -75,8 +75,8 @@ impl Events {
             _ => &event.kind,
         };
         self.log_held_back();
-        // What only `mcr log debug` shows is wanted in full, and a line that the level leaves out
-        // uses nothing up.
+        // What only `mcr log debug` shows is wanted in full, and a line that the level suppresses does
+        // not count.
         let may_log = weight(&event.kind) == Weight::Detail
             || is_enabled(&event.kind)
                 && self
@@ -88,8 +88,8 @@ impl Events {
         }
     }
 
-    /// Logs what was held back of subjects whose minute is over. To be called now and then: when all
-    /// is quiet again the log must not end with what was true a minute ago.
+    /// Logs what was held back of subjects whose minute is over. Call it periodically: when all is quiet
+    /// again, the log must not end with a state of a minute ago.
     pub fn log_held_back(&self) {
         let held_back = self.throttle.lock().take_held_back(Instant::now());
         for HeldBack {
@@ -117,7 +117,7 @@ impl From<&Event> for Line {
     }
 }
 
-/// Says whether a line about an event of this kind is written at the level of now.
+/// Whether a line about an event of this kind is written at the current level.
 fn is_enabled(kind: &str) -> bool {
     match weight(kind) {
         Weight::Trouble => tracing::enabled!(Level::WARN),
@@ -127,11 +127,11 @@ fn is_enabled(kind: &str) -> bool {
 
 fn log(event: &Event, count: u64) {
     let (kind, message) = (event.kind.as_str(), &event.message);
-    // What stands for many is about none of them.
+    // An event that stands for many has no subject.
     let subject = (count == 1).then_some(event.subject.as_str());
     let count = (count > 1).then_some(count);
-    let (by, why) = (event.by.as_ref().map(ToString::to_string), &event.why);
-    let (by, why) = (by.as_deref(), why.as_deref());
+    let actor = event.by.as_ref().map(ToString::to_string);
+    let (by, why) = (actor.as_deref(), event.why.as_deref());
     match weight(kind) {
         Weight::Trouble => tracing::warn!(event = kind, subject, count, by, why, "{message}"),
         Weight::News => tracing::info!(event = kind, subject, count, by, why, "{message}"),

@@ -1,8 +1,8 @@
-//! What is told of a relay: its counters sampled, put together into statistics, judged for alarms,
-//! written as events, metrics and history.
+//! Observability of a relay: samples its counters, combines them into statistics, judges them for alarms,
+//! and writes events, metrics and history.
 //!
-//! It changes nothing. Who owns the dataplane reads it and hands over what was counted; what else is
-//! shown is a [`view::View`], made anew with every change.
+//! It changes nothing. The owner of the dataplane reads the counters and passes them in; everything else
+//! that is shown is a [`view::View`], made anew with every change.
 
 mod alarms;
 pub mod compressed_body;

@@ -1,6 +1,6 @@
-//! Others who are told of events: the webhook and each `[[notify.target]]`, by a task of its own, in
-//! order, again where it failed. What waits for one that does not answer is bounded, what does not fit
-//! is counted, and nothing else waits.
+//! Delivers events to the webhook and each `[[notify.target]]`: a task for each, in order, with retries.
+//! The queue for a target that does not answer is bounded, what does not fit is counted as dropped, and
+//! nothing else waits for it.
 
 mod alerts;
 mod body;
@@ -27,25 +27,25 @@ use alerts::Alerts;
 use outbox::{Outbox, Outcome};
 use post::Destination;
 
-/// At most so often it is told that somebody is not reached: who is told may be the next.
-const NEWS: Duration = Duration::from_secs(60);
+/// Shortest time between two reports of an unreachable target: the report itself goes to other targets.
+const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Those who are told, and how that goes.
+/// The receivers of notifications, and their status.
 #[derive(Debug, Default)]
 pub struct Notified {
     wanted: watch::Sender<Vec<NotifyTarget>>,
     /// The webhook first, if there is one.
     receivers: Mutex<Vec<Arc<Receiver>>>,
-    /// What became of events for any webhook.
+    /// Delivery counters of the webhook, whatever its URL.
     webhook: Arc<Posted>,
 }
 
-/// What became of events.
+/// Delivery counters.
 #[derive(Debug, Default)]
 pub struct Posted {
-    /// Those that were taken.
+    /// Events that were accepted.
     pub sent: AtomicU64,
-    /// Those that did not fit, were refused, or were tried for too long.
+    /// Events that did not fit, were refused, or were retried for too long.
     pub dropped: AtomicU64,
 }
 
@@ -55,63 +55,63 @@ impl Posted {
     }
 }
 
-/// Somebody who is told.
+/// A receiver of notifications.
 #[derive(Debug)]
 pub struct Receiver {
-    /// `webhook`, or which target of the configuration it is.
+    /// `webhook`, or the number of the target in the configuration.
     pub name: String,
     destination: Arc<Destination>,
-    /// What became of its events.
+    /// Its delivery counters.
     pub posted: Arc<Posted>,
-    /// Why it does not take them, while it does not.
+    /// Why it does not accept events, while it does not.
     trouble: Mutex<Option<String>>,
 }
 
-/// What it takes to tell of a relay.
+/// What notifications of a relay are made from.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Those who are to be told.
+    /// The receivers.
     pub notified: Arc<Notified>,
     /// Where events come from.
     pub events: Events,
-    /// What they are about.
+    /// The state that they are about.
     pub view: watch::Receiver<Arc<View>>,
-    /// How streams do.
+    /// The state of streams.
     pub sampler: Sampler,
     /// Which relay it is.
     pub identity: Identity,
 }
 
 impl Notified {
-    /// Has these told from now on.
+    /// Notifies these targets from now on.
     pub fn set(&self, targets: Vec<NotifyTarget>) {
         self.wanted.send_replace(targets);
     }
 
-    /// Those who are told now.
+    /// The current receivers.
     pub fn receivers(&self) -> MutexGuard<'_, Vec<Arc<Receiver>>> {
         self.receivers.lock()
     }
 
-    /// What became of events for the webhook.
+    /// Delivery counters of the webhook.
     pub const fn webhook(&self) -> &Arc<Posted> {
         &self.webhook
     }
 
-    /// How it goes with each.
+    /// The status of each receiver.
     pub fn status(&self) -> Vec<NotifyStatus> {
         let receivers = self.receivers();
         receivers.iter().map(|receiver| receiver.status()).collect()
     }
 
-    /// Tells each that there is nothing to tell; says who took it.
+    /// Sends each receiver a test event; returns which accepted it.
     pub async fn test(&self, identity: &Identity) -> Vec<NotifyTested> {
         let message = "somebody asked for a test, all is well".to_owned();
         let event = event(NOTIFY_TEST, "daemon", message);
         let number = event.at_ms;
         let numbered = Numbered { number, event };
         let mut testing = JoinSet::new();
-        for (place, receiver) in self.receivers().iter().enumerate() {
+        for (index, receiver) in self.receivers().iter().enumerate() {
             let body = body::of(identity, &receiver.destination.target, &numbered);
             let destination = Arc::clone(&receiver.destination);
             testing.spawn(async move {
@@ -120,12 +120,12 @@ impl Notified {
                     to: destination.target.url.place(),
                     error: posted.err().map(|why| why.to_string()),
                 };
-                (place, tested)
+                (index, tested)
             });
         }
-        let mut tested = testing.join_all().await;
-        tested.sort_by_key(|(place, _)| *place);
-        tested.into_iter().map(|(_, tested)| tested).collect()
+        let mut results = testing.join_all().await;
+        results.sort_by_key(|(index, _)| *index);
+        results.into_iter().map(|(_, tested)| tested).collect()
     }
 }
 
@@ -143,7 +143,7 @@ impl Receiver {
         &self.destination.target
     }
 
-    /// How it goes with it.
+    /// Its status.
     pub fn status(&self) -> NotifyStatus {
         let reason = self.trouble.lock().clone();
         NotifyStatus {
@@ -161,13 +161,13 @@ impl Receiver {
     }
 }
 
-/// Tells those whom the settings of the moment name, for as long as the daemon runs.
+/// Notifies the targets of the current settings for as long as the daemon runs.
 pub async fn run(mut source: Source) {
     let notified = Arc::clone(&source.notified);
     let mut wanted = notified.wanted.subscribe();
     let mut running: Vec<(Arc<Receiver>, JoinHandle<()>)> = Vec::new();
     loop {
-        let webhook = source
+        let url = source
             .view
             .borrow_and_update()
             .settings
@@ -175,28 +175,30 @@ pub async fn run(mut source: Source) {
             .webhook
             .clone();
         let targets = wanted.borrow_and_update().clone();
-        let webhook = webhook.map(|webhook| NotifyTarget {
-            url: webhook.0,
-            severity: Some(Weight::Detail),
-            ..NotifyTarget::default()
+        let webhook = url.map(|url| {
+            let target = NotifyTarget {
+                url: url.0,
+                severity: Some(Weight::Detail),
+                ..NotifyTarget::default()
+            };
+            ("webhook".to_owned(), target)
         });
-        let webhook = webhook.map(|target| ("webhook".to_owned(), target));
-        let targets = targets.into_iter().zip(1..);
-        let targets = targets.map(|(target, number)| (format!("target {number}"), target));
+        let numbered = targets.into_iter().zip(1..);
+        let targets = numbered.map(|(target, number)| (format!("target {number}"), target));
         let mut before = std::mem::take(&mut running);
         for (name, target) in webhook.into_iter().chain(targets) {
-            let is_it =
-                |(known, _): &(Arc<Receiver>, _)| (&known.name, known.target()) == (&name, &target);
-            running.push(match before.iter().position(is_it) {
-                Some(place) => before.swap_remove(place),
+            let is_same =
+                |(one, _): &(Arc<Receiver>, _)| (&one.name, one.target()) == (&name, &target);
+            running.push(match before.iter().position(is_same) {
+                Some(index) => before.swap_remove(index),
                 None => {
                     let posted = match name.as_str() {
                         "webhook" => Arc::clone(&notified.webhook),
                         _ => Arc::default(),
                     };
                     let receiver = Arc::new(Receiver::new(name, target, posted));
-                    let telling = tell(source.clone(), Arc::clone(&receiver));
-                    (receiver, tokio::spawn(telling))
+                    let delivery = deliver(source.clone(), Arc::clone(&receiver));
+                    (receiver, tokio::spawn(delivery))
                 }
             });
         }
@@ -212,20 +214,20 @@ pub async fn run(mut source: Source) {
     }
 }
 
-/// Tells one.
-async fn tell(source: Source, receiver: Arc<Receiver>) {
+/// Delivers events to one receiver.
+async fn deliver(source: Source, receiver: Arc<Receiver>) {
     let (target, posted) = (receiver.target(), &receiver.posted);
     let is_alertmanager = target.format == Some(NotifyFormat::Alertmanager);
-    // Each alert begins and ends by itself; what began before is known by what is kept.
+    // Each alert begins and ends by itself; those that began earlier are among the retained events.
     let begin = Begin::Recent(if is_alertmanager { KEPT } else { 0 });
     let mut subscriber = source.events.subscribe(begin, !is_alertmanager);
     let began = subscriber.next_number();
     let mut alerts = is_alertmanager.then(|| Alerts::new(&source, target, began));
     let mut outbox = Outbox::default();
-    let mut news = News::default();
+    let mut reachability = Reachability::default();
     loop {
         if let Some(alerts) = &mut alerts {
-            posted.note_dropped(alerts.look(&source, target));
+            posted.note_dropped(alerts.reconcile(&source, target));
             if outbox.is_empty()
                 && let Some(body) = alerts.due()
             {
@@ -242,9 +244,9 @@ async fn tell(source: Source, receiver: Arc<Receiver>) {
         tokio::select! {
             delivery = subscriber.next() => match (delivery, &mut alerts) {
                 (Some(Delivery::Event(numbered)), Some(alerts)) => {
-                    alerts.hear(&numbered, target);
+                    alerts.record(&numbered, target);
                 }
-                (Some(Delivery::Event(numbered)), None) if is_meant(target, &numbered.event.kind) => {
+                (Some(Delivery::Event(numbered)), None) if is_selected(target, &numbered.event.kind) => {
                     posted.note_dropped(outbox.put(body::of(&source.identity, target, &numbered)));
                 }
                 (Some(Delivery::Event(_)), None) => {}
@@ -252,63 +254,63 @@ async fn tell(source: Source, receiver: Arc<Receiver>) {
                 (None, _) => return,
             },
             outcome = outbox.work(&receiver.destination) => {
-                let taken = matches!(outcome, Outcome::Taken);
-                if taken {
+                let is_accepted = matches!(outcome, Outcome::Accepted);
+                if is_accepted {
                     posted.sent.fetch_add(1, Ordering::Relaxed);
                 }
                 let why = match outcome {
-                    Outcome::Taken => None,
+                    Outcome::Accepted => None,
                     Outcome::Refused(why) => {
                         posted.note_dropped(1);
                         Some(why)
                     }
                     Outcome::Failed(why, body) => {
-                        // What an Alertmanager is told the next time is how things are then.
+                        // An Alertmanager gets the state of the next attempt instead.
                         if alerts.is_none() {
-                            posted.note_dropped(outbox.again(body));
+                            posted.note_dropped(outbox.retry(body));
                         }
                         Some(why)
                     }
                 };
                 if let Some(alerts) = &mut alerts {
-                    alerts.landed(taken);
+                    alerts.complete(is_accepted);
                 }
-                news.tell(&source.events, &receiver, why);
+                reachability.report(&source.events, &receiver, why);
             }
             () = &mut due => {}
         }
     }
 }
 
-/// Whether a target is to be told of what a kind tells.
-fn is_meant(target: &NotifyTarget, kind: &str) -> bool {
-    let is_of_kinds = target.kinds.is_empty() || target.kinds.iter().any(|one| one == kind);
-    is_of_kinds && weight(kind) >= target.severity.unwrap_or_default()
+/// Whether a target selects events of a kind.
+fn is_selected(target: &NotifyTarget, kind: &str) -> bool {
+    let has_kind = target.kinds.is_empty() || target.kinds.iter().any(|one| one == kind);
+    has_kind && weight(kind) >= target.severity.unwrap_or_default()
 }
 
-/// What was told of whether somebody is reached.
+/// The last reported reachability of a receiver.
 #[derive(Default)]
-struct News {
-    failed: bool,
+struct Reachability {
+    is_down: bool,
     last: Option<Instant>,
 }
 
-impl News {
-    fn tell(&mut self, events: &Events, receiver: &Receiver, why: Option<String>) {
-        let fails = why.is_some();
-        let (name, place) = (&receiver.name, receiver.target().url.place());
+impl Reachability {
+    fn report(&mut self, events: &Events, receiver: &Receiver, why: Option<String>) {
+        let is_down = why.is_some();
+        let (name, url) = (&receiver.name, receiver.target().url.place());
         let message = match &why {
-            Some(why) => format!("{name} at {place} takes no events: {why}"),
-            None => format!("{name} at {place} takes events again"),
+            Some(why) => format!("{name} at {url} takes no events: {why}"),
+            None => format!("{name} at {url} takes events again"),
         };
         *receiver.trouble.lock() = why.map(|why| format!("takes no events: {why}"));
-        let is_soon = self.last.is_some_and(|last| last.elapsed() < NEWS);
-        if fails == self.failed || fails && is_soon {
+        let is_soon = self.last.is_some_and(|last| last.elapsed() < INTERVAL);
+        if is_down == self.is_down || is_down && is_soon {
             return;
         }
-        self.failed = fails;
+        self.is_down = is_down;
         self.last = Some(Instant::now());
-        let kind = if fails { NOTIFY_FAILED } else { NOTIFY_WORKS };
+        let kind = if is_down { NOTIFY_FAILED } else { NOTIFY_WORKS };
         events.publish(event(kind, name, message));
     }
 }
@@ -318,12 +320,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_told_says_of_what() {
+    fn a_target_selects_events_by_severity_and_kind() {
         let mut target = NotifyTarget::default();
-        assert!(is_meant(&target, "rule_up") && !is_meant(&target, "joined"));
+        assert!(is_selected(&target, "rule_up") && !is_selected(&target, "joined"));
         target.severity = Some(Weight::Trouble);
-        assert!(!is_meant(&target, "rule_up") && is_meant(&target, "rule_down"));
+        assert!(!is_selected(&target, "rule_up") && is_selected(&target, "rule_down"));
         target.kinds = vec!["stream_down".to_owned()];
-        assert!(!is_meant(&target, "rule_down") && is_meant(&target, "stream_down"));
+        assert!(!is_selected(&target, "rule_down") && is_selected(&target, "stream_down"));
     }
 }

@@ -1,4 +1,4 @@
-//! Counters and states put together into what `mcr stats` shows.
+//! Combines counters and states into the statistics that `mcr stats` shows.
 
 mod addresses;
 mod copies;
@@ -40,10 +40,10 @@ use self::selection::Selected;
 use crate::alarms;
 use crate::view::{self, InputState, RuleState, View};
 
-/// The reason that is shown even before it occurred.
+/// The drop reason that is shown even before it occurs.
 const ALWAYS_SHOWN: &str = "too_big";
 
-/// Who counts.
+/// The identity of a relay.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The instance's name.
@@ -58,24 +58,24 @@ pub struct Identity {
     pub fleet: Option<String>,
 }
 
-/// All that statistics are made of. They are made a rule at a time, as they are written: those of all
-/// rules at once would take many times the room of what was counted.
+/// The inputs of statistics. Statistics are made rule by rule as they are written: those of all rules at
+/// once would take many times the memory of the counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Readings<'a> {
-    /// Who counts.
+    /// Which relay it is.
     pub identity: &'a Identity,
-    /// What runs.
+    /// The running rules.
     pub view: &'a View,
-    /// What was counted.
+    /// The counters.
     pub counters: &'a Counters,
-    /// What was sampled.
+    /// The samples.
     pub sampler: &'a Sampler,
-    /// Who listens.
+    /// The hosts that listen.
     pub listeners: &'a Listeners,
 }
 
 impl<'a> Readings<'a> {
-    /// The statistics without those of rules.
+    /// The statistics without the rules.
     pub fn without_rules(&self) -> Stats {
         Stats {
             instance: self.identity.instance.clone(),
@@ -100,13 +100,13 @@ impl<'a> Readings<'a> {
             .collect()
     }
 
-    /// Those of the rules, in their order.
+    /// The statistics of the rules, in their order.
     pub fn rules(self) -> impl Iterator<Item = RuleStats> + 'a {
         let rules = self.written();
         rules.map(move |(written, state)| self.of(written, state))
     }
 
-    /// Those of the rules, each with what it can drop packets for.
+    /// The statistics of the rules, each with its possible drop reasons.
     pub fn rules_and_drops(self) -> impl Iterator<Item = (RuleStats, PossibleDrops)> + 'a {
         let possible = drop_reasons::Reckoning::of(self.view);
         let rules = self.written();
@@ -116,23 +116,24 @@ impl<'a> Readings<'a> {
         })
     }
 
-    /// The statistics without those of rules, and those of the rules that a query selects.
+    /// The statistics without the rules, and those of the rules that a query selects.
     pub fn selected(self, query: &StatsQuery) -> (Stats, impl Iterator<Item = RuleStats> + 'a) {
         let rules: Vec<_> = self.written().collect();
-        let looked_at = rules.iter().map(|(written, state)| {
+        let all = rules.iter().map(|(written, state)| {
             let counted = self.counters.rules.get(state.name());
             (self.of(written, state), counted.map_or(0, lost))
         });
-        let Selected { selection, places } = Selected::of(query, looked_at);
+        let selected = Selected::of(query, all);
         let stats = Stats {
-            selection: Some(Box::new(selection)),
+            selection: Some(Box::new(selected.selection)),
             ..self.without_rules()
         };
-        let rules = places.into_iter().map(move |place| {
-            let (written, state) = rules[place];
+        let indices = selected.indices.into_iter();
+        let selected = indices.map(move |index| {
+            let (written, state) = rules[index];
             self.of(written, state)
         });
-        (stats, rules)
+        (stats, selected)
     }
 
     fn written(self) -> impl Iterator<Item = (&'a Rule, &'a Arc<RuleState>)> + 'a {
@@ -143,46 +144,49 @@ impl<'a> Readings<'a> {
     fn of(self, written: &Rule, state: &RuleState) -> RuleStats {
         let none = RuleCounters::default();
         let counted = self.counters.rules.get(state.name()).unwrap_or(&none);
-        let mut made = RuleStats {
+        let mut stats = RuleStats {
             labels: written.labels.clone(),
             share: written.share.clone(),
             mode: written.reflect.as_ref().map(|_| MODE.to_owned()),
             answers: written.reflect.as_ref().map(|_| counted.received.answers),
             ..rule(state, counted, &self.view.host, self.sampler)
         };
-        demand::count_members(written, state, self.listeners, &mut made.outputs);
+        demand::count_members(written, state, self.listeners, &mut stats.outputs);
         for ((spec, view), output) in written
             .outputs
             .iter()
             .zip(&state.rule.outputs)
-            .zip(&mut made.outputs)
+            .zip(&mut stats.outputs)
         {
             output.unheard = self.unheard(spec, view);
         }
-        let is_idle = made.is_idle();
-        let expects = state.rule.enabled && written.reflect.is_none() && !is_idle;
-        if !expects {
-            (made.silent_seconds, made.waiting_seconds) = (None, None);
+        let is_idle = stats.is_idle();
+        let is_expected = state.rule.enabled && written.reflect.is_none() && !is_idle;
+        if !is_expected {
+            (stats.silent_seconds, stats.waiting_seconds) = (None, None);
         }
         let is_watched = match &written.health {
             Some(health) => health.silence != Silence::Off,
-            None => !self.sampler.lets_be_silent(),
+            None => !self.sampler.ignores_silence(),
         };
-        made.may_be_silent = (!expects || !is_watched).then_some(true);
-        for input in &mut made.inputs {
-            let never_came = input.received.packets == 0 && input.active != Some(false);
-            input.condition = Some(match state.rule.enabled {
-                false => Condition::Disabled,
-                true if !input.joined && !is_idle => Condition::Down,
-                true if expects && never_came => Condition::Waiting,
-                true => Condition::Up,
+        stats.may_be_silent = (!is_expected || !is_watched).then_some(true);
+        for input in &mut stats.inputs {
+            let is_waiting = input.received.packets == 0 && input.active != Some(false);
+            input.condition = Some(if !state.rule.enabled {
+                Condition::Disabled
+            } else if !input.joined && !is_idle {
+                Condition::Down
+            } else if is_expected && is_waiting {
+                Condition::Waiting
+            } else {
+                Condition::Up
             });
         }
-        made.condition = Some(made.condition());
-        made
+        stats.condition = Some(stats.condition());
+        stats
     }
 
-    /// Why copies of an output reach nobody, where that is known.
+    /// Why copies of an output reach nobody, if that is known.
     fn unheard(self, spec: &OutputSpec, view: &OutputView) -> Option<String> {
         let (to, link) = (&spec.to, view.link.filter(|_| view.down.is_none())?);
         match view.wanted {
@@ -235,26 +239,23 @@ pub fn log(readings: Readings<'_>) {
 
 /// Makes the statistics of one rule.
 fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sampler) -> RuleStats {
-    let found = counted.health.as_deref().copied().unwrap_or_default();
-    let sample = sampler.of(state.name(), &found);
+    let inspected = counted.health.as_deref().copied().unwrap_or_default();
+    let sample = sampler.of(state.name(), &inspected);
     let placement = &state.rule.placement;
     let none = OutputCounters::default();
     let enabled = state.rule.enabled;
     let outputs = state.rule.outputs.iter().zip(0..).map(|(view, index)| {
-        let all = view
-            .copies
-            .as_ref()
-            .map(|_| copies::together(counted, index));
-        let counted_there = counted.outputs.get(&index).map(|counted| &**counted);
-        let there = all.as_ref().or(counted_there).unwrap_or(&none);
+        let sum = view.copies.as_ref().map(|_| copies::sum(counted, index));
+        let single = counted.outputs.get(&index).map(|counted| &**counted);
+        let of_output = sum.as_ref().or(single).unwrap_or(&none);
         let starved = starved(&sample, state, Some(index), host);
         let link = view.link.and_then(|link| host.interfaces.get(&link));
-        let starved = starved.or_else(|| sampler.refusal(link?));
+        let trouble = starved.or_else(|| sampler.refusal(link?));
         let tunnel = link.and_then(|link| host.tunnels.get(&link.name));
         OutputStats {
-            tunnel: tunnel.map(|known| known.tunnel.remote.to_string()),
+            tunnel: tunnel.map(|on_host| on_host.tunnel.remote.to_string()),
             addresses: copies::addresses(view, enabled, counted),
-            ..output(view, enabled, starved, there, link)
+            ..output(view, enabled, trouble, of_output, link)
         }
     });
     let outputs: Vec<OutputStats> = outputs.collect();
@@ -284,16 +285,16 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         rates: sample.rates,
         silent_seconds: silent_seconds(counted.received, &sample),
         may_be_silent: None,
-        // One that was made just now is not in the readings yet.
+        // A rule that was added just now is not in the readings yet.
         waiting_seconds: (counted.received.packets == 0)
-            .then(|| sample.made_ns.map_or(0.0, seconds_since)),
+            .then(|| sample.added_ns.map_or(0.0, seconds_since)),
         health: sample.health.filter(|_| enabled),
         residence: latency::stats(&counted.latency),
     }
 }
 
-/// Seconds since the last packet of a stream that has stopped. One that is watched is judged as its
-/// rule says.
+/// Seconds since the last packet of a stream that has stopped. A watched stream is judged as its rule
+/// says.
 fn silent_seconds(received: Traffic, sample: &sampler::Sample) -> Option<f64> {
     match &sample.health {
         Some(health) => health
@@ -307,9 +308,8 @@ fn silent_seconds(received: Traffic, sample: &sampler::Sample) -> Option<f64> {
     }
 }
 
-/// A rule that drops everything, itself or by an output, is degraded, and so is one with a leg that nobody
-/// could fail over to or that another could not stand in for, unless it is in a worse state. Merged
-/// legs of which none delivers are down.
+/// A rule that drops everything, itself or at an output, is degraded, and so is one with a leg in trouble,
+/// on which redundancy cannot rely, unless it is in a worse state. Merged legs are down if none delivers.
 fn judge(
     state: &RuleState,
     own: Option<String>,
@@ -319,24 +319,17 @@ fn judge(
     if sample.none_delivers && matches!(state.state, State::Up | State::Degraded) {
         return (State::Down, Some("all inputs are silent".to_owned()));
     }
-    let degraded = outputs
-        .iter()
-        .find(|output| output.state == State::Degraded);
-    let degraded = degraded.map(|output| {
+    let mut outputs = outputs.iter();
+    let output = outputs.find(|output| output.state == State::Degraded);
+    let degraded = output.map(|output| {
         let reason = output.reason.as_deref().unwrap_or_default();
         format!("output {}: {reason}", output.to)
     });
-    let troubles = sample.leg_troubles.iter();
-    let trouble = troubles
-        .map(|(line, what)| format!("input {line} {what}"))
-        .next();
-    match own
-        .or(degraded)
-        .or(trouble)
-        .filter(|_| state.state == State::Up)
-    {
-        Some(reason) => (State::Degraded, Some(reason)),
-        None => (state.state, state.reason.as_deref().map(str::to_owned)),
+    let leg = sample.leg_troubles.first();
+    let trouble = leg.map(|(leg, what)| format!("input {leg} {what}"));
+    match own.or(degraded).or(trouble) {
+        Some(reason) if state.state == State::Up => (State::Degraded, Some(reason)),
+        _ => (state.state, state.reason.as_deref().map(str::to_owned)),
     }
 }
 
@@ -369,8 +362,8 @@ fn inputs(
     let failover = counted.failover.as_ref();
     let lines = counted.merge.as_ref().map(|merge| &merge.lines);
     let trouble = |at: &str| {
-        let trouble = troubles.iter().find(|(line, _)| line == at);
-        trouble.map(|(_, what)| what.clone())
+        let (_, what) = troubles.iter().find(|(leg, _)| leg == at)?;
+        Some(what.clone())
     };
     let views = &state.rule.inputs;
     inputs
@@ -409,7 +402,7 @@ fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
     }
 }
 
-/// Why an output, or the rule itself, drops everything, if it does.
+/// Why an output or the rule itself drops everything, if it does.
 fn starved(
     sample: &sampler::Sample,
     state: &RuleState,
@@ -480,7 +473,7 @@ fn seconds_since(ns: u64) -> f64 {
     (ago_ns / 1_000_000) as f64 / 1e3
 }
 
-/// What a rule and its outputs lost.
+/// Packets that a rule and its outputs lost.
 fn lost(counted: &RuleCounters) -> u64 {
     let outputs = counted.outputs.values().map(|output| &output.dropped);
     alarms::lost([&counted.dropped].into_iter().chain(outputs))

@@ -1,5 +1,5 @@
-//! What everybody may see of the daemon: one value, made anew with every change, so that no reader
-//! waits for the supervisor.
+//! The published state of the daemon: one value, made anew with every change, so that no reader waits for
+//! the supervisor.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use config::Settings;
 use rules::ruleset::{Place, RuleSet};
 use rules::shared_map::SharedMap;
 
-/// The running rules and how each of them does.
+/// The running rules and the state of each.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Another number with every change of the rules.
+    /// Changes with every change of the rules.
     pub generation: u64,
-    /// The rules that run.
+    /// The running rules.
     pub rules: Arc<RuleSet>,
     /// The settings.
     pub settings: Arc<Settings>,
@@ -25,53 +25,53 @@ pub struct View {
     pub states: SharedMap<Place, Arc<RuleState>>,
     /// The host that they were compiled for.
     pub host: Arc<Host>,
-    /// How what is joined whatever the rules say does, in the order of the settings.
+    /// The state of the joins that the settings request, in their order.
     pub joins: Arc<[InputState]>,
-    /// Why what runs is not written down, while it is not.
+    /// Why the running rules are not saved, while they are not.
     pub unsaved: Option<Arc<str>>,
-    /// The change that is to be confirmed, or was undone.
+    /// The change that awaits confirmation, or was undone.
     pub pending: Option<Pending>,
 }
 
 /// A change that undoes itself unless somebody confirms it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Of the rules after it.
+    /// The generation of the rules after it.
     pub generation: u64,
     /// Who made it.
     pub by: By,
-    /// Why, as they said.
+    /// Their message, if they gave one.
     pub message: Option<String>,
-    /// Until when it waits, by `CLOCK_BOOTTIME`.
+    /// When it is undone, by `CLOCK_BOOTTIME`.
     pub deadline_ns: u64,
-    /// Whether it was undone and other rules run than the files say.
+    /// Whether it was undone, so that other rules run than those in the files.
     pub undone: bool,
 }
 
-/// How a rule does, without its counters. There may be ten thousand, so what the core knows is not
+/// The state of a rule, without its counters. There may be ten thousand, so the core's data is shared, not
 /// copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleState {
-    /// What it comes to on this host.
+    /// The rule as compiled for this host.
     pub rule: Arc<RuleView>,
     /// Whether it works.
     pub state: State,
-    /// Why it does not, or only in part.
+    /// Why it does not work, or only partly.
     pub reason: Option<Box<str>>,
-    /// In the order of the rule's.
+    /// In the order of the rule's inputs.
     pub inputs: Box<[InputState]>,
 }
 
-/// How an input does.
+/// The state of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputState {
     /// Whether it is joined, or needs no membership.
     pub joined: bool,
-    /// Why it is not, or why nothing arrives all the same.
+    /// Why it is not joined, or why nothing arrives nevertheless.
     pub reason: Option<Box<str>>,
-    /// What its interfaces do about merging.
+    /// What its interfaces do about GRO.
     pub merging: Option<Box<str>>,
-    /// Where the kernel path takes its packets, and why at tc.
+    /// Where the kernel path takes its packets, and why at tc if it does so there.
     pub hook: Option<(Hook, Option<AtTc>)>,
 }
 
@@ -81,28 +81,26 @@ impl RuleState {
         &self.rule.name
     }
 
-    /// Its inputs in their order, each with where it listens.
+    /// Its inputs in their order, each with its endpoint.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = (&str, &InputState)> {
         let inputs = self.rule.inputs.iter().zip(&self.inputs);
         inputs.map(|(input, state)| (input.at.as_str(), state))
     }
 
-    /// Whether all outputs are on demand, and nobody listens.
+    /// Whether all outputs are on demand and nobody listens.
     pub fn is_idle(&self) -> bool {
         let outputs = &self.rule.outputs;
         !outputs.is_empty() && outputs.iter().all(|output| output.wanted == Some(0))
     }
 
-    /// Its outputs, of a name with all its addresses each copy.
+    /// Its outputs; one to all addresses of a name is listed once for each copy.
     pub fn ends(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.rule.outputs.iter().flat_map(|output| {
             let copies = output.copies.iter().flat_map(|copies| &copies.all);
-            let copies: Vec<_> = copies.map(|copy| text_of(&copy.down)).collect();
-            let ends = if copies.is_empty() {
-                vec![text_of(&output.down)]
-            } else {
-                copies
-            };
+            let mut ends: Vec<_> = copies.map(|copy| text_of(&copy.down)).collect();
+            if ends.is_empty() {
+                ends.push(text_of(&output.down));
+            }
             ends.into_iter().map(|down| (output.to.as_str(), down))
         })
     }
@@ -118,9 +116,9 @@ fn text_of(down: &Option<Down>) -> Option<&str> {
     down.as_ref().map(|down| down.text.as_str())
 }
 
-/// Who besides sockets gets the original of what an input takes.
+/// Who besides sockets gets the original packets of an input.
 pub fn passed_to(view: &InputView) -> Option<String> {
-    let texts: BTreeSet<&str> = view.shared.iter().map(|(_, text)| text.as_str()).collect();
-    let texts: Vec<&str> = texts.into_iter().collect();
+    let unique: BTreeSet<&str> = view.shared.iter().map(|(_, text)| text.as_str()).collect();
+    let texts: Vec<&str> = unique.into_iter().collect();
     (!texts.is_empty()).then(|| texts.join(", "))
 }

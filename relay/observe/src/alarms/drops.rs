@@ -1,7 +1,7 @@
-//! When drops begin and end at a rule and at its outputs, and which of them drop everything. Nothing is
-//! remembered of what never dropped.
+//! When drops begin and end at a rule and at its outputs, and which of them drop everything. A rule or
+//! output that never dropped anything has no state.
 //!
-//! Drops of an output that is down are not reported here: that it is down is.
+//! Drops of an output that is down are not reported here: its being down is reported instead.
 
 #[cfg(test)]
 mod tests;
@@ -17,26 +17,26 @@ use rules::net::Ifindex;
 use rules::printable::count;
 use rules::rule::Rule;
 
-use super::{Alarm, Alarms, Row, SECOND_NS, Turn, grown};
+use super::{Alarm, Alarms, Edge, Row, SECOND_NS, grown};
 use crate::events::event;
 use crate::events::kind::{
     DROPS_BEGAN, DROPS_ENDED, OUTPUT_DEGRADED, OUTPUT_UP, RULE_DEGRADED, RULE_UP,
 };
 use crate::view::RuleState;
 
-/// What drops everything for two seconds is degraded, until it does not.
+/// A rule or output that drops everything for two seconds is degraded until it no longer does.
 const STARVED: Alarm = Alarm {
     ends: 0,
     ..Alarm::above(2 * SECOND_NS - 1)
 };
 
-/// What is read of drops, of a rule or of an output.
+/// A reading of the drops of a rule or an output.
 #[derive(Debug)]
 pub(super) struct Reading {
     reason: DropReason,
-    /// Packets dropped, or for how long all were.
+    /// Packets dropped, or how long all were.
     level: u64,
-    /// What the reason means here, and what to do.
+    /// What the reason means here, and the remedy.
     why: String,
 }
 
@@ -52,96 +52,95 @@ static SOME: Row<Reading> = Row {
         "mcr_output_dropped_packets_total",
     ],
     kind: DROPS_BEGAN,
-    condition: |read| (read.level, Alarm::growth()),
-    begins: |read| {
+    condition: |reading| (reading.level, Alarm::growth()),
+    begins: |reading| {
         format!(
             "drops packets as {}, {} so far: {}",
-            read.reason,
-            count(read.level),
-            read.why
+            reading.reason,
+            count(reading.level),
+            reading.why
         )
     },
     remedy: "",
-    ends: Some((DROPS_ENDED, |read, standing| {
+    ends: Some((DROPS_ENDED, |reading, standing| {
         format!(
             "drops no more packets as {}: {}",
-            read.reason,
+            reading.reason,
             standing.total()
         )
     })),
     stands: None,
 };
 
-/// All are.
+/// All packets are dropped.
 static ALL: Row<Reading> = Row {
     faults: &["packets larger than the egress MTU"],
     metrics: &["mcr_output_degraded"],
     kind: OUTPUT_DEGRADED,
-    condition: |read| (read.level, STARVED),
-    begins: |read| format!("is degraded: {}", everything(read.reason, &read.why)),
+    condition: |reading| (reading.level, STARVED),
+    begins: |reading| format!("is degraded: {}", everything(reading.reason, &reading.why)),
     remedy: "",
     ends: Some((OUTPUT_UP, |_, _| "no longer drops everything".to_owned())),
     stands: None,
 };
 
-/// Both.
 #[cfg(test)]
 pub(super) static ROWS: [&Row<Reading>; 2] = [&SOME, &ALL];
 
-/// What is known of the drops of one rule.
+/// The drops of one rule.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     rule: Ledger,
-    /// What the rule had received.
-    came: u64,
-    /// By where an output sends, and which of those that send there it is: what its counters follow
-    /// when the rule changes.
+    /// Packets that the rule had received.
+    received: u64,
+    /// By destination, and number among the outputs with the same destination: the key by which an
+    /// output keeps its counters when the rule changes.
     outputs: BTreeMap<(String, usize), Ledger>,
 }
 
-/// Of the rule itself, or of one of its outputs.
+/// The drops of the rule itself, or of one of its outputs.
 #[derive(Debug, Default)]
 struct Ledger {
     dropped: Drops,
-    /// Packets sent; of the rule, passed.
+    /// Packets sent; for the rule, packets passed.
     sent: u64,
     some: Alarms<DropReason>,
-    /// Since when all that came was dropped.
+    /// Since when all that arrives is dropped.
     starved_since_ns: Option<u64>,
-    /// One at most, by why it began.
+    /// At most one, by the reason for which it began.
     all: Alarms<DropReason>,
 }
 
-/// Something to tell, of an output by its index or of the rule.
+/// A change to report, of an output by its index or of the rule.
 #[derive(Debug)]
 pub(crate) struct DropChange {
     output: Option<u64>,
     row: &'static Row<Reading>,
-    read: Reading,
-    turn: Turn,
+    reading: Reading,
+    edge: Edge,
     /// Whether neither the rule nor an output of it drops everything.
     none_starved: bool,
 }
 
 impl Losses {
-    /// Takes in a reading; `adopted`: what was dropped before it is not reported.
+    /// Records a reading; `adopted`: drops before it are not reported.
     pub(crate) fn sample(
         &mut self,
         now_ns: u64,
         rule: &Rule,
-        (came, counted): (Traffic, &Lost),
+        (received, counted): (Traffic, &Lost),
         adopted: bool,
     ) -> Vec<DropChange> {
-        let passed = self.passed(came.packets, &counted.dropped);
+        let passed = self.passed(received.packets, &counted.dropped);
         if adopted {
             self.rule.adopt(&counted.dropped, passed);
         }
-        // Another reflector may send back all that there is.
-        let passed = Some(passed).filter(|_| rule.reflect.is_none());
-        let mut news = self.rule.sample(now_ns, &counted.dropped, passed);
+        // Another reflector may send back everything.
+        let expected = Some(passed).filter(|_| rule.reflect.is_none());
+        let mut changes = self.rule.sample(now_ns, &counted.dropped, expected);
         for (index, output) in summed(&counted.outputs).iter() {
             let ledger = self.outputs.entry(key(rule, *index)).or_default();
-            // Of copies to the addresses of a name those alone are told of that dropped something.
+            // Of copies to the addresses of a name, only those that dropped something are listed.
             let is_whole = rule
                 .outputs
                 .get(*index as usize)
@@ -151,24 +150,24 @@ impl Losses {
                 ledger.adopt(&output.dropped, output.sent.packets);
             }
             let of_output = ledger.sample(now_ns, &output.dropped, sent);
-            news.extend(of_output.into_iter().map(|one| DropChange {
+            changes.extend(of_output.into_iter().map(|change| DropChange {
                 output: Some(*index),
-                ..one
+                ..change
             }));
         }
         let none_starved = self.none_starved();
-        news.iter_mut()
-            .for_each(|one| one.none_starved = none_starved);
-        news
+        for change in &mut changes {
+            change.none_starved = none_starved;
+        }
+        changes
     }
 
-    /// How much passed, or was dropped as is meant. What came and what was dropped are read one after the
-    /// other: within a hundredth of what came, it is what it was.
-    fn passed(&mut self, came: u64, dropped: &Drops) -> u64 {
-        let grew = grown(came, std::mem::replace(&mut self.came, came));
-        let dropped = dropped.occurred().filter(|(reason, _)| is_news(*reason));
-        let dropped = dropped.map(|(_, packets)| packets);
-        let passed = came.saturating_sub(dropped.sum());
+    /// How much passed, or was dropped on purpose. Packets received and packets dropped are read one after
+    /// the other: a difference within a hundredth of what was received counts as none.
+    fn passed(&mut self, received: u64, dropped: &Drops) -> u64 {
+        let grew = grown(received, std::mem::replace(&mut self.received, received));
+        let unwanted = dropped.occurred().filter(|(reason, _)| is_fault(*reason));
+        let passed = received.saturating_sub(unwanted.map(|(_, packets)| packets).sum());
         if passed.abs_diff(self.rule.sent) > grew / 100 {
             passed
         } else {
@@ -176,13 +175,13 @@ impl Losses {
         }
     }
 
-    /// Whether drops are still to be reported when no packet comes any more.
-    pub(crate) fn go_on(&self) -> bool {
+    /// Whether drops are still to be reported when no more packets arrive.
+    pub(crate) fn has_pending(&self) -> bool {
         self.ledgers()
             .any(|ledger| ledger.some.any() || ledger.starved_since_ns.is_some())
     }
 
-    /// What drops everything, and why: the rule itself, and outputs by their index.
+    /// What drops everything and why: the rule itself, and outputs by their index.
     pub(crate) fn starved(&self, rule: &Rule) -> Vec<(Option<u64>, DropReason)> {
         if self.none_starved() {
             return Vec::new();
@@ -204,7 +203,7 @@ impl Losses {
     }
 }
 
-/// By the outputs that the rule writes; copies to the addresses of a name are summed up.
+/// The counters by the rule's written outputs; copies to the addresses of a name are summed up.
 fn summed(counted: &BTreeMap<u64, OutputCounters>) -> Cow<'_, BTreeMap<u64, OutputCounters>> {
     if counted.keys().all(|index| Output::number(*index) == *index) {
         return Cow::Borrowed(counted);
@@ -241,28 +240,26 @@ impl Ledger {
     fn sample(&mut self, now_ns: u64, dropped: &Drops, sent: Option<u64>) -> Vec<DropChange> {
         let before = std::mem::replace(&mut self.dropped, dropped.clone());
         let packets = |reason| grown(dropped.0[reason as usize], before.0[reason as usize]);
-        let reasons = DropReason::ALL.into_iter().filter(|one| is_news(*one));
+        let reasons = DropReason::ALL.into_iter().filter(|one| is_fault(*one));
         let has_dropped = reasons.clone().any(|reason| packets(reason) > 0);
-        let read = reasons.map(|reason| Reading::of(reason, packets(reason)));
-        let levels = read.map(|read| (read.reason, (SOME.condition)(&read)));
-        let some = self.some.sample(now_ns, levels).into_iter();
-        let some = some.map(|turn| DropChange::of(&SOME, turn, packets(turn.0)));
+        let levels = reasons.map(|one| (one, (SOME.condition)(&Reading::of(one, packets(one)))));
+        let edges = self.some.sample(now_ns, levels).into_iter();
+        let some = edges.map(|edge| DropChange::of(&SOME, edge, packets(edge.0)));
         let Some(sent) = sent else {
             return some.collect();
         };
         let has_sent = sent != std::mem::replace(&mut self.sent, sent);
         let all = self.judge(now_ns, has_sent, has_dropped).into_iter();
-        some.chain(all.map(|turn| DropChange::of(&ALL, turn, 0)))
+        some.chain(all.map(|edge| DropChange::of(&ALL, edge, 0)))
             .collect()
     }
 
-    /// Whether all that comes is dropped.
-    fn judge(&mut self, now_ns: u64, has_sent: bool, has_dropped: bool) -> Vec<(DropReason, Turn)> {
-        let most = self
-            .some
-            .standing()
-            .max_by_key(|(_, standing)| standing.sum);
-        let most = most.map(|(reason, _)| reason).filter(|_| !has_sent);
+    /// Judges whether all that arrives is dropped.
+    fn judge(&mut self, now_ns: u64, has_sent: bool, has_dropped: bool) -> Vec<(DropReason, Edge)> {
+        let standing = self.some.standing().filter(|_| !has_sent);
+        let most = standing
+            .max_by_key(|(_, standing)| standing.sum)
+            .map(|(reason, _)| reason);
         match most {
             None => self.starved_since_ns = None,
             Some(_) if has_dropped => drop(self.starved_since_ns.get_or_insert(now_ns)),
@@ -272,8 +269,8 @@ impl Ledger {
             .starved_since_ns
             .map_or(0, |since_ns| now_ns - since_ns);
         let level = self.starved().or(most).map(|reason| {
-            let read = Reading::of(reason, starved_ns);
-            (reason, (ALL.condition)(&read))
+            let reading = Reading::of(reason, starved_ns);
+            (reason, (ALL.condition)(&reading))
         });
         self.all.sample(now_ns, level)
     }
@@ -287,45 +284,43 @@ impl Reading {
 }
 
 impl DropChange {
-    /// Of the rule, until its output is known.
+    /// A change of the rule; the output is set afterwards.
     const fn of(
         row: &'static Row<Reading>,
-        (reason, turn): (DropReason, Turn),
+        (reason, edge): (DropReason, Edge),
         level: u64,
     ) -> Self {
         Self {
             output: None,
             row,
-            read: Reading::of(reason, level),
-            turn,
+            reading: Reading::of(reason, level),
+            edge,
             none_starved: true,
         }
     }
 
-    /// The events that it comes to: of the output or the rule, and, where the rule is up but for that,
-    /// of its state.
+    /// Its events: of the output or the rule, and, if the rule is up otherwise, of its state.
     pub(crate) fn events(mut self, rule: &RuleState, host: &Host) -> Vec<Event> {
         let name = rule.name();
-        self.read.why = why(self.read.reason, rule, self.output, host);
-        let Some((kind, what)) = self.row.told(&self.read, &self.turn) else {
+        self.reading.why = why(self.reading.reason, rule, self.output, host);
+        let Some((kind, what)) = self.row.report(&self.reading, &self.edge) else {
             return Vec::new();
         };
         let output = self
             .output
             .and_then(|index| rule.rule.outputs.get(Output::number(index) as usize));
         let at = output.map_or_else(String::new, |output| format!(": output {}", output.to));
-        let of_rule = match kind {
+        let state = match kind {
+            _ if rule.state != State::Up => None,
             OUTPUT_DEGRADED => Some((RULE_DEGRADED, what.clone())),
             OUTPUT_UP if self.none_starved => Some((RULE_UP, "is up".to_owned())),
             _ => None,
         };
-        let of_rule = of_rule.filter(|_| rule.state == State::Up);
-        let of_rule =
-            of_rule.map(|(kind, what)| event(kind, name, format!("rule {name:?} {what}")));
+        let of_rule = state.map(|(kind, what)| event(kind, name, format!("rule {name:?} {what}")));
         if self.output.is_none() && [OUTPUT_DEGRADED, OUTPUT_UP].contains(&kind) {
             return of_rule.into_iter().collect();
         }
-        let reason = self.read.reason;
+        let reason = self.reading.reason;
         let part = match output.map(|output| &output.to) {
             None => reason.to_string(),
             Some(to) if [DROPS_BEGAN, DROPS_ENDED].contains(&kind) => format!("{to} {reason}"),
@@ -339,7 +334,7 @@ impl DropChange {
     }
 }
 
-/// Why an output, or the rule itself, is degraded that drops everything.
+/// Why an output, or the rule itself, is degraded if it drops everything.
 pub(crate) fn starved_because(
     reason: DropReason,
     rule: &RuleState,
@@ -353,10 +348,10 @@ fn everything(reason: DropReason, why: &str) -> String {
     format!("all packets are dropped as {reason}: {why}")
 }
 
-/// What a reason means here, and what to do.
+/// What a reason means here, and the remedy.
 fn why(reason: DropReason, rule: &RuleState, output: Option<u64>, host: &Host) -> String {
-    let link = output.and_then(|output| {
-        let output = rule.rule.outputs.get(Output::number(output) as usize)?;
+    let link = output.and_then(|index| {
+        let output = rule.rule.outputs.get(Output::number(index) as usize)?;
         host.interfaces.get(output.link.as_ref()?)
     });
     let name = link.map_or("IFACE", |link| link.name.as_str());
@@ -379,15 +374,15 @@ fn mtus(rule: &RuleState, egress: &Interface, host: &Host) -> Option<String> {
     ))
 }
 
-/// Packets lost of those dropped: not what stands by, came twice or is wanted by nobody.
+/// Packets lost of those dropped: excludes standby packets, duplicates and what nobody wants.
 pub(crate) fn lost<'a>(drops: impl Iterator<Item = &'a Drops>) -> u64 {
-    let drops = drops.flat_map(Drops::occurred);
-    let lost = drops.filter(|(reason, _)| !reason.is_meant());
+    let occurred = drops.flat_map(Drops::occurred);
+    let lost = occurred.filter(|(reason, _)| !reason.is_meant());
     lost.fold(0, |sum, (_, count)| sum.saturating_add(count))
 }
 
-/// That an output is down is reported by itself.
-const fn is_news(reason: DropReason) -> bool {
+/// Whether a reason is reported here; an output that is down is reported separately.
+const fn is_fault(reason: DropReason) -> bool {
     !reason.is_meant()
         && !matches!(
             reason,

@@ -1,63 +1,65 @@
-//! Decides when a stream is silent. How long it may pause is learnt, where nobody says it, from its last
-//! pauses: a stream of one packet every ten seconds is not silent in between, and one of a
-//! thousand a second soon is.
+//! Decides when a stream is silent. How long it may pause is learnt, unless configured, from its last
+//! pauses: a stream of one packet every ten seconds is not silent in between, and one of a thousand per
+//! second soon is.
 
 use rules::health::Silence;
 
 use super::{SECOND_NS, nanoseconds, silence};
 
-/// What any stream may pause.
+/// How long any stream may pause.
 const LEAST_NS: u64 = 2 * SECOND_NS;
-/// So many times its longest pause a stream may pause.
+/// A stream may pause for this many times its longest pause.
 const TIMES: u64 = 5;
-/// Pauses that are known.
-const KNOWN: usize = 20;
-/// Up to this they come to no more than any stream may.
+/// Number of pauses that are remembered.
+const REMEMBERED: usize = 20;
+/// Up to this length a pause does not raise what the stream may pause.
 const SHORT_NS: u64 = LEAST_NS / TIMES;
 
-/// What is known of a stream's pauses.
+/// The pauses of a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pauses {
-    /// The last ones in nanoseconds, the newest last; none while all are short.
-    last: Option<Box<[u64; KNOWN]>>,
+    /// The last ones in nanoseconds, the newest last; `None` while all are short.
+    last: Option<Box<[u64; REMEMBERED]>>,
     /// How long it may pause.
     longest_ns: Option<u64>,
     /// Since when it has been silent, in nanoseconds of `CLOCK_MONOTONIC`.
     silent_ns: Option<u64>,
 }
 
-/// What became of a stream.
+/// The beginning or end of a silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// Nothing has come for so long, in nanoseconds.
+    /// Nothing has arrived for this long, in nanoseconds.
     Silent(u64),
-    /// Packets come again, after so long.
+    /// Packets arrive again after this long, in nanoseconds.
     Back(u64),
 }
 
 impl Pauses {
-    /// Takes in that so many packets came since a reading at `read_ns`, the last at `last_ns` and the one
-    /// before them at `before_ns`.
+    /// Records that `packets` arrived since a reading at `read_ns`, the last one at `last_ns`; the packet
+    /// before them arrived at `before_ns`.
     pub(crate) fn note(&mut self, packets: u64, last_ns: u64, (read_ns, before_ns): (u64, u64)) {
-        // Of several packets only that nothing had come until the reading before is known.
+        // If there are several, all that is known is that none had arrived by the previous reading.
         let until_ns = if packets == 1 { last_ns } else { read_ns };
         let gap_ns = until_ns.saturating_sub(before_ns);
         if packets == 0 || before_ns == 0 || gap_ns <= SHORT_NS && self.last.is_none() {
             return;
         }
         let last = self.last.get_or_insert_default();
-        let count = usize::try_from(packets).unwrap_or(KNOWN).min(KNOWN);
+        let count = usize::try_from(packets)
+            .unwrap_or(REMEMBERED)
+            .min(REMEMBERED);
         last.rotate_left(count);
-        last[KNOWN - count..].fill(0);
-        last[KNOWN - 1] = gap_ns;
+        last[REMEMBERED - count..].fill(0);
+        last[REMEMBERED - 1] = gap_ns;
         if last.iter().all(|gap_ns| *gap_ns <= SHORT_NS) {
             self.last = None;
         }
     }
 
-    /// Looks whether one whose last packet came then is silent now; `allowed` is none where it is not to
-    /// be judged. Tells nothing of what had come before the daemon (`is_first`).
-    pub(crate) fn look(
+    /// Checks whether a stream with its last packet at `last_ns` is silent now; `allowed` is `None` if it
+    /// is not to be judged. Silence that began before the daemon (`is_first`) is not reported.
+    pub(crate) fn check(
         &mut self,
         now_ns: u64,
         last_ns: u64,
@@ -81,12 +83,12 @@ impl Pauses {
         }
     }
 
-    /// How long it may pause, by the last look.
+    /// How long it may pause, by the last check.
     pub(crate) const fn allowed_ns(&self) -> Option<u64> {
         self.longest_ns
     }
 
-    /// How long it may still pause, where it is not silent yet.
+    /// How long it may pause, if it is not silent yet.
     pub(crate) const fn due_after_ns(&self) -> Option<u64> {
         match self.silent_ns {
             None => self.longest_ns,
@@ -94,7 +96,7 @@ impl Pauses {
         }
     }
 
-    /// How long it may pause where so much is allowed; none: for ever.
+    /// How long it may pause under this setting; `None`: for ever.
     pub(crate) fn longest_ns(&self, allowed: Silence) -> Option<u64> {
         match allowed {
             Silence::Off => None,
@@ -111,13 +113,13 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    /// Looks twice a second at a stream of a packet each so many milliseconds for a minute, then at none.
-    /// Gives the looks at which it was told to be silent, from the last packet on.
-    fn told(every_ms: u64, allowed: Silence) -> (usize, Vec<u64>) {
+    /// Checks twice a second a stream with a packet every `every_ms` for a minute, and none afterwards.
+    /// Returns the false alarms, and the checks after the last packet at which silence was reported.
+    fn checks(every_ms: u64, allowed: Silence) -> (usize, Vec<u64>) {
         let mut pauses = Pauses::default();
-        let (mut before, mut flickers, mut told) = ((0, 0), 0, Vec::new());
-        for look in 1..1000 {
-            let now_ns = look * SECOND_NS / 2;
+        let (mut before, mut flickers, mut reported) = ((0, 0), 0, Vec::new());
+        for check in 1..1000 {
+            let now_ns = check * SECOND_NS / 2;
             let packets = (now_ns / 1_000_000).min(60_000) / every_ms;
             let last_ns = packets * every_ms * 1_000_000;
             if packets > before.0 && before.0 > 0 {
@@ -125,25 +127,25 @@ mod tests {
                 pauses.note(packets - before.0, last_ns, read);
             }
             before = (packets, last_ns);
-            match pauses.look(now_ns, last_ns, (Some(allowed), false)) {
-                Some(Pause::Silent(_)) if look > 120 => told.push(look - 120),
+            match pauses.check(now_ns, last_ns, (Some(allowed), false)) {
+                Some(Pause::Silent(_)) if check > 120 => reported.push(check - 120),
                 Some(Pause::Silent(_)) => flickers += 1,
                 _ => {}
             }
         }
-        (flickers, told)
+        (flickers, reported)
     }
 
     #[test]
     fn a_slow_stream_does_not_flicker_and_a_fast_one_is_soon_silent() {
-        assert_eq!(told(100, Silence::Auto), (0, vec![5]));
-        assert_eq!(told(1000, Silence::Auto), (0, vec![11]));
-        assert_eq!(told(2000, Silence::Auto), (0, vec![21]));
-        // Its first pause is not known yet.
-        assert_eq!(told(10_000, Silence::Auto), (1, vec![101]));
-        assert_eq!(told(1000, Silence::Off), (0, vec![]));
+        assert_eq!(checks(100, Silence::Auto), (0, vec![5]));
+        assert_eq!(checks(1000, Silence::Auto), (0, vec![11]));
+        assert_eq!(checks(2000, Silence::Auto), (0, vec![21]));
+        // Its first pause has not been learnt yet.
+        assert_eq!(checks(10_000, Silence::Auto), (1, vec![101]));
+        assert_eq!(checks(1000, Silence::Off), (0, vec![]));
         let after = Silence::After(std::time::Duration::from_secs(3));
-        assert_eq!(told(1000, after), (0, vec![7]));
+        assert_eq!(checks(1000, after), (0, vec![7]));
     }
 
     #[test]

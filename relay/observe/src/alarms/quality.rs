@@ -1,9 +1,9 @@
-//! Whether the relayed leg of a failover rule is as its rule's health asks, and which other is:
-//! `failover = { on = "degraded" }`.
+//! Whether the relayed leg of a failover rule meets the health that the rule requires, and which other
+//! leg does: `failover = { on = "degraded" }`.
 //!
-//! A leg that stands by is counted and not inspected: it is well if it delivers at a rate within the
-//! bounds and was not left for its quality within a minute. So two bad legs change places at most once
-//! a minute.
+//! A standby leg is counted but not inspected: it is healthy if it delivers at a rate within the bounds
+//! and was not switched away from for its quality within a minute. So two bad legs alternate at most
+//! once a minute.
 
 use std::collections::BTreeMap;
 
@@ -14,51 +14,51 @@ use rules::rule::Rule;
 
 use super::{SECOND_NS, beyond, loses, unfit};
 
-/// Seconds in a row that a leg has to be bad; what lasts for one lies in two of them.
+/// Consecutive seconds for which a leg must be bad; a disturbance of one second lies in two of them.
 const BAD: u32 = 3;
-/// An input that has become the relayed one stays so for as long, unless it falls silent.
+/// A leg stays the relayed one for at least this long, unless it falls silent.
 const HOLD_NS: u64 = 5 * SECOND_NS;
-/// For so long a leg that was left is not come back to.
+/// How long a leg that was switched away from is not used again.
 const MEMORY_NS: u64 = 60 * SECOND_NS;
 
-/// What is known of how a rule's legs do.
+/// The quality of a rule's legs.
 #[derive(Debug, Default)]
 pub(super) struct Quality {
     active: String,
-    /// Since when it is, as far as is known.
+    /// When it was first read as the relayed one.
     since_ns: u64,
-    /// What was counted when the second that is being judged began.
+    /// The counters at the beginning of the second that is being judged.
     began: Option<Counted>,
     bad_seconds: u32,
-    /// When a leg was left.
-    left_ns: BTreeMap<String, u64>,
-    /// To which leg the daemon switches, and why, until that is seen.
-    asked: Option<Leave>,
+    /// When each leg was switched away from.
+    switched_ns: BTreeMap<String, u64>,
+    /// The switch that the daemon has requested, until it is seen.
+    requested: Option<Switch>,
 }
 
 #[derive(Debug)]
 struct Counted {
     at_ns: u64,
-    came: BTreeMap<String, Traffic>,
-    found: HealthCounters,
+    received: BTreeMap<String, Traffic>,
+    inspected: HealthCounters,
 }
 
-/// A leg to switch to, and what is wrong with the one that is relayed.
+/// A leg to switch to, and what is wrong with the relayed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Leave {
+pub(crate) struct Switch {
     pub(crate) to: String,
     pub(crate) why: String,
 }
 
 impl Quality {
-    /// Takes in a reading; says what to switch to, if the relayed leg is to be left.
+    /// Records a reading; returns the switch to make, if the relayed leg is bad.
     pub(super) fn sample(
         &mut self,
         now_ns: u64,
         rule: &Rule,
         seen: &LinesSeen,
-        found: Option<&HealthCounters>,
-    ) -> Option<Leave> {
+        inspected: Option<&HealthCounters>,
+    ) -> Option<Switch> {
         let health = rule.health.as_ref()?;
         if self.active != seen.active {
             self.active.clone_from(&seen.active);
@@ -68,8 +68,8 @@ impl Quality {
         }
         let counted = || Counted {
             at_ns: now_ns,
-            came: seen.came.clone(),
-            found: found.copied().unwrap_or_default(),
+            received: seen.came.clone(),
+            inspected: inspected.copied().unwrap_or_default(),
         };
         let Some(began) = &self.began else {
             self.began = Some(counted());
@@ -85,61 +85,63 @@ impl Quality {
             return None;
         };
         self.bad_seconds += 1;
-        self.left_ns
-            .retain(|_, left_ns| *left_ns + MEMORY_NS > now_ns);
+        self.switched_ns
+            .retain(|_, switched_ns| *switched_ns + MEMORY_NS > now_ns);
         if self.bad_seconds < BAD || now_ns < self.since_ns + HOLD_NS {
             return None;
         }
-        let others = rule.inputs.iter().map(ToString::to_string);
-        let mut others = others.filter(|at| *at != self.active && !self.left_ns.contains_key(at));
-        let to = others.find(|at| {
-            let came = came(&began, now, at);
-            came.packets > 0 && rate(&began, now, health, came).is_none()
+        let mut inputs = rule.inputs.iter().map(ToString::to_string);
+        let to = inputs.find(|at| {
+            let received = received(&began, now, at);
+            *at != self.active
+                && !self.switched_ns.contains_key(at)
+                && received.packets > 0
+                && rate(&began, now, health, received).is_none()
         })?;
-        self.left_ns.insert(self.active.clone(), now_ns);
-        let leave = Leave { to, why };
-        self.asked = Some(leave.clone());
-        Some(leave)
+        self.switched_ns.insert(self.active.clone(), now_ns);
+        let switch = Switch { to, why };
+        self.requested = Some(switch.clone());
+        Some(switch)
     }
 
-    /// Why another leg is relayed now, if that is the daemon's doing.
+    /// Why another leg is relayed now, if the daemon requested it.
     pub(super) fn why(&mut self, to: &str) -> Option<String> {
-        let asked = self.asked.take().filter(|asked| asked.to == to);
-        asked.map(|asked| asked.why)
+        let requested = self.requested.take()?;
+        (requested.to == to).then_some(requested.why)
     }
 }
 
-/// What is wrong with the relayed leg. Silence is not: that is the paths' to judge.
+/// What is wrong with the relayed leg. Silence does not count here: the paths judge it.
 fn wrong(began: &Counted, now: &Counted, health: &Health, active: &str) -> Option<String> {
-    let came = came(began, now, active);
-    if came.packets == 0 {
+    let received = received(began, now, active);
+    if received.packets == 0 {
         return None;
     }
-    let found = now.found.since(&began.found);
-    let packets = found.lost.saturating_add(found.rtp_packets);
-    if loses(found.lost, packets) {
-        let (lost, packets) = (count(found.lost), things(packets, "RTP packet"));
+    let inspected = now.inspected.since(&began.inspected);
+    let packets = inspected.lost.saturating_add(inspected.rtp_packets);
+    if loses(inspected.lost, packets) {
+        let (lost, packets) = (count(inspected.lost), things(packets, "RTP packet"));
         return Some(format!("lost {lost} of {packets}"));
     }
-    let errors = found.continuity_errors;
-    if loses(errors, found.ts_packets) {
+    let errors = inspected.continuity_errors;
+    if loses(errors, inspected.ts_packets) {
         let errors = things(errors, "continuity error");
-        let packets = things(found.ts_packets, "MPEG-TS packet");
+        let packets = things(inspected.ts_packets, "MPEG-TS packet");
         return Some(format!("had {errors} in {packets}"));
     }
-    unfit(&found, health.inspect.content).or_else(|| rate(began, now, health, came))
+    unfit(&inspected, health.inspect.content).or_else(|| rate(began, now, health, received))
 }
 
-fn came(began: &Counted, now: &Counted, at: &str) -> Traffic {
-    let of = |counted: &Counted| counted.came.get(at).copied().unwrap_or_default();
+fn received(began: &Counted, now: &Counted, at: &str) -> Traffic {
+    let of = |counted: &Counted| counted.received.get(at).copied().unwrap_or_default();
     of(now).since(of(began))
 }
 
 /// How a rate is outside its bounds.
-fn rate(began: &Counted, now: &Counted, health: &Health, came: Traffic) -> Option<String> {
+fn rate(began: &Counted, now: &Counted, health: &Health, received: Traffic) -> Option<String> {
     let seconds = now.at_ns.saturating_sub(began.at_ns) as f64 / 1e9;
-    let bits = came.bytes as f64 * 8.0;
-    beyond(health, came.packets as f64 / seconds, bits / seconds)
+    let bits = received.bytes as f64 * 8.0;
+    beyond(health, received.packets as f64 / seconds, bits / seconds)
 }
 
 #[cfg(test)]
@@ -161,7 +163,7 @@ mod tests {
         quality: Quality,
         now_ns: u64,
         seen: LinesSeen,
-        found: HealthCounters,
+        inspected: HealthCounters,
         /// Packets of each leg in half a second, and of them lost in a thousand.
         sends: [(u64, u64); 3],
     }
@@ -181,29 +183,29 @@ mod tests {
                     active: LINES[0].to_owned(),
                     ..LinesSeen::default()
                 },
-                found: HealthCounters::default(),
+                inspected: HealthCounters::default(),
                 sends: [(500, 0); 3],
             }
         }
 
-        /// Goes on until a leg is left, for so many seconds at most; does what is asked then.
-        fn goes_on(&mut self, seconds: u64) -> Option<(u64, String)> {
+        /// Runs until a switch is requested, for `seconds` at most, and makes that switch.
+        fn run(&mut self, seconds: u64) -> Option<(u64, String)> {
             for reading in 1..=2 * seconds {
                 self.now_ns += HALF;
                 for (at, (packets, lost)) in LINES.into_iter().zip(self.sends) {
-                    let came = self.seen.came.entry(at.to_owned()).or_default();
+                    let traffic = self.seen.came.entry(at.to_owned()).or_default();
                     let lost = packets * lost / 1_000;
-                    came.add(Traffic::new(packets - lost, 100 * (packets - lost)));
+                    traffic.add(Traffic::new(packets - lost, 100 * (packets - lost)));
                     if at == self.seen.active {
-                        self.found.rtp_packets += packets - lost;
-                        self.found.lost += lost;
+                        self.inspected.rtp_packets += packets - lost;
+                        self.inspected.lost += lost;
                     }
                 }
-                let found = Some(&self.found);
-                let left = self
+                let inspected = Some(&self.inspected);
+                let switch = self
                     .quality
-                    .sample(self.now_ns, &self.rule, &self.seen, found);
-                if let Some(Leave { to, why }) = left {
+                    .sample(self.now_ns, &self.rule, &self.seen, inspected);
+                if let Some(Switch { to, why }) = switch {
                     self.seen.active = to;
                     return Some((reading / 2, why));
                 }
@@ -213,74 +215,74 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_loses_is_left_for_the_first_other_that_is_well() {
+    fn a_leg_that_loses_is_replaced_by_the_first_healthy_one() {
         let mut bed = Bed::new("{}");
-        assert_eq!(bed.goes_on(100), None);
+        assert_eq!(bed.run(100), None);
         bed.sends[0] = (500, 200);
-        let (after, why) = bed.goes_on(10).unwrap();
+        let (after, why) = bed.run(10).unwrap();
         assert!((2..=4).contains(&after), "{after}");
         assert_eq!(why, "lost 200 of 1 000 RTP packets");
         assert_eq!(bed.seen.active, LINES[1]);
         assert_eq!(bed.quality.why(LINES[1]), Some(why));
         assert_eq!(bed.quality.why(LINES[1]), None, "it is told once");
-        assert_eq!(bed.goes_on(300), None, "and stays with what is well");
+        assert_eq!(bed.run(300), None, "and stays with what is well");
     }
 
     #[test]
-    fn one_bad_second_and_a_loss_in_two_thousand_are_borne() {
+    fn one_bad_second_and_a_loss_in_two_thousand_are_tolerated() {
         let mut bed = Bed::new("{}");
-        bed.goes_on(20);
+        bed.run(20);
         bed.sends[0].1 = 200;
-        assert_eq!(bed.goes_on(1), None);
+        assert_eq!(bed.run(1), None);
         bed.sends[0].1 = 0;
-        assert_eq!(bed.goes_on(20), None);
-        bed.found.lost += 1;
+        assert_eq!(bed.run(20), None);
+        bed.inspected.lost += 1;
         bed.sends = [(5_000, 0); 3];
-        assert_eq!(bed.goes_on(20), None);
+        assert_eq!(bed.run(20), None);
     }
 
     #[test]
-    fn a_rate_out_of_bounds_is_bad_of_any_line() {
+    fn a_rate_out_of_bounds_is_bad_for_any_leg() {
         let mut bed = Bed::new(r#"{"rate_min": "900pps"}"#);
-        bed.goes_on(10);
+        bed.run(10);
         bed.sends = [(300, 0), (400, 0), (500, 0)];
-        let (_, why) = bed.goes_on(10).unwrap();
+        let (_, why) = bed.run(10).unwrap();
         assert_eq!(why, "the rate was 600pps, below rate_min = 900pps");
         assert_eq!(bed.seen.active, LINES[2], "the second is not well either");
     }
 
     #[test]
-    fn lines_that_are_all_bad_change_places_once_a_minute_at_most() {
+    fn legs_that_are_all_bad_alternate_once_a_minute_at_most() {
         let mut bed = Bed::new("{}");
         bed.sends = [(500, 200); 3];
         let start_ns = bed.now_ns;
-        let mut left = 0;
-        while bed.goes_on(600).is_some() && bed.now_ns < start_ns + 300 * SECOND_NS {
-            left += 1;
+        let mut switches = 0;
+        while bed.run(600).is_some() && bed.now_ns < start_ns + 300 * SECOND_NS {
+            switches += 1;
         }
         // Each of three legs once a minute, with the hold in between.
-        assert!((3..=15).contains(&left), "{left}");
+        assert!((3..=15).contains(&switches), "{switches}");
     }
 
     #[test]
-    fn what_has_just_become_the_relayed_one_is_held() {
+    fn the_leg_that_has_just_become_the_relayed_one_is_held() {
         let mut bed = Bed::new("{}");
-        bed.goes_on(20);
+        bed.run(20);
         bed.sends = [(500, 200), (500, 200), (500, 0)];
-        bed.goes_on(10).unwrap();
+        bed.run(10).unwrap();
         assert_eq!(bed.seen.active, LINES[1]);
-        let (after, _) = bed.goes_on(20).unwrap();
+        let (after, _) = bed.run(20).unwrap();
         assert!((5..=7).contains(&after), "{after}");
         assert_eq!(bed.seen.active, LINES[2]);
     }
 
     #[test]
-    fn a_bad_line_stays_where_no_other_delivers() {
+    fn a_bad_leg_stays_if_no_other_delivers() {
         let mut bed = Bed::new("{}");
         bed.sends = [(500, 200), (0, 0), (0, 0)];
-        assert_eq!(bed.goes_on(60), None);
+        assert_eq!(bed.run(60), None);
         bed.sends[2] = (500, 0);
-        bed.goes_on(10).unwrap();
+        bed.run(10).unwrap();
         assert_eq!(bed.seen.active, LINES[2]);
     }
 }

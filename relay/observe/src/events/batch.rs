@@ -1,11 +1,11 @@
-//! Events that came together, on their way to subscribers.
+//! Events that were published together, on their way to subscribers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::reply::Event;
 
-/// An event and its number, one more than that of the event before.
+/// An event and its number, one more than that of the previous event.
 #[derive(Clone, Debug)]
 pub struct Numbered {
     /// Its number.
@@ -14,13 +14,13 @@ pub struct Numbered {
     pub event: Event,
 }
 
-/// Events that came together.
+/// Events that were published together.
 #[derive(Debug)]
 pub(super) struct Batch {
     /// Number of the first.
     pub(super) first: u64,
     pub(super) count: u64,
-    /// All of them, or none where too many wait.
+    /// All of them, or none if too many wait.
     pub(super) all: Vec<Numbered>,
     /// The same, coalesced.
     pub(super) coalesced: Vec<Numbered>,

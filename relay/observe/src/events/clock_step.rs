@@ -1,5 +1,5 @@
-//! Steps of the host's clock, which dates events: told, since what was dated before is not where it was.
-//! Nothing is timed by that clock.
+//! Steps of the host's clock, which dates events: reported because earlier dates refer to the clock before
+//! the step. Nothing is timed by that clock.
 
 use api::reply::Event;
 use config::moment_text;
@@ -7,23 +7,23 @@ use config::moment_text;
 use super::event::event;
 use super::kind::CLOCK_STEPPED;
 
-/// What no daemon that keeps a clock right does by slewing between two looks.
+/// More than a time daemon slews a clock between two samples.
 const LEAST_MS: u64 = 1000;
 
 /// How long reading both clocks may take.
-const APART_MS: u64 = 50;
+const READ_MAX_MS: u64 = 50;
 
 /// How far the host's clock was ahead of the boot clock, which nobody sets and no sleep stops.
 #[derive(Debug, Default)]
 pub struct ClockStep(Option<i64>);
 
 impl ClockStep {
-    /// Looks at the clock; gives the event that follows.
+    /// Samples the clock; returns the event of a step.
     pub fn look(&mut self) -> Option<Event> {
         let boot_ms = || sys::clock::boottime_ns() / 1_000_000;
         let (before, real_ms) = (boot_ms(), sys::clock::realtime_ms());
-        // Held up between the two clocks, as for want of a processor: the next look tells.
-        if boot_ms() - before > APART_MS {
+        // Delayed between reading the two clocks, as for want of a CPU: the next sample decides.
+        if boot_ms() - before > READ_MAX_MS {
             return None;
         }
         self.take(real_ms, before)
@@ -35,7 +35,7 @@ impl ClockStep {
         let step = ahead.wrapping_sub(before);
         (step.unsigned_abs() >= LEAST_MS).then(|| {
             let now = moment_text(real_ms / 1000);
-            // What is below tenths is of reading two clocks one after the other.
+            // Less than a tenth comes from reading the two clocks one after the other.
             let far = (step.unsigned_abs() + 50) / 100;
             let way = if step > 0 { "forward" } else { "back" };
             let message = format!(
@@ -54,17 +54,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_told_once_and_a_slewed_clock_never() {
+    fn a_step_is_reported_once_and_a_slewed_clock_never() {
         let mut clock = ClockStep::default();
-        let mut told = |real_ms, boot_ms| clock.take(real_ms, boot_ms).map(|event| event.message);
-        assert_eq!(told(1_700_000_000_000, 5_000), None, "the first look");
-        // An hour asleep, and half a second that a daemon took off meanwhile.
-        assert_eq!(told(1_700_003_600_000, 3_605_500), None);
-        let back = told(1_700_000_000_500, 3_606_000).unwrap();
-        let said = "set back by 3600.0 s, to 2023-11-14T22:13:20Z: ";
-        assert!(back.contains(said), "{back}");
-        assert_eq!(told(1_700_000_000_999, 3_606_500), None, "told already");
-        let on = told(1_800_000_001_500, 3_607_000).unwrap();
+        let mut step = |real_ms, boot_ms| clock.take(real_ms, boot_ms).map(|event| event.message);
+        assert_eq!(step(1_700_000_000_000, 5_000), None, "the first look");
+        // An hour asleep, and half a second that a time daemon slewed meanwhile.
+        assert_eq!(step(1_700_003_600_000, 3_605_500), None);
+        let back = step(1_700_000_000_500, 3_606_000).unwrap();
+        let expected = "set back by 3600.0 s, to 2023-11-14T22:13:20Z: ";
+        assert!(back.contains(expected), "{back}");
+        assert_eq!(step(1_700_000_000_999, 3_606_500), None, "told already");
+        let on = step(1_800_000_001_500, 3_607_000).unwrap();
         assert!(on.contains("set forward by 100000000.0 s"), "{on}");
     }
 }

@@ -1,17 +1,17 @@
-//! Many events that come together, coalesced into few: what starts a thousand rules, or takes their link
-//! away, must not bury the rest for those who read the log or come later.
+//! Many simultaneous events, coalesced into few: a start of a thousand rules, or the loss of their link,
+//! must not bury the rest for readers of the log and later subscribers.
 
 use std::collections::BTreeMap;
 
 use api::reply::Event;
 use rules::printable::things;
 
-/// So many events that come together all stay single.
+/// Up to this many simultaneous events stay separate.
 const ALL: usize = 32;
-/// Of more, those stay single of whose kind there are no more than this.
+/// Of more, events of a kind stay separate up to this many.
 const EACH: usize = 8;
 
-/// An event, or one that stands for all of its kind that came together.
+/// An event, or one that stands for all simultaneous events of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Coalesced {
     pub(super) event: Event,
@@ -21,7 +21,7 @@ pub(super) struct Coalesced {
     pub(super) last: usize,
 }
 
-/// Makes few of many events that came together, in their order.
+/// Coalesces simultaneous events, in their order.
 pub(super) fn coalesce(events: &[Event]) -> Vec<Coalesced> {
     let mut kinds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     if events.len() > ALL {
@@ -49,14 +49,14 @@ pub(super) fn coalesce(events: &[Event]) -> Vec<Coalesced> {
     coalesced.collect()
 }
 
-/// One event for `count` of a kind: it says the first and is nobody's.
+/// One event for `count` of a kind: it has the first one's message and no subject.
 fn together(first: &Event, last: &Event, count: usize) -> Event {
     Event {
         at_ms: last.at_ms,
         kind: last.kind.clone(),
         subject: String::new(),
         part: None,
-        // The number in front: where there is little room the end is cut off.
+        // The number comes first, because the end is cut off where space is short.
         message: format!(
             "first of {}: {}",
             things(count as u64, "event"),
@@ -79,22 +79,22 @@ mod tests {
     }
 
     #[test]
-    fn few_are_told_by_themselves() {
+    fn few_events_stay_separate() {
         let few = events(RULE_UP, ALL);
         let coalesced: Vec<Event> = coalesce(&few).into_iter().map(|one| one.event).collect();
         assert_eq!(coalesced, few);
     }
 
     #[test]
-    fn of_many_each_kind_is_told_once_and_what_is_rare_by_itself() {
+    fn of_many_events_each_kind_is_coalesced_and_rare_kinds_stay_separate() {
         let mut many = events(RULE_UP, 1000);
         many.splice(10..10, events(RULE_DOWN, 2));
         let coalesced = coalesce(&many);
         let counts: Vec<(u64, usize)> = coalesced.iter().map(|one| (one.count, one.last)).collect();
         assert_eq!(counts, [(1, 10), (1, 11), (1000, 1001)]);
         assert_eq!(coalesced[1].event, many[11]);
-        let said = "first of 1 000 events: rule_up of cam0";
-        assert_eq!(coalesced[2].event.message, said);
+        let message = "first of 1 000 events: rule_up of cam0";
+        assert_eq!(coalesced[2].event.message, message);
         assert_eq!(
             (
                 coalesced[2].event.kind.as_str(),

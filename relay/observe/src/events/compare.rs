@@ -1,8 +1,6 @@
-//! Events found by comparing how things are with how they were.
+//! Events derived from the differences between two states.
 
-use std::collections::BTreeSet;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::reply::{By, Change, Event, State, Via};
@@ -14,14 +12,14 @@ use super::event::{done_by, event};
 use super::kind::*;
 use crate::view::{RuleState, View};
 
-/// The events of a change of rules and settings, who made it, and why.
+/// The events of a change of rules and settings, with who made it and why.
 pub fn of_change(change: &Change, by: &By, why: Option<&str>) -> Vec<Event> {
     let kinds = [
         (RULE_REMOVED, &change.removed, "removed"),
         (RULE_ADDED, &change.added, "added"),
         (RULE_CHANGED, &change.changed, "changed"),
     ];
-    let events = kinds.into_iter().flat_map(|(kind, names, verb)| {
+    let rules = kinds.into_iter().flat_map(|(kind, names, verb)| {
         let add = move |name: &String| event(kind, name, format!("rule {name:?} {verb}"));
         names.iter().map(add)
     });
@@ -29,11 +27,13 @@ pub fn of_change(change: &Change, by: &By, why: Option<&str>) -> Vec<Event> {
         let message = format!("settings changed: {text}");
         event(SETTINGS_CHANGED, "configuration", message)
     });
-    let events = events.chain(settings);
-    events.map(|event| done_by(event, by, why)).collect()
+    rules
+        .chain(settings)
+        .map(|event| done_by(event, by, why))
+        .collect()
 }
 
-/// What changed of a host's links and of what names stand for.
+/// The events of changed links and changed name resolutions of a host.
 pub fn of_host(old: &Host, new: &Host) -> Vec<Event> {
     let mut events = of_links(old, new);
     events.extend(of_names(old, new));
@@ -44,13 +44,13 @@ pub fn of_host(old: &Host, new: &Host) -> Vec<Event> {
 pub fn between(old: &View, new: &View) -> Vec<Event> {
     let mut events = of_host(&old.host, &new.host);
     events.extend(of_next_hops(&old.host, &new.host));
-    // States are shared between views, so most need no look at their names.
+    // States are shared between views, so most need no comparison by name.
     let difference = SharedMap::difference(&old.states, &new.states);
-    let before = difference.removed.into_iter();
-    let before: BTreeMap<&str, &Arc<RuleState>> =
-        before.map(|(_, state)| (state.name(), state)).collect();
+    let removed = difference.removed.into_iter();
+    let removed: BTreeMap<&str, &Arc<RuleState>> =
+        removed.map(|(_, state)| (state.name(), state)).collect();
     for (_, state) in difference.added {
-        let before = before.get(state.name()).copied();
+        let before = removed.get(state.name()).copied();
         if before != Some(state) {
             of_state(before.map(AsRef::as_ref), state, &mut events);
         }
@@ -94,16 +94,20 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
     for (index, output) in now.rule.outputs.iter().enumerate() {
         let to = &output.to;
         let part = || Some(to.clone());
-        let before = outputs_before.get(index);
+        let output_before = outputs_before.get(index);
         if let Some(copies) = &output.copies {
-            let before = before.and_then(|before| before.copies.as_deref());
-            of_copies(before, copies, &mut |kind, address: Option<&str>, what| {
-                let part = address.map(|address| format!("{to} {address}"));
-                add(kind, part, format!(": output {to}: {what}"));
-            });
+            let copies_before = output_before.and_then(|before| before.copies.as_deref());
+            of_copies(
+                copies_before,
+                copies,
+                &mut |kind, address: Option<&str>, what| {
+                    let part = address.map(|address| format!("{to} {address}"));
+                    add(kind, part, format!(": output {to}: {what}"));
+                },
+            );
         }
-        let before = before.and_then(|before| before.wanted);
-        match (before.unwrap_or_default(), output.wanted) {
+        let wanted_before = output_before.and_then(|before| before.wanted);
+        match (wanted_before.unwrap_or_default(), output.wanted) {
             (0, Some(1..)) if output.copies.is_some() => {}
             (1.., Some(0)) if output.copies.is_some() => {
                 add(
@@ -134,12 +138,14 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         State::Down => RULE_DOWN,
         State::Disabled => RULE_DISABLED,
     };
-    let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
-    let (state, reason) = (now.state.as_str(), reason.unwrap_or_default());
-    add(kind, None, format!(" is {state}{reason}"));
+    let mut message = format!(" is {}", now.state.as_str());
+    if let Some(reason) = &now.reason {
+        message += &format!(": {reason}");
+    }
+    add(kind, None, message);
 }
 
-/// Which addresses of a name came, went, or get no copies any more.
+/// Which addresses of a name were added or removed, or no longer get copies.
 fn of_copies(
     before: Option<&Copies>,
     now: &Copies,
@@ -150,15 +156,15 @@ fn of_copies(
     let of = |copies: &[CopyView], index| copies.iter().find(|copy| copy.index == index).cloned();
     for copy in &now.all {
         let address = &copy.address;
-        let known = of(old, copy.index);
-        if known.is_none() {
+        let previous = of(old, copy.index);
+        if previous.is_none() {
             add(
                 ADDRESS_CAME,
                 Some(address),
                 format!("{address} gets copies from now on"),
             );
         }
-        match (&copy.down, known.map(|known| known.down)) {
+        match (&copy.down, previous.map(|previous| previous.down)) {
             (Some(down), Some(None) | None) => {
                 add(
                     OUTPUT_DOWN,
@@ -194,12 +200,9 @@ fn of_links(old: &Host, new: &Host) -> Vec<Event> {
     let mut events = Vec::new();
     let mut add = |link: &Interface, what: String| {
         let message = format!("interface {}: {what}", link.name);
-        let told = event(LINK_CHANGED, &link.name, message);
-        events.push(done_by(
-            told,
-            &By::of(Via::Link, Some(link.name.clone())),
-            None,
-        ));
+        let event = event(LINK_CHANGED, &link.name, message);
+        let by = By::of(Via::Link, Some(link.name.clone()));
+        events.push(done_by(event, &by, None));
     };
     for (index, link) in &new.interfaces {
         match old.interfaces.get(index) {
@@ -216,18 +219,14 @@ fn of_links(old: &Host, new: &Host) -> Vec<Event> {
     events
 }
 
-/// Names that stand for something else than before, or whose lookups fail now.
+/// Names that resolve to other addresses than before, or whose lookups now fail.
 fn of_names(old: &Host, new: &Host) -> Vec<Event> {
-    let changed = new.names.iter();
-    let changed = changed.filter(|(name, now)| old.names.get(*name) != Some(*now));
-    let told = changed.map(|(name, now)| {
-        let addresses = [now.address(true), now.address(false)];
-        let addresses: Vec<String> = addresses
-            .iter()
-            .flatten()
-            .map(ToString::to_string)
-            .collect();
-        let addresses = addresses.join(" and ");
+    let names = new.names.iter();
+    let changed = names.filter(|(name, now)| old.names.get(*name) != Some(*now));
+    let events = changed.map(|(name, now)| {
+        let both = [now.address(true), now.address(false)];
+        let texts: Vec<String> = both.iter().flatten().map(ToString::to_string).collect();
+        let addresses = texts.join(" and ");
         let (kind, message) = match (&now.problem, addresses.is_empty()) {
             (None, true) => (NAME_FAILED, format!("{name} has no address")),
             (None, false) => (NAME_RESOLVED, format!("{name} is {addresses}")),
@@ -240,10 +239,10 @@ fn of_names(old: &Host, new: &Host) -> Vec<Event> {
         let by = By::of(Via::Name, Some(name.to_string()));
         done_by(event(kind, name.as_str(), message), &by, None)
     });
-    told.chain(of_all_names(old, new)).collect()
+    events.chain(of_all_names(old, new)).collect()
 }
 
-/// Names of which all addresses are asked for, and whose lookups fail now or do so no more.
+/// Names that are resolved to all addresses, and whose lookups now fail or no longer do.
 fn of_all_names<'a>(old: &'a Host, new: &'a Host) -> impl Iterator<Item = Event> + 'a {
     new.all.iter().filter_map(|(destination, now)| {
         let before = old
@@ -264,10 +263,10 @@ fn of_all_names<'a>(old: &'a Host, new: &'a Host) -> impl Iterator<Item = Event>
     })
 }
 
-/// Destinations that are reached in another way than before.
+/// Destinations that are reached by another way than before.
 fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
-    // Of several outputs to one destination it is reported once.
-    let mut told = BTreeSet::new();
+    // A destination is reported once, however many outputs it has.
+    let mut changes = BTreeSet::new();
     for (query, now) in &new.next_hops {
         if old.next_hops.get(query).is_none_or(|before| before == now) {
             continue;
@@ -281,9 +280,9 @@ fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
                 ..
             } => {
                 let link = new.interfaces.get(interface);
-                let link = link.map_or_else(|| interface.0.to_string(), |link| link.name.clone());
+                let name = link.map_or_else(|| interface.0.to_string(), |link| link.name.clone());
                 let at = mac.map_or_else(String::new, |mac| format!(" at {mac}"));
-                format!("{destination} is now reached by {link} via {via}{at}")
+                format!("{destination} is now reached by {name} via {via}{at}")
             }
             NextHop::Here { .. } => format!("{destination} is now this host"),
             NextHop::Routed { why, .. } => {
@@ -291,10 +290,10 @@ fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
             }
             NextHop::NoRoute(_) | NextHop::Unresolved { .. } => continue,
         };
-        told.insert((destination, message));
+        changes.insert((destination, message));
     }
-    let events = told.into_iter();
-    events
+    changes
+        .into_iter()
         .map(|(destination, message)| event(NEXT_HOP_CHANGED, &destination, message))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! An event, and those that several parts of the daemon publish.
+//! Constructors of events that several parts of the daemon publish.
 
 use std::fmt::Display;
 
@@ -20,25 +20,25 @@ pub fn event(kind: &str, subject: &str, message: String) -> Event {
     }
 }
 
-/// Says who did what an event tells of, and why.
+/// Adds to an event who caused it, and why.
 pub fn done_by(mut event: Event, by: &By, why: Option<&str>) -> Event {
     event.by = Some(Box::new(by.clone()));
     event.why = why.map(str::to_owned);
     event
 }
 
-/// The configuration is there and cannot be used.
+/// The configuration exists and cannot be used.
 pub fn not_used(why: &dyn Display) -> Event {
     let message = format!("configuration not used, the rules stay: {why}");
     event(RELOAD_FAILED, "configuration", message)
 }
 
-/// What runs is not written down.
+/// The running rules are not saved.
 pub fn not_saved(why: &str) -> Event {
     event(NOT_SAVED, "daemon", why.to_owned())
 }
 
-/// What runs is written down again.
+/// The running rules are saved again.
 pub fn saved() -> Event {
     let message = "the running rules are written down again".to_owned();
     event(SAVED, "daemon", message)
@@ -64,18 +64,16 @@ pub(crate) fn pause(rule: &str, pause: Pause) -> Event {
     event(kind, rule, format!("rule {rule:?}: the stream is {what}"))
 }
 
-/// A watched stream is in another state.
+/// The state of a watched stream has changed.
 pub fn stream(rule: &str, state: State, reason: Option<&str>) -> Event {
     let kind = match state {
         State::Up | State::Disabled => STREAM_UP,
         State::Degraded => STREAM_DEGRADED,
         State::Down => STREAM_DOWN,
     };
-    let (state, reason) = (state.as_str(), reason.map(|reason| format!(": {reason}")));
-    let reason = reason.unwrap_or_default();
-    event(
-        kind,
-        rule,
-        format!("rule {rule:?}: the stream is {state}{reason}"),
-    )
+    let mut message = format!("rule {rule:?}: the stream is {}", state.as_str());
+    if let Some(reason) = reason {
+        message += &format!(": {reason}");
+    }
+    event(kind, rule, message)
 }

@@ -1,5 +1,5 @@
-//! The log of events: each goes to every subscriber and, coalesced, is kept for a while for those who
-//! subscribe later.
+//! The log of events: each goes to every subscriber and, coalesced, is retained for a while for later
+//! subscribers.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use super::coalesce::Coalesced;
 use super::kind::{Weight, weight};
 use super::subscriber::Subscriber;
 
-/// Batches that a slow reader may lag behind before it misses some.
+/// Batches that a slow reader may lag behind before it misses events.
 const BACKLOG: usize = 1024;
-/// Events that may wait for slow readers in all; a batch that finds none waiting may be larger.
+/// Events that may wait for slow readers in total; a batch may be larger if none wait.
 const WAITING: usize = 65_536;
-/// Events that are kept.
+/// Events that are retained.
 pub const KEPT: usize = 200;
-/// The newest of them, whatever they say; of the others those that tell of trouble stay longest.
+/// The newest of them are always retained; of the others, those that report trouble stay longest.
 const NEWEST: usize = 100;
 
 /// Where a subscriber begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Begin {
-    /// So many events ago.
+    /// This many events ago.
     Recent(usize),
-    /// Behind the event of this number.
+    /// After the event with this number.
     After(u64),
 }
 
@@ -37,29 +37,29 @@ pub enum Begin {
 pub(super) struct EventLog {
     sender: broadcast::Sender<Arc<Batch>>,
     waiting: Arc<AtomicUsize>,
-    kept: Arc<Mutex<Kept>>,
+    retained: Arc<Mutex<Retained>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Retained {
     first: u64,
     next: u64,
-    events: VecDeque<KeptEvent>,
+    events: VecDeque<RetainedEvent>,
 }
 
-/// An event as it is kept, and how many it stands for.
+/// A retained event, and how many it stands for.
 #[derive(Debug)]
-struct KeptEvent {
+struct RetainedEvent {
     numbered: Numbered,
     count: u64,
 }
 
 impl Default for EventLog {
-    /// Numbers begin with the time in milliseconds, so that they are above those of the daemon
-    /// before, which a reader may still know.
+    /// Numbers begin with the time in milliseconds, so that they are above those of the previous
+    /// daemon, which a reader may still hold.
     fn default() -> Self {
         let first = sys::clock::realtime_ms();
-        let kept = Kept {
+        let retained = Retained {
             first,
             next: first,
             events: VecDeque::with_capacity(KEPT),
@@ -67,18 +67,18 @@ impl Default for EventLog {
         Self {
             sender: broadcast::channel(BACKLOG).0,
             waiting: Arc::default(),
-            kept: Arc::new(Mutex::new(kept)),
+            retained: Arc::new(Mutex::new(retained)),
         }
     }
 }
 
 impl EventLog {
-    /// Appends events that came together; `coalesced` are the same.
+    /// Appends simultaneous events; `coalesced` are the same events.
     pub(super) fn append(&self, events: Vec<Event>, coalesced: Vec<Coalesced>) {
-        // Held until they are sent: who subscribes meanwhile gets them once.
-        let mut kept = self.kept.lock();
-        let (first, count) = (kept.next, events.len() as u64);
-        kept.next += count;
+        // Locked until they are sent, so that a concurrent subscriber gets them exactly once.
+        let mut retained = self.retained.lock();
+        let (first, count) = (retained.next, events.len() as u64);
+        retained.next += count;
         let numbered = |coalesced: Coalesced| {
             let number = first + coalesced.last as u64;
             let event = coalesced.event;
@@ -87,12 +87,12 @@ impl EventLog {
         let coalesced: Vec<(Numbered, u64)> = coalesced.into_iter().map(numbered).collect();
         for (numbered, count) in &coalesced {
             let (numbered, count) = (numbered.clone(), *count);
-            kept.keep(KeptEvent { numbered, count });
+            retained.push(RetainedEvent { numbered, count });
         }
         if self.sender.receiver_count() > 0 {
-            let all = (first..).zip(self.room_for(events));
-            let all = all.map(|(number, event)| Numbered { number, event });
-            // Whoever listened may have gone meanwhile.
+            let admitted = (first..).zip(self.admit(events));
+            let all = admitted.map(|(number, event)| Numbered { number, event });
+            // The last subscriber may have been dropped meanwhile.
             let _ = self.sender.send(Arc::new(Batch {
                 first,
                 count,
@@ -106,8 +106,8 @@ impl EventLog {
         }
     }
 
-    /// Lets events wait for their readers, or none of them where too many do.
-    fn room_for(&self, events: Vec<Event>) -> Vec<Event> {
+    /// Lets events wait for their readers, or none of them if too many wait.
+    fn admit(&self, events: Vec<Event>) -> Vec<Event> {
         let before = self.waiting.fetch_add(events.len(), Ordering::Relaxed);
         if before == 0 || before + events.len() <= WAITING {
             return events;
@@ -116,47 +116,47 @@ impl EventLog {
         Vec::new()
     }
 
-    /// Begins to listen: to each event, or to many that come together `coalesced`.
+    /// Subscribes to each event, or to simultaneous events `coalesced`.
     pub(super) fn subscribe(&self, begin: Begin, coalesced: bool) -> Subscriber {
-        let kept = self.kept.lock();
-        let (missed, left_out) = match begin {
-            Begin::Recent(count) => (0, kept.events.len().saturating_sub(count)),
+        let retained = self.retained.lock();
+        let (missed, skipped) = match begin {
+            Begin::Recent(count) => (0, retained.events.len().saturating_sub(count)),
             Begin::After(number) => {
-                let known = |kept: &KeptEvent| kept.numbered.number <= number;
-                // A number that none has yet is of the daemon before, whose clock was ahead.
-                if number < kept.next {
-                    let left_out = kept.events.partition_point(known);
-                    (kept.missed_after(number), left_out)
+                let is_read = |retained: &RetainedEvent| retained.numbered.number <= number;
+                // A number that no event has yet is of the previous daemon, whose clock was ahead.
+                if number < retained.next {
+                    let skipped = retained.events.partition_point(is_read);
+                    (retained.missed_after(number), skipped)
                 } else {
                     (0, 0)
                 }
             }
         };
-        let behind = kept.events.iter().skip(left_out);
-        let behind = behind.map(|kept| kept.numbered.clone()).collect();
+        let events = retained.events.iter().skip(skipped);
+        let recent = events.map(|retained| retained.numbered.clone()).collect();
         Subscriber::new(
-            (missed, behind),
+            (missed, recent),
             self.sender.subscribe(),
-            kept.next,
+            retained.next,
             coalesced,
         )
     }
 }
 
-impl Kept {
-    fn keep(&mut self, event: KeptEvent) {
+impl Retained {
+    fn push(&mut self, event: RetainedEvent) {
         if self.events.len() == KEPT {
-            self.events.remove(self.dispensable());
+            self.events.remove(self.eviction_index());
         }
         self.events.push_back(event);
     }
 
-    /// Which one makes room: of those that are not among the newest the oldest that tells neither of
-    /// trouble nor, perhaps, of its end.
-    fn dispensable(&self) -> usize {
+    /// The position to evict: of those that are not among the newest, the oldest that reports neither
+    /// trouble nor, possibly, its end.
+    fn eviction_index(&self) -> usize {
         let mut troubled = BTreeSet::new();
-        for (position, kept) in self.events.iter().take(KEPT - NEWEST).enumerate() {
-            let Event { kind, subject, .. } = &kept.numbered.event;
+        for (position, retained) in self.events.iter().take(KEPT - NEWEST).enumerate() {
+            let Event { kind, subject, .. } = &retained.numbered.event;
             if weight(kind) == Weight::Trouble {
                 troubled.insert(subject);
             } else if !troubled.contains(subject) {
@@ -166,15 +166,15 @@ impl Kept {
         0
     }
 
-    /// How many events behind the one of this number are not kept, neither by themselves nor coalesced.
+    /// How many events after the one with this number are not retained, neither separately nor coalesced.
     fn missed_after(&self, number: u64) -> u64 {
         if number < self.first {
             return 0;
         }
         let published = self.next.saturating_sub(number.saturating_add(1));
-        let behind = self.events.iter().rev();
-        let behind = behind.take_while(|kept| kept.numbered.number > number);
-        published.saturating_sub(behind.map(|kept| kept.count).sum())
+        let newest = self.events.iter().rev();
+        let after = newest.take_while(|retained| retained.numbered.number > number);
+        published.saturating_sub(after.map(|retained| retained.count).sum())
     }
 }
 

@@ -12,11 +12,11 @@ use super::batch::{Batch, Numbered};
 #[derive(Debug)]
 pub struct Subscriber {
     missed: u64,
-    kept: VecDeque<Numbered>,
-    /// What came together last, and how much of it was delivered.
+    recent: VecDeque<Numbered>,
+    /// The last batch received, and how much of it was delivered.
     batch: Option<(Arc<Batch>, usize)>,
-    coming: Receiver<Arc<Batch>>,
-    /// Number of the event that comes next.
+    receiver: Receiver<Arc<Batch>>,
+    /// Number of the next event.
     next: u64,
     coalesced: bool,
 }
@@ -26,53 +26,53 @@ pub struct Subscriber {
 pub enum Delivery {
     /// An event.
     Event(Numbered),
-    /// So many events are lost to the subscriber.
+    /// This many events are lost to the subscriber.
     Missed(u64),
 }
 
 impl Subscriber {
     pub(super) fn new(
-        (missed, kept): (u64, VecDeque<Numbered>),
-        coming: Receiver<Arc<Batch>>,
+        (missed, recent): (u64, VecDeque<Numbered>),
+        receiver: Receiver<Arc<Batch>>,
         next: u64,
         coalesced: bool,
     ) -> Self {
         Self {
             missed,
-            kept,
+            recent,
             batch: None,
-            coming,
+            receiver,
             next,
             coalesced,
         }
     }
 
-    /// Number of the first event that is to come.
+    /// Number of the next event that will be published.
     pub const fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Waits for what is next; `None` when there is no publisher any more.
+    /// Waits for the next delivery; `None` when there is no publisher any more.
     pub async fn next(&mut self) -> Option<Delivery> {
         loop {
-            if let Some(known) = self.known() {
-                return Some(known);
+            if let Some(delivery) = self.known() {
+                return Some(delivery);
             }
-            match self.coming.recv().await {
+            match self.receiver.recv().await {
                 Ok(batch) => self.take(batch),
-                // How many events that were, the number of the next one says.
+                // The number of the next event tells how many were lost.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
         }
     }
 
-    /// What is next of what was there when the subscription began; nothing behind it.
+    /// The next delivery that is available without waiting, if there is one.
     pub fn known(&mut self) -> Option<Delivery> {
         if self.missed > 0 {
             return Some(Delivery::Missed(std::mem::take(&mut self.missed)));
         }
-        let event = self.kept.pop_front().or_else(|| self.next_of_batch());
+        let event = self.recent.pop_front().or_else(|| self.next_of_batch());
         event.map(Delivery::Event)
     }
 

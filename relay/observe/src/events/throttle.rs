@@ -10,7 +10,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// How often subjects are checked for what has been held back.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What each subject has used up.
+/// The lines that each subject has used.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
     subjects: BTreeMap<String, Used>,
@@ -38,12 +38,12 @@ pub(super) struct Line {
 pub(super) struct HeldBack {
     pub(super) subject: String,
     pub(super) lines: u32,
-    /// The last of them: how things are now.
+    /// The last of them, which has the current state.
     pub(super) last: Line,
 }
 
 impl Throttle {
-    /// Says whether `line` about `subject` may be written now.
+    /// Whether `line` about `subject` may be written now.
     pub(super) fn admit(&mut self, subject: &str, line: Line, now: Instant) -> bool {
         let used = self.subjects.entry(subject.to_owned()).or_insert(Used {
             since: now,
@@ -60,7 +60,7 @@ impl Throttle {
         false
     }
 
-    /// Forgets subjects whose time is over; returns those of which lines were held back.
+    /// Removes subjects whose period is over; returns those with lines held back.
     pub(super) fn take_held_back(&mut self, now: Instant) -> Vec<HeldBack> {
         if self.swept.is_some_and(|swept| now - swept < SWEEP) {
             return Vec::new();
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flapping_subject_is_held_back_and_told_of_later() {
+    fn a_flapping_subject_is_held_back_and_reported_later() {
         let mut throttle = Throttle::default();
         let start = Instant::now();
         let at = |n: u64| start + Duration::from_millis(n * 10);

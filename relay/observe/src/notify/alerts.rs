@@ -1,5 +1,6 @@
-//! What an Alertmanager is told (API v2): each alert as it begins, again each minute, and its end. Events
-//! say when; each minute what is said is held against how things are, for not every end is an event.
+//! Alerts for an Alertmanager (API v2): each is sent when it begins, again each minute, and when it ends.
+//! Events begin and end alerts; each minute they are reconciled with the current state, because not every
+//! end is an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -17,42 +18,42 @@ use config::{NotifyTarget, moment_text};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Source, is_meant};
+use super::{Source, is_selected};
 use crate::events::Numbered;
 use crate::stats::Identity;
 use crate::view::{RuleState, View};
 
-/// How often it is told what goes on.
-const AGAIN: Duration = Duration::from_secs(60);
-/// How long it believes it, in seconds; what happens and does not last it shows for so long.
-const BELIEVED: u64 = 240;
-/// How soon the alerts of a rule are held against what the rule has become.
+/// How often active alerts are sent again.
+const RESEND: Duration = Duration::from_secs(60);
+/// How long an alert is valid, in seconds; a momentary event is shown for this long.
+const VALID_SECONDS: u64 = 240;
+/// How soon after a change of a rule its alerts are reconciled.
 const SOON: Duration = Duration::from_secs(1);
-/// The most that are known, and that are told at once.
+/// The most alerts that are tracked, and that are sent at once.
 const ALERTS_MAX: usize = 10_000;
-const AT_ONCE: usize = 500;
+const BATCH_MAX: usize = 500;
 
-/// What an alert is of: a kind of events, its subject, and which part of that.
+/// The identity of an alert: a kind of events, its subject, and the part of that.
 type Key = (String, String, String);
 
 struct Alert {
     message: String,
     starts: u64,
     ends: Option<u64>,
-    /// When it was told as it is.
-    told: Option<Instant>,
+    /// When it was sent in its current form.
+    sent_at: Option<Instant>,
 }
 
-/// The alerts that one Alertmanager has to know.
+/// The alerts for one Alertmanager.
 pub(super) struct Alerts {
     all: BTreeMap<Key, Alert>,
-    /// Those on their way.
-    flying: Vec<Key>,
-    /// When they are held against how things are.
-    look: Instant,
-    /// Number of the first event that is no older than these are.
+    /// Those that are being sent.
+    in_flight: Vec<Key>,
+    /// When they are next reconciled with the current state.
+    reconcile_at: Instant,
+    /// Number of the first event after these alerts began.
     began: u64,
-    /// Those that did not fit.
+    /// How many did not fit.
     dropped: u64,
     labels: BTreeMap<String, String>,
 }
@@ -61,16 +62,16 @@ impl Alerts {
     pub(super) fn new(source: &Source, target: &NotifyTarget, began: u64) -> Self {
         Self {
             all: BTreeMap::new(),
-            flying: Vec::new(),
-            look: Instant::now(),
+            in_flight: Vec::new(),
+            reconcile_at: Instant::now(),
             began,
             dropped: 0,
             labels: labels(&source.identity, target),
         }
     }
 
-    /// Takes in what an event begins or ends.
-    pub(super) fn hear(&mut self, Numbered { number, event }: &Numbered, target: &NotifyTarget) {
+    /// Begins or ends alerts by an event.
+    pub(super) fn record(&mut self, Numbered { number, event }: &Numbered, target: &NotifyTarget) {
         let (kind, part) = (&event.kind, event.part.clone().unwrap_or_default());
         let key = |kind: &str| (kind.to_owned(), event.subject.clone(), part.clone());
         let at = event.at_ms / 1000;
@@ -78,22 +79,22 @@ impl Alerts {
             self.all.entry(key(begun)).and_modify(|alert| alert.end(at));
         }
         if [RULE_CHANGED, RULE_REMOVED, RULE_DISABLED].contains(&kind.as_str()) {
-            self.look = self.look.min(Instant::now() + SOON);
+            self.reconcile_at = self.reconcile_at.min(Instant::now() + SOON);
         }
         let is_over = !lasts(kind) && *number < self.began;
-        // What stands for many is of nobody; how things are says it of each.
+        // An event that stands for many has no subject; reconciling finds each of them.
         if !is_over && !event.subject.is_empty() && weight(kind) == Weight::Trouble {
             self.begin(key(kind), event.message.clone(), at, target);
         }
     }
 
-    /// Holds what is known against how things are, where that is due; says how many did not fit.
-    pub(super) fn look(&mut self, source: &Source, target: &NotifyTarget) -> u64 {
-        if self.look <= Instant::now() {
-            self.look = Instant::now() + AGAIN;
+    /// Reconciles the alerts with the current state, if that is due; returns how many did not fit.
+    pub(super) fn reconcile(&mut self, source: &Source, target: &NotifyTarget) -> u64 {
+        if self.reconcile_at <= Instant::now() {
+            self.reconcile_at = Instant::now() + RESEND;
             let view = source.view.borrow().clone();
             for (key, alert) in &mut self.all {
-                if lasts(&key.0) && !stands(key, &view, source) {
+                if lasts(&key.0) && !holds(key, &view, source) {
                     alert.end(now());
                 }
             }
@@ -107,60 +108,63 @@ impl Alerts {
         take(&mut self.dropped)
     }
 
-    /// What is to be told by now.
+    /// The body to send now, if any alert is due.
     pub(super) fn due(&mut self) -> Option<Bytes> {
         let now = Instant::now();
-        let is_due = |alert: &Alert| alert.told.is_none_or(|told| told + AGAIN <= now);
-        let mut body = Vec::new();
+        let is_due = |alert: &Alert| alert.sent_at.is_none_or(|at| at + RESEND <= now);
+        let mut alerts = Vec::new();
         for (key, alert) in self.all.iter_mut().filter(|(_, alert)| is_due(alert)) {
-            alert.told = Some(now);
-            self.flying.push(key.clone());
-            body.push(alert.json(key, &self.labels));
-            if body.len() == AT_ONCE {
+            alert.sent_at = Some(now);
+            self.in_flight.push(key.clone());
+            alerts.push(alert.json(key, &self.labels));
+            if alerts.len() == BATCH_MAX {
                 break;
             }
         }
-        let body = (!body.is_empty()).then_some(body)?;
-        serde_json::to_vec(&body).ok().map(Bytes::from)
+        let batch = (!alerts.is_empty()).then_some(alerts)?;
+        serde_json::to_vec(&batch).ok().map(Bytes::from)
     }
 
-    /// Learns whether what was on its way was taken.
-    pub(super) fn landed(&mut self, taken: bool) {
-        for key in take(&mut self.flying) {
+    /// Completes the batch that was being sent, which the Alertmanager accepted or not.
+    pub(super) fn complete(&mut self, is_accepted: bool) {
+        for key in take(&mut self.in_flight) {
             let Some(alert) = self.all.get_mut(&key) else {
                 continue;
             };
-            // What changed meanwhile is told as it is now.
-            match alert.told.is_some() {
-                true if !taken => alert.told = None,
-                true if alert.ends.is_some() || !lasts(&key.0) => drop(self.all.remove(&key)),
-                _ => {}
+            // An alert that changed meanwhile is sent again.
+            if alert.sent_at.is_none() {
+                continue;
+            }
+            if !is_accepted {
+                alert.sent_at = None;
+            } else if alert.ends.is_some() || !lasts(&key.0) {
+                self.all.remove(&key);
             }
         }
     }
 
-    /// When something is to be done; `is_free`: nothing is on its way.
+    /// When something is next due; `is_free`: nothing is being sent.
     pub(super) fn next(&self, is_free: bool) -> Instant {
-        let due = self.all.values().filter(|_| is_free);
-        let due = due.map(|alert| alert.told.map_or_else(Instant::now, |told| told + AGAIN));
-        due.min().map_or(self.look, |due| due.min(self.look))
+        let due = |alert: &Alert| alert.sent_at.map_or_else(Instant::now, |at| at + RESEND);
+        let first = self.all.values().filter(|_| is_free).map(due).min();
+        first.map_or(self.reconcile_at, |due| due.min(self.reconcile_at))
     }
 
     fn begin(&mut self, key: Key, message: String, starts: u64, target: &NotifyTarget) {
-        if !is_meant(target, &key.0) {
+        if !is_selected(target, &key.0) {
             return;
         }
-        let known = self.all.get(&key).filter(|alert| alert.ends.is_none());
-        if known.is_none() && self.all.len() >= ALERTS_MAX && !self.all.contains_key(&key) {
+        let active = self.all.get(&key).filter(|alert| alert.ends.is_none());
+        if active.is_none() && self.all.len() >= ALERTS_MAX && !self.all.contains_key(&key) {
             self.dropped += 1;
             return;
         }
-        if known.is_none_or(|alert| alert.message != message) {
+        if active.is_none_or(|alert| alert.message != message) {
             let alert = Alert {
                 message,
-                starts: known.map_or(starts, |alert| alert.starts),
+                starts: active.map_or(starts, |alert| alert.starts),
                 ends: None,
-                told: None,
+                sent_at: None,
             };
             self.all.insert(key, alert);
         }
@@ -171,7 +175,7 @@ impl Alert {
     fn end(&mut self, at: u64) {
         if self.ends.is_none() {
             self.ends = Some(at.max(self.starts));
-            self.told = None;
+            self.sent_at = None;
         }
     }
 
@@ -182,7 +186,7 @@ impl Alert {
             labels.insert(name.to_owned(), value.clone());
         }
         let from = if lasts(kind) { now() } else { self.starts };
-        let ends = self.ends.unwrap_or(from + BELIEVED);
+        let ends = self.ends.unwrap_or(from + VALID_SECONDS);
         json!({
             "labels": labels,
             "annotations": { "summary": self.message },
@@ -192,13 +196,13 @@ impl Alert {
     }
 }
 
-/// An event as an alert of its own, which does not last.
-pub(super) fn alone(identity: &Identity, target: &NotifyTarget, event: &Event) -> Value {
+/// An event as a single momentary alert.
+pub(super) fn momentary(identity: &Identity, target: &NotifyTarget, event: &Event) -> Value {
     let alert = Alert {
         message: event.message.clone(),
         starts: event.at_ms / 1000,
         ends: None,
-        told: None,
+        sent_at: None,
     };
     let part = event.part.clone().unwrap_or_default();
     let key = (event.kind.clone(), event.subject.clone(), part);
@@ -211,16 +215,16 @@ fn labels(identity: &Identity, target: &NotifyTarget) -> BTreeMap<String, String
         ("instance", &identity.instance),
         ("host", &identity.host),
     ];
-    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let asked = target.labels.clone().unwrap_or_default();
-    own.into_iter().chain(asked).collect()
+    let texts = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let configured = target.labels.clone().unwrap_or_default();
+    texts.into_iter().chain(configured).collect()
 }
 
 fn now() -> u64 {
     sys::clock::realtime_ns() / 1_000_000_000
 }
 
-/// What of a rule does not work by now: kind, part and words.
+/// The current faults of a rule: kind, part and message.
 fn faults(state: &RuleState) -> Vec<(&'static str, String, String)> {
     let kind = match state.state {
         State::Up | State::Disabled => return Vec::new(),
@@ -243,8 +247,8 @@ fn faults(state: &RuleState) -> Vec<(&'static str, String, String)> {
     for output in &state.rule.outputs {
         let to = &output.to;
         let copies = output.copies.iter().flat_map(|copies| &copies.all);
-        let copies = copies.map(|copy| (format!("{to} {}", copy.address), &copy.down));
-        for (part, down) in copies.chain([(to.clone(), &output.down)]) {
+        let parts = copies.map(|copy| (format!("{to} {}", copy.address), &copy.down));
+        for (part, down) in parts.chain([(to.clone(), &output.down)]) {
             if let Some(down) = down {
                 let words = format!("rule {name:?}: output {part}: {}", down.text);
                 faults.push((OUTPUT_DOWN, part, words));
@@ -254,15 +258,15 @@ fn faults(state: &RuleState) -> Vec<(&'static str, String, String)> {
     faults
 }
 
-/// Whether what an alert says goes on, as far as that can be seen.
-fn stands((kind, subject, part): &Key, view: &View, source: &Source) -> bool {
-    let place = view.rules.place(subject);
-    let state = place.and_then(|place| view.states.get(&place));
+/// Whether the condition of an alert still holds, as far as that can be seen.
+fn holds((kind, subject, part): &Key, view: &View, source: &Source) -> bool {
+    let position = view.rules.place(subject);
+    let state = position.and_then(|position| view.states.get(&position));
     let rule = view.rules.get(subject).filter(|rule| rule.enabled);
     let is_fault = || {
-        let faults = state.map_or_else(Vec::new, |state| faults(state));
-        let mut faults = faults.into_iter();
-        faults.any(|(known, of, _)| (known, &of) == (kind.as_str(), part))
+        let current = state.map_or_else(Vec::new, |state| faults(state));
+        let key = (kind.as_str(), part);
+        current.iter().any(|(kind, part, _)| (*kind, part) == key)
     };
     let sample = || source.sampler.of(subject, &Default::default());
     let names = || {
@@ -284,8 +288,8 @@ fn stands((kind, subject, part): &Key, view: &View, source: &Source) -> bool {
         NAME_FAILED => names().contains(subject),
         NOTIFY_FAILED => {
             let receivers = source.notified.receivers();
-            let mut receivers = receivers.iter();
-            receivers.any(|one| one.name == *subject && one.trouble.lock().is_some())
+            let mut named = receivers.iter().filter(|one| one.name == *subject);
+            named.any(|one| one.trouble.lock().is_some())
         }
         _ => true,
     }
@@ -299,64 +303,64 @@ mod tests {
     fn alerts() -> Alerts {
         Alerts {
             all: BTreeMap::new(),
-            flying: Vec::new(),
-            look: Instant::now() + AGAIN,
+            in_flight: Vec::new(),
+            reconcile_at: Instant::now() + RESEND,
             began: 0,
             dropped: 0,
             labels: BTreeMap::new(),
         }
     }
 
-    fn hear(alerts: &mut Alerts, number: u64, event: Event) {
-        alerts.hear(&Numbered { number, event }, &NotifyTarget::default());
+    fn record(alerts: &mut Alerts, number: u64, event: Event) {
+        alerts.record(&Numbered { number, event }, &NotifyTarget::default());
     }
 
-    fn told(alerts: &mut Alerts) -> Vec<(String, bool)> {
+    fn sent(alerts: &mut Alerts) -> Vec<(String, bool)> {
         let body = alerts.due().unwrap_or_else(|| Bytes::from_static(b"[]"));
-        let body: Vec<Value> = serde_json::from_slice(&body).unwrap();
+        let alerts: Vec<Value> = serde_json::from_slice(&body).unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let told = body.iter().map(|alert| {
+        let named = alerts.iter().map(|alert| {
             let name = text(&alert["labels"]["alertname"]) + &text(&alert["labels"]["part"]);
             (name, text(&alert["endsAt"]) > moment_text(now() + 1))
         });
-        told.collect()
+        named.collect()
     }
 
     #[tokio::test]
-    async fn an_alert_begins_goes_on_and_ends_and_is_told_until_it_is_taken() {
+    async fn an_alert_begins_continues_and_ends_and_is_sent_until_it_is_accepted() {
         let mut alerts = alerts();
-        let hear = |alerts: &mut Alerts, kind: &str, part: Option<&str>| {
+        let record = |alerts: &mut Alerts, kind: &str, part: Option<&str>| {
             let mut event = event(kind, "cam1", kind.to_owned());
             event.part = part.map(str::to_owned);
-            hear(alerts, 1, event);
+            record(alerts, 1, event);
         };
-        hear(&mut alerts, "rule_added", None);
-        hear(&mut alerts, "output_down", Some(" a"));
-        hear(&mut alerts, "output_down", Some(" b"));
+        record(&mut alerts, "rule_added", None);
+        record(&mut alerts, "output_down", Some(" a"));
+        record(&mut alerts, "output_down", Some(" b"));
         let both = [
             ("output_down a".to_owned(), true),
             ("output_down b".to_owned(), true),
         ];
-        assert_eq!(told(&mut alerts), both);
-        alerts.landed(false);
-        assert_eq!(told(&mut alerts), both, "nobody took it");
-        // One ends while both are on their way.
-        hear(&mut alerts, "output_up", Some(" a"));
-        alerts.landed(true);
-        assert_eq!(told(&mut alerts), [("output_down a".to_owned(), false)]);
-        alerts.landed(true);
-        assert_eq!(told(&mut alerts), []);
+        assert_eq!(sent(&mut alerts), both);
+        alerts.complete(false);
+        assert_eq!(sent(&mut alerts), both, "nobody took it");
+        // One ends while both are being sent.
+        record(&mut alerts, "output_up", Some(" a"));
+        alerts.complete(true);
+        assert_eq!(sent(&mut alerts), [("output_down a".to_owned(), false)]);
+        alerts.complete(true);
+        assert_eq!(sent(&mut alerts), []);
         assert_eq!(alerts.all.len(), 1);
-        hear(&mut alerts, "output_up", Some(" b"));
-        hear(&mut alerts, "worker_restarted", None);
-        assert_eq!(told(&mut alerts).len(), 2);
-        alerts.landed(true);
+        record(&mut alerts, "output_up", Some(" b"));
+        record(&mut alerts, "worker_restarted", None);
+        assert_eq!(sent(&mut alerts).len(), 2);
+        alerts.complete(true);
         assert!(alerts.all.is_empty());
     }
 
-    /// Whatever the clock says, which may have been set back since.
+    /// Regardless of the clock, which may have been set back since.
     #[tokio::test]
-    async fn what_happened_before_and_does_not_last_is_no_alert() {
+    async fn an_earlier_momentary_event_is_no_alert() {
         let mut alerts = Alerts {
             began: 7,
             ..alerts()
@@ -365,20 +369,20 @@ mod tests {
             at_ms: 1,
             ..event("worker_restarted", "0", String::new())
         };
-        hear(&mut alerts, 6, restarted());
+        record(&mut alerts, 6, restarted());
         assert_eq!(alerts.all.len(), 0);
-        hear(&mut alerts, 7, restarted());
+        record(&mut alerts, 7, restarted());
         assert_eq!(alerts.all.len(), 1);
     }
 
     #[tokio::test]
-    async fn no_more_are_known_than_so_many() {
+    async fn the_number_of_alerts_is_bounded() {
         let mut alerts = alerts();
         for number in 0..ALERTS_MAX + 5 {
             let subject = format!("cam{number}");
-            hear(&mut alerts, 1, event("rule_down", &subject, String::new()));
+            record(&mut alerts, 1, event("rule_down", &subject, String::new()));
         }
         assert_eq!((alerts.all.len(), alerts.dropped), (ALERTS_MAX, 5));
-        assert_eq!(told(&mut alerts).len(), AT_ONCE);
+        assert_eq!(sent(&mut alerts).len(), BATCH_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! What is posted of an event: as MCR has it, as a CloudEvent, or, for a test, as an alert.
+//! The posted form of an event: MCR's own JSON, a CloudEvent, or, for a test, an alert.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::stats::Identity;
 
 /// An event, and where it happened.
 #[derive(Serialize)]
-struct Told<'a> {
+struct LocatedEvent<'a> {
     instance: &'a str,
     host: &'a str,
     #[serde(flatten)]
@@ -33,20 +33,20 @@ struct CloudEvent<'a> {
     subject: &'a str,
     time: String,
     datacontenttype: &'static str,
-    data: Told<'a>,
+    data: LocatedEvent<'a>,
 }
 
 /// Writes it in the form of a target.
 pub(super) fn of(identity: &Identity, target: &NotifyTarget, numbered: &Numbered) -> Bytes {
     let event = &numbered.event;
-    let told = Told {
+    let located = LocatedEvent {
         instance: &identity.instance,
         host: &identity.host,
         event,
         labels: target.labels.as_ref(),
     };
     let body = match target.format.unwrap_or_default() {
-        NotifyFormat::Mcr => serde_json::to_vec(&told),
+        NotifyFormat::Mcr => serde_json::to_vec(&located),
         NotifyFormat::Cloudevents => serde_json::to_vec(&CloudEvent {
             specversion: "1.0",
             id: numbered.number.to_string(),
@@ -55,9 +55,11 @@ pub(super) fn of(identity: &Identity, target: &NotifyTarget, numbered: &Numbered
             subject: &event.subject,
             time: moment_text(event.at_ms / 1000),
             datacontenttype: "application/json",
-            data: told,
+            data: located,
         }),
-        NotifyFormat::Alertmanager => serde_json::to_vec(&[alerts::alone(identity, target, event)]),
+        NotifyFormat::Alertmanager => {
+            serde_json::to_vec(&[alerts::momentary(identity, target, event)])
+        }
     };
     body.unwrap_or_default().into()
 }
@@ -69,7 +71,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn each_form_says_what_happened_where_and_what_else_is_said() {
+    fn each_format_has_the_event_its_host_and_the_labels() {
         let identity = Identity {
             instance: "default".to_owned(),
             host: "relay1".to_owned(),
@@ -86,11 +88,11 @@ mod tests {
             number: 7,
             event: event("rule_down", "cam1", "it is down".to_owned()),
         };
-        let mut told = |format| {
+        let mut body = |format| {
             target.format = Some(format);
             serde_json::from_slice::<Value>(&of(&identity, &target, &numbered)).unwrap()
         };
-        let own = told(NotifyFormat::Mcr);
+        let own = body(NotifyFormat::Mcr);
         assert_eq!(
             (&own["kind"], &own["host"], &own["labels"]),
             (
@@ -99,7 +101,7 @@ mod tests {
                 &json!({ "site": "ber" })
             )
         );
-        let cloud = told(NotifyFormat::Cloudevents);
+        let cloud = body(NotifyFormat::Cloudevents);
         assert_eq!(
             (
                 &cloud["specversion"],
@@ -115,7 +117,7 @@ mod tests {
             )
         );
         assert_eq!((&cloud["data"], &cloud["subject"]), (&own, &json!("cam1")));
-        let alert = &told(NotifyFormat::Alertmanager)[0];
+        let alert = &body(NotifyFormat::Alertmanager)[0];
         let labels = &alert["labels"];
         assert_eq!(
             (&labels["alertname"], &labels["subject"], &labels["site"]),

@@ -1,6 +1,5 @@
-//! How something is posted: by http, or by https as this host or a CA of the operator's trusts it, with
-//! what proves that it is from here. Files are read each time; where an answer leads on to is not
-//! followed.
+//! Posts bodies: by http, or by https with the host's trust store or a CA of the operator's, with headers
+//! that authenticate this relay. Files are read each time; redirects are not followed.
 
 use std::io;
 use std::path::Path;
@@ -23,13 +22,13 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// How long the other end may take.
+/// How long the receiver may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A longer file of headers, or with a secret, is none.
+/// The most bytes of a file with headers or a secret that are read.
 const FILE_MAX: u64 = 64 << 10;
-/// Where an Alertmanager takes alerts.
+/// The path at which an Alertmanager takes alerts.
 const ALERTS: &str = "/api/v2/alerts";
-/// What headers of a file may not say.
+/// Headers that a file may not set.
 const OWN: [HeaderName; 6] = [
     header::HOST,
     header::CONNECTION,
@@ -39,22 +38,22 @@ const OWN: [HeaderName; 6] = [
     HeaderName::from_static("x-mcr-time"),
 ];
 
-/// Why something was not taken.
+/// Why a body was not accepted.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unposted {
-    /// It will not be the next time, either.
+pub(super) enum PostError {
+    /// A retry would be refused, too.
     #[error("{0}")]
     Refused(String),
-    /// It may be the next time.
+    /// A retry may succeed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Where something is posted.
+/// Where bodies are posted.
 #[derive(Debug)]
 pub(super) struct Destination {
     pub(super) target: NotifyTarget,
-    /// Whom the host trusts: a long list, kept while it is of use.
+    /// The host's trust store: a long list, cached until a failure.
     native: Mutex<Option<Arc<ClientConfig>>>,
 }
 
@@ -67,32 +66,32 @@ impl Destination {
     }
 
     /// Posts a body.
-    pub(super) async fn post(&self, body: Bytes) -> Result<(), Unposted> {
-        let posted = timeout(PATIENCE, self.exchange(body)).await;
-        let posted = posted.unwrap_or_else(|_| {
+    pub(super) async fn post(&self, body: Bytes) -> Result<(), PostError> {
+        let exchanged = timeout(PATIENCE, self.exchange(body)).await;
+        let status = exchanged.unwrap_or_else(|_| {
             let seconds = PATIENCE.as_secs();
             Err(format!("no answer within {seconds} s"))
         });
-        match posted {
+        match status {
             Ok(status) if status.is_success() => Ok(()),
-            // It will say the same the next time.
-            Ok(status) if status.is_redirection() => Err(Unposted::Refused(format!(
+            // The answer would be the same the next time.
+            Ok(status) if status.is_redirection() => Err(PostError::Refused(format!(
                 "it answers {status}, and where that leads is not followed: give the url that it leads to"
             ))),
             Ok(status) if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
-                Err(Unposted::Refused(format!("it answers {status}")))
+                Err(PostError::Refused(format!("it answers {status}")))
             }
-            Ok(status) => Err(Unposted::Failed(format!("it answers {status}"))),
+            Ok(status) => Err(PostError::Failed(format!("it answers {status}"))),
             Err(why) => {
                 *self.native.lock() = None;
-                Err(Unposted::Failed(why))
+                Err(PostError::Failed(why))
             }
         }
     }
 
     async fn exchange(&self, body: Bytes) -> Result<StatusCode, String> {
         let url = &self.target.url;
-        let (kind, path) = match self.target.format {
+        let (content_type, path) = match self.target.format {
             Some(NotifyFormat::Cloudevents) => ("application/cloudevents+json", url.path.clone()),
             Some(NotifyFormat::Alertmanager) if !url.path.ends_with(ALERTS) => {
                 let below = url.path.trim_end_matches('/');
@@ -104,27 +103,27 @@ impl Destination {
         let host = url.authority();
         headers.insert(header::HOST, host.parse().map_err(|_| "names no host")?);
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        let kind = HeaderValue::from_static(kind);
-        headers.entry(header::CONTENT_TYPE).or_insert(kind);
-        let request = Request::post(path).body(Full::new(body));
-        let mut request = request.map_err(|_| "the url's path is none".to_owned())?;
+        let value = HeaderValue::from_static(content_type);
+        headers.entry(header::CONTENT_TYPE).or_insert(value);
+        let built = Request::post(path).body(Full::new(body));
+        let mut request = built.map_err(|_| "the url's path is none".to_owned())?;
         *request.headers_mut() = headers;
-        let stream = TcpStream::connect((url.host.as_str(), url.port)).await;
-        let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+        let connected = TcpStream::connect((url.host.as_str(), url.port)).await;
+        let stream = connected.map_err(|error| format!("cannot connect: {error}"))?;
         if !url.is_secure {
             return answer(stream, request).await;
         }
-        let name = ServerName::try_from(url.host.clone());
-        let name = name.map_err(|_| format!("no certificate can name {:?}", url.host))?;
+        let parsed = ServerName::try_from(url.host.clone());
+        let name = parsed.map_err(|_| format!("no certificate can name {:?}", url.host))?;
         let connector = TlsConnector::from(self.tls().await?);
-        let stream = connector.connect(name, stream).await;
-        answer(stream.map_err(|error| self.untrusted(&error))?, request).await
+        let secured = connector.connect(name, stream).await;
+        answer(secured.map_err(|error| self.untrusted(&error))?, request).await
     }
 
-    /// What TLS is made of: the CA's file as it is now.
+    /// The TLS configuration, with the CA's file as it is now.
     async fn tls(&self) -> Result<Arc<ClientConfig>, String> {
-        if let Some(kept) = &*self.native.lock() {
-            return Ok(Arc::clone(kept));
+        if let Some(cached) = &*self.native.lock() {
+            return Ok(Arc::clone(cached));
         }
         let ca = self.target.ca.clone();
         let is_native = ca.is_none();
@@ -134,16 +133,16 @@ impl Destination {
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
             Ok::<_, tls::Unusable>(Arc::new(config))
         };
-        let made = spawn_blocking(make).await;
-        let made = made.map_err(|error| error.to_string())?;
-        let made = made.map_err(|error| error.to_string())?;
+        let joined = spawn_blocking(make).await;
+        let made = joined.map_err(|error| error.to_string())?;
+        let config = made.map_err(|error| error.to_string())?;
         if is_native {
-            *self.native.lock() = Some(Arc::clone(&made));
+            *self.native.lock() = Some(Arc::clone(&config));
         }
-        Ok(made)
+        Ok(config)
     }
 
-    /// Why a handshake failed, and what to do.
+    /// Why a handshake failed, and the remedy.
     fn untrusted(&self, error: &io::Error) -> String {
         let by = match &self.target.ca {
             Some(ca) => format!("that a CA in {} signed", ca.display()),
@@ -158,7 +157,7 @@ impl Destination {
         }
     }
 
-    /// What a target's files have said besides.
+    /// The additional headers from a target's files.
     async fn headers(&self, body: &[u8]) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         if let Some(file) = &self.target.headers_file {
@@ -167,7 +166,7 @@ impl Destination {
                     continue;
                 }
                 let (name, value) = header_of(line).ok_or_else(|| {
-                    // Not the line: it may be a secret.
+                    // The line itself may be a secret.
                     format!(
                         "{} line {number}: give NAME: VALUE, and none that MCR says itself",
                         file.display()
@@ -192,7 +191,7 @@ impl Destination {
     }
 }
 
-/// A header that a line says; none that would make another request of it.
+/// Parses a line as a header; `None` for headers that would change the request itself.
 fn header_of(line: &str) -> Option<(HeaderName, HeaderValue)> {
     let (name, value) = line.split_once(':')?;
     let name: HeaderName = name.trim().parse().ok()?;
@@ -206,10 +205,10 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let broken = |error: hyper::Error| format!("the conversation broke off: {error}");
-    let made = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = made.map_err(broken)?;
+    let handshake = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(broken)?;
     let mut driver = JoinSet::new();
-    // Ends with this attempt, whatever becomes of it.
+    // Ends with this attempt, whatever its outcome.
     driver.spawn(connection);
     let answer = sender.send_request(request).await.map_err(broken)?;
     Ok(answer.status())
@@ -224,8 +223,8 @@ async fn read(file: &Path) -> Result<String, String> {
     };
     let opened = tokio::fs::File::open(file).await.map_err(unreadable)?;
     let mut text = String::new();
-    let mut opened = opened.take(FILE_MAX);
-    opened.read_to_string(&mut text).await.map_err(unreadable)?;
+    let mut head = opened.take(FILE_MAX);
+    head.read_to_string(&mut text).await.map_err(unreadable)?;
     Ok(text)
 }
 
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_headers_and_none_that_are_ours() {
+    fn a_file_sets_headers_but_none_of_ours() {
         let (name, value) = header_of("Authorization:  Bearer a:b ").unwrap();
         assert_eq!(
             (name.as_str(), value.to_str().unwrap()),

@@ -1,6 +1,5 @@
-//! Addresses of this host, on links of rules, that others there have too. Hosts would hear of each other
-//! without being asked (RFC 5227, 2.4), but for those that only answer: so the links are asked again and
-//! again.
+//! Addresses of this host, on links of rules, that others there have too. Hosts detect conflicts by
+//! themselves (RFC 5227, 2.4), except for those that only answer: so the links are probed periodically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,10 +15,10 @@ use crate::events::event;
 use crate::events::kind::{ADDRESS_CONFLICT, ADDRESS_CONFLICT_ENDED};
 use crate::view::View;
 
-/// Time between two questions.
+/// Time between two probes.
 const INTERVAL_NS: u64 = 5_900_000_000;
 
-/// An address of this host's is another's too.
+/// An address of this host that another host has too.
 pub(crate) static CONFLICT: Row<Duplicate> = Row {
     faults: &["another host on the link has an address of the relay's"],
     metrics: &["mcr_address_conflicts"],
@@ -37,32 +36,32 @@ pub(crate) static CONFLICT: Row<Duplicate> = Row {
     stands: None,
 };
 
-/// What is known of them.
+/// The state of the conflicts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Addresses(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     socket: Option<Duplicates>,
-    asked_ns: u64,
+    probed_ns: u64,
     links: BTreeSet<Ifindex>,
     alarms: Alarms<IpAddr>,
-    known: BTreeMap<IpAddr, Duplicate>,
+    conflicts: BTreeMap<IpAddr, Duplicate>,
 }
 
 impl Addresses {
-    /// Takes in what was heard, and asks if it is time to; returns the events that follow.
+    /// Records what was received, and probes if that is due; returns the resulting events.
     pub(super) fn sample(&self, now_ns: u64, view: &View) -> Vec<Event> {
         let mut inner = self.0.lock();
         let Inner {
             socket,
-            asked_ns,
+            probed_ns,
             links,
             alarms,
-            known,
+            conflicts,
         } = &mut *inner;
-        if now_ns.saturating_sub(*asked_ns) >= INTERVAL_NS {
-            *asked_ns = now_ns;
+        if now_ns.saturating_sub(*probed_ns) >= INTERVAL_NS {
+            *probed_ns = now_ns;
             *links = links_of(view);
             *socket = socket
                 .take()
@@ -72,39 +71,39 @@ impl Addresses {
                 socket.ask(&view.host, links);
             }
         }
-        let heard = socket
+        let received: BTreeMap<_, _> = socket
             .iter()
-            .flat_map(|socket| socket.known(&view.host, links));
-        let heard: BTreeMap<_, _> = heard.map(|one| (one.address, one)).collect();
-        let levels = heard
+            .flat_map(|socket| socket.known(&view.host, links))
+            .map(|one| (one.address, one))
+            .collect();
+        let levels = received
             .iter()
             .map(|(address, one)| (*address, (CONFLICT.condition)(one)));
-        let turns = alarms.sample(now_ns, levels);
-        known.extend(heard);
-        let events = turns.iter().filter_map(|(address, turn)| {
-            let one = known.get(address)?;
-            let (kind, what) = CONFLICT.told(one, turn)?;
-            Some(Event {
-                part: Some(address.to_string()),
-                ..event(
-                    kind,
-                    &one.interface,
-                    format!("interface {}: {what}", one.interface),
-                )
-            })
-        });
-        let events = events.collect();
+        let edges = alarms.sample(now_ns, levels);
+        conflicts.extend(received);
+        let mut events = Vec::new();
+        for (address, edge) in &edges {
+            let conflict = conflicts.get(address);
+            let report = conflict.and_then(|one| Some((one, CONFLICT.report(one, edge)?)));
+            if let Some((Duplicate { interface, .. }, (kind, what))) = report {
+                events.push(Event {
+                    part: Some(address.to_string()),
+                    ..event(kind, interface, format!("interface {interface}: {what}"))
+                });
+            }
+        }
         let standing: BTreeSet<IpAddr> = alarms.standing().map(|(address, _)| address).collect();
-        known.retain(|address, _| standing.contains(address));
+        conflicts.retain(|address, _| standing.contains(address));
         events
     }
 
-    /// Those that others have too, and what to do.
+    /// The conflicts, each with its remedy.
     pub(super) fn conflicts(&self) -> Vec<String> {
         let inner = self.0.lock();
-        let known = inner.known.values();
-        let told = known.map(|one| format!("{}: {}", one.interface, (CONFLICT.begins)(one)));
-        told.collect()
+        let conflicts = inner.conflicts.values();
+        conflicts
+            .map(|one| format!("{}: {}", one.interface, (CONFLICT.begins)(one)))
+            .collect()
     }
 }
 

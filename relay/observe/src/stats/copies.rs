@@ -1,4 +1,4 @@
-//! An output whose name has several addresses, each with a copy of its own.
+//! An output whose name has several addresses, each of which gets a copy.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,19 @@ use dataplane::counters::{OutputCounters, RuleCounters};
 
 use super::dropped;
 
-/// What an output sent and dropped to all addresses that its name has or had.
-pub(super) fn together(counted: &RuleCounters, number: u64) -> OutputCounters {
+/// The counters of an output, summed over all addresses that its name has or had.
+pub(super) fn sum(counted: &RuleCounters, number: u64) -> OutputCounters {
     let mut sum = OutputCounters::default();
-    let of_it = counted
-        .outputs
-        .iter()
-        .filter(|(index, _)| Output::number(**index) == number);
-    for (_, counted) in of_it {
-        sum.sent.add(counted.sent);
-        sum.dropped.add(&counted.dropped);
+    for (index, output) in &counted.outputs {
+        if Output::number(*index) == number {
+            sum.sent.add(output.sent);
+            sum.dropped.add(&output.dropped);
+        }
     }
     sum
 }
 
-/// The addresses of a name that all get copies.
+/// The statistics of each address of a name.
 pub(super) fn addresses(
     view: &OutputView,
     enabled: bool,

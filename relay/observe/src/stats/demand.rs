@@ -1,4 +1,4 @@
-//! Who listens where outputs are on demand.
+//! The hosts that listen to outputs on demand.
 
 use api::reply::{DemandStats, ListenerStats, OutputStats};
 use igmp::codec::Version;
@@ -9,10 +9,10 @@ use rules::rule::Rule;
 
 use crate::view::RuleState;
 
-/// The most hosts that are listed of one rule.
-const TOLD_MAX: usize = 1000;
+/// The most hosts that are listed for one rule.
+const LISTED_MAX: usize = 1000;
 
-/// The interfaces that outputs on demand lead to.
+/// The interfaces of outputs on demand.
 pub(super) fn links(listeners: &Listeners) -> Vec<DemandStats> {
     let standing = listeners.standing().into_iter();
     standing.map(link).collect()
@@ -55,24 +55,21 @@ pub(super) fn count_members(
 
 /// The hosts that listen to a rule's outputs, output by output.
 pub fn members(rule: &Rule, state: &RuleState, listeners: &Listeners) -> Vec<ListenerStats> {
-    let mut told = Vec::new();
+    let mut listed = Vec::new();
     for (spec, view) in rule.outputs.iter().zip(&state.rule.outputs) {
         let Some(link) = view.link.filter(|_| spec.demand.is_some()) else {
             continue;
         };
-        let room = TOLD_MAX - told.len();
+        let room = LISTED_MAX - listed.len();
         let members = listeners.members(link, spec.to.destination, room);
         let interface = spec.to.interface.as_deref().unwrap_or_default();
-        told.extend(
-            members
-                .iter()
-                .map(|member| told_of(member, &view.to, interface)),
-        );
+        let stats = members.iter();
+        listed.extend(stats.map(|member| listener(member, &view.to, interface)));
     }
-    told
+    listed
 }
 
-fn told_of(member: &Member, output: &str, interface: &str) -> ListenerStats {
+fn listener(member: &Member, output: &str, interface: &str) -> ListenerStats {
     let protocol = match (member.version, member.group.is_ipv4()) {
         (Version::V1, _) => "igmpv1",
         (Version::V2, true) => "igmpv2",

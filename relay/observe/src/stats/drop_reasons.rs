@@ -1,5 +1,5 @@
-//! The reasons for which rules can drop packets as they are configured: their metrics are shown at 0
-//! before they occur, so that the first drops are growth and not a new series.
+//! The reasons for which rules can drop packets as configured. Their metrics are exposed at 0 before they
+//! occur, so that the first drops are growth and not a new series.
 //!
 //! Not every reason for every rule: the page of ten thousand rules would be too long.
 
@@ -27,7 +27,7 @@ pub struct PossibleDrops {
 pub struct Reasons(u32);
 
 impl Reasons {
-    /// Of these.
+    /// A set of these reasons.
     #[cfg(test)]
     pub fn of(reasons: &[DropReason]) -> Self {
         let none = Self::default();
@@ -50,7 +50,7 @@ impl Reasons {
     }
 }
 
-/// What is possible for each of the rules.
+/// Computes the possible drop reasons of each rule.
 #[derive(Debug)]
 pub(super) struct Reckoning {
     groups: Groups,
@@ -65,18 +65,18 @@ impl Reckoning {
         }
     }
 
-    /// What is possible for one of them.
+    /// The possible reasons of one rule.
     pub(super) fn of_rule(&self, rule: &Rule, state: &RuleState) -> PossibleDrops {
         of_rule(rule, state, &self.groups, self.has_budget)
     }
 }
 
 fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) -> PossibleDrops {
-    let can = Reasons::default()
+    let of_rule = Reasons::default()
         .with(DropReason::Malformed)
         .with(DropReason::OwnSource)
         .with_if(rule.limit.is_some(), DropReason::RateLimited)
-        .with_if(groups.are_of_several(rule), DropReason::FragmentUnknown)
+        .with_if(groups.are_shared(rule), DropReason::FragmentUnknown)
         .with_if(
             state.rule.placement.path == Path::Userspace,
             DropReason::BufferExhausted,
@@ -92,19 +92,19 @@ fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) ->
         .with_if(rule.merge.is_some(), DropReason::Late)
         .with_if(rule.merge.is_some(), DropReason::Stray)
         .with_if(rule.merge.is_some(), DropReason::StreamsExceeded);
-    let outputs = rule.outputs.iter().zip(&state.rule.outputs);
-    let outputs = outputs.map(|(spec, stands)| {
-        let down = stands.down.as_ref().map(|down| down.reason);
+    let specs = rule.outputs.iter().zip(&state.rule.outputs);
+    let outputs = specs.map(|(spec, view)| {
+        let down = view.down.as_ref().map(|down| down.reason);
         of_output(spec, down, has_budget)
     });
     PossibleDrops {
-        rule: can,
+        rule: of_rule,
         outputs: outputs.collect(),
     }
 }
 
-/// An output that works drops for what its device says; why one that is down does is known before
-/// the first packet for it comes.
+/// A working output drops for reasons of its device; the reason of one that is down is known before its
+/// first packet arrives.
 fn of_output(spec: &OutputSpec, down: Option<DownReason>, has_budget: bool) -> Reasons {
     let is_counted = has_budget && !spec.to.is_multicast();
     let can = Reasons::default()
@@ -113,8 +113,8 @@ fn of_output(spec: &OutputSpec, down: Option<DownReason>, has_budget: bool) -> R
         .with(DropReason::EgressError)
         .with_if(spec.ttl == Ttl::Decrement, DropReason::TtlExpired)
         .with_if(spec.limit.is_some(), DropReason::RateLimited)
-        .with_if(is_counted, DropReason::OverBudget);
-    let can = can.with_if(spec.demand.is_some(), DropReason::NotWanted);
+        .with_if(is_counted, DropReason::OverBudget)
+        .with_if(spec.demand.is_some(), DropReason::NotWanted);
     match down {
         None => can,
         Some(DownReason::InterfaceMissing) => can.with(DropReason::InterfaceMissing),
@@ -123,7 +123,7 @@ fn of_output(spec: &OutputSpec, down: Option<DownReason>, has_budget: bool) -> R
         Some(DownReason::NoRoute) => can.with(DropReason::NoRoute),
         Some(DownReason::NoNeighbour) => can.with(DropReason::NoNeighbour),
         Some(DownReason::IpsecPolicy) => can.with(DropReason::IpsecPolicy),
-        // Of some of its groups, so no reason why it is down.
+        // This applies to some of its groups only, so the output is not down for it.
         Some(DownReason::NotWanted) => can,
     }
 }
@@ -146,9 +146,9 @@ impl Groups {
         Self(named)
     }
 
-    /// Says whether a fragment to one of the rule's groups can be another rule's: a range may hold
-    /// anybody's.
-    fn are_of_several(&self, rule: &Rule) -> bool {
+    /// Whether a fragment to one of the rule's groups can belong to another rule: a range may hold any
+    /// rule's groups.
+    fn are_shared(&self, rule: &Rule) -> bool {
         rule.inputs.iter().any(|input| {
             let group = input.destination;
             !group.is_host() || self.0.get(&group).is_some_and(|rules| *rules > 1)
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_drop_for_what_they_are_asked_to_do() {
+    fn the_options_of_outputs_decide_their_drop_reasons() {
         for (output, down, has_budget, more) in [
             ("239.10.1.1%eth1:6001", None, true, &[][..]),
             ("239.10.1.1%eth1:6001,ttl=dec", None, true, &["ttl_expired"]),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_nobodys_where_several_rules_may_take_them() {
+    fn fragments_are_unassigned_if_several_rules_may_take_them() {
         let rules = rules(
             r#"
             rule = [
@@ -219,7 +219,7 @@ mod tests {
         let groups = Groups::of(&rules);
         let several: Vec<&str> = rules
             .iter()
-            .filter(|rule| groups.are_of_several(rule))
+            .filter(|rule| groups.are_shared(rule))
             .map(|rule| rule.name.as_str())
             .collect();
         assert_eq!(several, ["a", "b", "e"]);

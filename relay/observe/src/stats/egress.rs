@@ -1,5 +1,5 @@
-//! What devices and their queues drop behind MCR, and whom bridges pass copies on to, read once a second
-//! while it relays and when somebody asks, and when that begins and ends.
+//! Drops of devices and their queues behind MCR, and whom bridges pass copies on to: read once a second
+//! while it relays and on request, and reported when they begin and end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,14 +19,14 @@ use crate::events::event;
 use crate::events::kind::{DROPS_BEGAN, DROPS_ENDED, OUTPUT_HEARD, OUTPUT_UNHEARD};
 use crate::view::View;
 
-/// Time between two readings, a little less than two samples' so that every other one reads.
+/// Time between two readings, a little less than that of two samples so that every other sample reads.
 const INTERVAL_NS: u64 = 900_000_000;
-/// The same while nothing is relayed and nobody asks.
+/// The same while nothing is relayed and nothing is requested.
 const IDLE_INTERVAL_NS: u64 = 9_900_000_000;
 
 type Counter = fn(&EgressCounters) -> u64;
 
-/// Who drops: its counter, what goes on, and what to do about it.
+/// What drops: its counter, the message, and the remedy.
 static BY: [(Counter, &str, &str); 3] = [
     (
         |counted| counted.device_dropped,
@@ -44,13 +44,13 @@ static BY: [(Counter, &str, &str); 3] = [
         QUEUE,
     ),
 ];
-/// For so many readings in which packets were dropped a link may send next to nothing.
+/// For this many readings with drops a link may send next to nothing.
 const REFUSALS: u32 = 2;
 const LINK: &str = "look at ip -s -s link show {} and at what it is connected to";
 const QUEUE: &str =
     "look at tc -s qdisc show dev {}; lengthen the queue, raise its rate, or send less";
 
-/// Packets that are dropped, and by whom, at an interface.
+/// Packets that are dropped at an interface, and the index in [`BY`] of what drops them.
 pub(crate) static DROPS: Row<(u64, usize)> = Row {
     faults: &["a queue or device drops behind MCR"],
     metrics: &[
@@ -73,11 +73,11 @@ pub(crate) static DROPS: Row<(u64, usize)> = Row {
     stands: None,
 };
 
-/// For more than so many readings nobody may have joined a group.
+/// For this many readings a group may have no members.
 const UNHEARD: u64 = 2;
 
-/// An output's group that nobody behind the bridge has joined which it leaves by, each with its output, and
-/// for how many readings.
+/// An output's group that nobody has joined behind the bridge that it leaves by: for how many readings, and
+/// the output.
 pub(crate) static NOBODY: Row<(u64, String)> = Row {
     faults: &["nobody behind a snooping bridge joins what an output sends there"],
     metrics: &["mcr_output_unheard"],
@@ -101,13 +101,13 @@ pub(super) struct Egress(Arc<Mutex<Inner>>);
 struct Inner {
     handle: Option<Handle>,
     read_ns: u64,
-    /// Of which view the links are.
+    /// The view that the links are from.
     view: Weak<View>,
     links: BTreeSet<Ifindex>,
     counted: BTreeMap<Ifindex, EgressCounters>,
     alarms: Alarms<(Ifindex, usize)>,
-    /// Links that send next to nothing of what they are handed: for how many readings, and how much they
-    /// dropped meanwhile.
+    /// Links that send next to nothing of what they are handed: for how many readings, and the packets that
+    /// they dropped meanwhile.
     refuse: BTreeMap<Ifindex, (u32, u64)>,
     /// Groups that nobody behind a bridge has joined: for how many readings.
     unheard: BTreeMap<(Ifindex, IpAddr), u64>,
@@ -115,8 +115,8 @@ struct Inner {
 }
 
 impl Egress {
-    /// Opens a netlink socket where there is none; until then nothing is known of devices. Where it cannot
-    /// be opened the host's follower complains.
+    /// Opens a netlink socket if there is none; until then there are no device counters. If it cannot be
+    /// opened, the host's follower reports it.
     pub(super) fn connect(&self) {
         let mut inner = self.0.lock();
         if inner.handle.is_none() {
@@ -124,8 +124,8 @@ impl Egress {
         }
     }
 
-    /// Reads what has been dropped, if it is time to, which it is seldom while the relay `is_idle`;
-    /// returns the events that follow from it.
+    /// Reads the drops if that is due, which is rarely the case while the relay `is_idle`; returns the
+    /// resulting events.
     pub(super) async fn sample(&self, now_ns: u64, view: &Arc<View>, is_idle: bool) -> Vec<Event> {
         let interval_ns = if is_idle {
             IDLE_INTERVAL_NS
@@ -148,7 +148,7 @@ impl Egress {
             Ok(counted) => {
                 let mut inner = self.0.lock();
                 let mut events = inner.note_unheard(now_ns, &counted, view);
-                events.extend(inner.take(now_ns, counted, &view.host));
+                events.extend(inner.record(now_ns, counted, &view.host));
                 events
             }
             Err(error) => {
@@ -172,7 +172,7 @@ impl Egress {
         stats.collect()
     }
 
-    /// Why an output is degraded that leaves by a link which sends next to nothing.
+    /// Why outputs on a link are degraded, if it sends next to nothing.
     pub(super) fn refusal(&self, link: &Interface) -> Option<String> {
         let (readings, dropped) = *self.0.lock().refuse.get(&link.index)?;
         let name = &link.name;
@@ -194,7 +194,7 @@ impl Egress {
 }
 
 impl Inner {
-    /// Takes the links over from a view that is another one than before.
+    /// Takes the links from the view, if it is a new one.
     fn follow(&mut self, view: &Arc<View>) {
         let now = Arc::downgrade(view);
         if self.view.ptr_eq(&now) {
@@ -205,14 +205,14 @@ impl Inner {
         self.links = outputs.filter_map(|output| output.link).collect();
     }
 
-    /// What had been dropped when a link came into use is not reported.
-    fn take(
+    /// Records counters; drops from before a link came into use are not reported.
+    fn record(
         &mut self,
         now_ns: u64,
         counted: BTreeMap<Ifindex, EgressCounters>,
         host: &Host,
     ) -> Vec<Event> {
-        let read = |link: &Ifindex, by: usize| {
+        let reading = |link: &Ifindex, by: usize| {
             let counters = counted.get(link).zip(self.counted.get(link));
             let of = BY[by].0;
             let packets = counters.map(|(now, before)| of(now).saturating_sub(of(before)));
@@ -221,24 +221,24 @@ impl Inner {
         let all = counted
             .keys()
             .flat_map(|link| [0, 1, 2].map(|by| (*link, by)));
-        let levels = all.map(|(link, by)| ((link, by), (DROPS.condition)(&read(&link, by))));
-        let turns = self.alarms.sample(now_ns, levels).into_iter();
-        let events = turns.filter_map(|((link, by), turn)| {
+        let levels = all.map(|(link, by)| ((link, by), (DROPS.condition)(&reading(&link, by))));
+        let edges = self.alarms.sample(now_ns, levels).into_iter();
+        let drops = edges.filter_map(|((link, by), edge)| {
             let name = &host.interfaces.get(&link)?.name;
-            let (kind, what) = DROPS.told(&read(&link, by), &turn)?;
-            let what = what.replace("{}", name);
+            let (kind, template) = DROPS.report(&reading(&link, by), &edge)?;
+            let what = template.replace("{}", name);
             Some(Event {
                 part: Some(BY[by].1.to_owned()),
                 ..event(kind, name, format!("interface {name}: {what}"))
             })
         });
-        let events = events.collect();
+        let events = drops.collect();
         self.note_refusals(&counted);
         self.counted = counted;
         events
     }
 
-    /// Looks who has joined the groups of outputs behind bridges.
+    /// Records which groups of outputs have no members behind bridges.
     fn note_unheard(
         &mut self,
         now_ns: u64,
@@ -249,10 +249,10 @@ impl Inner {
             let bridge = counted.get(link).and_then(|counted| counted.bridge);
             bridge.is_some_and(|bridge| bridge.prunes(ipv4))
         };
-        let may = counted
+        let any_prunes = counted
             .keys()
             .any(|link| prunes(link, true) || prunes(link, false));
-        let Some(members) = Some(()).filter(|()| may).and_then(|()| Members::read()) else {
+        let Some(members) = any_prunes.then(Members::read).flatten() else {
             self.unheard.clear();
             self.nobody = Alarms::default();
             return Vec::new();
@@ -266,7 +266,7 @@ impl Inner {
             let outputs = rule.outputs.iter().zip(&state.rule.outputs);
             outputs.map(|(spec, output)| (rule.name.as_str(), spec, output))
         });
-        let sent = outputs.filter_map(|(rule, spec, output)| {
+        let pruned = outputs.filter_map(|(rule, spec, output)| {
             let (group, link) = (spec.to.destination.address, output.link?);
             let is_sent = output.down.is_none() && output.wanted.is_none();
             let is_one = spec.to.is_multicast() && spec.to.destination.is_host();
@@ -274,25 +274,26 @@ impl Inner {
                 is_sent && is_one && !is_flooded(group) && prunes(&link, group.is_ipv4());
             is_pruned.then(|| ((link, group), (rule, &*output.to)))
         });
-        let sent: BTreeMap<(Ifindex, IpAddr), (&str, &str)> = sent.collect();
+        let sent: BTreeMap<(Ifindex, IpAddr), (&str, &str)> = pruned.collect();
         let before = std::mem::take(&mut self.unheard);
-        let unheard = sent
+        self.unheard = sent
             .keys()
-            .filter(|(link, group)| !members.has(*link, *group, &view.host));
-        self.unheard = unheard
+            .filter(|(link, group)| !members.has(*link, *group, &view.host))
             .map(|at| (*at, before.get(at).map_or(1, |readings| readings + 1)))
             .collect();
-        let read = |at: &(Ifindex, IpAddr)| {
+        let reading = |at: &(Ifindex, IpAddr)| {
             (
                 self.unheard.get(at).copied().unwrap_or(0),
                 sent[at].1.to_owned(),
             )
         };
-        let levels = sent.keys().map(|at| (*at, (NOBODY.condition)(&read(at))));
-        let turns = self.nobody.sample(now_ns, levels).into_iter();
-        let events = turns.filter_map(|(at, turn)| {
+        let levels = sent
+            .keys()
+            .map(|at| (*at, (NOBODY.condition)(&reading(at))));
+        let edges = self.nobody.sample(now_ns, levels).into_iter();
+        let events = edges.filter_map(|(at, edge)| {
             let (rule, output) = sent.get(&at)?;
-            let (kind, what) = NOBODY.told(&read(&at), &turn)?;
+            let (kind, what) = NOBODY.report(&reading(&at), &edge)?;
             Some(Event {
                 part: Some((*output).to_owned()),
                 ..event(kind, rule, format!("rule {rule:?}: {what}"))
@@ -301,7 +302,7 @@ impl Inner {
         events.collect()
     }
 
-    /// Of a link that was handed nothing since nothing new is known.
+    /// Records links that refuse packets; one that was handed nothing since keeps its state.
     fn note_refusals(&mut self, counted: &BTreeMap<Ifindex, EgressCounters>) {
         self.refuse.retain(|link, _| counted.contains_key(link));
         for (link, now) in counted {
@@ -311,7 +312,7 @@ impl Inner {
             let lost = |of: &EgressCounters| of.device_dropped + of.device_errors;
             let dropped = lost(now).saturating_sub(lost(before));
             let sent = now.sent.saturating_sub(before.sent);
-            // Nine of ten: what else a host sends there may leave.
+            // More than nine of ten: other traffic of the host may still leave.
             if dropped > 9 * sent {
                 let (readings, all) = self.refuse.entry(*link).or_default();
                 (*readings, *all) = (*readings + 1, *all + dropped);
@@ -322,7 +323,7 @@ impl Inner {
     }
 }
 
-/// Groups that bridges send everywhere, whoever joined them (RFC 4541, 2.1.2 and 3).
+/// Whether bridges flood a group, whoever has joined it (RFC 4541, 2.1.2 and 3).
 fn is_flooded(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group.octets().starts_with(&[224, 0, 0]),

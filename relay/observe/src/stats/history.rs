@@ -1,5 +1,5 @@
-//! What was received and dropped in the last hour, in steps of ten seconds. A ring has a fixed size,
-//! and only what had traffic has one; steps in which nothing came cost nothing until somebody asks.
+//! Traffic and drops of the last hour, in steps of ten seconds. A ring has a fixed size, and only rules
+//! with traffic have one; steps without traffic cost nothing until they are requested.
 
 use std::ops::Range;
 
@@ -11,20 +11,20 @@ use crate::alarms;
 /// Length of a step.
 pub const STEP_SECONDS: u32 = 10;
 const STEP_NS: u64 = STEP_SECONDS as u64 * 1_000_000_000;
-/// Steps that can be asked for: an hour of them.
+/// Steps that can be requested: an hour of them.
 pub const STEPS: u32 = 360;
-/// Those, and the one that goes on.
-const KEPT: usize = STEPS as usize + 1;
+/// Those, and the current one.
+const SLOTS: usize = STEPS as usize + 1;
 
-/// The past of one rule.
+/// The history of one rule.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct TrafficHistory {
     ring: Option<Box<Ring>>,
-    /// All that the rule and its outputs had dropped by the last reading.
+    /// Packets that the rule and its outputs had dropped by the last reading.
     dropped: u64,
 }
 
-/// What came between two readings, and what of it was dropped.
+/// Traffic between two readings, and how much of it was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     packets: u64,
@@ -32,7 +32,7 @@ pub(super) struct Amount {
     dropped: u64,
 }
 
-/// The time between two readings, since the first one.
+/// The time between two readings, relative to the first one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     from_ns: u64,
@@ -42,23 +42,23 @@ pub(super) struct Span {
 /// The steps of the last hour.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// The step that was added to last, counted since the first reading.
+    /// The latest step with traffic, counted from the first reading.
     newest: u64,
-    came: Box<[Came]>,
-    /// Only where anything was dropped.
+    received: Box<[StepTraffic]>,
+    /// `None` if nothing was dropped.
     dropped: Option<Box<[u32]>>,
 }
 
-/// What came in a step, in 8 bytes: there may be ten thousand rules.
+/// The traffic of a step, in 8 bytes: there may be ten thousand rules.
 #[derive(Clone, Copy, Debug, Default)]
-struct Came {
+struct StepTraffic {
     packets: u32,
     bytes: f32,
 }
 
-impl Past {
-    /// Takes in a reading; gives what came since the one before, which had counted `before`.
-    /// `adopted`: what was counted until then is of another time.
+impl TrafficHistory {
+    /// Records a reading; returns the amount since the previous one, which had counted `before`.
+    /// `adopted`: the first reading's counts are from before this history.
     pub(super) fn sample(
         &mut self,
         span: Span,
@@ -76,7 +76,7 @@ impl Past {
         if before.is_none() && adopted {
             return Amount::default();
         }
-        // Fewer than before: counters that began anew.
+        // Counters that are less than before have restarted from zero.
         let before = before.filter(|before| before.packets <= now.packets);
         let new = now.since(before.unwrap_or_default());
         let amount = Amount {
@@ -90,12 +90,12 @@ impl Past {
         amount
     }
 
-    /// Whether nothing ever came and nothing was dropped.
+    /// Whether nothing was ever received or dropped.
     pub(super) const fn is_empty(&self) -> bool {
         self.ring.is_none() && self.dropped == 0
     }
 
-    /// Steps that have ended.
+    /// The data of complete steps.
     pub(super) fn steps(&self, ended: Range<u64>) -> Steps {
         match &self.ring {
             Some(ring) => ring.steps(ended),
@@ -116,7 +116,7 @@ impl Amount {
         self.dropped = self.dropped.saturating_add(other.dropped);
     }
 
-    /// So much of it as `part` is of `whole`.
+    /// The fraction `part / whole` of it.
     fn share(self, part: u64, whole: u64) -> Self {
         let share = |n: u64| (u128::from(n) * u128::from(part) / u128::from(whole.max(1))) as u64;
         Self {
@@ -128,7 +128,7 @@ impl Amount {
 }
 
 impl Span {
-    /// The time between two readings, where the first one was then.
+    /// The time between two readings; the first reading of all was at `first_ns`.
     pub(super) const fn new(first_ns: u64, from_ns: u64, to_ns: u64) -> Self {
         Self {
             from_ns: from_ns.saturating_sub(first_ns),
@@ -136,7 +136,7 @@ impl Span {
         }
     }
 
-    /// The steps that ended before its end, but no more than so many.
+    /// The steps that ended before its end, at most `steps`.
     pub(super) fn ended(self, steps: u32) -> Range<u64> {
         let now = self.to_ns / STEP_NS;
         now.saturating_sub(u64::from(steps.min(STEPS)))..now
@@ -149,7 +149,7 @@ impl Span {
 }
 
 impl Ring {
-    /// Adds what came within a time, to each step that it falls into as much of it as of the time.
+    /// Adds the amount of a span, distributed by time over the steps that it covers.
     pub(super) fn add(&mut self, span: Span, amount: Amount) {
         let whole = span.to_ns.saturating_sub(span.from_ns);
         let last = span.to_ns.saturating_sub(1) / STEP_NS;
@@ -161,63 +161,66 @@ impl Ring {
             } else {
                 amount.share((step + 1) * STEP_NS - span.from_ns, whole)
             };
-            self.add_to(
+            self.add_received(
                 step,
                 until.packets - given.packets,
                 until.bytes - given.bytes,
             );
-            self.drop_in(step, until.dropped - given.dropped);
+            self.add_dropped(step, until.dropped - given.dropped);
             given = until;
         }
     }
 
-    fn add_to(&mut self, step: u64, packets: u64, bytes: u64) {
-        // What the steps since the newest one held is an hour old.
-        let passed = (self.newest + 1..=step).take(KEPT);
+    fn add_received(&mut self, step: u64, packets: u64, bytes: u64) {
+        // The slots of the steps since the newest one hold data that is an hour old.
+        let passed = (self.newest + 1..=step).take(SLOTS);
         for step in passed {
-            self.came[place(step)] = Came::default();
+            self.received[slot(step)] = StepTraffic::default();
             if let Some(dropped) = &mut self.dropped {
-                dropped[place(step)] = 0;
+                dropped[slot(step)] = 0;
             }
         }
         self.newest = self.newest.max(step);
-        let came = &mut self.came[place(step)];
-        came.packets = came.packets.saturating_add(narrow(packets));
-        came.bytes += bytes as f32;
+        let received = &mut self.received[slot(step)];
+        received.packets = received.packets.saturating_add(narrow(packets));
+        received.bytes += bytes as f32;
     }
 
-    fn drop_in(&mut self, step: u64, packets: u64) {
+    fn add_dropped(&mut self, step: u64, packets: u64) {
         if packets > 0 {
-            let none = || vec![0; KEPT].into();
-            let dropped = &mut self.dropped.get_or_insert_with(none)[place(step)];
+            let none = || vec![0; SLOTS].into();
+            let dropped = &mut self.dropped.get_or_insert_with(none)[slot(step)];
             *dropped = dropped.saturating_add(narrow(packets));
         }
     }
 
     pub(super) fn steps(&self, ended: Range<u64>) -> Steps {
-        let came = |step: u64| {
+        let received = |step: u64| {
             if self.has(step) {
-                self.came[place(step)]
+                self.received[slot(step)]
             } else {
-                Came::default()
+                StepTraffic::default()
             }
         };
         let dropped = |step: u64| match &self.dropped {
-            Some(dropped) if self.has(step) => dropped[place(step)],
+            Some(dropped) if self.has(step) => dropped[slot(step)],
             _ => 0,
         };
         Steps {
             packets: ended
                 .clone()
-                .map(|step| came(step).packets.into())
+                .map(|step| received(step).packets.into())
                 .collect(),
-            bytes: ended.clone().map(|step| came(step).bytes as u64).collect(),
+            bytes: ended
+                .clone()
+                .map(|step| received(step).bytes as u64)
+                .collect(),
             dropped: ended.map(|step| dropped(step).into()).collect(),
         }
     }
 
     const fn has(&self, step: u64) -> bool {
-        step <= self.newest && self.newest - step < KEPT as u64
+        step <= self.newest && self.newest - step < SLOTS as u64
     }
 }
 
@@ -225,14 +228,14 @@ impl Default for Ring {
     fn default() -> Self {
         Self {
             newest: 0,
-            came: vec![Came::default(); KEPT].into(),
+            received: vec![StepTraffic::default(); SLOTS].into(),
             dropped: None,
         }
     }
 }
 
-const fn place(step: u64) -> usize {
-    (step % KEPT as u64) as usize
+const fn slot(step: u64) -> usize {
+    (step % SLOTS as u64) as usize
 }
 
 fn narrow(n: u64) -> u32 {
@@ -266,67 +269,67 @@ mod tests {
     }
 
     /// A past after readings of these sums, each half a second after the one before.
-    fn past(sums: impl IntoIterator<Item = u64>) -> (Past, Span) {
-        let (mut past, mut before, mut at) = (Past::default(), None, 0.0);
+    fn history(sums: impl IntoIterator<Item = u64>) -> (TrafficHistory, Span) {
+        let (mut history, mut before, mut at) = (TrafficHistory::default(), None, 0.0);
         for sum in sums {
             let counted = packets(sum);
-            past.sample(reading(at, at + 0.5), before, &counted, before.is_none());
+            history.sample(reading(at, at + 0.5), before, &counted, before.is_none());
             (before, at) = (Some(counted.traffic), at + 0.5);
         }
-        (past, reading(at - 0.5, at))
+        (history, reading(at - 0.5, at))
     }
 
     #[test]
-    fn a_step_has_what_came_in_its_ten_seconds() {
-        let (past, now) = past((0..=60).map(|reading| reading * 500));
-        let steps = past.steps(now.ended(STEPS));
-        // What the first reading counted had come before.
+    fn a_step_has_the_traffic_of_its_ten_seconds() {
+        let (history, now) = history((0..=60).map(|reading| reading * 500));
+        let steps = history.steps(now.ended(STEPS));
+        // The counts of the first reading are from before.
         assert_eq!(steps.packets, [9_500, 10_000, 10_000]);
         assert_eq!(steps.bytes, [9_500_000, 10_000_000, 10_000_000]);
         assert_eq!(steps.dropped, [0, 0, 0]);
-        assert_eq!(past.steps(now.ended(1)).packets, [10_000]);
+        assert_eq!(history.steps(now.ended(1)).packets, [10_000]);
     }
 
     #[test]
-    fn what_comes_around_a_steps_end_is_shared_by_time() {
-        let mut past = Past::default();
-        let came = Some(Traffic::default());
-        let amount = past.sample(reading(9.0, 13.0), came, &lost(200, packets(1000)), false);
+    fn traffic_across_a_steps_end_is_distributed_by_time() {
+        let mut history = TrafficHistory::default();
+        let before = Some(Traffic::default());
+        let amount = history.sample(reading(9.0, 13.0), before, &lost(200, packets(1000)), false);
         assert_eq!(amount.dropped, 400);
-        let steps = past.steps(reading(13.0, 20.0).ended(STEPS));
+        let steps = history.steps(reading(13.0, 20.0).ended(STEPS));
         assert_eq!(steps.packets, [250, 750]);
         assert_eq!(steps.dropped, [100, 300]);
         assert_eq!(steps.packets.iter().sum::<u64>(), amount.packets);
     }
 
     #[test]
-    fn an_hour_is_kept_and_silence_is_zeros() {
-        let mut past = Past::default();
-        past.sample(
+    fn an_hour_is_retained_and_silence_is_zeros() {
+        let mut history = TrafficHistory::default();
+        history.sample(
             reading(1.0, 1.5),
             Some(Traffic::default()),
             &packets(7),
             false,
         );
         let before = Some(packets(7).traffic);
-        past.sample(
+        history.sample(
             reading(3600.5, 3601.0),
             before,
             &lost(1, packets(10)),
             false,
         );
-        let steps = past.steps(reading(3609.5, 3610.0).ended(STEPS));
+        let steps = history.steps(reading(3609.5, 3610.0).ended(STEPS));
         assert_eq!(steps.packets.len(), 360);
         assert_eq!((steps.packets[0], steps.packets[359]), (0, 3));
         assert_eq!(steps.packets.iter().sum::<u64>(), 3);
-        let steps = past.steps(reading(3600.5, 3601.0).ended(STEPS));
+        let steps = history.steps(reading(3600.5, 3601.0).ended(STEPS));
         assert_eq!((steps.packets[0], steps.packets[359]), (7, 0));
-        let steps = past.steps(reading(9000.0, 9000.5).ended(STEPS));
+        let steps = history.steps(reading(9000.0, 9000.5).ended(STEPS));
         assert_eq!(steps.packets.iter().sum::<u64>(), 0);
         // The ring goes round in silence as well.
         let before = Some(packets(10).traffic);
-        past.sample(reading(9000.0, 9000.5), before, &packets(11), false);
-        let steps = past.steps(reading(9010.0, 9010.0).ended(STEPS));
+        history.sample(reading(9000.0, 9000.5), before, &packets(11), false);
+        let steps = history.steps(reading(9010.0, 9010.0).ended(STEPS));
         assert_eq!(
             (steps.packets[359], steps.packets.iter().sum::<u64>()),
             (1, 1)
@@ -334,31 +337,32 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_begin_anew_count_from_zero() {
-        let mut past = Past::default();
-        let sample = |past: &mut Past, before, now, adopted| {
-            past.sample(reading(0.0, 1.0), before, &now, adopted)
+    fn counters_that_restart_count_from_zero() {
+        let mut history = TrafficHistory::default();
+        let sample = |history: &mut TrafficHistory, before, now, adopted| {
+            history.sample(reading(0.0, 1.0), before, &now, adopted)
         };
         let before = |sum| Some(packets(sum).traffic);
-        let new = sample(&mut past, None, lost(5, packets(100)), false);
+        let new = sample(&mut history, None, lost(5, packets(100)), false);
         assert_eq!((new.packets, new.dropped), (100, 10));
-        let new = sample(&mut past, before(100), lost(2, packets(30)), false);
+        let new = sample(&mut history, before(100), lost(2, packets(30)), false);
         assert_eq!((new.packets, new.dropped), (30, 4));
-        let adopted = sample(&mut Past::default(), None, lost(5, packets(100)), true);
+        let mut fresh = TrafficHistory::default();
+        let adopted = sample(&mut fresh, None, lost(5, packets(100)), true);
         assert_eq!(adopted, Amount::default());
     }
 
     #[test]
-    fn memory_is_bounded_and_only_for_what_had_traffic() {
-        assert!(size_of::<Past>() <= 16);
-        let quiet = past([0, 0, 0]).0;
+    fn memory_is_bounded_and_only_used_for_rules_with_traffic() {
+        assert!(size_of::<TrafficHistory>() <= 16);
+        let quiet = history([0, 0, 0]).0;
         assert!(quiet.ring.is_none());
-        let (busy, _) = past((0..100_000).map(|reading| reading * 10));
+        let (busy, _) = history((0..100_000).map(|reading| reading * 10));
         let ring = busy.ring.unwrap();
         assert!(ring.dropped.is_none());
-        let bytes = size_of::<Ring>() + size_of_val(&*ring.came);
-        // As the documents say.
+        let bytes = size_of::<Ring>() + size_of_val(&*ring.received);
+        // The documents promise this.
         assert!(bytes <= 2_950, "{bytes}");
-        assert!(bytes + KEPT * size_of::<u32>() <= 4_400);
+        assert!(bytes + SLOTS * size_of::<u32>() <= 4_400);
     }
 }

@@ -8,7 +8,7 @@ use dataplane::counters::{Latency, bound_ns};
 
 use super::path_name;
 
-/// Makes what is shown of a rule.
+/// The latency statistics of a rule.
 pub(super) fn stats(counted: &BTreeMap<Path, Latency>) -> Vec<ResidenceStats> {
     counted
         .iter()
@@ -36,14 +36,14 @@ fn one(path: Path, counted: &Latency) -> ResidenceStats {
     }
 }
 
-/// The bound below which so many of a hundred samples lie.
+/// The bound below which `percent` of the samples lie.
 fn below(counted: &Latency, percent: u64) -> Option<f64> {
     let wanted = (counted.samples() * percent).div_ceil(100);
-    let sum = counted.buckets.iter().scan(0, |sum, packets| {
+    let cumulative = counted.buckets.iter().scan(0, |sum, packets| {
         *sum += packets;
         Some(*sum)
     });
-    let mut sums = (0..).zip(sum);
+    let mut sums = (0..).zip(cumulative);
     let (bucket, _) = sums.find(|(_, sum)| *sum >= wanted && wanted > 0)?;
     bound(bucket)
 }

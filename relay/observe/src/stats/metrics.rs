@@ -24,24 +24,24 @@ use super::process::Process;
 use crate::compressed_body::CompressedBody;
 use crate::notify::Posted;
 
-/// What the metrics are a view of beside the rules: the same replies that others get, of one moment.
+/// What the metrics show besides the rules: the replies of the API, all of one moment.
 #[derive(Clone, Debug)]
 pub struct Scrape {
-    /// What `mcr status` says.
+    /// The reply to `mcr status`.
     pub status: Status,
-    /// Whether the running rules are written down.
+    /// Whether the running rules are saved.
     pub is_saved: bool,
-    /// The statistics, without those of rules.
+    /// The statistics, without the rules.
     pub stats: Stats,
-    /// Lines of the log that nobody took.
+    /// Lines of the log that were lost.
     pub lost_lines: u64,
-    /// What became of events for the webhook.
+    /// Delivery counters of the webhook.
     pub webhook: Arc<Posted>,
-    /// What the relay knows of its fleet, if it is in one.
+    /// The status of its fleet, if it is in one.
     pub fleet: Option<FleetStatus>,
 }
 
-/// How the text is written.
+/// The format of the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// Prometheus text, version 0.0.4.
@@ -61,7 +61,7 @@ impl Format {
         }
     }
 
-    /// What the text is, for the content type header.
+    /// The value of the content type header.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -70,8 +70,7 @@ impl Format {
     }
 }
 
-/// Writes every metric. The rules come one at a time, each with the reasons that it can drop packets
-/// for.
+/// Writes every metric. The rules are produced one at a time, each with its possible drop reasons.
 pub fn text(
     format: Format,
     scrape: &Scrape,
@@ -89,7 +88,7 @@ pub fn text(
     let mut page = Page {
         format,
         families: Vec::new(),
-        places: HashMap::new(),
+        indices: HashMap::new(),
         current: 0,
         addresses_left: 1_000,
         now_seconds: sys::clock::realtime_ns() as f64 / 1e9,
@@ -105,10 +104,10 @@ pub fn text(
         "Lines of the log that were lost because nobody took them.",
         lost_lines,
     );
-    remote::told(&mut page, webhook, &status.notify);
+    remote::notifications(&mut page, webhook, &status.notify);
     remote::clients(&mut page, status.api.as_ref());
     page.counters(Process::COUNTERS, &[([], process)]);
-    // The families are there without rules too.
+    // The families exist even if there are no rules.
     rule_families(&mut page, &[], &[]);
     for (rule, possible) in rules {
         rule_families(&mut page, &[rule], &[possible]);
@@ -135,7 +134,7 @@ pub fn text(
     page.finish()
 }
 
-/// What is shown of rules.
+/// Writes the families of rules.
 fn rule_families(page: &mut Page, all: &[RuleStats], possible: &[PossibleDrops]) {
     rules(page, all);
     inputs(page, all);
@@ -148,7 +147,7 @@ fn rule_families(page: &mut Page, all: &[RuleStats], possible: &[PossibleDrops])
 
 fn daemon(page: &mut Page, status: &Status, process: &Process) {
     page.family("mcr_build_info", "Version of the daemon; always 1.");
-    // No `instance`: Prometheus has that label for whom it scrapes.
+    // Not `instance`: Prometheus uses that label for the scraped target.
     let labels = [
         ("version", status.version.as_str()),
         ("name", status.instance.as_str()),
@@ -173,11 +172,11 @@ fn daemon(page: &mut Page, status: &Status, process: &Process) {
         let available = u8::from(state.available);
         page.sample("mcr_path_available", &[("path", path)], available);
     }
-    // A daemon that runs could use what it read when it started.
+    // A running daemon could use the configuration that it started with.
     let started = (true, process.started);
     let reload = status.last_reload.as_ref();
-    let reload = reload.map(|last| (last.succeeded, last.at_ms as f64 / 1000.0));
-    let (succeeded, at) = reload.unwrap_or(started);
+    let (succeeded, at) =
+        reload.map_or(started, |last| (last.succeeded, last.at_ms as f64 / 1000.0));
     page.single(
         "mcr_config_last_reload_successful",
         "1 if the configuration could be used when it was last read.",
@@ -210,11 +209,11 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
         }
     }
     infos(page, rules);
-    let rules: Vec<_> = rules.iter().map(|rule| ([name_of(rule)], rule)).collect();
-    page.counters(RuleStats::COUNTERS, &rules);
+    let labelled: Vec<_> = rules.iter().map(|rule| ([name_of(rule)], rule)).collect();
+    page.counters(RuleStats::COUNTERS, &labelled);
 }
 
-/// The labels of those rules that have some.
+/// The labels of rules that have some.
 fn infos(page: &mut Page, rules: &[RuleStats]) {
     let mut labelled = rules
         .iter()
@@ -255,8 +254,8 @@ fn outputs(page: &mut Page, rules: &[RuleStats]) {
         let is_degraded = u8::from(output.state == State::Degraded);
         page.sample(name, &of(labels), is_degraded);
     }
-    let named = outputs.iter();
-    let named = named.filter_map(|(labels, output)| Some((labels, output.addresses.as_ref()?)));
+    let all = outputs.iter();
+    let named = all.filter_map(|(labels, output)| Some((labels, output.addresses.as_ref()?)));
     let name = "mcr_output_addresses";
     page.family(name, "Addresses of the output's name that get copies.");
     for (labels, addresses) in named.clone() {
@@ -279,7 +278,7 @@ fn outputs(page: &mut Page, rules: &[RuleStats]) {
 /// A label: key and value.
 type Label<'a> = (&'static str, Cow<'a, str>);
 
-/// What has samples, and their labels.
+/// A source of samples, and their labels.
 type Labelled<'a, T, const N: usize> = ([Label<'a>; N], &'a T);
 
 fn name_of(rule: &RuleStats) -> Label<'_> {
@@ -295,19 +294,19 @@ fn outputs_of(rule: &RuleStats) -> Vec<Labelled<'_, OutputStats, 2>> {
 }
 
 /// The inputs or outputs of a rule. Several outputs may send to one destination, from other addresses
-/// or ports: those behind the first carry their number, counted from 1, because a series may be there
-/// but once.
+/// or ports: all but the first are labelled with their number, counted from 1, because a series must be
+/// unique.
 fn labelled<'a, T>(
     rule: &'a RuleStats,
     kind: &'static str,
     ends: &'a [T],
     text: impl Fn(&'a T) -> &'a String,
 ) -> Vec<Labelled<'a, T, 2>> {
-    let mut known = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let mut labelled = Vec::with_capacity(ends.len());
     for (number, end) in (1..).zip(ends) {
         let text = text(end);
-        let label = if known.insert(text) {
+        let label = if seen.insert(text) {
             Cow::Borrowed(text.as_str())
         } else {
             Cow::Owned(format!("{text} #{number}"))
@@ -321,41 +320,41 @@ fn of<'a, const N: usize>(labels: &'a [Label<'_>; N]) -> [(&'a str, &'a str); N]
     labels.each_ref().map(|(key, value)| (*key, value.as_ref()))
 }
 
-/// Those who are told of events.
+/// Writes the families of the userspace path's workers.
 fn workers(page: &mut Page, workers: &[WorkerStats]) {
     let label = |worker: &WorkerStats| ("worker", Cow::Owned(worker.id.to_string()));
-    let workers: Vec<_> = workers.iter().map(|one| ([label(one)], one)).collect();
+    let labelled: Vec<_> = workers.iter().map(|one| ([label(one)], one)).collect();
     page.family("mcr_worker_up", "1 if the worker is running.");
-    for (labels, worker) in &workers {
+    for (labels, worker) in &labelled {
         let is_running = u8::from(worker.state == "running");
         page.sample("mcr_worker_up", &of(labels), is_running);
     }
-    page.counters(WorkerStats::COUNTERS, &workers);
+    page.counters(WorkerStats::COUNTERS, &labelled);
 }
 
 fn egress(page: &mut Page, egress: &[EgressStats]) {
     let label = |one: &EgressStats| ("interface", Cow::Owned(one.interface.clone()));
-    let egress: Vec<_> = egress.iter().map(|one| ([label(one)], one)).collect();
-    page.counters(EgressStats::COUNTERS, &egress);
+    let labelled: Vec<_> = egress.iter().map(|one| ([label(one)], one)).collect();
+    page.counters(EgressStats::COUNTERS, &labelled);
 }
 
-/// The page, family by family: what is told of a rule goes to the ends of many.
+/// The page, family by family: the samples of one rule are appended to many families.
 struct Page {
     format: Format,
-    /// In the order in which they began.
+    /// In the order in which they were begun.
     families: Vec<CompressedBody>,
-    /// Where each is.
-    places: HashMap<String, usize>,
-    /// The one that samples go to.
+    /// The index of each family by name.
+    indices: HashMap<String, usize>,
+    /// The family that samples are written to.
     current: usize,
-    /// Of so many more addresses there is room.
+    /// How many more addresses may be written.
     addresses_left: usize,
     /// Seconds since the epoch.
     now_seconds: f64,
 }
 
 impl Page {
-    /// Writes a family for each counter, and a sample for each that has the number.
+    /// Writes a family for each counter, with a sample for each element that has a value.
     fn counters<T, const N: usize>(&mut self, counters: &[Counter<T>], all: &[Labelled<'_, T, N>]) {
         for counter in counters {
             self.family(counter.metric, counter.help);
@@ -368,8 +367,8 @@ impl Page {
         }
     }
 
-    /// What a metric has for a number: the moment for a time since, to a tenth of a second, so that it
-    /// stands still.
+    /// The value of a sample: an age becomes a point in time, rounded to a tenth of a second so that it
+    /// does not jitter.
     fn measured(&self, unit: Unit, value: Value) -> Value {
         match (unit, value) {
             (Unit::Ago, Value::Real(ago)) => {
@@ -389,16 +388,16 @@ impl Page {
         self.family_of(counter::kind(name), name, help);
     }
 
-    /// Goes on with a family, which begins where it is not there yet.
+    /// Selects a family for samples; writes its head if it is new.
     fn family_of(&mut self, kind: &str, name: &str, help: &str) {
-        if let Some(place) = self.places.get(name) {
-            self.current = *place;
+        if let Some(index) = self.indices.get(name) {
+            self.current = *index;
             return;
         }
         self.current = self.families.len();
         self.families.push(CompressedBody::default());
-        self.places.insert(name.to_owned(), self.current);
-        // OpenMetrics names a counter's family without what its samples end in.
+        self.indices.insert(name.to_owned(), self.current);
+        // OpenMetrics names a counter's family without the suffix of its samples.
         let name = match self.format {
             Format::Prometheus => name,
             Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
@@ -417,8 +416,8 @@ impl Page {
     }
 
     fn write(&mut self, text: fmt::Arguments<'_>) {
-        let family = self.families.get_mut(self.current);
-        let family = family.expect("samples follow the head of their family");
+        let current = self.families.get_mut(self.current);
+        let family = current.expect("samples follow the head of their family");
         family.write_fmt(text).expect("memory takes any text");
     }
 

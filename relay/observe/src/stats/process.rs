@@ -1,4 +1,4 @@
-//! What `/proc` says of this process, for the metrics: the names that every exporter uses.
+//! This process according to `/proc`, as metrics with the names that every exporter uses.
 
 use api::counters;
 use procfs::process::LimitValue;
@@ -9,17 +9,17 @@ use procfs::{CurrentSI, KernelStats, ProcResult};
 pub struct Process {
     /// Processor time.
     pub cpu_seconds: f64,
-    /// Memory that it has.
+    /// Resident memory.
     pub resident_bytes: u64,
-    /// Memory that it could have.
+    /// Virtual memory.
     pub virtual_bytes: u64,
-    /// Descriptors that are open.
+    /// Open descriptors.
     pub open_fds: u64,
-    /// Descriptors that may be.
+    /// The limit of open descriptors.
     pub max_fds: u64,
     /// Threads.
     pub threads: u64,
-    /// Seconds since the epoch.
+    /// When it started, in seconds since the epoch.
     pub started: f64,
 }
 
@@ -35,7 +35,7 @@ counters! { Process {
 } }
 
 impl Process {
-    /// Reads; what cannot be read is zero.
+    /// Reads the values; those that cannot be read are zero.
     pub fn read() -> Self {
         Self::read_all().unwrap_or_default()
     }

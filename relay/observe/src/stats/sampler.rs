@@ -1,5 +1,5 @@
-//! Samples of the counters, of those alone that may have changed: they give the rates of every rule,
-//! the state of each watched stream and the reports of drops, the same for every view.
+//! Samples those counters that may have changed. The samples give the rates of every rule, the state of each
+//! watched stream and the reports of drops, the same for every reader.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use rules::ruleset::RuleSet;
 
 use super::addresses::Addresses;
 use super::egress::Egress;
-use super::history::{self, Amount, Past, Span};
+use super::history::{self, Amount, Span, TrafficHistory};
 use super::stream::Stream;
 use super::streams::Streams;
 use crate::alarms::{DropChange, Legs, Pause};
@@ -26,7 +26,7 @@ use crate::view::View;
 
 /// Time between two samples.
 pub const INTERVAL: Duration = tick::HALF_SECOND;
-/// The same while no packet comes and nothing is due.
+/// The same while no packets arrive and nothing is due.
 const IDLE_INTERVAL: Duration = tick::SECOND;
 
 /// The streams of all rules.
@@ -35,76 +35,81 @@ pub struct Sampler {
     pub(super) streams: Arc<Mutex<Streams>>,
     egress: Egress,
     addresses: Addresses,
-    /// How long a stream may pause that its rule does not watch.
+    /// How long a stream that its rule does not watch may pause.
     silence: Silence,
 }
 
-/// What the samples say of a rule.
+/// The state of a rule by its samples.
 #[derive(Debug, Default)]
 pub struct Sample {
-    /// What comes per second.
+    /// What it receives per second.
     pub rates: Rates,
-    /// Of its stream, if it is watched.
+    /// The health of its stream, if it is watched.
     pub health: Option<HealthStats>,
-    /// What drops everything, and why: the rule itself, and outputs of it.
+    /// What drops everything and why: the rule itself, and its outputs.
     pub starved: Vec<(Option<u64>, DropReason)>,
-    /// What is wrong with which of its legs, where its inputs stand by for each other or are merged.
+    /// The legs in trouble and why, under failover or merge.
     pub leg_troubles: Vec<(String, String)>,
     /// Whether its legs are merged and all silent.
     pub none_delivers: bool,
-    /// How long its stream may pause, if it is not watched and may not for ever.
+    /// How long its stream may pause; `None` if it is watched or may pause for ever.
     pub longest_ns: Option<u64>,
-    /// When it was first seen, if nothing has come since, in nanoseconds of `CLOCK_MONOTONIC`.
-    pub made_ns: Option<u64>,
+    /// When it was first seen, if nothing has arrived since, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub added_ns: Option<u64>,
 }
 
-/// What follows from a reading.
+/// The changes that follow from a reading.
 #[derive(Debug, Default)]
-pub struct News {
-    /// Of streams that are watched.
+pub struct SampleChanges {
+    /// Events of watched streams.
     pub(super) streams: Vec<Event>,
-    /// Of those that are not, each with its rule.
+    /// Pauses of other streams, each with its rule.
     pauses: Vec<(String, Pause)>,
-    /// Of drops, each with its rule.
+    /// Changes of drops, each with its rule.
     drops: Vec<(String, DropChange)>,
-    /// Of legs.
+    /// Events of legs.
     legs: Vec<Event>,
-    /// Rules whose relayed leg is to be left, and for which.
+    /// Rules whose relayed leg is to be switched, each with the leg to switch to.
     pub leaves: Vec<(String, String)>,
 }
 
-/// When a sample is taken, and whether it is the first.
+/// The circumstances of a sample: when it is taken, and whether it is the first (`adopted`).
 #[derive(Clone, Copy)]
-struct At {
+struct Context {
     now_ns: u64,
     span: Span,
     adopted: bool,
     silence: Silence,
 }
 
-impl News {
-    /// The events that all of it comes to, as rules stand in a view.
+impl SampleChanges {
+    /// All of its events, given the state of the rules in a view.
     #[must_use]
     pub fn events(self, view: &View) -> Vec<Event> {
         let state = |rule: &str| {
-            let place = view.rules.place(rule)?;
-            view.states.get(&place)
+            let position = view.rules.place(rule)?;
+            view.states.get(&position)
         };
-        // What nobody listens to is not pulled.
-        let is_pulled = |rule: &str| !state(rule).is_some_and(|state| state.is_idle());
-        let pauses = self.pauses.into_iter().filter(|(rule, _)| is_pulled(rule));
-        let pauses = pauses.map(|(rule, pause)| events::pause(&rule, pause));
-        let drops = self.drops.into_iter().flat_map(|(rule, news)| {
-            state(&rule).map_or_else(Vec::new, |state| news.events(state, &view.host))
-        });
-        let own = self.legs.into_iter().chain(self.streams);
-        let all = own.chain(pauses).chain(drops);
-        all.collect()
+        let is_idle = |rule: &str| state(rule).is_some_and(|state| state.is_idle());
+        let mut events = self.legs;
+        events.extend(self.streams);
+        for (rule, pause) in self.pauses {
+            // A stream that nobody listens to is not requested.
+            if !is_idle(&rule) {
+                events.push(events::pause(&rule, pause));
+            }
+        }
+        for (rule, change) in self.drops {
+            if let Some(state) = state(&rule) {
+                events.extend(change.events(state, &view.host));
+            }
+        }
+        events
     }
 
-    /// Takes in what was read of one rule; gives what came.
-    fn take(&mut self, at: At, rule: &Rule, stream: &mut Stream, counted: &Received) -> Amount {
-        let At {
+    /// Adds the changes of one rule by its reading; returns the amount since the previous one.
+    fn add(&mut self, at: Context, rule: &Rule, stream: &mut Stream, counted: &Received) -> Amount {
+        let Context {
             now_ns,
             span,
             adopted,
@@ -122,29 +127,29 @@ impl News {
         if let Some(pause) = stream.pause(now_ns, Some(silence).filter(|_| is_judged), adopted) {
             self.pauses.push((rule.name.clone(), pause));
         }
-        let amount = stream.past.sample(span, before, counted, adopted);
+        let amount = stream.history.sample(span, before, counted, adopted);
         if Legs::has(rule, counted) {
             let legs = stream.legs.get_or_insert_default();
             self.legs
                 .extend(legs.sample(now_ns, rule, counted, adopted));
-            let leave = legs.leave(now_ns, rule, counted);
-            self.leaves.extend(leave.map(|to| (rule.name.clone(), to)));
+            let to = legs.switch_for_quality(now_ns, rule, counted);
+            self.leaves.extend(to.map(|to| (rule.name.clone(), to)));
         } else {
             stream.legs = None;
         }
         if let Some(lost) = &counted.lost {
             let losses = stream.losses.get_or_insert_default();
-            let read = (counted.traffic, &**lost);
-            let news = losses.sample(now_ns, rule, read, adopted).into_iter();
-            self.drops
-                .extend(news.map(|news| (rule.name.clone(), news)));
+            let reading = (counted.traffic, &**lost);
+            for change in losses.sample(now_ns, rule, reading, adopted) {
+                self.drops.push((rule.name.clone(), change));
+            }
         }
         amount
     }
 }
 
 impl Sampler {
-    /// One by which a stream that its rule does not watch may pause for so long.
+    /// A sampler under which a stream that its rule does not watch may pause for this long.
     #[must_use]
     pub fn new(silence: Silence) -> Self {
         Self {
@@ -154,18 +159,18 @@ impl Sampler {
     }
 
     /// Whether streams that their rules do not watch may be silent for ever.
-    pub(crate) fn lets_be_silent(&self) -> bool {
+    pub(crate) fn ignores_silence(&self) -> bool {
         self.silence == Silence::Off
     }
 
-    /// Reads what devices dropped, unless that was read within the last second; returns the events that
-    /// follow from it.
+    /// Reads the drops of devices, unless they were read within the last second; returns the resulting
+    /// events.
     pub async fn read_egress(&self, view: &Arc<View>) -> Vec<Event> {
         let now_ns = sys::clock::monotonic_ns();
         self.egress.sample(now_ns, view, false).await
     }
 
-    /// The same while the relay samples, which is quiet while nothing comes.
+    /// The same with each sample, and address conflicts; `is_quiet` while no packets arrive.
     pub async fn devices(&self, now_ns: u64, view: &Arc<View>, is_quiet: bool) -> Vec<Event> {
         self.egress.connect();
         let mut events = self.egress.sample(now_ns, view, is_quiet).await;
@@ -173,18 +178,18 @@ impl Sampler {
         events
     }
 
-    /// Own addresses that others on the link have too.
+    /// Addresses of this host that others on the link have too.
     pub fn conflicts(&self) -> Vec<String> {
         self.addresses.conflicts()
     }
 
-    /// The names of those rules that are to be read whether packets came for them or not.
+    /// The names of the rules that are to be read whether they received packets or not.
     pub fn attended(&self, now_ns: u64, rules: &Arc<RuleSet>) -> Vec<Arc<str>> {
         let mut streams = self.streams.lock();
         streams.follow(rules, now_ns);
-        let attended = streams.ask(now_ns).into_iter();
+        let attended = streams.request(now_ns).into_iter();
         attended
-            .map(|place| Arc::from(rules[place].name.as_str()))
+            .map(|position| Arc::from(rules[position].name.as_str()))
             .collect()
     }
 
@@ -200,36 +205,36 @@ impl Sampler {
         }
     }
 
-    /// Takes in one reading; returns what follows from it.
-    pub fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
+    /// Records a reading; returns the changes that follow from it.
+    pub fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> SampleChanges {
         let mut streams = self.streams.lock();
         streams.follow(rules, now_ns);
         let adopted = streams.read_ns.is_none();
         let before_ns = streams.read_ns.map_or(now_ns, |(_, before_ns)| before_ns);
         let span = streams.begin(now_ns);
-        let mut places = streams.asked(now_ns);
-        places.extend(arrived.keys().filter_map(|rule| rules.place(rule)));
-        let mut news = News::default();
+        let mut positions = streams.requested(now_ns);
+        positions.extend(arrived.keys().filter_map(|rule| rules.place(rule)));
+        let mut changes = SampleChanges::default();
         let mut all = Amount::default();
         let none = Received::default();
-        for place in places {
-            streams.look((place, before_ns), |rule, stream| {
+        let context = Context {
+            now_ns,
+            span,
+            adopted,
+            silence: self.silence,
+        };
+        for position in positions {
+            streams.sample((position, before_ns), |rule, stream| {
                 let counted = arrived.get(rule.name.as_str()).unwrap_or(&none);
-                let at = At {
-                    now_ns,
-                    span,
-                    adopted,
-                    silence: self.silence,
-                };
-                all.add(news.take(at, rule, stream, counted));
+                all.add(changes.add(context, rule, stream, counted));
             });
         }
         streams.all.add(span, all);
-        news
+        changes
     }
 
-    /// What all rules together, and each of these, received and dropped in the last `seconds`; of a
-    /// rule that is not known nothing.
+    /// What all rules together, and each of these, received and dropped in the last `seconds`; an unknown
+    /// rule has an empty history.
     pub fn history(&self, rules: &[String], seconds: u32) -> History {
         let now_ns = sys::clock::monotonic_ns();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -241,8 +246,8 @@ impl Sampler {
         let rule = |name: &String| RuleHistory {
             name: name.clone(),
             steps: match streams.of(name) {
-                Some((_, Some(stream))) => stream.past.steps(ended.clone()),
-                _ => Past::default().steps(ended.clone()),
+                Some((_, Some(stream))) => stream.history.steps(ended.clone()),
+                _ => TrafficHistory::default().steps(ended.clone()),
             },
         };
         History {
@@ -254,22 +259,22 @@ impl Sampler {
         }
     }
 
-    /// What the samples say of a rule. `inspected` counts what was found in its packets by now, so
-    /// that these numbers are as new as the other counters.
+    /// The state of a rule by its samples. `inspected` are the current counters of its inspected packets, so
+    /// that these numbers are as recent as the other counters.
     pub fn of(&self, rule: &str, inspected: &HealthCounters) -> Sample {
         let now_ns = sys::clock::monotonic_ns();
         let streams = self.streams.lock();
-        let made_ns = streams.made_ns(rule);
+        let added_ns = streams.added_ns(rule);
         let Some((rule, Some(stream))) = streams.of(rule) else {
             return Sample {
-                made_ns,
+                added_ns,
                 ..Sample::default()
             };
         };
         let losses = stream.losses.as_ref();
         let legs = stream.legs.as_ref();
         Sample {
-            made_ns,
+            added_ns,
             longest_ns: stream.longest_ns(),
             leg_troubles: legs.map_or_else(Vec::new, |legs| legs.troubles()),
             none_delivers: legs.is_some_and(|legs| legs.none_delivers()),
@@ -279,14 +284,14 @@ impl Sampler {
         }
     }
 
-    /// What a rule receives per second.
+    /// The rates at which a rule receives.
     pub fn rates(&self, rule: &str) -> Rates {
         let streams = self.streams.lock();
         let stream = streams.of(rule).and_then(|(_, stream)| stream);
         stream.map_or_else(Rates::default, Stream::rates)
     }
 
-    /// When was last read what came, and when the last packet of a rule had come by then, in
+    /// When the counters were last read, and when the last packet of a rule had arrived by then, in
     /// nanoseconds of `CLOCK_MONOTONIC`; 0: none.
     pub fn last_packet(&self, rule: &str) -> (u64, u64) {
         let streams = self.streams.lock();
@@ -295,7 +300,7 @@ impl Sampler {
         (read_ns, counted.map_or(0, |counted| counted.last_ns))
     }
 
-    /// Why an output is degraded that leaves by a link which sends next to nothing.
+    /// Why outputs on a link are degraded, if it sends next to nothing.
     pub(super) fn refusal(&self, link: &Interface) -> Option<String> {
         self.egress.refusal(link)
     }
@@ -305,7 +310,7 @@ impl Sampler {
         self.egress.unheard(link, group)
     }
 
-    /// What the devices that outputs leave by dropped.
+    /// The drops of the devices that outputs leave by.
     pub fn egress(&self, host: &Host) -> Vec<EgressStats> {
         self.egress.stats(host)
     }
@@ -320,17 +325,17 @@ mod tests {
     use super::*;
 
     fn rules(names: &[&str]) -> Arc<RuleSet> {
-        let documents = names.iter().map(|name| RuleDocument {
+        let document = |name: &&str| RuleDocument {
             name: (*name).to_owned(),
             inputs: vec![format!("239.1.1.{}%eth0:5001", name.as_bytes()[0])],
             outputs: vec!["10.9.9.9:7000".into()],
             ..RuleDocument::default()
-        });
-        let documents: Vec<RuleDocument> = documents.collect();
+        };
+        let documents: Vec<RuleDocument> = names.iter().map(document).collect();
         Arc::new(RuleSet::from_documents(&documents, Policy::default()).unwrap())
     }
 
-    /// What each rule's packets come to, a hundred for each letter since `a`.
+    /// The counters of each rule: a hundred packets per sample for each letter since `a`.
     fn arrived(rules: &RuleSet, samples: u64) -> Arrived {
         let received = |name: &str| Received {
             traffic: Traffic::new(samples * 100 * u64::from(name.as_bytes()[0] - b'a' + 1), 0),
@@ -343,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_go_on_wherever_their_rules_come_to_stand() {
+    fn streams_continue_whatever_the_position_of_their_rules() {
         let sampler = Sampler::default();
         let sample = |samples: u64, rules: &Arc<RuleSet>| {
             sampler.sample(samples * 500_000_000, rules, &arrived(rules, samples));
@@ -370,7 +375,7 @@ mod tests {
                     .rates
                     .packets_1s;
                 let per_sample = 100.0 * f64::from(name.as_bytes()[0] - b'a' + 1);
-                // One that has just come has been sampled once.
+                // A rule that was just added has been sampled once.
                 let expected = if before.get(name).is_some() {
                     2.0 * per_sample
                 } else {
@@ -383,8 +388,9 @@ mod tests {
             }
         }
     }
+
     #[test]
-    fn the_past_is_kept_by_name_and_of_all_rules_together() {
+    fn history_is_retained_by_name_and_for_all_rules_together() {
         let sampler = Sampler::default();
         let first = rules(&["a", "b"]);
         let mut at = 0;
@@ -399,21 +405,21 @@ mod tests {
             let names: Vec<String> = names.iter().map(ToString::to_string).collect();
             sampler.history(&names, 3600)
         };
-        let told = history(&["b", "a"]);
-        let packets = |told: &History| -> Vec<Vec<u64>> {
-            let rules = told.rules.iter();
+        let both = history(&["b", "a"]);
+        let packets = |history: &History| -> Vec<Vec<u64>> {
+            let rules = history.rules.iter();
             rules.map(|rule| rule.steps.packets.clone()).collect()
         };
         // Two letters of a hundred and two hundred a sample, twenty samples a step.
-        assert_eq!(packets(&told), [[4000, 4000], [2000, 2000]]);
-        assert_eq!(told.all.packets, [6000, 6000]);
-        assert_eq!((told.step_seconds, told.rules[0].name.as_str()), (10, "b"));
-        // Rules that come and go move the others; what went stays in the sum.
+        assert_eq!(packets(&both), [[4000, 4000], [2000, 2000]]);
+        assert_eq!(both.all.packets, [6000, 6000]);
+        assert_eq!((both.step_seconds, both.rules[0].name.as_str()), (10, "b"));
+        // Added and removed rules move the others; removed ones remain in the sum.
         sample(20, &rules(&["c", "b"]));
-        let told = history(&["b"]);
-        assert_eq!(packets(&told), [[4000, 4000, 4000]]);
-        assert_eq!(told.all.packets[..2], [6000, 6000]);
-        assert!(told.all.packets[2] >= 10_000, "{told:?}");
+        let one = history(&["b"]);
+        assert_eq!(packets(&one), [[4000, 4000, 4000]]);
+        assert_eq!(one.all.packets[..2], [6000, 6000]);
+        assert!(one.all.packets[2] >= 10_000, "{one:?}");
         assert_eq!(sampler.history(&[], 10).all.packets.len(), 1);
     }
 }

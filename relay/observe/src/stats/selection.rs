@@ -1,6 +1,5 @@
-//! Which rules a query selects: those that match, in its order, from an offset on. Each rule's
-//! statistics are read once and dropped at once; what stays is a key and an index for each rule that
-//! matches.
+//! Which rules a query selects: those that match, in its order, from an offset on. Each rule's statistics
+//! are made once and dropped immediately; only a key and an index remain for each matching rule.
 
 use api::query::{Order, StatsQuery};
 use api::reply::{Condition, Rates, RuleStats, Selection};
@@ -8,17 +7,17 @@ use api::reply::{Condition, Rates, RuleStats, Selection};
 /// What a query selects.
 #[derive(Debug, Default)]
 pub struct Selected {
-    /// What was selected, of how many.
+    /// What was selected, and the totals.
     pub selection: Selection,
-    /// Places of the rules that are told, in the order in which they are.
-    pub places: Vec<usize>,
+    /// Positions of the selected rules, in the order of the reply.
+    pub indices: Vec<usize>,
 }
 
-/// What a rule is put in order by, the least first, and its place among all.
+/// The sort key of a rule, the least first, and its index among all.
 type Key = (u64, Box<str>, usize);
 
 impl Selected {
-    /// `rules`: all, in the configuration's order, each with the packets that it lost.
+    /// `rules`: all rules in the configuration's order, each with the packets that it lost.
     pub fn of(query: &StatsQuery, rules: impl Iterator<Item = (RuleStats, u64)>) -> Self {
         let filter = query.filter.to_lowercase();
         let mut selection = Selection {
@@ -30,42 +29,42 @@ impl Selected {
         let mut matching: Vec<Key> = Vec::new();
         let mut named = Vec::new();
         let mut middle = None;
-        for (place, (rule, lost)) in rules.enumerate() {
+        for (index, (rule, lost)) in rules.enumerate() {
             add(&mut selection, &rule, lost);
             if query.rules.contains(&rule.name) {
-                named.push(place);
+                named.push(index);
             }
             if query.around.as_ref() == Some(&rule.name) {
-                middle = Some(place);
+                middle = Some(index);
             }
             if matches(query, &filter, &rule) {
                 let (number, name) = key(query.order, rule, lost);
-                matching.push((number, name, place));
+                matching.push((number, name, index));
             }
         }
-        // The place comes last: equal ones stay in the configuration's order.
+        // The index comes last, so that equal rules stay in the configuration's order.
         matching.sort_unstable();
         let first = first(query, &matching, middle);
         let limit = query.limit.map_or(usize::MAX, to_usize);
-        let told = (matching.iter().skip(first).take(limit)).map(|(_, _, place)| *place);
-        let mut places: Vec<usize> = told.collect();
+        let part = matching.iter().skip(first).take(limit);
+        let mut indices: Vec<usize> = part.map(|(_, _, index)| *index).collect();
         selection.part.offset = first as u64;
-        selection.part.count = places.len() as u64;
+        selection.part.count = indices.len() as u64;
         selection.part.matching = matching.len() as u64;
-        named.retain(|place| !places.contains(place));
-        places.extend(named);
-        Self { selection, places }
+        named.retain(|index| !indices.contains(index));
+        indices.extend(named);
+        Self { selection, indices }
     }
 }
 
-/// How many that match stand before the first that is told.
+/// How many matching rules precede the first selected one.
 fn first(query: &StatsQuery, matching: &[Key], middle: Option<usize>) -> usize {
-    let middle = middle.and_then(|rule| matching.iter().position(|(_, _, place)| *place == rule));
-    match (middle, query.limit.map(to_usize)) {
-        (Some(middle), Some(limit)) => {
-            // Full at the end, too.
+    let center = middle.and_then(|rule| matching.iter().position(|(_, _, index)| *index == rule));
+    match (center, query.limit.map(to_usize)) {
+        (Some(center), Some(limit)) => {
+            // The part is full at the end of the list, too.
             let last = matching.len().saturating_sub(limit);
-            middle.saturating_sub(limit / 2).min(last)
+            center.saturating_sub(limit / 2).min(last)
         }
         _ => to_usize(query.offset).min(matching.len()),
     }
@@ -86,7 +85,7 @@ fn key(order: Order, rule: RuleStats, lost: u64) -> (u64, Box<str>) {
         Order::Configured => 0,
         Order::Name => return (0, rule.name.into()),
         Order::State => rule.condition() as u64,
-        // Rates are not negative, and such numbers' bits are in the order of the numbers.
+        // Rates are not negative, and the bits of non-negative numbers sort like the numbers.
         Order::Rate => u64::MAX - rule.rates.packets_1s.max(0.0).to_bits(),
         Order::Drops => u64::MAX - lost,
     };
@@ -141,7 +140,7 @@ mod tests {
 
     fn select(query: &StatsQuery) -> (Vec<&'static str>, Selection) {
         let selected = Selected::of(query, RULES.into_iter().map(rule));
-        let names = selected.places.iter().map(|place| RULES[*place].0);
+        let names = selected.indices.iter().map(|index| RULES[*index].0);
         (names.collect(), selected.selection)
     }
 
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_come_in_the_order_that_is_asked_for_and_equal_ones_as_configured() {
+    fn rules_are_in_the_requested_order_and_equal_ones_as_configured() {
         for (order, expected) in [
             (Order::Configured, ["d", "b", "e", "a", "c"]),
             (Order::Name, ["a", "b", "c", "d", "e"]),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_looks_at_everything_by_which_people_know_a_rule() {
+    fn a_filter_matches_everything_that_identifies_a_rule() {
         for (filter, expected) in [
             ("ETHE:", &["e"][..]),
             ("kernel", &["d", "b", "e", "a", "c"]),
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_begins_at_a_place_or_around_a_rule() {
+    fn a_part_begins_at_an_offset_or_around_a_rule() {
         let ask = |offset, around: &str, limit| {
             let (names, selection) = select(&StatsQuery {
                 order: Order::Name,
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_are_named_are_told_once_behind_the_others() {
+    fn named_rules_are_selected_once_after_the_others() {
         let (names, selection) = select(&StatsQuery {
             filter: "eth".to_owned(),
             limit: Some(2),
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn all_rules_are_counted_whichever_are_told() {
+    fn all_rules_are_counted_whichever_are_selected() {
         let (names, selection) = select(&StatsQuery {
             state: Some(Condition::Silent),
             ..StatsQuery::default()

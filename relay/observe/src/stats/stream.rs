@@ -1,7 +1,7 @@
 //! One rule's stream: rates and state, judged from successive readings of its counters.
 //!
-//! Whatever goes wrong keeps a stream degraded for ten seconds, so a state does not flap faster than
-//! that; silence is over with the first packet.
+//! Any trouble keeps a stream degraded for ten seconds, so its state does not flap faster than that;
+//! silence ends with the first packet.
 
 #[cfg(test)]
 mod tests;
@@ -16,56 +16,56 @@ use rules::printable::things;
 use rules::rule::Rule;
 use rules::setting::Setting;
 
-use super::history::Past;
+use super::history::TrafficHistory;
 use crate::alarms::{Alarm, Alarms, Legs, Losses, Pause, Pauses, beyond, silence, unfit};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
 const MEMORY_NS: u64 = 10 * SECOND_NS;
-/// A sample may come a little late or early.
+/// How late or early a sample may be taken.
 const SLACK_NS: u64 = SECOND_NS / 10;
-/// Samples that are kept of a quiet stream: the first and the last of equal ones.
+/// Samples that are retained of a quiet stream: the first and the last of equal ones.
 const QUIET: usize = 2;
-/// Samples that room is made for at a time where a stream is not quiet.
+/// Samples that are allocated at a time for a stream that is not quiet.
 const ROOM: usize = 4;
 
-/// What is remembered of a stream.
+/// The state of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// Of a stream that is not watched, those between equal samples are left out.
+    /// For a stream that is not watched, samples between equal ones are omitted.
     samples: VecDeque<Sample>,
-    /// When a packet last came, and since when they come without a break of a second.
+    /// When the last packet arrived, and since when packets arrive without a break of a second.
     last_packet_ns: Option<u64>,
     flowing_since_ns: u64,
     first_sample_ns: u64,
     watched: Option<Box<Watched>>,
-    /// What is known of the drops of its rule, if there were any.
+    /// The drops of its rule, if there were any.
     pub(super) losses: Option<Box<Losses>>,
-    /// What came and was dropped in the last hour.
-    pub(super) past: Past,
-    /// What is known of its rule's legs, if they stand by for each other or are merged.
+    /// Traffic and drops of the last hour.
+    pub(super) history: TrafficHistory,
+    /// The legs of its rule, under failover or merge.
     pub(super) legs: Option<Box<Legs>>,
-    /// What is known of its pauses.
+    /// Its pauses.
     pauses: Pauses,
-    /// When it is to be read although no packet came, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// When it is to be read even without a packet, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) due_ns: Option<u64>,
 }
 
-/// Whether time alone may change what is shown of a stream.
+/// Whether time alone may change the state of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// It may, at any time.
+    /// Time may change it at any moment.
     No,
-    /// It will, at that time in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time will change it at this moment, in nanoseconds of `CLOCK_MONOTONIC`.
     Until(u64),
-    /// Nothing but a packet does.
+    /// Only a packet changes it.
     Yes,
-    /// The same, and there is nothing to remember.
+    /// The same, and it has no state to retain.
     Forgettable,
 }
 
 impl Sample {
-    fn says_as(&self, other: &Self) -> bool {
+    fn equals(&self, other: &Self) -> bool {
         self.received == other.received && self.inspected == other.inspected
     }
 
@@ -74,7 +74,7 @@ impl Sample {
     }
 }
 
-/// What is remembered besides of a stream that is watched: most are not.
+/// Additional state of a stream that is watched: most are not.
 #[derive(Debug, Default)]
 struct Watched {
     health: Health,
@@ -93,7 +93,7 @@ struct Sample {
 }
 
 impl Stream {
-    /// Takes in a reading; gives the state if it is another one than before.
+    /// Records a reading; returns the state if it has changed.
     pub(super) fn sample(
         &mut self,
         now_ns: u64,
@@ -107,11 +107,11 @@ impl Stream {
         };
         let last = self.samples.back().map(|last| last.received.packets);
         if last.is_none_or(|last| sample.received.packets < last) {
-            // The first sample, or another rule of the same name: nothing is known of before.
+            // The first sample, or another rule of the same name: there is no earlier state.
             *self = Self {
                 first_sample_ns: now_ns,
                 losses: self.losses.take(),
-                past: mem::take(&mut self.past),
+                history: mem::take(&mut self.history),
                 legs: self.legs.take(),
                 ..Self::default()
             };
@@ -121,13 +121,13 @@ impl Stream {
             let before = (before.at_ns, before.received.last_ns);
             self.pauses.note(packets, sample.received.last_ns, before);
         }
-        let came = last.unwrap_or(0) != sample.received.packets;
-        let last_ns = counted.health.as_ref();
-        let last_ns = last_ns.map_or(0, |inspected| inspected.arrivals.last_ns);
-        if came && (last.is_some() || last_ns > 0) {
+        let has_new = last.unwrap_or(0) != sample.received.packets;
+        let inspected = counted.health.as_ref();
+        let last_ns = inspected.map_or(0, |inspected| inspected.arrivals.last_ns);
+        if has_new && (last.is_some() || last_ns > 0) {
             self.note_packet(now_ns, last_ns);
         }
-        self.remember(sample, health.is_some());
+        self.retain(sample, health.is_some());
         while self.samples.len() > 2 && self.samples[1].at_ns + MEMORY_NS <= now_ns {
             self.samples.pop_front();
         }
@@ -141,17 +141,17 @@ impl Stream {
             watched.outside = Some((now_ns, outside));
         }
         let judged = self.judge(now_ns, &watched);
-        // A stream that is well from its beginning is not reported.
+        // A stream that is healthy from its beginning is not reported.
         let trouble = u64::from(judged.0 != State::Up);
-        let turns = watched
+        let edges = watched
             .alarms
             .sample(now_ns, [(judged.0, (trouble, Alarm::above(0)))]);
         self.watched = Some(watched);
-        (!turns.is_empty()).then_some(judged)
+        (!edges.is_empty()).then_some(judged)
     }
 
-    /// Looks whether the stream, just sampled, has stopped or is back; `allowed` is none where it is not
-    /// to be judged by this.
+    /// Checks whether the stream, just sampled, has stopped or is back; `allowed` is `None` if it is not to
+    /// be judged by this.
     pub(super) fn pause(
         &mut self,
         now_ns: u64,
@@ -159,17 +159,17 @@ impl Stream {
         is_first: bool,
     ) -> Option<Pause> {
         let last_ns = self.counted().map_or(0, |counted| counted.last_ns);
-        self.pauses.look(now_ns, last_ns, (allowed, is_first))
+        self.pauses.check(now_ns, last_ns, (allowed, is_first))
     }
 
-    /// How long it may pause, where it is not watched.
+    /// How long it may pause, if it is not watched.
     pub(super) const fn longest_ns(&self) -> Option<u64> {
         self.pauses.allowed_ns()
     }
 
-    /// Keeps a sample. While nothing comes the first and the last say all; of a stream that is watched
-    /// each counts, for its packets may have shown something.
-    fn remember(&mut self, sample: Sample, is_watched: bool) {
+    /// Retains a sample. While nothing arrives, the first and the last suffice; for a watched stream all are
+    /// needed, because its packets may have been inspected.
+    fn retain(&mut self, sample: Sample, is_watched: bool) {
         let first = self.samples.front().map(|first| first.received);
         let is_quiet = first == Some(sample.received) && !is_watched;
         if is_quiet && self.samples.len() >= QUIET {
@@ -187,14 +187,14 @@ impl Stream {
         self.samples.push_back(sample);
     }
 
-    /// Says whether the stream of a rule, just sampled, has to be with the next samples, if nothing
-    /// comes. Ten seconds after the last packet all that is remembered of a time has passed; of a stream
-    /// that never had one, and is not watched, there is nothing to remember.
+    /// Whether the stream of a rule, just sampled, has to be in the next samples even if nothing
+    /// arrives. Ten seconds after the last packet all state that depends on time has expired; a stream
+    /// that never had a packet, and is not watched, has no state to retain.
     pub(super) fn rest(&self, rule: &Rule) -> Rest {
-        let is_judged_by_lines = rule.failover.is_some() || rule.merge.is_some();
-        let goes_on = self.losses.as_ref().is_some_and(|losses| losses.go_on());
+        let has_legs = rule.failover.is_some() || rule.merge.is_some();
+        let has_drops = self.losses.as_ref().is_some_and(|it| it.has_pending());
         let is_blank = self.watched.is_none() && self.is_blank();
-        if is_judged_by_lines && rule.enabled || goes_on || !is_blank && !self.is_settled() {
+        if has_legs && rule.enabled || has_drops || !is_blank && !self.is_settled() {
             return Rest::No;
         }
         let Some(watched) = &self.watched else {
@@ -214,7 +214,7 @@ impl Stream {
         longest_ns.filter(|_| !is_down).map_or(Rest::Yes, due)
     }
 
-    /// Whether all samples of the last ten seconds say the same.
+    /// Whether all samples of the last ten seconds are equal.
     fn is_settled(&self) -> bool {
         let (Some(first), Some(last)) = (self.samples.front(), self.samples.back()) else {
             return false;
@@ -223,19 +223,19 @@ impl Stream {
         let watched = self.watched.as_ref();
         let outside = watched.and_then(|watched| watched.outside.as_ref());
         first.at_ns + MEMORY_NS <= last.at_ns
-            && self.samples.iter().all(|sample| sample.says_as(last))
+            && self.samples.iter().all(|sample| sample.equals(last))
             && self.last_packet_ns.is_none_or(is_past)
             && outside.is_none_or(|(at_ns, _)| is_past(*at_ns))
     }
 
-    /// Whether it is as one that never had a packet.
+    /// Whether it has the state of a stream that never had a packet.
     fn is_blank(&self) -> bool {
         let has_counted = self.counted().is_some_and(|now| now != Traffic::default());
         let is_judged = self.losses.is_some() || self.legs.is_some();
-        !has_counted && !is_judged && self.last_packet_ns.is_none() && self.past.is_empty()
+        !has_counted && !is_judged && self.last_packet_ns.is_none() && self.history.is_empty()
     }
 
-    /// One that had been sampled since then and until then, and had never had a packet.
+    /// A stream that was sampled from `since_ns` until `until_ns` and never had a packet.
     pub(super) fn silent(since_ns: u64, until_ns: u64) -> Self {
         let first = Sample {
             at_ns: since_ns.min(until_ns),
@@ -250,7 +250,7 @@ impl Stream {
         stream
     }
 
-    /// Makes one at rest as if it had been sampled until then, and nothing had come.
+    /// Updates a stream at rest as if it had been sampled until `until_ns` without any packet.
     pub(super) fn wake(&mut self, until_ns: u64) {
         let mut last = self.samples.pop_back().unwrap_or_default();
         if self.samples.is_empty() {
@@ -262,26 +262,26 @@ impl Stream {
     }
 
     fn note_packet(&mut self, now_ns: u64, last_ns: u64) {
-        let at_ns = Some(last_ns).filter(|at_ns| (1..now_ns).contains(at_ns));
-        let at_ns = at_ns.unwrap_or(now_ns);
+        let exact_ns = Some(last_ns).filter(|at_ns| (1..now_ns).contains(at_ns));
+        let at_ns = exact_ns.unwrap_or(now_ns);
         if !self.is_flowing(at_ns) {
             self.flowing_since_ns = at_ns;
         }
         self.last_packet_ns = Some(at_ns);
     }
 
-    /// Whether packets came until then without a break of a second.
+    /// Whether packets arrived until `at_ns` without a break of a second.
     fn is_flowing(&self, at_ns: u64) -> bool {
         let is_silent = |last_ns| silence(at_ns, last_ns, SECOND_NS - 1).is_some();
         !self.last_packet_ns.is_none_or(is_silent)
     }
 
-    /// What was counted by the last reading.
+    /// The traffic counted by the last reading.
     pub(super) fn counted(&self) -> Option<Traffic> {
         self.samples.back().map(|last| last.received)
     }
 
-    /// What the rule receives.
+    /// The rates at which the rule receives.
     pub(super) fn rates(&self) -> Rates {
         let (short, long) = (self.rate(SECOND_NS), self.rate(MEMORY_NS));
         Rates {
@@ -292,8 +292,8 @@ impl Stream {
         }
     }
 
-    /// The health of the stream if it is watched; `inspected` counts what was found in its packets by
-    /// now.
+    /// The health of the stream if it is watched; `inspected` are the current counters of its inspected
+    /// packets.
     pub(super) fn health(&self, now_ns: u64, inspected: &HealthCounters) -> Option<HealthStats> {
         let watched = self.watched.as_ref()?;
         let (state, reason) = self.judge(now_ns, watched);
@@ -312,7 +312,7 @@ impl Stream {
         })
     }
 
-    /// Packets and bits per second between the last sample and the one so long before it.
+    /// Packets and bits per second between the last sample and the one `within_ns` before it.
     fn rate(&self, within_ns: u64) -> (f64, f64) {
         let Some(now) = self.samples.back() else {
             return (0.0, 0.0);
@@ -320,10 +320,10 @@ impl Stream {
         let is_within = |sample: &&Sample| now.at_ns - sample.at_ns <= within_ns + SLACK_NS;
         let samples = self.samples.iter().rev();
         let within = samples.take_while(is_within).count();
-        let then = self.samples.len() - within;
-        let before = then.checked_sub(1).and_then(|at| self.samples.get(at));
-        let then = self.samples.get(then).unwrap_or(now);
-        // Nothing came since a sample before, so the time begins where it should.
+        let start = self.samples.len() - within;
+        let before = start.checked_sub(1).and_then(|at| self.samples.get(at));
+        let then = self.samples.get(start).unwrap_or(now);
+        // If nothing arrived since the sample before, the time begins exactly where it should.
         let quiet = before.filter(|before| before.received == then.received);
         let time = match quiet {
             Some(before) => (now.at_ns - before.at_ns).min(within_ns),
@@ -338,14 +338,14 @@ impl Stream {
         (packets as f64 / seconds, bytes as f64 * 8.0 / seconds)
     }
 
-    /// The longest gap within the time. One sample covers two epochs of a second.
+    /// The longest gap within a time. One sample covers two epochs of a second.
     fn gap(&self, within_ns: u64) -> u64 {
         let Some(now) = self.samples.back() else {
             return 0;
         };
         let samples = self.samples.iter().rev();
         let recent = samples.take_while(|sample| now.at_ns - sample.at_ns <= within_ns);
-        // Before an epoch is over, the one before it belongs to the last second too.
+        // Until an epoch is over, the previous one belongs to the last second too.
         let of = |sample: &Sample| {
             let arrivals = sample.inspected().arrivals;
             let is_recent = now.at_ns.saturating_sub(arrivals.last_ns) <= within_ns;
@@ -355,7 +355,7 @@ impl Stream {
         recent.map(of).max().unwrap_or(0)
     }
 
-    /// How the rate is outside its bounds; that of a stream that only begins or ends never is.
+    /// How the rate is outside its bounds; a stream that is just beginning or ending is not judged.
     fn outside(&self, now_ns: u64, health: &Health) -> Option<String> {
         let since_ns = self
             .first_sample_ns
@@ -379,7 +379,7 @@ impl Stream {
 
     fn silence(&self, now_ns: u64, health: &Health) -> Option<String> {
         let longest_ns = self.pauses.longest_ns(health.silence)?;
-        // One that is silent for just so long is down.
+        // A stream that is silent for exactly that long is down.
         let silent_ns = silence(now_ns, self.since_ns(), longest_ns - 1)?;
         let seconds = silent_ns as f64 / 1e9;
         let allowed = match health.silence {
@@ -393,26 +393,26 @@ impl Stream {
         Some(format!("{what} {seconds:.1} s (silence = {allowed})"))
     }
 
-    /// Since when nothing has come.
+    /// Since when nothing has arrived.
     fn since_ns(&self) -> u64 {
         self.last_packet_ns.unwrap_or(self.first_sample_ns)
     }
 
     fn trouble(&self, now_ns: u64, watched: &Watched) -> Option<String> {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
-        let news = last.inspected().since(&first.inspected());
+        let new = last.inspected().since(&first.inspected());
         let many = |count: u64, one: &str, rest: &str| {
             (count > 0).then(|| format!("{}{rest} within 10 s", things(count, one)))
         };
-        let outside = watched.outside.as_ref();
-        let outside = outside.filter(|(at, _)| now_ns.saturating_sub(*at) < MEMORY_NS);
-        let other = unfit(&news, watched.health.inspect.content);
-        many(news.lost, "RTP packet", " lost")
-            .or_else(|| many(news.continuity_errors, "MPEG-TS continuity error", ""))
-            .or_else(|| many(news.transport_errors, "MPEG-TS packet", " marked broken"))
-            .or_else(|| many(news.sync_errors, "MPEG-TS packet", " without sync byte"))
-            .or_else(|| many(news.ssrc_changes, "change", " of the RTP source"))
-            .or_else(|| many(news.restarts, "restart", " of the RTP sequence"))
+        let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < MEMORY_NS;
+        let outside = watched.outside.as_ref().filter(|(at, _)| is_recent(*at));
+        let other = unfit(&new, watched.health.inspect.content);
+        many(new.lost, "RTP packet", " lost")
+            .or_else(|| many(new.continuity_errors, "MPEG-TS continuity error", ""))
+            .or_else(|| many(new.transport_errors, "MPEG-TS packet", " marked broken"))
+            .or_else(|| many(new.sync_errors, "MPEG-TS packet", " without sync byte"))
+            .or_else(|| many(new.ssrc_changes, "change", " of the RTP source"))
+            .or_else(|| many(new.restarts, "restart", " of the RTP sequence"))
             .or_else(|| outside.map(|(_, text)| text.clone()))
             .or(other)
     }

@@ -1,5 +1,5 @@
-//! The streams of all rules, and which of them have to be sampled: those that received packets, and
-//! those that time alone may change. Streams at rest cost nothing, however many there are.
+//! The streams of all rules, and which of them have to be sampled: those that received packets, and those
+//! that time alone may change. Streams at rest cost nothing, however many there are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,87 +11,86 @@ use rules::shared_map::SharedMap;
 use super::history::{Ring, Span};
 use super::stream::{Rest, Stream};
 
-/// The streams of rules, by their places.
+/// The streams of rules, by the positions of the rules.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     pub(super) rules: Arc<RuleSet>,
-    /// Of a rule that nothing ever came for, and that is not watched, there is none.
+    /// A rule that never received anything and is not watched has none.
     streams: BTreeMap<Place, Stream>,
     /// Those that are read with every sample.
     awake: BTreeSet<Place>,
-    /// Those at rest that something becomes of without a packet, and when, in nanoseconds of
-    /// `CLOCK_MONOTONIC`.
+    /// Those at rest that change without a packet, and when, in nanoseconds of `CLOCK_MONOTONIC`.
     due: BTreeSet<(u64, Place)>,
-    /// Until when those due are read, where a reading goes on: one that falls due meanwhile is not read.
-    asked_ns: Option<u64>,
-    /// When rules came, in nanoseconds of `CLOCK_MONOTONIC`: of those that nothing ever came for.
-    made_ns: BTreeMap<Place, u64>,
-    /// When the first reading and the last one were: what was counted until the first is not reported.
+    /// The time of the request of a reading in progress: streams that fall due later are not in it.
+    requested_ns: Option<u64>,
+    /// When rules were added, in nanoseconds of `CLOCK_MONOTONIC`: those that never received anything.
+    added_ns: BTreeMap<Place, u64>,
+    /// The times of the first and the last reading: counts until the first are not reported.
     pub(super) read_ns: Option<(u64, u64)>,
-    /// The past of all rules together.
+    /// The history of all rules together.
     pub(super) all: Ring,
 }
 
 impl Streams {
-    /// Makes them those of `rules`; streams of rules that stay by name go on.
+    /// Adapts to `rules`; the streams of rules whose names remain continue.
     pub(super) fn follow(&mut self, rules: &Arc<RuleSet>, now_ns: u64) {
         if Arc::ptr_eq(rules, &self.rules) {
             return;
         }
         let before = std::mem::replace(&mut self.rules, Arc::clone(rules));
         let difference = SharedMap::difference(before.rules(), rules.rules());
-        let mut known: HashMap<&str, (Stream, Option<u64>)> = HashMap::new();
-        for (place, rule) in &difference.removed {
-            let stream = self.take(**place);
-            let made_ns = self.made_ns.remove(*place);
-            let stream = stream.unwrap_or_else(|| self.silent(made_ns));
-            known.insert(&rule.name, (stream, made_ns));
+        let mut removed: HashMap<&str, (Stream, Option<u64>)> = HashMap::new();
+        for (position, rule) in &difference.removed {
+            let taken = self.take(**position);
+            let added_ns = self.added_ns.remove(*position);
+            let stream = taken.unwrap_or_else(|| self.silent(added_ns));
+            removed.insert(&rule.name, (stream, added_ns));
         }
-        for (place, rule) in &difference.added {
-            let (stream, made_ns) = known.remove(rule.name.as_str()).unwrap_or_default();
-            self.streams.insert(**place, stream);
-            self.made_ns.insert(**place, made_ns.unwrap_or(now_ns));
-            self.awake.insert(**place);
+        for (position, rule) in &difference.added {
+            let (stream, added_ns) = removed.remove(rule.name.as_str()).unwrap_or_default();
+            self.streams.insert(**position, stream);
+            self.added_ns.insert(**position, added_ns.unwrap_or(now_ns));
+            self.awake.insert(**position);
         }
     }
 
-    fn take(&mut self, place: Place) -> Option<Stream> {
-        self.awake.remove(&place);
-        let mut stream = self.streams.remove(&place)?;
-        self.cancel(place, &mut stream);
+    fn take(&mut self, position: Place) -> Option<Stream> {
+        self.awake.remove(&position);
+        let mut stream = self.streams.remove(&position)?;
+        self.cancel(position, &mut stream);
         Some(stream)
     }
 
-    fn cancel(&mut self, place: Place, stream: &mut Stream) {
+    fn cancel(&mut self, position: Place, stream: &mut Stream) {
         if let Some(due_ns) = stream.due_ns.take() {
-            self.due.remove(&(due_ns, place));
+            self.due.remove(&(due_ns, position));
         }
     }
 
-    /// One that was there at the last reading and had never had a packet.
-    fn silent(&self, made_ns: Option<u64>) -> Stream {
+    /// A stream that existed at the last reading and never had a packet.
+    fn silent(&self, added_ns: Option<u64>) -> Stream {
         match self.read_ns {
-            Some((_, read_ns)) => Stream::silent(made_ns.unwrap_or(0), read_ns),
+            Some((_, read_ns)) => Stream::silent(added_ns.unwrap_or(0), read_ns),
             None => Stream::default(),
         }
     }
 
-    /// The rules that have to be read by then, whether packets came for them or not.
-    pub(super) fn ask(&mut self, now_ns: u64) -> BTreeSet<Place> {
-        self.asked_ns = Some(now_ns);
+    /// Begins a reading: the rules to read, whether they received packets or not.
+    pub(super) fn request(&mut self, now_ns: u64) -> BTreeSet<Place> {
+        self.requested_ns = Some(now_ns);
         self.attended(now_ns)
     }
 
-    /// Those that were asked for.
-    pub(super) fn asked(&mut self, now_ns: u64) -> BTreeSet<Place> {
-        let asked_ns = self.asked_ns.take().unwrap_or(now_ns);
-        self.attended(asked_ns)
+    /// The rules of the reading in progress, which ends with this.
+    pub(super) fn requested(&mut self, now_ns: u64) -> BTreeSet<Place> {
+        let requested_ns = self.requested_ns.take().unwrap_or(now_ns);
+        self.attended(requested_ns)
     }
 
     fn attended(&self, now_ns: u64) -> BTreeSet<Place> {
         let due = self.due.iter().take_while(|(due_ns, _)| *due_ns <= now_ns);
-        let due = due.map(|(_, place)| *place);
-        self.awake.iter().copied().chain(due).collect()
+        let awake = self.awake.iter().copied();
+        awake.chain(due.map(|(_, position)| *position)).collect()
     }
 
     /// When the next of those at rest is due, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -99,64 +98,64 @@ impl Streams {
         self.due.first().map(|(due_ns, _)| *due_ns)
     }
 
-    /// Says whether some are read with every sample.
+    /// Whether some are read with every sample.
     pub(super) fn is_any_awake(&self) -> bool {
         !self.awake.is_empty()
     }
 
-    /// Begins a sample; gives the time since the one before.
+    /// Begins a sample; returns the time since the previous one.
     pub(super) fn begin(&mut self, now_ns: u64) -> Span {
         let (begun_ns, before_ns) = self.read_ns.unwrap_or((now_ns, now_ns));
         self.read_ns = Some((begun_ns, now_ns));
         Span::new(begun_ns, before_ns, now_ns)
     }
 
-    /// Has a stream read by `sample`, as if it had been at the last reading, at `before_ns`, too;
-    /// afterwards it rests if it may.
-    pub(super) fn look(
+    /// Calls `sample` with a stream, updated as if it had been in the last reading, at `before_ns`, too;
+    /// afterwards the stream rests if it may.
+    pub(super) fn sample(
         &mut self,
-        (place, before_ns): (Place, u64),
+        (position, before_ns): (Place, u64),
         sample: impl FnOnce(&Rule, &mut Stream),
     ) {
-        let is_awake = self.awake.contains(&place);
-        let mut stream = match self.take(place) {
+        let is_awake = self.awake.contains(&position);
+        let mut stream = match self.take(position) {
             Some(mut stream) if !is_awake => {
                 stream.wake(before_ns);
                 stream
             }
             Some(stream) => stream,
             None => {
-                let made_ns = self.made_ns.get(&place).copied();
-                Stream::silent(made_ns.unwrap_or(0), before_ns)
+                let added_ns = self.added_ns.get(&position).copied();
+                Stream::silent(added_ns.unwrap_or(0), before_ns)
             }
         };
         let rules = Arc::clone(&self.rules);
-        let rule = &rules[place];
+        let rule = &rules[position];
         sample(rule, &mut stream);
         if stream.counted().is_some_and(|counted| counted.packets > 0) {
-            self.made_ns.remove(&place);
+            self.added_ns.remove(&position);
         }
         match stream.rest(rule) {
-            Rest::No => drop(self.awake.insert(place)),
+            Rest::No => drop(self.awake.insert(position)),
             Rest::Until(due_ns) => {
                 stream.due_ns = Some(due_ns);
-                self.due.insert((due_ns, place));
+                self.due.insert((due_ns, position));
             }
             Rest::Forgettable => return,
             Rest::Yes => {}
         }
-        self.streams.insert(place, stream);
+        self.streams.insert(position, stream);
     }
 
     /// The rule of that name, and its stream if there is one.
     pub(super) fn of(&self, rule: &str) -> Option<(&Rule, Option<&Stream>)> {
-        let place = self.rules.place(rule)?;
-        Some((&self.rules[place], self.streams.get(&place)))
+        let position = self.rules.place(rule)?;
+        Some((&self.rules[position], self.streams.get(&position)))
     }
 
-    /// When a rule came that nothing has come for, in nanoseconds of `CLOCK_MONOTONIC`.
-    pub(super) fn made_ns(&self, rule: &str) -> Option<u64> {
-        self.made_ns.get(&self.rules.place(rule)?).copied()
+    /// When a rule was added that never received anything, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(super) fn added_ns(&self, rule: &str) -> Option<u64> {
+        self.added_ns.get(&self.rules.place(rule)?).copied()
     }
 
     #[cfg(test)]
@@ -189,7 +188,7 @@ mod tests {
         Arc::new(RuleSet::from_documents(&[document], Policy::default()).unwrap())
     }
 
-    /// Times without a packet and with some, in half seconds, and how many come in each of those.
+    /// Phases in half seconds, each with the packets that arrive in every half second of it.
     fn phases() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let length = prop_oneof![1u64..6, 15u64..30, 40u64..90];
         prop::collection::vec((length, prop_oneof![Just(0u64), 1u64..500]), 1..7)
@@ -197,10 +196,10 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
-        /// What is looked at only when it has to be says at any time what a stream says that is
-        /// sampled without a pause, and tells the same at the same time.
+        /// A stream that is sampled only when necessary always has the state of one that is sampled
+        /// continuously, and reports the same changes at the same time.
         #[test]
-        fn rest_changes_nothing_that_is_told(
+        fn rest_changes_nothing_that_is_reported(
             phases in phases(),
             keys in prop_oneof![
                 Just(None),
@@ -218,34 +217,35 @@ mod tests {
                     now_ns += HALF_NS;
                     if packets > 0 {
                         counted.traffic.add(Traffic::new(packets, packets * 100));
-                        let mut found = HealthCounters::default();
-                        found.arrivals.last_ns = now_ns - 1000;
-                        counted.health = Some(Box::new(found));
+                        let mut inspected = HealthCounters::default();
+                        inspected.arrivals.last_ns = now_ns - 1000;
+                        counted.health = Some(Box::new(inspected));
                     }
-                    let told = always.sample(now_ns, rule.health.as_ref(), &counted);
+                    let change = always.sample(now_ns, rule.health.as_ref(), &counted);
                     let is_attended = !sampler.attended(now_ns, &rules).is_empty();
                     let is_read = packets > 0 || is_attended;
-                    let read = [(Arc::from("a"), counted.clone())].into_iter();
-                    let news = sampler.sample(now_ns, &rules, &read.filter(|_| is_read).collect());
-                    prop_assert_eq!(news.streams.len(), usize::from(told.is_some()));
+                    let all = [(Arc::from("a"), counted.clone())].into_iter();
+                    let arrived = all.filter(|_| is_read).collect();
+                    let changes = sampler.sample(now_ns, &rules, &arrived);
+                    prop_assert_eq!(changes.streams.len(), usize::from(change.is_some()));
                     let streams = sampler.streams.lock();
                     let (_, stream) = streams.of("a").unwrap();
-                    let found = counted.health.as_deref().copied().unwrap_or_default();
+                    let inspected = counted.health.as_deref().copied().unwrap_or_default();
                     let rates = stream.map_or_else(Default::default, Stream::rates);
                     prop_assert_eq!(rates, always.rates(), "at {}", now_ns);
-                    let health = stream.and_then(|stream| stream.health(now_ns, &found));
-                    prop_assert_eq!(health, always.health(now_ns, &found), "at {}", now_ns);
+                    let health = stream.and_then(|stream| stream.health(now_ns, &inspected));
+                    prop_assert_eq!(health, always.health(now_ns, &inspected), "at {}", now_ns);
                 }
             }
         }
     }
 
     #[test]
-    fn a_new_rule_is_looked_at_once_and_one_with_a_packet_for_ten_seconds() {
+    fn a_new_rule_is_read_once_and_one_with_a_packet_for_ten_seconds() {
         let (rules, sampler) = (rules(None), Sampler::default());
-        let looks = |from: u64, count: u64, packets: u64| {
+        let readings = |from: u64, count: u64, packets: u64| {
             let half_seconds = from..from + count;
-            let looked = half_seconds.filter(|half_second| {
+            let read = half_seconds.filter(|half_second| {
                 let now_ns = half_second * HALF_NS;
                 let attended = sampler.attended(now_ns, &rules);
                 let counted = Received {
@@ -253,19 +253,19 @@ mod tests {
                     ..Received::default()
                 };
                 let is_read = !attended.is_empty() || packets > 0 && *half_second == from;
-                let read = [(Arc::from("a"), counted)].into_iter();
-                sampler.sample(now_ns, &rules, &read.filter(|_| is_read).collect());
+                let all = [(Arc::from("a"), counted)].into_iter();
+                sampler.sample(now_ns, &rules, &all.filter(|_| is_read).collect());
                 is_read
             });
-            looked.count()
+            read.count()
         };
-        assert_eq!(looks(1, 100, 0), 1);
+        assert_eq!(readings(1, 100, 0), 1);
         assert_eq!(
             sampler.streams.lock().len(),
             0,
             "nothing is remembered of it"
         );
-        let after_a_packet = looks(101, 100, 1);
+        let after_a_packet = readings(101, 100, 1);
         assert!((20..=24).contains(&after_a_packet), "{after_a_packet}");
     }
 
@@ -274,37 +274,37 @@ mod tests {
         let (rules, sampler) = (rules(Some("silence=60s")), Sampler::default());
         let mut counted = Received::default();
         counted.traffic.add(Traffic::new(7, 700));
-        let read = || [(Arc::from("a"), counted.clone())].into_iter().collect();
+        let arrived = || [(Arc::from("a"), counted.clone())].into_iter().collect();
         let mut half_second = 1;
         while half_second == 1 || !sampler.attended(half_second * HALF_NS, &rules).is_empty() {
-            sampler.sample(half_second * HALF_NS, &rules, &read());
+            sampler.sample(half_second * HALF_NS, &rules, &arrived());
             half_second += 1;
         }
         let due_ns = sampler.streams.lock().next_due_ns().unwrap();
         assert!(sampler.attended(due_ns - 1, &rules).is_empty());
-        let news = sampler.sample(due_ns + 1, &rules, &Default::default());
-        assert_eq!(news.streams.len(), 0);
+        let changes = sampler.sample(due_ns + 1, &rules, &Default::default());
+        assert_eq!(changes.streams.len(), 0);
         assert_eq!(sampler.attended(due_ns + 2, &rules).len(), 1);
-        let news = sampler.sample(due_ns + 2, &rules, &read());
-        assert_eq!(news.streams.len(), 1);
+        let changes = sampler.sample(due_ns + 2, &rules, &arrived());
+        assert_eq!(changes.streams.len(), 1);
         let streams = sampler.streams.lock();
         let (_, stream) = streams.of("a").unwrap();
         assert_eq!(stream.unwrap().counted(), Some(counted.traffic));
     }
 
     #[test]
-    fn silence_is_told_of_a_stream_at_rest_when_it_is_due() {
+    fn silence_of_a_stream_at_rest_is_reported_when_it_is_due() {
         let (rules, sampler) = (rules(Some("silence=60s")), Sampler::default());
-        let (mut looks, mut told) = (0, Vec::new());
+        let (mut readings, mut reported) = (0, Vec::new());
         for half_second in 1..=200 {
             let now_ns = half_second * HALF_NS;
             let attended = sampler.attended(now_ns, &rules);
-            looks += attended.len();
-            let news = sampler.sample(now_ns, &rules, &Default::default());
-            told.extend(news.streams.iter().map(|_| half_second));
+            readings += attended.len();
+            let changes = sampler.sample(now_ns, &rules, &Default::default());
+            reported.extend(changes.streams.iter().map(|_| half_second));
         }
-        assert_eq!(told, [121], "a minute behind the first sample");
-        assert!(looks < 50, "{looks}");
+        assert_eq!(reported, [121], "a minute behind the first sample");
+        assert!(readings < 50, "{readings}");
         let (streams, due) = (sampler.streams.lock(), |streams: &Streams| {
             streams.due.len()
         });

@@ -1,18 +1,18 @@
-//! Statistics as JSON, a rule at a time.
+//! Statistics as JSON, one rule at a time.
 
 use std::cell::Cell;
 
 use api::reply::{RuleStats, Stats};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// Is written as [`Stats`] is, once; its rules are made while it is.
+/// Serializes like [`Stats`], once; its rules are made while they are written.
 pub struct Streamed<R> {
     rest: Stats,
     rules: Cell<Option<R>>,
 }
 
 impl<R: Iterator<Item = RuleStats>> Streamed<R> {
-    /// `rest`: all but the rules.
+    /// `rest`: everything but the rules.
     pub const fn new(rest: Stats, rules: R) -> Self {
         Self {
             rest,
@@ -45,7 +45,7 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
             None => stats.skip_field("fleet")?,
         }
         stats.serialize_field("uptime_seconds", uptime_seconds)?;
-        stats.serialize_field("rules", &InTurn(&self.rules))?;
+        stats.serialize_field("rules", &Consumed(&self.rules))?;
         stats.serialize_field("workers", workers)?;
         stats.serialize_field("egress", egress)?;
         if xdp.is_empty() {
@@ -66,10 +66,10 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
     }
 }
 
-/// A list whose elements are gone once they are written.
-struct InTurn<'a, R>(&'a Cell<Option<R>>);
+/// A list that is consumed as it is written.
+struct Consumed<'a, R>(&'a Cell<Option<R>>);
 
-impl<R: Iterator<Item: Serialize>> Serialize for InTurn<'_, R> {
+impl<R: Iterator<Item: Serialize>> Serialize for Consumed<'_, R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.take().into_iter().flatten())
     }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_a_rule_at_a_time_is_what_is_written_at_once() {
+    fn streamed_statistics_equal_those_written_at_once() {
         let rule = r#"{"name":"a","state":"up","path":"kernel","path_reason":"","inputs":[],
             "received":{"packets":1,"bytes":2},"dropped":{},"outputs":[]}"#;
         for (fleet, demand) in [
@@ -103,8 +103,8 @@ mod tests {
             );
             let stats: Stats = serde_json::from_str(&text).unwrap();
             let streamed = Streamed::new(stats.clone(), stats.rules.clone().into_iter());
-            let streamed = serde_json::to_string(&streamed).unwrap();
-            assert_eq!(streamed, serde_json::to_string(&stats).unwrap());
+            let text = serde_json::to_string(&streamed).unwrap();
+            assert_eq!(text, serde_json::to_string(&stats).unwrap());
         }
     }
 }

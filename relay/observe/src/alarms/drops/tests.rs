@@ -1,4 +1,4 @@
-//! What is told of drops, reading by reading.
+//! What is reported of drops, reading by reading.
 
 use rules::document::RuleDocument;
 
@@ -12,29 +12,29 @@ fn drops(reason: DropReason, packets: u64) -> Drops {
     drops
 }
 
-/// What a ledger tells of a reading, by kind and words.
-fn told(
+/// The reports of a ledger after a reading, by kind and message.
+fn reports(
     ledger: &mut Ledger,
     half_seconds: u64,
     (reason, packets): (DropReason, u64),
     sent: Option<u64>,
 ) -> Vec<(&'static str, String)> {
-    let news = ledger.sample(half_seconds * HALF, &drops(reason, packets), sent);
-    let words = |one: DropChange| {
-        let read = Reading {
+    let changes = ledger.sample(half_seconds * HALF, &drops(reason, packets), sent);
+    let report = |change: DropChange| {
+        let reading = Reading {
             why: "why".to_owned(),
-            ..one.read
+            ..change.reading
         };
-        one.row.told(&read, &one.turn)
+        change.row.report(&reading, &change.edge)
     };
-    news.into_iter().filter_map(words).collect()
+    changes.into_iter().filter_map(report).collect()
 }
 
 #[test]
-fn drops_are_told_when_they_begin_and_when_they_end() {
+fn drops_are_reported_when_they_begin_and_when_they_end() {
     let mut ledger = Ledger::default();
     let mut at = |half_seconds, packets| {
-        told(
+        reports(
             &mut ledger,
             half_seconds,
             (DropReason::TooBig, packets),
@@ -49,7 +49,7 @@ fn drops_are_told_when_they_begin_and_when_they_end() {
     let ended = "drops no more packets as too_big: 20 were, over 0.5 s".to_owned();
     assert_eq!(at(23, 20), [(DROPS_ENDED, ended)]);
     assert_eq!(at(24, 20), []);
-    // Counters that began anew.
+    // The counters restart from zero.
     let began = "drops packets as too_big, 1 so far: why".to_owned();
     assert_eq!(at(25, 1), [(DROPS_BEGAN, began)]);
     let ended = "drops no more packets as too_big: 1 was, over 0.0 s".to_owned();
@@ -57,11 +57,11 @@ fn drops_are_told_when_they_begin_and_when_they_end() {
 }
 
 #[test]
-fn an_output_that_drops_everything_for_two_seconds_is_told() {
+fn an_output_that_drops_everything_for_two_seconds_is_reported() {
     let reason = DropReason::EgressFull;
     let mut ledger = Ledger::default();
     let mut at = |half_seconds, dropped, sent| {
-        told(&mut ledger, half_seconds, (reason, dropped), Some(sent))
+        reports(&mut ledger, half_seconds, (reason, dropped), Some(sent))
     };
     let all = || {
         let text = "is degraded: all packets are dropped as egress_full: why".to_owned();
@@ -76,25 +76,25 @@ fn an_output_that_drops_everything_for_two_seconds_is_told() {
     assert_eq!(at(8, 10, 11), [recovered()]);
     assert_eq!(at(9, 11, 11), []);
     assert_eq!(at(13, 12, 11), [all()]);
-    // Nothing comes any more: the drops have ended, and with them what is known.
-    let told = at(33, 12, 11);
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!((told[0].0, &told[1]), (DROPS_ENDED, &recovered()));
+    // No more packets arrive: the drops have ended, and with them the state.
+    let last = at(33, 12, 11);
+    assert_eq!(last.len(), 2, "{last:?}");
+    assert_eq!((last[0].0, &last[1]), (DROPS_ENDED, &recovered()));
 }
 
 #[test]
-fn a_rule_that_drops_everything_for_two_seconds_is_told() {
+fn a_rule_that_drops_everything_for_two_seconds_is_degraded() {
     let text = r#"{"name": "cam1", "input": "239.1.1.1%eth0:5001", "outputs": ["10.9.9.9:7000"]}"#;
     let document: RuleDocument = serde_json::from_str(text).unwrap();
     let rule = document.to_rule(0).unwrap();
     let mut losses = Losses::default();
-    let mut at = |half_seconds: u64, came: u64, reason, packets| {
+    let mut at = |half_seconds: u64, received: u64, reason, packets| {
         let lost = Lost {
             dropped: drops(reason, packets),
             ..Lost::default()
         };
         let traffic = Traffic {
-            packets: came,
+            packets: received,
             ..Traffic::default()
         };
         losses.sample(half_seconds * HALF, &rule, (traffic, &lost), false);
@@ -102,7 +102,7 @@ fn a_rule_that_drops_everything_for_two_seconds_is_told() {
     };
     let own = DropReason::OwnSource;
     assert_eq!(at(1, 1000, own, 400), []);
-    // Read a little later than what came.
+    // Drops are read a little later than packets received.
     for half_second in 2..6 {
         assert_eq!(
             at(
@@ -117,7 +117,7 @@ fn a_rule_that_drops_everything_for_two_seconds_is_told() {
     assert_eq!(at(6, 6000, own, 5405), [(None, own)]);
     assert_eq!(at(7, 7000, own, 6400), [(None, own)]);
     assert_eq!(at(8, 8000, own, 7300), []);
-    // What stands by is meant, whatever comes beside it.
+    // Standby drops are on purpose, whatever arrives beside them.
     for half_second in 9..20 {
         assert_eq!(
             at(half_second, half_second * 1000, DropReason::Standby, 7300),
@@ -127,9 +127,9 @@ fn a_rule_that_drops_everything_for_two_seconds_is_told() {
 }
 
 #[test]
-fn what_is_dropped_because_the_output_is_down_is_no_news() {
+fn drops_of_an_output_that_is_down_are_not_reported() {
     let mut ledger = Ledger::default();
     let dropped = (DropReason::InterfaceDown, 7);
-    assert_eq!(told(&mut ledger, 1, dropped, Some(0)), []);
-    assert_eq!(told(&mut ledger, 9, dropped, Some(0)), []);
+    assert_eq!(reports(&mut ledger, 1, dropped, Some(0)), []);
+    assert_eq!(reports(&mut ledger, 9, dropped, Some(0)), []);
 }

@@ -1,4 +1,4 @@
-//! The alarms of a leg, each a row: a further one is a row here, and what it reads.
+//! The alarms of a leg, one row each. To add one, add a row here and the field that it reads.
 
 use rules::health::Silence;
 use rules::printable::{count, things};
@@ -6,32 +6,32 @@ use rules::printable::{count, things};
 use crate::alarms::{Alarm, LOSING, Row, SECOND_NS};
 use crate::events::kind::{LINE_DEGRADED, LINE_DOWN, LINE_UP, LINES_DIFFER, SKEW_EXCEEDS_WINDOW};
 
-/// Losses are judged over so long.
+/// The period over which losses are judged.
 pub(super) const EPOCH_NS: u64 = 10 * SECOND_NS;
 
-/// What is judged of a leg.
+/// The values by which a leg is judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::alarms) struct Reading {
-    /// For how long no packet has come, where that is longer than this.
+    /// How long no packet has arrived, if that is longer than `silence` allows.
     pub(super) silent_ns: Option<u64>,
     pub(super) silence: Silence,
-    /// How many came since the reading before.
+    /// Packets since the previous reading.
     pub(super) late: u64,
     pub(super) stray: u64,
     pub(super) still: u64,
     pub(super) exceeded: u64,
     pub(super) cut: u64,
-    /// How many came since the last that it had not brought before.
+    /// Repeated packets since the last new one.
     pub(super) repeated: u64,
-    /// How many it lacks of those that the legs brought together.
+    /// How many it misses of those that the legs delivered together (`of`).
     pub(super) missed: u64,
     pub(super) of: u64,
     pub(super) skew_ns: u64,
     pub(super) window_ns: u64,
 }
 
-/// All of them, the worst first, and a cause before what follows from it: a leg with another stream lacks
-/// those of this one. Their words go on from the leg's name.
+/// All of them, the worst first and a cause before its effects: a leg with another stream misses the
+/// packets of this one. Their texts follow the leg's name.
 pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
     Row {
         faults: &[
@@ -143,7 +143,7 @@ pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
         faults: LAGS,
         metrics: &["mcr_merge_skew_seconds"],
         kind: SKEW_EXCEEDS_WINDOW,
-        // It has to come well below half the window again before that is over.
+        // It ends only when the skew is well below half the window again.
         condition: |leg| {
             let ends = leg.window_ns / 8 * 3;
             let alarm = Alarm::above(leg.window_ns / 2);

@@ -1,4 +1,4 @@
-//! What is reported of legs, reading by reading.
+//! What is events of legs, reading by reading.
 
 use dataplane::counters::{MergeCounters, MergeSeen, MergeStats, Traffic};
 use rules::document::RuleDocument;
@@ -18,8 +18,8 @@ fn rule(more: &str) -> Rule {
     document.to_rule(0).unwrap()
 }
 
-/// Kinds and words behind the rule's name.
-fn told(events: Vec<Event>) -> Vec<(String, String)> {
+/// Kinds and messages, without the rule's name.
+fn reports(events: Vec<Event>) -> Vec<(String, String)> {
     let words = |event: Event| {
         assert_eq!(event.subject, "cam1");
         let words = event.message.strip_prefix("rule \"cam1\": ").unwrap();
@@ -28,11 +28,11 @@ fn told(events: Vec<Event>) -> Vec<(String, String)> {
     events.into_iter().map(words).collect()
 }
 
-fn news(kind: &str, words: &str) -> (String, String) {
+fn report(kind: &str, words: &str) -> (String, String) {
     (kind.to_owned(), words.to_owned())
 }
 
-/// Two legs that stand by for each other.
+/// Two legs under failover.
 struct StandBy {
     legs: Legs,
     rule: Rule,
@@ -46,7 +46,7 @@ impl StandBy {
         }
     }
 
-    /// A reading in seconds: which is relayed, and when the last packet of each came.
+    /// A reading at a second: which leg is relayed, and when the last packet of each arrived.
     fn at(
         &mut self,
         second: u64,
@@ -54,7 +54,7 @@ impl StandBy {
         last: [u64; 2],
         adopted: bool,
     ) -> Vec<(String, String)> {
-        let came = last.map(|last| Traffic {
+        let traffic = last.map(|last| Traffic {
             last_ns: last * SECOND_NS,
             ..Traffic::default()
         });
@@ -62,7 +62,7 @@ impl StandBy {
         let seen = LinesSeen {
             active: active.to_owned(),
             changes: u64::from(active == BLUE),
-            came: legs.zip(came).collect(),
+            came: legs.zip(traffic).collect(),
         };
         let counted = Received {
             lines: Some(Box::new(seen)),
@@ -70,19 +70,22 @@ impl StandBy {
         };
         assert!(Legs::has(&self.rule, &counted));
         let now_ns = second * SECOND_NS;
-        told(self.legs.sample(now_ns, &self.rule, &counted, adopted))
+        reports(self.legs.sample(now_ns, &self.rule, &counted, adopted))
     }
 }
 
 #[test]
-fn a_leg_that_falls_silent_and_the_one_that_takes_over_are_told_once() {
+fn a_leg_that_falls_silent_and_the_one_that_takes_over_are_reported_once() {
     let mut bed = StandBy::new();
     assert_eq!(bed.at(10, RED, [10, 10], false), []);
     let switched = format!("input {BLUE} is relayed now, {RED} was");
     let silent = format!("input {RED} is silent: no packet for 2.0 s");
     assert_eq!(
         bed.at(12, BLUE, [10, 12], false),
-        [news(INPUT_SWITCHED, &switched), news(LINE_DOWN, &silent)]
+        [
+            report(INPUT_SWITCHED, &switched),
+            report(LINE_DOWN, &silent)
+        ]
     );
     assert_eq!(bed.at(13, BLUE, [10, 13], false), []);
     let trouble = (RED.to_owned(), "is silent".to_owned());
@@ -90,24 +93,24 @@ fn a_leg_that_falls_silent_and_the_one_that_takes_over_are_told_once() {
     let delivers = format!("input {RED} delivers again");
     assert_eq!(
         bed.at(14, BLUE, [14, 14], false),
-        [news(LINE_UP, &delivers)]
+        [report(LINE_UP, &delivers)]
     );
     assert_eq!(bed.legs.troubles(), []);
     assert!(!bed.legs.none_delivers());
 }
 
 #[test]
-fn a_switch_before_the_first_reading_is_told_unless_it_was_anothers() {
+fn a_switch_before_the_first_reading_is_reported_unless_adopted() {
     let switched = format!("input {BLUE} is relayed now");
     for adopted in [false, true] {
-        let expected = [news(INPUT_SWITCHED, &switched)];
-        let told = StandBy::new().at(1, BLUE, [1, 1], adopted);
-        assert_eq!(told, expected[usize::from(adopted)..]);
+        let expected = [report(INPUT_SWITCHED, &switched)];
+        let events = StandBy::new().at(1, BLUE, [1, 1], adopted);
+        assert_eq!(events, expected[usize::from(adopted)..]);
     }
 }
 
 #[test]
-fn a_leg_of_which_nothing_ever_came_is_told_after_the_silence() {
+fn a_leg_that_never_delivered_is_reported_after_the_silence() {
     let mut bed = StandBy::new();
     assert_eq!(bed.at(100, RED, [100, 0], false), []);
     assert_eq!(bed.at(101, RED, [101, 0], false), []);
@@ -143,13 +146,13 @@ impl Bed {
                 last_ns: BTreeMap::new(),
             },
         };
-        assert_eq!(bed.goes_on(1, |_| {}), []);
+        assert_eq!(bed.run(1, |_| {}), []);
         bed
     }
 
-    /// So many readings, half a second and a thousand numbers apart, by both legs.
-    fn goes_on(&mut self, readings: u64, change: impl Fn(&mut Self)) -> Vec<(String, String)> {
-        let mut news = Vec::new();
+    /// Takes readings half a second apart; each leg delivers a thousand numbers in between.
+    fn run(&mut self, readings: u64, change: impl Fn(&mut Self)) -> Vec<(String, String)> {
+        let mut events = Vec::new();
         for _ in 0..readings {
             self.now_ns += HALF;
             for at in [RED, BLUE] {
@@ -158,9 +161,9 @@ impl Bed {
             self.leg(RED).first += 1_000;
             self.leg(BLUE).duplicate += 1_000;
             change(self);
-            news.extend(self.sample());
+            events.extend(self.sample());
         }
-        news
+        events
     }
 
     fn sample(&mut self) -> Vec<(String, String)> {
@@ -169,7 +172,7 @@ impl Bed {
             ..Received::default()
         };
         assert!(Legs::has(&self.rule, &counted));
-        told(self.legs.sample(self.now_ns, &self.rule, &counted, false))
+        reports(self.legs.sample(self.now_ns, &self.rule, &counted, false))
     }
 
     fn leg(&mut self, at: &str) -> &mut LineStats {
@@ -186,45 +189,45 @@ impl Bed {
 }
 
 #[test]
-fn duplicates_and_legs_as_they_should_be_are_no_news() {
+fn duplicates_and_healthy_legs_are_not_reported() {
     let mut bed = Bed::new("");
-    assert_eq!(bed.goes_on(100, |_| {}), []);
+    assert_eq!(bed.run(100, |_| {}), []);
     assert_eq!(bed.troubles(), []);
     assert!(!bed.legs.none_delivers());
 }
 
 #[test]
-fn a_silent_leg_is_told_of_and_with_both_nothing_delivers() {
+fn a_silent_leg_is_reported_and_with_both_silent_nothing_delivers() {
     let mut bed = Bed::new("");
     let silent = format!("input {BLUE} is silent: no packet for 2.5 s");
     assert_eq!(
-        bed.goes_on(5, |bed| bed.stop(BLUE)),
-        [news(LINE_DOWN, &silent)]
+        bed.run(5, |bed| bed.stop(BLUE)),
+        [report(LINE_DOWN, &silent)]
     );
     assert_eq!(bed.troubles(), [(BLUE.to_owned(), "is silent".to_owned())]);
     assert!(!bed.legs.none_delivers());
-    bed.goes_on(5, |bed| {
+    bed.run(5, |bed| {
         bed.stop(RED);
         bed.stop(BLUE);
     });
     assert!(bed.legs.none_delivers());
-    let delivers = [RED, BLUE].map(|at| news(LINE_UP, &format!("input {at} delivers again")));
-    assert_eq!(bed.goes_on(1, |_| {}), delivers);
+    let delivers = [RED, BLUE].map(|at| report(LINE_UP, &format!("input {at} delivers again")));
+    assert_eq!(bed.run(1, |_| {}), delivers);
     assert_eq!(bed.troubles(), []);
 }
 
 #[test]
 fn silence_is_as_long_as_the_health_of_the_rule_says() {
     let mut bed = Bed::new(r#", "health": {"silence": "5s"}"#);
-    assert_eq!(bed.goes_on(10, |bed| bed.stop(RED)), []);
-    assert_eq!(bed.goes_on(1, |bed| bed.stop(RED)).len(), 1);
+    assert_eq!(bed.run(10, |bed| bed.stop(RED)), []);
+    assert_eq!(bed.run(1, |bed| bed.stop(RED)).len(), 1);
     let mut bed = Bed::new(r#", "health": {"silence": "off"}"#);
-    assert_eq!(bed.goes_on(100, |bed| bed.stop(RED)), []);
-    // One that is slow may pause for longer than one that is not.
+    assert_eq!(bed.run(100, |bed| bed.stop(RED)), []);
+    // A slow leg may pause for longer than a fast one.
     let mut bed = Bed::new(r#", "health": {"silence": "auto"}"#);
     for _ in 0..20 {
-        bed.goes_on(1, |bed| bed.leg(BLUE).duplicate -= 999);
-        bed.goes_on(2, |bed| {
+        bed.run(1, |bed| bed.leg(BLUE).duplicate -= 999);
+        bed.run(2, |bed| {
             bed.stop(BLUE);
             bed.leg(BLUE).duplicate -= 1_000;
         });
@@ -236,54 +239,57 @@ fn silence_is_as_long_as_the_health_of_the_rule_says() {
         bed.leg(RED).first -= 1_000;
         bed.leg(BLUE).duplicate -= 1_000;
     };
-    let told = bed.goes_on(12, stop);
-    assert!(told[0].1.contains(RED) && told.len() == 1, "{told:?}");
-    let told = bed.goes_on(6, stop);
-    assert!(told[0].1.contains(BLUE) && told.len() == 1, "{told:?}");
+    let events = bed.run(12, stop);
+    assert!(events[0].1.contains(RED) && events.len() == 1, "{events:?}");
+    let events = bed.run(6, stop);
+    assert!(
+        events[0].1.contains(BLUE) && events.len() == 1,
+        "{events:?}"
+    );
 }
 
 #[test]
-fn a_leg_loses_that_lacks_more_than_one_in_a_thousand() {
+fn a_leg_that_misses_more_than_one_in_a_thousand_is_degraded() {
     let mut bed = Bed::new("");
-    assert_eq!(bed.goes_on(30, |bed| bed.leg(BLUE).missed += 1), []);
-    let told = bed.goes_on(20, |bed| bed.leg(BLUE).missed += 10);
+    assert_eq!(bed.run(30, |bed| bed.leg(BLUE).missed += 1), []);
+    let events = bed.run(20, |bed| bed.leg(BLUE).missed += 10);
     // Eleven readings after the second of three epochs began with ten.
     let loses = format!("input {BLUE} loses packets: 20 of 11 000 came by others alone");
-    assert_eq!(told, [news(LINE_DEGRADED, &loses)]);
+    assert_eq!(events, [report(LINE_DEGRADED, &loses)]);
     let trouble = (BLUE.to_owned(), "loses packets".to_owned());
     assert_eq!(bed.troubles(), [trouble]);
-    // Over when ten seconds of their own have passed without.
+    // It ends after ten seconds without losses.
     let keeps = format!("input {BLUE} loses no more packets");
-    assert_eq!(bed.goes_on(41, |_| {}), [news(LINE_UP, &keeps)]);
+    assert_eq!(bed.run(41, |_| {}), [report(LINE_UP, &keeps)]);
     assert_eq!(bed.troubles(), []);
 }
 
 #[test]
-fn what_a_silent_line_lacks_is_its_silence() {
+fn what_a_silent_leg_misses_is_explained_by_its_silence() {
     let mut bed = Bed::new("");
-    let news = bed.goes_on(60, |bed| {
+    let events = bed.run(60, |bed| {
         bed.stop(BLUE);
         if !bed.troubles().is_empty() {
             bed.leg(BLUE).missed += 1_000;
         }
     });
-    assert_eq!(news.len(), 1, "{news:?}");
+    assert_eq!(events.len(), 1, "{events:?}");
 }
 
 #[test]
-fn a_line_that_lost_and_is_silent_is_not_told_to_lose_no_more() {
+fn a_leg_that_lost_and_is_silent_is_not_reported_as_recovered() {
     let mut bed = Bed::new("");
-    let loses = bed.goes_on(20, |bed| bed.leg(BLUE).missed += 10);
+    let loses = bed.run(20, |bed| bed.leg(BLUE).missed += 10);
     assert_eq!(loses.len(), 1, "{loses:?}");
-    let told = bed.goes_on(60, |bed| bed.stop(BLUE));
-    let kinds: Vec<&str> = told.iter().map(|(kind, _)| kind.as_str()).collect();
+    let events = bed.run(60, |bed| bed.stop(BLUE));
+    let kinds: Vec<&str> = events.iter().map(|(kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, [LINE_DOWN]);
 }
 
 #[test]
-fn late_and_stray_packets_are_told_of_once_until_they_stop() {
+fn late_and_stray_packets_are_reported_once_until_they_stop() {
     let mut bed = Bed::new("");
-    let told = bed.goes_on(10, |bed| {
+    let events = bed.run(10, |bed| {
         bed.leg(BLUE).late += 5;
         bed.leg(RED).stray += 1;
     });
@@ -295,12 +301,12 @@ fn late_and_stray_packets_are_told_of_once_until_they_stop() {
         "input {BLUE} is too far behind: 5 packets came later than merge remembers; raise \
          merge.packets, or find what delays the leg"
     );
-    // In the order of their names.
+    // In the order of the leg names.
     assert_eq!(
-        told,
+        events,
         [
-            news(LINES_DIFFER, &differs),
-            news(SKEW_EXCEEDS_WINDOW, &late)
+            report(LINES_DIFFER, &differs),
+            report(SKEW_EXCEEDS_WINDOW, &late)
         ]
     );
     assert_eq!(
@@ -313,113 +319,113 @@ fn late_and_stray_packets_are_told_of_once_until_they_stop() {
             (BLUE.to_owned(), "brought 50 packets too late".to_owned()),
         ]
     );
-    assert_eq!(bed.goes_on(20, |_| {}), []);
+    assert_eq!(bed.run(20, |_| {}), []);
     assert_eq!(bed.troubles(), []);
 }
 
 #[test]
-fn numbers_that_stand_still_are_told_of() {
+fn numbers_that_stand_still_are_reported() {
     let mut bed = Bed::new("");
-    let told = bed.goes_on(10, |bed| bed.leg(RED).still += 3);
+    let events = bed.run(10, |bed| bed.leg(RED).still += 3);
     let still = format!(
         "input {RED} brings 3 packets under one number: its sender does not count; each payload \
          passes once"
     );
-    assert_eq!(told, [news(LINE_DEGRADED, &still)]);
+    assert_eq!(events, [report(LINE_DEGRADED, &still)]);
     let trouble = "brought 30 packets under one number".to_owned();
     assert_eq!(bed.troubles(), [(RED.to_owned(), trouble)]);
 }
 
 #[test]
-fn a_leg_that_brings_nothing_new_is_told_of() {
+fn a_leg_that_brings_nothing_new_is_reported() {
     let mut bed = Bed::new("");
-    // What comes twice among others is no news.
-    assert_eq!(bed.goes_on(10, |bed| bed.leg(BLUE).repeated += 900), []);
+    // Duplicates among other packets are not events.
+    assert_eq!(bed.run(10, |bed| bed.leg(BLUE).repeated += 900), []);
     let loops = |bed: &mut Bed| {
         bed.leg(BLUE).duplicate -= 1_000;
         bed.leg(BLUE).repeated += 4;
     };
-    let told = bed.goes_on(10, loops);
+    let events = bed.run(10, loops);
     let repeats = format!(
         "input {BLUE} brings nothing new: 8 packets that it brought before; its sender repeats a \
          few packets again and again"
     );
-    assert_eq!(told, [news(LINE_DEGRADED, &repeats)]);
+    assert_eq!(events, [report(LINE_DEGRADED, &repeats)]);
     let trouble = (BLUE.to_owned(), "brings nothing new".to_owned());
     assert_eq!(bed.troubles(), [trouble]);
     let again = format!("input {BLUE} brings something new again");
-    assert_eq!(bed.goes_on(1, |_| {}), [news(LINE_UP, &again)]);
+    assert_eq!(bed.run(1, |_| {}), [report(LINE_UP, &again)]);
     assert_eq!(bed.troubles(), []);
 }
 
 #[test]
-fn more_streams_than_there_is_room_for_are_told_of() {
+fn more_streams_than_there_is_room_for_are_reported() {
     let mut bed = Bed::new("");
-    let told = bed.goes_on(10, |bed| bed.leg(RED).exceeded += 3);
+    let events = bed.run(10, |bed| bed.leg(RED).exceeded += 3);
     let exceeded = format!(
         "input {RED} brings 3 packets of more streams than are told apart at a time: raise \
          merge.streams, or merge fewer SSRCs or sessions in one rule"
     );
-    assert_eq!(told, [news(LINE_DEGRADED, &exceeded)]);
+    assert_eq!(events, [report(LINE_DEGRADED, &exceeded)]);
     let trouble = "brought 30 packets of too many streams".to_owned();
     assert_eq!(bed.troubles(), [(RED.to_owned(), trouble)]);
 }
 
 #[test]
-fn legs_that_cut_the_same_differently_are_told_of() {
+fn legs_that_cut_the_same_differently_are_reported() {
     let mut bed = Bed::new("");
-    let told = bed.goes_on(10, |bed| bed.leg(BLUE).differently_cut += 2);
+    let events = bed.run(10, |bed| bed.leg(BLUE).differently_cut += 2);
     let cut = format!(
         "input {BLUE} brings 2 packets differently cut: what they hold may leave twice; have all \
          legs send the same packets"
     );
-    assert_eq!(told, [news(LINES_DIFFER, &cut)]);
+    assert_eq!(events, [report(LINES_DIFFER, &cut)]);
     let trouble = "brought 20 packets differently cut".to_owned();
     assert_eq!(bed.troubles(), [(BLUE.to_owned(), trouble)]);
 }
 
 #[test]
-fn a_line_that_lags_half_the_window_is_told_of_before_it_is_late() {
+fn a_leg_that_lags_half_the_window_is_reported_before_it_is_late() {
     let mut bed = Bed::new("");
     let skew = |us: u64| move |bed: &mut Bed| bed.leg(BLUE).skew_seconds.ns = us * 1_000;
-    assert_eq!(bed.goes_on(1, skew(25_000)), []);
+    assert_eq!(bed.run(1, skew(25_000)), []);
     let lags = format!(
         "input {BLUE} is 26.5 ms behind, more than half the window of 50 ms; raise merge.window, or \
          find what delays the leg"
     );
     assert_eq!(
-        bed.goes_on(1, skew(26_500)),
-        [news(SKEW_EXCEEDS_WINDOW, &lags)]
+        bed.run(1, skew(26_500)),
+        [report(SKEW_EXCEEDS_WINDOW, &lags)]
     );
-    assert_eq!(bed.goes_on(1, skew(20_000)), []);
+    assert_eq!(bed.run(1, skew(20_000)), []);
     let trouble = (BLUE.to_owned(), "is 20 ms behind".to_owned());
     assert_eq!(bed.troubles(), [trouble]);
-    assert_eq!(bed.goes_on(1, skew(18_000)), []);
+    assert_eq!(bed.run(1, skew(18_000)), []);
     assert_eq!(bed.troubles(), []);
 }
 
 #[test]
-fn a_stream_that_begins_behind_the_first_is_told_of() {
+fn a_stream_that_begins_after_the_first_is_reported() {
     let mut bed = Bed::new("");
-    let told = bed.goes_on(1, |bed| bed.seen.counters.together.streams = 2);
+    let events = bed.run(1, |bed| bed.seen.counters.together.streams = 2);
     let began = "a stream began: another source or session, or numbers that do not go on; 2 so far";
-    assert_eq!(told, [news(STREAM_RESTARTED, began)]);
-    assert_eq!(bed.goes_on(5, |_| {}), []);
+    assert_eq!(events, [report(STREAM_RESTARTED, began)]);
+    assert_eq!(bed.run(5, |_| {}), []);
 }
 
 #[test]
-fn the_first_packet_of_a_jump_is_no_strangers() {
+fn the_first_packet_of_a_jump_is_not_stray() {
     let mut bed = Bed::new("");
-    let told = bed.goes_on(1, |bed| {
+    let events = bed.run(1, |bed| {
         bed.seen.counters.together.streams = 2;
         bed.leg(RED).stray += 1;
     });
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!((&*told[0].0, bed.troubles()), (STREAM_RESTARTED, vec![]));
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!((&*events[0].0, bed.troubles()), (STREAM_RESTARTED, vec![]));
 }
 
 #[test]
-fn what_was_before_the_first_reading_and_legs_that_go_are_no_news() {
+fn counts_before_the_first_reading_and_removed_legs_are_not_reported() {
     let mut bed = Bed::new("");
     bed.legs = Legs::default();
     bed.seen.counters.together.streams = 7;
@@ -430,7 +436,7 @@ fn what_was_before_the_first_reading_and_legs_that_go_are_no_news() {
         stray: 5,
         ..LineStats::default()
     };
-    assert_eq!(bed.goes_on(1, |_| {}), []);
+    assert_eq!(bed.run(1, |_| {}), []);
     bed.seen.counters.lines.remove(BLUE);
     bed.now_ns += HALF;
     assert_eq!(bed.sample(), []);

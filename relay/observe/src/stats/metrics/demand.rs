@@ -1,4 +1,4 @@
-//! The interfaces that outputs on demand lead to. A relay without such outputs has no samples here.
+//! Metrics of the interfaces of outputs on demand. A relay without such outputs has no samples here.
 
 use std::borrow::Cow;
 

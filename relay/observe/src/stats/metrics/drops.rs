@@ -1,5 +1,5 @@
-//! What was dropped, by reason. A reason for which a rule or an output can drop as it is configured
-//! is a series from the start; one for which it could not is, once it did all the same.
+//! Drops by reason. A reason for which a rule or an output can drop as configured is a series from the
+//! start; any other reason becomes a series with its first drop.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub(super) fn families(page: &mut Page, rules: &[RuleStats], possible: &[Possibl
     }
 }
 
-/// What was dropped, and what was not but can be.
+/// The drops that occurred, and zero for reasons that are possible.
 fn all(dropped: &BTreeMap<String, u64>, possible: Reasons) -> BTreeMap<&str, u64> {
     let mut all: BTreeMap<&str, u64> = possible.names().map(|name| (name, 0)).collect();
     all.extend(dropped.iter().map(|(name, count)| (name.as_str(), *count)));

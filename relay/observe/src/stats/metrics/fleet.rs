@@ -1,4 +1,4 @@
-//! What a relay reports of its fleet: its own part, so that sums over all relays are the fleet.
+//! Metrics of a relay's own part in its fleet, so that sums over all relays describe the fleet.
 
 use api::reply::{FleetShareState, FleetStatus};
 
@@ -29,13 +29,13 @@ pub(super) fn families(page: &mut Page, fleet: &FleetStatus) {
         name,
         "Seconds that this relay may forward its shares if it hears nothing.",
     );
-    if let Some(left) = fleet.remaining_ms {
-        page.sample(name, &[], left as f64 / 1e3);
+    if let Some(remaining_ms) = fleet.remaining_ms {
+        page.sample(name, &[], remaining_ms as f64 / 1e3);
     }
     let name = "mcr_fleet_beat_seconds";
     page.family(name, "Seconds that the last answered request to etcd took.");
-    if let Some(beat) = fleet.etcd.beat_ms {
-        page.sample(name, &[], beat / 1e3);
+    if let Some(beat_ms) = fleet.etcd.beat_ms {
+        page.sample(name, &[], beat_ms / 1e3);
     }
     page.counters(FleetStatus::COUNTERS, &[([], fleet)]);
     page.single(

@@ -1,4 +1,4 @@
-//! How long packets stay, as a histogram. A rule of which no packet was sampled has no samples here.
+//! Histograms of how long packets stay. A rule without sampled packets has no samples here.
 
 use api::reply::{ResidenceStats, RuleStats};
 use dataplane::counters::bound_ns;
@@ -6,8 +6,8 @@ use dataplane::counters::bound_ns;
 use super::Page;
 
 const NAME: &str = "mcr_residence_seconds";
-/// Every second bound is written: a series for each of all of them is more than a thousand rules
-/// are worth, and the statistics have them all.
+/// Only every second bound is written: a series for each bound is too much for a thousand rules, and the
+/// statistics have them all.
 const STEP: usize = 2;
 
 /// Writes the family.
@@ -30,11 +30,11 @@ pub(super) fn histograms(page: &mut Page, rules: &[RuleStats]) {
 fn histogram(page: &mut Page, rule: &str, residence: &ResidenceStats) {
     let own = [("rule", rule), ("path", residence.path.as_str())];
     let bucket = format!("{NAME}_bucket");
-    // Bounds lie a factor of two apart, so what is less than half above one is that one.
+    // Bounds lie a factor of two apart, so anything less than half above a bound is that bound.
     let bounds = (0..).map_while(bound_ns).step_by(STEP);
     for bound in bounds.map(|ns| ns as f64 / 1e9) {
-        let below = residence.buckets.iter();
-        let below = below.filter(|one| one.below_seconds.is_some_and(|end| end < bound * 1.5));
+        let buckets = residence.buckets.iter();
+        let below = buckets.filter(|one| one.below_seconds.is_some_and(|end| end < bound * 1.5));
         let packets: u64 = below.map(|one| one.packets).sum();
         let labels = [own[0], own[1], ("le", &bound.to_string())];
         page.sample(&bucket, &labels, packets);

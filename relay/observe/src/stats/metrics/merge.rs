@@ -1,4 +1,4 @@
-//! What merged inputs brought. A rule without `merge` has no samples here.
+//! Metrics of merged inputs. A rule without `merge` has no samples here.
 
 use api::reply::{LineStats, MergeStats, RuleStats};
 
@@ -6,8 +6,8 @@ use super::{Labelled, Page, inputs_of, name_of};
 
 /// Writes the families.
 pub(super) fn families(page: &mut Page, rules: &[RuleStats]) {
-    let merged = |rule| Some(([name_of(rule)], rule.merge.as_ref()?));
-    let merged: Vec<_> = rules.iter().filter_map(merged).collect();
+    let merge = |rule| Some(([name_of(rule)], rule.merge.as_ref()?));
+    let merged: Vec<_> = rules.iter().filter_map(merge).collect();
     if merged.is_empty() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What other hosts have of the relay: who is told of events, and clients.
+//! Metrics of other hosts' use of the relay: receivers of notifications, and clients.
 
 use std::sync::atomic::Ordering;
 
@@ -7,8 +7,8 @@ use api::reply::{ApiStatus, NotifyStatus, State};
 use super::{Page, of};
 use crate::notify::Posted;
 
-/// What became of events, for the webhook and for each who is told.
-pub(super) fn told<'a>(page: &mut Page, webhook: &Posted, receivers: &'a [NotifyStatus]) {
+/// Writes the delivery counters of the webhook and of each receiver.
+pub(super) fn notifications<'a>(page: &mut Page, webhook: &Posted, receivers: &'a [NotifyStatus]) {
     page.single(
         "mcr_webhook_sent_events_total",
         "Events posted to the webhook.",
@@ -26,16 +26,16 @@ pub(super) fn told<'a>(page: &mut Page, webhook: &Posted, receivers: &'a [Notify
         let (name, to) = (receiver.name.as_str(), receiver.to.as_str());
         [("target", name.into()), ("to", to.into())]
     };
-    let receivers: Vec<_> = receivers.iter().map(|one| (labels(one), one)).collect();
+    let labelled: Vec<_> = receivers.iter().map(|one| (labels(one), one)).collect();
     let name = "mcr_notify_up";
     page.family(name, "1 if who is to be told of events takes them.");
-    for (labels, receiver) in &receivers {
+    for (labels, receiver) in &labelled {
         page.sample(name, &of(labels), u8::from(receiver.state == State::Up));
     }
-    page.counters(NotifyStatus::COUNTERS, &receivers);
+    page.counters(NotifyStatus::COUNTERS, &labelled);
 }
 
-/// How clients of other hosts are served, where they are.
+/// Writes how clients of other hosts are served, if they are.
 pub(super) fn clients(page: &mut Page, api: Option<&ApiStatus>) {
     let Some(api) = api else { return };
     page.single(

@@ -1,11 +1,11 @@
-//! The streams that are watched. A rule without `health` has no samples here.
+//! Metrics of watched streams. A rule without `health` has no samples here.
 
 use api::counter::Counter;
 use api::reply::{HealthStats, RtpStats, RuleStats, State, TsStats};
 
 use super::{Labelled, Page, name_of};
 
-/// Writes the families, for which Prometheus needs them all together.
+/// Writes the families; Prometheus needs the samples of a family together.
 pub(super) fn streams(page: &mut Page, rules: &[RuleStats]) {
     let watched = watched(rules, |health| Some(health));
     if watched.is_empty() {
@@ -29,16 +29,16 @@ pub(super) fn streams(page: &mut Page, rules: &[RuleStats]) {
     headers(page, TsStats::COUNTERS, rules, |health| health.ts.as_ref());
 }
 
-/// What headers say of streams, of which there may be none that has any.
+/// Writes the families of a protocol's headers, if any stream has such headers.
 fn headers<T>(
     page: &mut Page,
     counters: &[Counter<T>],
     rules: &[RuleStats],
     part: fn(&HealthStats) -> Option<&T>,
 ) {
-    let have = watched(rules, part);
-    if !have.is_empty() {
-        page.counters(counters, &have);
+    let streams = watched(rules, part);
+    if !streams.is_empty() {
+        page.counters(counters, &streams);
     }
 }
 

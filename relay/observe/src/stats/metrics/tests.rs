@@ -9,7 +9,7 @@ use super::*;
 use crate::compressed_body::Piece;
 use crate::stats::{PossibleDrops, Reasons};
 
-/// All that metrics are made of, and what is possible: nothing beside what occurred.
+/// The inputs of the metrics; no drop reasons are possible besides those that occurred.
 struct All {
     scrape: Scrape,
     possible: Vec<PossibleDrops>,
@@ -17,8 +17,8 @@ struct All {
 
 fn page(format: Format, all: &All) -> String {
     let rules = all.scrape.stats.rules.iter().cloned();
-    let rules = rules.zip(all.possible.iter().cloned());
-    written(text(format, &all.scrape, rules, &Process::default()))
+    let with_drops = rules.zip(all.possible.iter().cloned());
+    written(text(format, &all.scrape, with_drops, &Process::default()))
 }
 
 fn written(chunks: CompressedBody) -> String {
@@ -131,7 +131,7 @@ fn every_number_of_the_statistics_is_a_sample() {
 }
 
 #[test]
-fn what_can_be_dropped_is_a_series_before_it_is() {
+fn possible_drops_are_a_series_before_they_occur() {
     let mut all = all(stats());
     all.possible[0].rule = Reasons::of(&[DropReason::Malformed, DropReason::OwnSource]);
     all.possible[0].outputs[0] = Reasons::of(&[DropReason::EgressFull]);
@@ -243,7 +243,7 @@ fn merged_inputs_have_samples_and_others_no_families() {
 }
 
 #[test]
-fn a_relay_of_a_fleet_tells_what_it_forwards() {
+fn a_relay_of_a_fleet_exposes_what_it_forwards() {
     let share = |name: &str, state| FleetShare {
         name: name.to_owned(),
         state,
@@ -292,7 +292,7 @@ fn addresses_of_names_have_a_thousand_series_in_all_rules_together() {
     let text = page(Format::Prometheus, &all(stats));
     let series = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(series("mcr_output_address_sent_packets_total{"), 1_000);
-    // A name that stands for nobody has none, which is a number too.
+    // A name without addresses has zero of them.
     let lines: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("mcr_output_addresses{"))

@@ -6,7 +6,7 @@ use super::*;
 
 const START: u64 = 1_000 * SECOND_NS;
 
-/// A stream under these keys, and what is read of it next.
+/// A stream with health settings, and its next reading.
 struct Bench {
     stream: Stream,
     health: Health,
@@ -27,15 +27,15 @@ impl Bench {
         }
     }
 
-    /// Samples for so many half seconds, at this rate; gives the states that were changes.
+    /// Takes samples every half second at this rate; returns the changes of state.
     fn run(&mut self, samples: u64, pps: u64) -> Vec<(State, Option<String>)> {
         let sample = |_| {
             self.now_ns += SECOND_NS / 2;
-            // Of one a second each second sample has it.
-            let came = (pps + self.now_ns / (SECOND_NS / 2) % 2) / 2;
-            self.traffic.packets += came;
-            self.traffic.bytes += came * 1000;
-            if came > 0 {
+            // At one packet a second every second sample has one.
+            let packets = (pps + self.now_ns / (SECOND_NS / 2) % 2) / 2;
+            self.traffic.packets += packets;
+            self.traffic.bytes += packets * 1000;
+            if packets > 0 {
                 self.traffic.last_ns = self.now_ns;
             }
             let mut counted = Received::default();
@@ -65,8 +65,8 @@ fn rates_are_those_of_the_last_second_and_of_ten() {
     assert!((rates.packets_10s - 1200.0).abs() < 1.0, "{rates:?}");
 }
 
-/// A stream that ends right behind a sample is seen half a second later, and that sample may be
-/// the first of the last second for as long again.
+/// The end of a stream right after a sample shows half a second later, and that sample may be the first
+/// of the last second for another half.
 #[test]
 fn rates_are_zero_two_seconds_after_the_last_packet() {
     let mut bench = Bench::new("silence=2s");
@@ -81,7 +81,7 @@ fn rates_are_zero_two_seconds_after_the_last_packet() {
 }
 
 #[test]
-fn silence_is_told_once_and_ends_with_the_first_packet() {
+fn silence_is_reported_once_and_ends_with_the_first_packet() {
     let mut bench = Bench::new("silence=2s");
     assert_eq!(bench.states(10, 1000), []);
     let changes = bench.run(10, 0);
@@ -93,7 +93,7 @@ fn silence_is_told_once_and_ends_with_the_first_packet() {
 }
 
 #[test]
-fn a_stream_that_never_came_is_down() {
+fn a_stream_that_never_arrived_is_down() {
     let mut bench = Bench::new("silence=2s");
     let changes = bench.run(10, 0);
     let reason = "nothing came within 2.0 s (silence = 2s)".to_owned();
@@ -103,14 +103,14 @@ fn a_stream_that_never_came_is_down() {
 }
 
 #[test]
-fn what_a_watched_stream_may_pause_is_learnt_where_its_rule_says_auto() {
+fn the_pause_of_a_watched_stream_is_learnt_under_auto() {
     let mut bench = Bench::new("silence=auto");
     assert_eq!(bench.states(40, 1), []);
     let changes = bench.run(12, 0);
     let reason = "silent for 5.0 s (silence = auto, 5.0 s now)".to_owned();
     assert_eq!(changes, [(State::Down, Some(reason))]);
     assert_eq!(bench.states(1, 1000), [State::Up]);
-    // Twenty packets later what it paused is forgotten.
+    // Twenty packets later its pauses are forgotten.
     assert_eq!(bench.states(4, 1000), []);
     let changes = bench.run(10, 0);
     let reason = "silent for 2.0 s (silence = auto, 2.0 s now)".to_owned();
@@ -135,7 +135,7 @@ fn a_rate_outside_its_bounds_degrades_for_ten_seconds() {
 }
 
 #[test]
-fn what_packets_say_degrades_and_is_forgotten_after_ten_seconds() {
+fn trouble_in_packets_degrades_for_ten_seconds() {
     type Trouble = (fn(&mut HealthCounters), &'static str);
     let troubles: [Trouble; 4] = [
         (
@@ -166,7 +166,7 @@ fn what_packets_say_degrades_and_is_forgotten_after_ten_seconds() {
 }
 
 #[test]
-fn late_and_double_packets_are_counted_but_no_trouble() {
+fn reordered_and_duplicated_packets_are_counted_but_no_trouble() {
     let mut bench = Bench::new("silence=2s");
     bench.run(4, 1000);
     bench.inspected.reordered += 5;
@@ -199,10 +199,10 @@ fn a_rule_without_health_has_rates_and_no_state() {
 }
 
 #[test]
-fn quiet_samples_that_are_left_out_change_no_rate() {
+fn omitted_quiet_samples_change_no_rate() {
     let (mut thin, mut whole) = (Stream::default(), Stream::default());
-    let health = HealthDocument::from_text("silence=off").unwrap();
-    let health = health.read().unwrap();
+    let document = HealthDocument::from_text("silence=off").unwrap();
+    let health = document.read().unwrap();
     let mut counted = Received::default();
     for at in 0..400_u64 {
         // Long and short pauses between streams of two lengths.
