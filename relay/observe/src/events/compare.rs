@@ -96,15 +96,11 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         let part = || Some(to.clone());
         let output_before = outputs_before.get(index);
         if let Some(copies) = &output.copies {
-            let copies_before = output_before.and_then(|before| before.copies.as_deref());
-            of_copies(
-                copies_before,
-                copies,
-                &mut |kind, address: Option<&str>, what| {
-                    let part = address.map(|address| format!("{to} {address}"));
-                    add(kind, part, format!(": output {to}: {what}"));
-                },
-            );
+            let earlier = output_before.and_then(|before| before.copies.as_deref());
+            of_copies(earlier, copies, &mut |kind, address: Option<&str>, what| {
+                let part = address.map(|address| format!("{to} {address}"));
+                add(kind, part, format!(": output {to}: {what}"));
+            });
         }
         let wanted_before = output_before.and_then(|before| before.wanted);
         match (wanted_before.unwrap_or_default(), output.wanted) {
@@ -138,11 +134,9 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         State::Down => RULE_DOWN,
         State::Disabled => RULE_DISABLED,
     };
-    let mut message = format!(" is {}", now.state.as_str());
-    if let Some(reason) = &now.reason {
-        message += &format!(": {reason}");
-    }
-    add(kind, None, message);
+    let (state, reason) = (now.state.as_str(), now.reason.as_ref());
+    let suffix = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    add(kind, None, format!(" is {state}{suffix}"));
 }
 
 /// Which addresses of a name were added or removed, or no longer get copies.

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_only_used_for_rules_with_traffic() {
+    fn memory_is_bounded_and_only_for_what_had_traffic() {
         assert!(size_of::<TrafficHistory>() <= 16);
         let quiet = history([0, 0, 0]).0;
         assert!(quiet.ring.is_none());

@@ -197,7 +197,7 @@ fn duplicates_and_healthy_legs_are_not_reported() {
 }
 
 #[test]
-fn a_silent_leg_is_reported_and_with_both_silent_nothing_delivers() {
+fn a_silent_leg_is_told_of_and_with_both_nothing_delivers() {
     let mut bed = Bed::new("");
     let silent = format!("input {BLUE} is silent: no packet for 2.5 s");
     assert_eq!(
@@ -249,7 +249,7 @@ fn silence_is_as_long_as_the_health_of_the_rule_says() {
 }
 
 #[test]
-fn a_leg_that_misses_more_than_one_in_a_thousand_is_degraded() {
+fn a_leg_loses_that_lacks_more_than_one_in_a_thousand() {
     let mut bed = Bed::new("");
     assert_eq!(bed.run(30, |bed| bed.leg(BLUE).missed += 1), []);
     let events = bed.run(20, |bed| bed.leg(BLUE).missed += 10);
@@ -287,7 +287,7 @@ fn a_leg_that_lost_and_is_silent_is_not_reported_as_recovered() {
 }
 
 #[test]
-fn late_and_stray_packets_are_reported_once_until_they_stop() {
+fn late_and_stray_packets_are_told_of_once_until_they_stop() {
     let mut bed = Bed::new("");
     let events = bed.run(10, |bed| {
         bed.leg(BLUE).late += 5;
@@ -324,7 +324,7 @@ fn late_and_stray_packets_are_reported_once_until_they_stop() {
 }
 
 #[test]
-fn numbers_that_stand_still_are_reported() {
+fn numbers_that_stand_still_are_told_of() {
     let mut bed = Bed::new("");
     let events = bed.run(10, |bed| bed.leg(RED).still += 3);
     let still = format!(
@@ -337,7 +337,7 @@ fn numbers_that_stand_still_are_reported() {
 }
 
 #[test]
-fn a_leg_that_brings_nothing_new_is_reported() {
+fn a_leg_that_brings_nothing_new_is_told_of() {
     let mut bed = Bed::new("");
     // Duplicates among other packets are not events.
     assert_eq!(bed.run(10, |bed| bed.leg(BLUE).repeated += 900), []);
@@ -359,7 +359,7 @@ fn a_leg_that_brings_nothing_new_is_reported() {
 }
 
 #[test]
-fn more_streams_than_there_is_room_for_are_reported() {
+fn more_streams_than_there_is_room_for_are_told_of() {
     let mut bed = Bed::new("");
     let events = bed.run(10, |bed| bed.leg(RED).exceeded += 3);
     let exceeded = format!(
@@ -372,7 +372,7 @@ fn more_streams_than_there_is_room_for_are_reported() {
 }
 
 #[test]
-fn legs_that_cut_the_same_differently_are_reported() {
+fn legs_that_cut_the_same_differently_are_told_of() {
     let mut bed = Bed::new("");
     let events = bed.run(10, |bed| bed.leg(BLUE).differently_cut += 2);
     let cut = format!(
