@@ -2,9 +2,9 @@
 //! and v2 (RFC 2710, 3810) and Multicast Router Discovery (RFC 4286), read from packets and written to
 //! them.
 //!
-//! Both families become the same types: MLDv1 says what IGMPv2 says, MLDv2 what IGMPv3 says. A packet
-//! that a router may have forwarded, or whose lengths or checksum are wrong, is ignored. Not hot path:
-//! it allocates.
+//! Both families share the types: MLDv1 corresponds to IGMPv2, MLDv2 to IGMPv3. A packet that a router
+//! may have forwarded, or whose lengths or checksum are wrong, is rejected. Not on the hot path: it
+//! allocates.
 
 mod code;
 pub mod craft;
@@ -16,27 +16,27 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// A message and who sent it.
+/// A message and its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Sender; of IPv4 unspecified where it has no address yet (RFC 3376 section 4.2.13).
+    /// The sender; unspecified for an IPv4 host that has no address yet (RFC 3376 section 4.2.13).
     pub from: IpAddr,
-    /// What it says.
+    /// The message.
     pub message: Message,
 }
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A router asks who listens.
+    /// A router asks which groups hosts listen to.
     Query(Query),
-    /// A host says what it listens to.
+    /// A host reports what it listens to.
     Report(Report),
     /// A switch asks for multicast routers (RFC 4286 section 4).
     RouterSolicitation,
 }
 
-/// Which version of the protocol, by IGMP's numbers: of MLD the version before.
+/// The version of the protocol, in IGMP's numbering: MLD's is one lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// IGMPv1: no leaves.
@@ -47,27 +47,27 @@ pub enum Version {
     V3,
 }
 
-/// A router's question.
+/// A router's query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// Version.
     pub version: Version,
-    /// The group that is asked for; `None`: all.
+    /// The queried group; `None`: all.
     pub group: Option<IpAddr>,
-    /// The group's sources that are asked for; empty: all.
+    /// The queried sources of the group; empty: all.
     pub sources: Vec<IpAddr>,
-    /// Within what time hosts answer.
+    /// The time within which hosts answer.
     pub response: Duration,
-    /// Whether other routers are to leave their timers alone.
+    /// Whether other routers must not lower their timers.
     pub suppress: bool,
-    /// The querier's robustness variable; 0: not said.
+    /// The querier's robustness variable; 0: not given.
     pub robustness: u8,
-    /// The querier's query interval; zero: not said.
+    /// The querier's query interval; zero: not given.
     pub interval: Duration,
 }
 
 impl Query {
-    /// One of the second version.
+    /// A query of the second version.
     const fn of(group: Option<IpAddr>, response: Duration) -> Self {
         Self {
             version: Version::V2,
@@ -81,20 +81,20 @@ impl Query {
     }
 }
 
-/// What a host says.
+/// A host's report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Version.
     pub version: Version,
-    /// Of each group something; a report of an old version says `IsExclude` of no source, a leave
-    /// `ToInclude` of none (RFC 3376 section 7.3.2).
+    /// One record for each group; a report of an old version becomes `IsExclude` without sources, a leave
+    /// `ToInclude` without sources (RFC 3376 section 7.3.2).
     pub records: Vec<Record>,
 }
 
-/// What a host says of one group.
+/// What a host reports about one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What of it.
+    /// The type of the record.
     pub kind: RecordKind,
     /// The group.
     pub group: IpAddr,
@@ -105,7 +105,7 @@ pub struct Record {
 /// RFC 3376 section 4.2.12, RFC 3810 section 5.2.12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// It listens to these sources.
+    /// The host listens to these sources.
     IsInclude,
     /// It listens to all but these.
     IsExclude,
@@ -115,7 +115,7 @@ pub enum RecordKind {
     ToExclude,
     /// It listens to these as well.
     Allow,
-    /// It listens to these no more.
+    /// It no longer listens to these.
     Block,
 }
 
@@ -133,43 +133,43 @@ impl RecordKind {
     }
 }
 
-/// What a router says.
+/// A message that a router sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouterMessage {
-    /// A question, in the newest version.
+    /// A query, in the newest version.
     Query(Query),
-    /// Here is a multicast router (RFC 4286 section 3).
+    /// A multicast router announces itself (RFC 4286 section 3).
     Advertisement {
-        /// When it says so again, in seconds.
+        /// The time until the next advertisement, in seconds.
         interval_s: u8,
         /// Its query interval in seconds.
         query_interval_s: u16,
         /// Its robustness variable.
         robustness: u16,
     },
-    /// Here is a multicast router no more (RFC 4286 section 5).
+    /// A multicast router stops (RFC 4286 section 5).
     Termination,
 }
 
-/// Why a packet says nothing.
+/// Why a packet is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Defect {
-    /// Of another protocol, or of a type that is none of a host's or a querier's.
+    /// Another protocol, or a type that neither hosts nor queriers send.
     #[error("is no message of IGMP or MLD that is heeded")]
     Other,
-    /// Lengths that contradict each other, or a group that is none.
+    /// Lengths that contradict each other, or a group address that is not multicast.
     #[error("is malformed")]
     Malformed,
     /// A wrong checksum.
     #[error("has a wrong checksum")]
     Checksum,
-    /// A TTL or hop limit other than 1: it may come from elsewhere.
+    /// A TTL or hop limit other than 1: the packet may come from another link.
     #[error("has a TTL that is not 1")]
     Ttl,
-    /// Of MLD: no Router Alert (RFC 3810 section 5).
+    /// MLD without Router Alert (RFC 3810 section 5).
     #[error("has no Router Alert option")]
     RouterAlert,
-    /// A sender that may not say it.
+    /// A sender that may not send this message.
     #[error("has a sender that may not say it")]
     Sender,
 }
@@ -177,7 +177,7 @@ pub enum Defect {
 /// Reads an IP packet.
 ///
 /// # Errors
-/// Why it says nothing.
+/// Why the packet is rejected.
 pub fn read(packet: &[u8]) -> Result<Received, Defect> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => igmp::read(packet),
@@ -186,8 +186,8 @@ pub fn read(packet: &[u8]) -> Result<Received, Defect> {
     }
 }
 
-/// Writes an IP packet with TTL 1 and Router Alert. Of IPv6 `from` has to be a link-local address.
-/// Returns it with its destination; `None` where `from` and what a query asks for are not of one family.
+/// Writes an IP packet with TTL 1 and Router Alert. For IPv6, `from` has to be a link-local address.
+/// Returns its destination and the packet; `None` if `from` and the addresses in a query differ in family.
 #[must_use]
 pub fn write(from: IpAddr, message: &RouterMessage) -> Option<(IpAddr, Vec<u8>)> {
     match from {
@@ -196,7 +196,7 @@ pub fn write(from: IpAddr, message: &RouterMessage) -> Option<(IpAddr, Vec<u8>)>
     }
 }
 
-/// An advertisement or termination of these types without its checksum; `None` of a query.
+/// An advertisement or termination of these types without its checksum; `None` for a query.
 fn discovery(message: &RouterMessage, types: (u8, u8)) -> Option<Vec<u8>> {
     match message {
         RouterMessage::Query(_) => None,
@@ -229,7 +229,7 @@ fn word(bytes: &mut &[u8]) -> Result<u16, Defect> {
 /// Reads an address of a family.
 type ReadAddress = fn(&mut &[u8]) -> Result<IpAddr, Defect>;
 
-/// A report of an old version, which says one thing of one group.
+/// A report of an old version, which has a single record.
 fn old_report(
     version: Version,
     kind: RecordKind,
@@ -250,8 +250,10 @@ fn old_report(
 /// Reads a report of the newest version (RFC 3376 section 4.2, RFC 3810 section 5.2).
 fn report(message: &[u8], address: ReadAddress) -> Result<Message, Defect> {
     let records = records(message.get(6..).unwrap_or_default(), address)?;
-    let version = Version::V3;
-    Ok(Message::Report(Report { version, records }))
+    Ok(Message::Report(Report {
+        version: Version::V3,
+        records,
+    }))
 }
 
 /// Reads the records of a report (RFC 3376 section 4.2.4).
@@ -261,13 +263,13 @@ fn records(mut bytes: &[u8], address: ReadAddress) -> Result<Vec<Record>, Defect
     for _ in 0..count {
         let head = take(&mut bytes, 2)?;
         let (kind, auxiliary) = (head[0], head[1]);
-        let sources = word(&mut bytes)?;
+        let source_count = word(&mut bytes)?;
         let group = address(&mut bytes)?;
-        let sources: Result<Vec<IpAddr>, Defect> =
-            (0..sources).map(|_| address(&mut bytes)).collect();
-        let sources = sources?;
+        let sources = (0..source_count)
+            .map(|_| address(&mut bytes))
+            .collect::<Result<_, _>>()?;
         take(&mut bytes, usize::from(auxiliary) * 4)?;
-        // Those of unknown types are passed over (RFC 3376 section 4.2.12), and so is what is no group.
+        // Records of unknown types are ignored (RFC 3376 section 4.2.12), and so are those of no group.
         if let Some(kind) = RecordKind::of(kind)
             && group.is_multicast()
         {
@@ -281,8 +283,8 @@ fn records(mut bytes: &[u8], address: ReadAddress) -> Result<Vec<Record>, Defect
     Ok(records)
 }
 
-/// Finishes a query that begins with `head`: its group and its sources as `octets` writes them; `None`
-/// where they are not of one family.
+/// Appends to `head` a query's group, tail and sources, with addresses as `octets` writes them; `None` if
+/// they differ in family.
 fn query_body<const N: usize>(
     mut head: Vec<u8>,
     query: &Query,
@@ -310,7 +312,7 @@ fn query_tail(query: &Query) -> [u8; 4] {
     [flags, code::byte(interval), high, low]
 }
 
-/// Reads that tail into `query`.
+/// Reads the tail of a query of the newest version into `query`.
 fn read_query_tail(
     mut bytes: &[u8],
     query: &mut Query,
@@ -320,14 +322,15 @@ fn read_query_tail(
     query.suppress = head[0] & 8 != 0;
     query.robustness = head[0] & 7;
     query.interval = Duration::from_secs(code::of_byte(head[1]).into());
-    let sources = word(&mut bytes)?;
-    let sources: Result<Vec<IpAddr>, Defect> = (0..sources).map(|_| address(&mut bytes)).collect();
-    query.sources = sources?;
+    let source_count = word(&mut bytes)?;
+    query.sources = (0..source_count)
+        .map(|_| address(&mut bytes))
+        .collect::<Result<_, _>>()?;
     Ok(())
 }
 
-/// A group that a query asks for, if it is one.
-const fn asked(group: IpAddr) -> Result<Option<IpAddr>, Defect> {
+/// The group that a query asks for; `None` for a general query.
+const fn queried_group(group: IpAddr) -> Result<Option<IpAddr>, Defect> {
     match group {
         group if group.is_unspecified() => Ok(None),
         group if group.is_multicast() => Ok(Some(group)),

@@ -1,5 +1,5 @@
-//! What a multicast router knows of one group on one link: RFC 3376 sections 6 and 7.3, RFC 3810 sections
-//! 7 and 8.3. Hosts of old versions are tolerated; who listens is known by address.
+//! A multicast router's state of one group on one link: RFC 3376 sections 6 and 7.3, RFC 3810 sections
+//! 7 and 8.3. Hosts of old versions are supported; listening hosts are tracked by address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,84 +8,83 @@ use std::time::Instant;
 use rules::demand::SourceFilter;
 
 use crate::codec::{Query, Record, RecordKind, Version};
-
 use crate::timers::Timers;
 
-/// The most sources that are remembered of one group.
+/// The most sources that are tracked for one group.
 pub const SOURCES_MAX: usize = 64;
-/// The most sources that are remembered of what one host said.
+/// The most sources that are tracked for one host.
 const HOST_SOURCES_MAX: usize = 16;
 
-/// Who asks on the link, as far as the group's timers depend on it.
+/// Who sends queries on the link, as far as the group's timers depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuerierRole {
     /// This router.
     Own,
-    /// Another: what leaves is left to its questions.
+    /// Another: after a leave, its queries decide.
     Other,
-    /// Nobody: what leaves is gone when no host is known that stays.
+    /// Nobody: a leave counts once no listening host is registered.
     Nobody,
 }
 
-/// A group.
+/// The state of a group.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     /// Until when some host listens to all but certain sources (filter mode EXCLUDE).
     exclude_until: Option<Instant>,
-    /// Sources: listened to until then, or with `None` excluded by everybody (in mode EXCLUDE alone).
+    /// Sources with the end of their timers; `None`: excluded by all hosts (only in mode EXCLUDE).
     sources: BTreeMap<IpAddr, Option<Instant>>,
     hosts: BTreeMap<IpAddr, Host>,
-    /// Until when a host of IGMPv1, and one of IGMPv2 or MLDv1, is taken to be there.
+    /// Until when a host of IGMPv1, and one of IGMPv2 or MLDv1, is assumed to be present.
     v1_until: Option<Instant>,
     v2_until: Option<Instant>,
-    asking: Asking,
+    pending: PendingQueries,
 }
 
-/// A host that listens, as it said itself.
+/// A listening host, as it reported itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// When it said so first.
+    /// When it first reported.
     pub since: Instant,
-    /// When it said so last.
+    /// When it last reported.
     pub seen: Instant,
-    /// Which version it spoke.
+    /// The protocol version of its last report.
     pub version: Version,
-    /// To which sources.
+    /// The sources it listens to.
     pub filter: SourceFilter,
 }
 
-/// Questions about the group that are still to be asked.
+/// Queries about the group that are still to be sent, by how often.
 #[derive(Clone, Debug, Default)]
-struct Asking {
+struct PendingQueries {
     at: Option<Instant>,
-    group_left: u8,
-    sources_left: BTreeMap<IpAddr, u8>,
+    group: u8,
+    sources: BTreeMap<IpAddr, u8>,
 }
 
-/// What of a record there was no room for.
+/// The parts of a record that exceeded a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Sources that are not remembered.
+    /// Sources that are not tracked.
     pub sources: u64,
-    /// Hosts that are not.
+    /// Hosts that are not tracked.
     pub hosts: u64,
 }
 
 impl Group {
-    /// Takes over what was listened to before this process; it counts as if somebody had just said so.
+    /// Restores a group that was listened to before this process started, as if just reported.
     pub fn restored(filter: &SourceFilter, now: Instant, timers: &Timers) -> Self {
         let until = now + timers.membership();
-        let timer = filter.sources().iter().take(SOURCES_MAX);
+        let sources = filter.sources().iter().take(SOURCES_MAX);
         Self {
             exclude_until: filter.passes_others().then_some(until),
-            sources: timer
+            sources: sources
                 .map(|source| (*source, (!filter.passes_others()).then_some(until)))
                 .collect(),
             ..Self::default()
         }
     }
 
-    /// What is listened to; `None` if nothing is.
+    /// The sources that hosts listen to; `None` if there are none.
     pub fn filter(&self) -> Option<SourceFilter> {
         let sources = self.sources.iter();
         if self.exclude_until.is_some() {
@@ -96,38 +95,35 @@ impl Group {
         (!included.is_empty()).then_some(SourceFilter::Include(included))
     }
 
-    /// Who listens, by address.
+    /// The listening hosts by address.
     pub const fn hosts(&self) -> &BTreeMap<IpAddr, Host> {
         &self.hosts
     }
 
-    /// What is remembered of hosts, for a bound.
+    /// The number of hosts and of their sources, which a limit bounds.
     pub fn size(&self) -> usize {
-        let sizes = self
-            .hosts
-            .values()
-            .map(|host| 1 + host.filter.sources().len());
-        sizes.sum()
+        let hosts = self.hosts.values();
+        hosts.map(|host| 1 + host.filter.sources().len()).sum()
     }
 
-    /// When something happens by itself.
+    /// When the next timer expires.
     pub fn due(&self, timers: &Timers) -> Option<Instant> {
         let sources = self.sources.values().filter_map(|until| *until);
         let hosts = self
             .hosts
             .values()
             .map(|host| host.seen + timers.membership());
-        let own = [self.exclude_until, self.asking.at];
+        let own = [self.exclude_until, self.pending.at];
         sources.chain(hosts).chain(own.into_iter().flatten()).min()
     }
 
-    /// Takes what `from` says; with `room` for one more host.
-    pub fn take(
+    /// Applies a record that `from` sent; `has_room` for one more host.
+    pub fn apply(
         &mut self,
         (now, timers): (Instant, &Timers),
         (from, version): (IpAddr, Version),
         record: &Record,
-        (asker, room): (QuerierRole, bool),
+        (querier, has_room): (QuerierRole, bool),
     ) -> Refused {
         let old_until = now + timers.membership();
         let is_join = matches!(record.kind, RecordKind::IsExclude);
@@ -137,33 +133,32 @@ impl Group {
             _ => {}
         }
         let refused = Refused {
-            hosts: self.note_host(now, (from, version), record, room),
+            hosts: self.note_host(now, (from, version), record, has_room),
             sources: 0,
         };
         let is_v1 = self.v1_until.is_some_and(|until| until > now);
         let is_old = is_v1 || self.v2_until.is_some_and(|until| until > now);
-        // Hosts of old versions would not speak up when others say so (RFC 3376 section 7.3.2).
+        // Hosts of old versions would not answer the query for it (RFC 3376 section 7.3.2).
         let is_leave = version != Version::V3 && record.kind == RecordKind::ToInclude;
         if is_old && record.kind == RecordKind::Block || is_v1 && is_leave {
             return refused;
         }
-        let named = record.sources.iter().copied();
         let sources: BTreeSet<IpAddr> = match (is_old, record.kind) {
             (true, RecordKind::ToExclude | RecordKind::IsExclude) => BTreeSet::new(),
-            _ => named.collect(),
+            _ => record.sources.iter().copied().collect(),
         };
-        let known: BTreeSet<IpAddr> = self.sources.keys().copied().collect();
-        let asked = self.change((now, timers), record.kind, &sources);
+        let previous: BTreeSet<IpAddr> = self.sources.keys().copied().collect();
+        let to_query = self.change((now, timers), record.kind, &sources);
         let refused = Refused {
-            sources: self.trim(&known),
+            sources: self.trim(&previous),
             ..refused
         };
-        self.ask((now, timers), asked, asker);
+        self.schedule_queries((now, timers), to_query, querier);
         refused
     }
 
-    /// Changes mode and sources as the tables of RFC 3376 section 6.4 say. Returns what is to be asked:
-    /// whether the group, and which of its sources.
+    /// Changes mode and sources by the tables of RFC 3376 section 6.4. Returns what to query: whether the
+    /// group, and which of its sources.
     fn change(
         &mut self,
         (now, timers): (Instant, &Timers),
@@ -171,9 +166,9 @@ impl Group {
         named: &BTreeSet<IpAddr>,
     ) -> (bool, BTreeSet<IpAddr>) {
         let until = now + timers.membership();
-        let known = std::mem::take(&mut self.sources);
-        let all: BTreeSet<IpAddr> = known.keys().copied().collect();
-        let is_excluded = |source: &IpAddr| known.get(source) == Some(&None);
+        let previous = std::mem::take(&mut self.sources);
+        let all: BTreeSet<IpAddr> = previous.keys().copied().collect();
+        let is_excluded = |source: &IpAddr| previous.get(source) == Some(&None);
         let both = |which: &dyn Fn(&IpAddr) -> bool| -> BTreeSet<IpAddr> {
             named
                 .iter()
@@ -182,88 +177,88 @@ impl Group {
                 .collect()
         };
         let unnamed = |which: &dyn Fn(&IpAddr) -> bool| -> BTreeSet<IpAddr> {
-            let unnamed = all.difference(named);
-            unnamed.filter(|source| which(source)).copied().collect()
+            let others = all.difference(named);
+            others.filter(|source| which(source)).copied().collect()
         };
         let nothing = (false, BTreeSet::new());
         match (kind, self.exclude_until) {
             (RecordKind::IsInclude | RecordKind::Allow, _) => {
-                self.sources = known;
+                self.sources = previous;
                 self.sources
                     .extend(named.iter().map(|source| (*source, Some(until))));
                 nothing
             }
             (RecordKind::ToInclude, exclude) => {
-                let asked = unnamed(&|source| !is_excluded(source));
-                self.sources = known;
+                let to_query = unnamed(&|source| !is_excluded(source));
+                self.sources = previous;
                 self.sources
                     .extend(named.iter().map(|source| (*source, Some(until))));
-                (exclude.is_some(), asked)
+                (exclude.is_some(), to_query)
             }
             (RecordKind::IsExclude | RecordKind::ToExclude, exclude) => {
-                let asked = match exclude {
+                let to_query = match exclude {
                     None => both(&|source| all.contains(source)),
                     Some(_) => both(&|source| !is_excluded(source)),
                 };
-                // A source that was not known is excluded at once where none was before.
+                // In mode INCLUDE a new source is excluded at once.
                 let new = exclude.map(|group_until| match kind {
                     RecordKind::ToExclude => group_until,
                     _ => until,
                 });
-                let timer = |source: &IpAddr| known.get(source).copied().unwrap_or(new);
+                let timer = |source: &IpAddr| previous.get(source).copied().unwrap_or(new);
                 self.sources = named
                     .iter()
                     .map(|source| (*source, timer(source)))
                     .collect();
                 self.exclude_until = Some(until);
                 match kind {
-                    RecordKind::ToExclude => (false, asked),
+                    RecordKind::ToExclude => (false, to_query),
                     _ => nothing,
                 }
             }
             (RecordKind::Block, None) => {
-                let asked = both(&|source| all.contains(source));
-                self.sources = known;
-                (false, asked)
+                let to_query = both(&|source| all.contains(source));
+                self.sources = previous;
+                (false, to_query)
             }
             (RecordKind::Block, Some(group_until)) => {
-                let asked = both(&|source| !is_excluded(source));
-                self.sources = known;
+                let to_query = both(&|source| !is_excluded(source));
+                self.sources = previous;
                 for source in named {
                     self.sources.entry(*source).or_insert(Some(group_until));
                 }
-                (false, asked)
+                (false, to_query)
             }
         }
     }
 
-    /// Lets no more sources be remembered than there is room for, those that were `known` first; says how
-    /// many are not.
-    fn trim(&mut self, known: &BTreeSet<IpAddr>) -> u64 {
+    /// Removes sources above the limit, new ones before `previous` ones; returns how many.
+    fn trim(&mut self, previous: &BTreeSet<IpAddr>) -> u64 {
         let over = self.sources.len().saturating_sub(SOURCES_MAX);
-        let new = self.sources.keys().filter(|source| !known.contains(source));
+        let sources = self.sources.keys();
+        let new = sources.filter(|source| !previous.contains(source));
         let refused: Vec<IpAddr> = new.rev().take(over).copied().collect();
         self.sources.retain(|source, _| !refused.contains(source));
         refused.len() as u64
     }
 
-    /// Remembers what a host said. Says how many there was no room for: one or none.
+    /// Registers a host's report. Returns how many hosts exceeded the limit: one or none.
     fn note_host(
         &mut self,
         now: Instant,
         (from, version): (IpAddr, Version),
         record: &Record,
-        room: bool,
+        has_room: bool,
     ) -> u64 {
-        let known = self.hosts.get(&from);
-        if known.is_none() && !room {
+        let registered = self.hosts.get(&from);
+        if registered.is_none() && !has_room {
             return 1;
         }
-        let since = known.map_or(now, |host| host.since);
+        let since = registered.map_or(now, |host| host.since);
         let named = || record.sources.iter().copied().take(HOST_SOURCES_MAX);
-        let before = known.map(|host| host.filter.clone());
-        let before = before.unwrap_or_else(|| SourceFilter::Include(BTreeSet::new()));
-        let mut filter = match (record.kind, before) {
+        let none = || SourceFilter::Include(BTreeSet::new());
+        let previous = registered.map_or_else(none, |host| host.filter.clone());
+        let mut filter = match (record.kind, previous) {
             (RecordKind::IsInclude | RecordKind::ToInclude, _) => {
                 SourceFilter::Include(named().collect())
             }
@@ -288,7 +283,7 @@ impl Group {
         while sources.len() > HOST_SOURCES_MAX {
             sources.pop_last();
         }
-        if filter == SourceFilter::Include(BTreeSet::new()) {
+        if filter == none() {
             self.hosts.remove(&from);
             return 0;
         }
@@ -302,38 +297,36 @@ impl Group {
         0
     }
 
-    /// Lowers the timers of what may be listened to no more, and asks who still does
+    /// Lowers the timers of what hosts may no longer listen to, and schedules queries for it
     /// (RFC 3376 section 6.6.3).
-    fn ask(
+    fn schedule_queries(
         &mut self,
         (now, timers): (Instant, &Timers),
         (group, sources): (bool, BTreeSet<IpAddr>),
-        asker: QuerierRole,
+        querier: QuerierRole,
     ) {
-        let is_left = |hosts: &BTreeMap<IpAddr, Host>| hosts.is_empty();
-        match asker {
+        match querier {
             QuerierRole::Other => return,
-            QuerierRole::Nobody if !is_left(&self.hosts) => return,
+            QuerierRole::Nobody if !self.hosts.is_empty() => return,
             QuerierRole::Nobody | QuerierRole::Own => {}
         }
         if !group && sources.is_empty() {
             return;
         }
         self.lower((now, timers), group, &sources);
-        if asker == QuerierRole::Own {
-            let asking = &mut self.asking;
-            asking.at = Some(now);
+        if querier == QuerierRole::Own {
+            let pending = &mut self.pending;
+            pending.at = Some(now);
             if group {
-                asking.group_left = timers.robustness;
+                pending.group = timers.robustness;
             }
-            let sources = sources
-                .into_iter()
-                .map(|source| (source, timers.robustness));
-            asking.sources_left.extend(sources);
+            for source in sources {
+                pending.sources.insert(source, timers.robustness);
+            }
         }
     }
 
-    /// Lets the group, or some of its sources, end after the last member's time if nobody speaks up.
+    /// Lowers the timers of the group, or of some of its sources, to the last member time.
     pub fn lower(
         &mut self,
         (now, timers): (Instant, &Timers),
@@ -342,20 +335,20 @@ impl Group {
     ) {
         let until = now + timers.last_member();
         if group {
-            self.exclude_until = self.exclude_until.map(|known| known.min(until));
+            self.exclude_until = self.exclude_until.map(|previous| previous.min(until));
         }
         for source in sources {
-            if let Some(Some(known)) = self.sources.get_mut(source) {
-                *known = (*known).min(until);
+            if let Some(Some(timer)) = self.sources.get_mut(source) {
+                *timer = (*timer).min(until);
             }
         }
     }
 
-    /// Lets end what is over; returns the questions that are due.
+    /// Removes what has expired; returns the queries that are due.
     pub fn poll(&mut self, now: Instant, address: IpAddr, timers: &Timers) -> Vec<Query> {
         let is_over = |until: &Option<Instant>| until.is_some_and(|until| until <= now);
         if is_over(&self.exclude_until) {
-            // Those that somebody includes stay (RFC 3376 section 6.5).
+            // Sources that a host includes stay (RFC 3376 section 6.5).
             self.exclude_until = None;
             self.sources
                 .retain(|_, until| until.is_some_and(|until| until > now));
@@ -367,13 +360,13 @@ impl Group {
         }
         self.hosts
             .retain(|_, host| host.seen + timers.membership() > now);
-        if !is_over(&self.asking.at) {
+        if !is_over(&self.pending.at) {
             return Vec::new();
         }
-        self.questions(now, address, timers)
+        self.due_queries(now, address, timers)
     }
 
-    fn questions(&mut self, now: Instant, address: IpAddr, timers: &Timers) -> Vec<Query> {
+    fn due_queries(&mut self, now: Instant, address: IpAddr, timers: &Timers) -> Vec<Query> {
         let soon = now + timers.last_member();
         let query = |sources: Vec<IpAddr>, suppress| Query {
             version: Version::V3,
@@ -385,9 +378,9 @@ impl Group {
             interval: timers.query_interval,
         };
         let mut queries = Vec::new();
-        let asking = &mut self.asking;
-        if asking.group_left > 0 {
-            asking.group_left -= 1;
+        let pending = &mut self.pending;
+        if pending.group > 0 {
+            pending.group -= 1;
             let is_renewed = self.exclude_until.is_some_and(|until| until > soon);
             queries.push(query(Vec::new(), is_renewed));
         }
@@ -395,19 +388,19 @@ impl Group {
             let until = self.sources.get(source).copied().flatten();
             until.is_some_and(|until| until > soon)
         };
-        let asked = asking.sources_left.keys().copied();
-        let (renewed, lowered): (Vec<IpAddr>, Vec<IpAddr>) = asked.partition(is_renewed);
+        let (renewed, lowered): (Vec<IpAddr>, Vec<IpAddr>) =
+            pending.sources.keys().copied().partition(is_renewed);
         for (sources, suppress) in [(renewed, true), (lowered, false)] {
             if !sources.is_empty() {
                 queries.push(query(sources, suppress));
             }
         }
-        asking.sources_left.retain(|_, left| {
-            *left -= 1;
-            *left > 0
+        pending.sources.retain(|_, repeats| {
+            *repeats -= 1;
+            *repeats > 0
         });
-        let is_done = asking.group_left == 0 && asking.sources_left.is_empty();
-        asking.at = (!is_done).then_some(now + timers.last_member_response);
+        let is_done = pending.group == 0 && pending.sources.is_empty();
+        pending.at = (!is_done).then_some(now + timers.last_member_response);
         queries
     }
 }

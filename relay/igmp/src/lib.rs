@@ -1,7 +1,7 @@
-//! IGMP and MLD (RFC 3376, RFC 3810 and the versions before): the messages in packets, and a multicast
+//! IGMP and MLD (RFC 3376, RFC 3810 and earlier versions): the messages in packets, and a multicast
 //! router's part on one link.
 //!
-//! No I/O and no unsafe. Who has the sockets tells the router the time and what was received.
+//! No I/O and no unsafe. The owner of the sockets passes the time and the received messages to the router.
 
 pub mod codec;
 pub mod group;

@@ -1,4 +1,4 @@
-//! Who listens on each link, for every view that shows it.
+//! The hosts that listen on each link, for every view that shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,22 +12,22 @@ use rules::net::{Ifindex, Prefix};
 use crate::codec::Version;
 use crate::router::{Querier, Router};
 
-/// Both families' routers of an interface.
+/// The routers of both families on an interface.
 #[derive(Debug)]
 pub struct Routers {
     /// The interface's name.
     pub name: String,
-    /// Of IGMP.
+    /// The router for IGMP.
     pub ipv4: Router,
-    /// Of MLD.
+    /// The router for MLD.
     pub ipv6: Router,
-    /// Why it is not listened there.
+    /// Why reports are not received there.
     pub problem: Option<String>,
 }
 
 type ByLink = BTreeMap<Ifindex, Routers>;
 
-/// Who listens, for whoever shows it.
+/// The routers of all interfaces, shared with every view of them.
 #[derive(Clone, Debug, Default)]
 pub struct Listeners(Arc<Mutex<ByLink>>);
 
@@ -38,34 +38,34 @@ pub struct Member {
     pub group: IpAddr,
     /// Its address.
     pub host: IpAddr,
-    /// The version that it spoke.
+    /// The protocol version of its last report.
     pub version: Version,
-    /// To which sources.
+    /// The sources it listens to.
     pub filter: SourceFilter,
-    /// Since when.
+    /// The time since its first report.
     pub since: Duration,
-    /// Since when it has said nothing more.
+    /// The time since its last report.
     pub silent: Duration,
 }
 
-/// How an interface stands, for one family.
+/// The status of an interface for one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStanding {
     /// Its name.
     pub interface: String,
-    /// Whether it is IGMP, and not MLD.
+    /// Whether it is IGMP rather than MLD.
     pub ipv4: bool,
-    /// Who asks there.
+    /// The querier there.
     pub querier: Querier,
-    /// How many groups are listened to.
+    /// The number of groups with listeners.
     pub groups: usize,
-    /// How many reports were received.
+    /// The number of reports received.
     pub reports: u64,
-    /// How much was not remembered because there was no room.
+    /// The number of groups, hosts and sources that exceeded a limit.
     pub refused: u64,
-    /// How much was refused of hosts that may not ask, or not for so much.
+    /// The number of records refused because the host may not ask for the group, or not for so many.
     pub barred: u64,
-    /// Why it is not listened there.
+    /// Why reports are not received there.
     pub problem: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl Listeners {
         self.0.lock()
     }
 
-    /// The hosts that listen to groups of a range on an interface, at most so many.
+    /// The hosts that listen to groups of a range on an interface, at most `most`.
     pub fn members(&self, link: Ifindex, range: Prefix, most: usize) -> Vec<Member> {
         let now = Instant::now();
         let routers = self.lock();
@@ -96,7 +96,7 @@ impl Listeners {
         members.take(most).collect()
     }
 
-    /// How many hosts listen to groups of a range on an interface.
+    /// The number of hosts that listen to groups of a range on an interface.
     pub fn count(&self, link: Ifindex, range: Prefix) -> u64 {
         let routers = self.lock();
         let Some(routers) = routers.get(&link) else {
@@ -110,14 +110,14 @@ impl Listeners {
         hosts.len() as u64
     }
 
-    /// How all interfaces with outputs on demand stand.
+    /// The status of all interfaces with outputs on demand.
     pub fn standing(&self) -> Vec<LinkStanding> {
         let routers = self.lock();
         let families = routers.values().flat_map(|routers| {
             [(true, &routers.ipv4), (false, &routers.ipv6)].map(|family| (routers, family))
         });
-        let standing = families.filter(|(_, (_, router))| router.is_used());
-        standing
+        families
+            .filter(|(_, (_, router))| router.is_used())
             .map(|(routers, (ipv4, router))| LinkStanding {
                 interface: routers.name.clone(),
                 ipv4,
@@ -133,12 +133,12 @@ impl Listeners {
 }
 
 impl Routers {
-    /// That of a family.
+    /// The router of a family.
     pub const fn of(&self, ipv4: bool) -> &Router {
         if ipv4 { &self.ipv4 } else { &self.ipv6 }
     }
 
-    /// The same, to change it.
+    /// The router of a family, mutable.
     pub const fn of_mut(&mut self, ipv4: bool) -> &mut Router {
         if ipv4 { &mut self.ipv4 } else { &mut self.ipv6 }
     }

@@ -1,8 +1,8 @@
 //! The router's part of IGMP or MLD on one link: RFC 3376 section 6, RFC 3810 section 7, and Multicast
 //! Router Discovery (RFC 4286) so that snooping switches send reports here too.
 //!
-//! Pure: it is given the time and what was received, and says what to send and who listens. What it
-//! remembers is bounded; what it refuses for that it counts.
+//! Pure: it takes the time and the received messages, and returns what to send and who listens. Its state
+//! is bounded; what exceeds the bounds is refused and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,60 +12,59 @@ use rules::demand::{Admission, Groups, SourceFilter};
 use rules::net::Prefix;
 
 use crate::codec::{Message, Query, Received, Record, RecordKind, Report, RouterMessage, Version};
-
 use crate::group::{Group, Host, QuerierRole, Refused};
 use crate::timers::Timers;
 
-/// The most groups of one family that are remembered on one link.
+/// The most groups of one family that are tracked on one link.
 pub const GROUPS_MAX: usize = 4096;
-/// The most that is remembered of hosts on one link and of one family: each of their groups counts, and
-/// each source that they name.
+/// The most entries of hosts of one family that are tracked on one link: each group of a host counts, and
+/// each source that it names.
 pub const ENTRIES_MAX: usize = 131_072;
-/// Between advertisements (RFC 4286 section 3.3.1), and the first of them.
+/// The time between advertisements (RFC 4286 section 3.3.1), and between the first of them.
 const ADVERTISEMENT_S: u8 = 20;
 const FIRST_ADVERTISEMENTS: u8 = 3;
 const FIRST_ADVERTISEMENT: Duration = Duration::from_secs(2);
-/// No solicitation is answered sooner after an advertisement.
+/// The time after an advertisement before a solicitation is answered.
 const SOLICITED: Duration = Duration::from_secs(1);
 
-/// Who asks on a link.
+/// The querier of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Querier {
-    /// This relay, by the address that it asks from.
+    /// This relay, with the source address of its queries.
     Own(IpAddr),
-    /// Another router, by its address.
+    /// Another router, with its address.
     Other(IpAddr),
-    /// Nobody that was heard.
+    /// No query was received.
     Nobody,
 }
 
-/// How a link is set up for one family.
+/// The configuration of a link for one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// The address that questions are asked from.
+    /// The source address of queries.
     pub own: Option<IpAddr>,
     /// Whether this relay may be the querier.
     pub may_ask: bool,
-    /// Groups that outputs lead to; of others nothing is remembered unless this relay may be the querier.
+    /// Groups that outputs lead to; others are tracked only if this relay may be the querier.
     pub ranges: Vec<Prefix>,
-    /// Who may ask for which of them; of several for one group one that permits it is enough.
+    /// Which hosts may join which of them; if several apply to a group, one that permits it is enough.
     pub listeners: Vec<(Prefix, Admission)>,
 }
 
-/// A link, as far as one family goes; by default nothing is known of it.
+/// The router of one family on a link; by default unconfigured and without groups.
 #[derive(Debug, Default)]
 pub struct Router {
     setting: Setting,
     timers: Timers,
-    /// The other querier, and until when it counts.
+    /// The other querier, and until when it is taken to be present.
     other: Option<(IpAddr, Instant)>,
     next_query: Option<Instant>,
-    startup_left: u8,
+    startup_queries: u8,
     next_advertisement: Option<Instant>,
     advertisements: u8,
     advertised: Option<Instant>,
-    groups: BTreeMap<IpAddr, Known>,
-    /// When something happens to which group by itself.
+    groups: BTreeMap<IpAddr, GroupEntry>,
+    /// The groups by the time at which their next timer expires.
     due: BTreeSet<(Instant, IpAddr)>,
     wanted: Groups,
     has_changed: bool,
@@ -76,82 +75,85 @@ pub struct Router {
     outbox: Vec<RouterMessage>,
 }
 
-/// A group, with what is known of it elsewhere.
+/// A group, with what the router derives from it.
 #[derive(Debug, Default)]
-struct Known {
+struct GroupEntry {
     group: Group,
-    /// Under what it stands in `due`.
+    /// Its key in the router's `due`.
     due: Option<Instant>,
-    /// What it adds to `entries`.
+    /// Its share of the router's `entries`.
     size: usize,
 }
 
 impl Router {
-    /// Sets the link up; what is remembered and still concerns it stays.
+    /// Configures the link; groups that still concern it stay.
     pub fn set(&mut self, now: Instant, setting: Setting) {
         if setting == self.setting {
             return;
         }
-        let asked = self.may_ask();
+        let could_ask = self.may_ask();
         let own = self.setting.own;
         self.setting = setting;
-        if own != self.setting.own || !asked && self.may_ask() {
-            // Also to hear soon who is there: whoever has a lower address says so.
-            self.begin(now);
+        if own != self.setting.own || !could_ask && self.may_ask() {
+            // A query also reveals other queriers soon: one with a lower address answers with its own.
+            self.renew(now);
         }
-        let gone: Vec<IpAddr> = self.groups.keys().copied().collect();
-        for group in gone {
+        let groups: Vec<IpAddr> = self.groups.keys().copied().collect();
+        for group in groups {
             if !self.concerns(group) {
                 self.forget(group);
             }
         }
     }
 
-    /// Takes over what was listened to before this process.
+    /// Restores the groups that were listened to before this process started.
     pub fn restore(&mut self, now: Instant, groups: &Groups, ipv4: bool) {
-        let groups = groups.iter().filter(|(group, _)| group.is_ipv4() == ipv4);
-        for (group, filter) in groups.take(GROUPS_MAX) {
+        let of_family = groups.iter().filter(|(group, _)| group.is_ipv4() == ipv4);
+        for (group, filter) in of_family.take(GROUPS_MAX) {
             if self.concerns(*group) && !self.groups.contains_key(group) {
-                let known = Known {
+                let entry = GroupEntry {
                     group: Group::restored(filter, now, &self.timers),
-                    ..Known::default()
+                    ..GroupEntry::default()
                 };
-                self.groups.insert(*group, known);
+                self.groups.insert(*group, entry);
                 self.touch(*group, |_, _, _| {});
             }
         }
     }
 
-    /// Asks anew who is there, as after a time of hearing nothing.
+    /// Queries all hosts anew, as after a time without reception.
     pub fn renew(&mut self, now: Instant) {
-        self.begin(now);
+        let has_address = self.setting.own.is_some();
+        self.next_query = has_address.then_some(now);
+        self.startup_queries = self.timers.robustness.saturating_sub(1);
+        self.next_advertisement = has_address.then_some(now);
+        self.advertisements = 0;
     }
 
-    /// The address that questions are asked from.
+    /// The source address of queries.
     pub const fn own(&self) -> Option<IpAddr> {
         self.setting.own
     }
 
-    /// Says whether outputs lead to groups of its family.
+    /// Returns whether outputs lead to groups of its family.
     pub const fn is_used(&self) -> bool {
         !self.setting.ranges.is_empty()
     }
 
-    /// Takes a message; [`Router::poll`] does what follows by itself, once all that waited is taken. In a
-    /// process that is late, messages have waited in the socket: who answered in time keeps the group.
-    pub fn heard(&mut self, now: Instant, heard: &Received) {
-        match &heard.message {
-            Message::Query(query) => self.heard_query(now, heard.from, query),
-            Message::Report(report) => self.heard_report(now, heard.from, report),
+    /// Processes a message. Call [`Router::poll`] only once all waiting messages are processed: if the
+    /// process is late, a host's timely answer still waits in the socket and must keep the group.
+    pub fn receive(&mut self, now: Instant, received: &Received) {
+        match &received.message {
+            Message::Query(query) => self.receive_query(now, received.from, query),
+            Message::Report(report) => self.receive_report(now, received.from, report),
             Message::RouterSolicitation => {
                 let soonest = self.advertised.map_or(now, |at| (at + SOLICITED).max(now));
-                let next = self.next_advertisement.map(|next| next.min(soonest));
-                self.next_advertisement = next;
+                self.next_advertisement = self.next_advertisement.map(|next| next.min(soonest));
             }
         }
     }
 
-    /// Does what is due.
+    /// Processes expired timers.
     pub fn poll(&mut self, now: Instant) {
         if self.other.is_some_and(|(_, until)| until <= now) {
             self.other = None;
@@ -160,12 +162,12 @@ impl Router {
                 self.next_query = Some(now);
             }
         }
-        let asks = matches!(self.querier(), Querier::Own(_));
-        if asks && self.next_query.is_some_and(|at| at <= now) {
-            self.ask_all();
-            let interval = match self.startup_left.checked_sub(1) {
-                Some(left) => {
-                    self.startup_left = left;
+        let is_querier = matches!(self.querier(), Querier::Own(_));
+        if is_querier && self.next_query.is_some_and(|at| at <= now) {
+            self.send_general_query();
+            let interval = match self.startup_queries.checked_sub(1) {
+                Some(remaining) => {
+                    self.startup_queries = remaining;
                     self.timers.startup_interval()
                 }
                 None => self.timers.query_interval,
@@ -178,39 +180,39 @@ impl Router {
         while let Some((at, group)) = self.due.first().copied()
             && at <= now
         {
-            self.touch(group, |known, timers, outbox| {
-                let queries = known.poll(now, group, timers).into_iter();
+            self.touch(group, |state, timers, outbox| {
+                let queries = state.poll(now, group, timers).into_iter();
                 outbox.extend(queries.map(RouterMessage::Query));
             });
         }
     }
 
-    /// When something happens by itself.
+    /// When the next timer expires.
     pub fn due(&self) -> Option<Instant> {
-        let asks = matches!(self.querier(), Querier::Own(_));
-        let query = self.next_query.filter(|_| asks);
+        let is_querier = matches!(self.querier(), Querier::Own(_));
+        let query = self.next_query.filter(|_| is_querier);
         let other = self.other.map(|(_, until)| until);
         let group = self.due.first().map(|(at, _)| *at);
         let all = [query, other, group, self.next_advertisement];
         all.into_iter().flatten().min()
     }
 
-    /// What is to be sent, from the own address.
+    /// Takes the messages to send from the own address.
     pub fn outbox(&mut self) -> Vec<RouterMessage> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// What is listened to.
+    /// The groups with listeners, and their sources.
     pub const fn wanted(&self) -> &Groups {
         &self.wanted
     }
 
-    /// Says whether that has changed since it was asked last.
+    /// Returns whether [`Router::wanted`] has changed since the last call.
     pub fn has_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// Who asks.
+    /// The querier of the link.
     pub fn querier(&self) -> Querier {
         let own = self.setting.own.filter(|_| self.setting.may_ask);
         match (self.other, own) {
@@ -220,51 +222,50 @@ impl Router {
         }
     }
 
-    /// The groups of a range with who listens.
+    /// The groups of a range with their listening hosts.
     pub fn hosts(&self, range: Prefix) -> impl Iterator<Item = (IpAddr, &BTreeMap<IpAddr, Host>)> {
         let groups = self.groups.range(range.address..=range.last());
-        groups.map(|(group, known)| (*group, known.group.hosts()))
+        groups.map(|(group, entry)| (*group, entry.group.hosts()))
     }
 
-    /// How many reports were heard.
+    /// The number of reports received.
     pub const fn reports(&self) -> u64 {
         self.reports
     }
 
-    /// How much was not remembered because there was no room.
+    /// The number of groups, hosts and sources that exceeded a limit.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// How much was refused of hosts that may not ask, or not for so much.
+    /// The number of records refused because the host may not ask for the group, or not for so many.
     pub const fn barred(&self) -> u64 {
         self.barred
     }
 
-    /// Says whether a host may ask for a group, or go on to.
+    /// Returns whether a host may join a group, or stay in it.
     fn admits(&self, host: IpAddr, record: &Record) -> bool {
         let group = record.group;
-        let leaves = matches!(record.kind, RecordKind::ToInclude | RecordKind::Block);
-        let mut of_group = self.setting.listeners.iter();
-        let mut of_group = of_group
-            .by_ref()
+        let is_leave = matches!(record.kind, RecordKind::ToInclude | RecordKind::Block);
+        let listeners = self.setting.listeners.iter();
+        let mut of_group = listeners
             .filter(|(range, _)| range.contains(group))
             .peekable();
-        if leaves && record.sources.is_empty() || of_group.peek().is_none() {
+        if is_leave && record.sources.is_empty() || of_group.peek().is_none() {
             return true;
         }
-        let listens = |known: &Known| known.group.hosts().contains_key(&host);
-        of_group.any(|(range, may)| {
-            let known = || self.groups.range(range.address..=range.last());
-            let others = || known().filter(|(other, _)| **other != group);
-            let is_there = |most: Option<u16>, count: &dyn Fn() -> usize| {
+        let listens = |entry: &GroupEntry| entry.group.hosts().contains_key(&host);
+        of_group.any(|(range, admission)| {
+            let groups = || self.groups.range(range.address..=range.last());
+            let others = || groups().filter(|(other, _)| **other != group);
+            let has_room = |most: Option<u16>, count: &dyn Fn() -> usize| {
                 most.is_none_or(|most| count() < most.into())
             };
-            may.admits(host)
-                && is_there(may.groups_each, &|| {
-                    others().filter(|(_, known)| listens(known)).count()
+            admission.admits(host)
+                && has_room(admission.groups_each, &|| {
+                    others().filter(|(_, entry)| listens(entry)).count()
                 })
-                && is_there(may.groups_all, &|| others().count())
+                && has_room(admission.groups_all, &|| others().count())
         })
     }
 
@@ -281,15 +282,7 @@ impl Router {
         ranges.any(|range| range.contains(group))
     }
 
-    fn begin(&mut self, now: Instant) {
-        let can = self.setting.own.is_some();
-        self.next_query = can.then_some(now);
-        self.startup_left = self.timers.robustness.saturating_sub(1);
-        self.next_advertisement = can.then_some(now);
-        self.advertisements = 0;
-    }
-
-    fn ask_all(&mut self) {
+    fn send_general_query(&mut self) {
         self.outbox.push(RouterMessage::Query(Query {
             version: Version::V3,
             group: None,
@@ -318,9 +311,9 @@ impl Router {
         self.next_advertisement = Some(now + wait);
     }
 
-    /// Elects, and follows the querier's questions (RFC 3376 sections 6.6.1 and 6.6.2).
-    fn heard_query(&mut self, now: Instant, from: IpAddr, query: &Query) {
-        // A switch that asks for itself does not take part (RFC 4541 section 2.1.1).
+    /// Elects the querier, and follows its queries (RFC 3376 sections 6.6.1 and 6.6.2).
+    fn receive_query(&mut self, now: Instant, from: IpAddr, query: &Query) {
+        // A query of a snooping switch does not take part in the election (RFC 4541 section 2.1.1).
         if from.is_unspecified() {
             return;
         }
@@ -345,15 +338,15 @@ impl Router {
         let Some(group) = query.group.filter(|_| !query.suppress) else {
             return;
         };
-        let asked: BTreeSet<IpAddr> = query.sources.iter().copied().collect();
-        self.touch(group, |known, timers, _| {
-            known.lower((now, timers), asked.is_empty(), &asked);
+        let sources: BTreeSet<IpAddr> = query.sources.iter().copied().collect();
+        self.touch(group, |state, timers, _| {
+            state.lower((now, timers), sources.is_empty(), &sources);
         });
     }
 
-    fn heard_report(&mut self, now: Instant, from: IpAddr, report: &Report) {
+    fn receive_report(&mut self, now: Instant, from: IpAddr, report: &Report) {
         self.reports += 1;
-        let asker = match self.querier() {
+        let querier = match self.querier() {
             Querier::Own(_) => QuerierRole::Own,
             Querier::Other(_) => QuerierRole::Other,
             Querier::Nobody => QuerierRole::Nobody,
@@ -367,7 +360,7 @@ impl Router {
                 continue;
             }
             if !self.groups.contains_key(&record.group) {
-                // What outputs lead to has the larger part of the room.
+                // Groups that no output leads to get half of the room.
                 let most = if self.is_led_to(record.group) {
                     GROUPS_MAX
                 } else {
@@ -377,39 +370,39 @@ impl Router {
                     self.refused += 1;
                     continue;
                 }
-                self.groups.insert(record.group, Known::default());
+                self.groups.insert(record.group, GroupEntry::default());
             }
-            let room = self.entries < ENTRIES_MAX;
+            let has_room = self.entries < ENTRIES_MAX;
             let mut refused = Refused::default();
-            self.touch(record.group, |known, timers, outbox| {
+            self.touch(record.group, |state, timers, outbox| {
                 let host = (from, report.version);
-                refused = known.take((now, timers), host, record, (asker, room));
-                let queries = known.poll(now, record.group, timers).into_iter();
+                refused = state.apply((now, timers), host, record, (querier, has_room));
+                let queries = state.poll(now, record.group, timers).into_iter();
                 outbox.extend(queries.map(RouterMessage::Query));
             });
             self.refused += refused.hosts + refused.sources;
         }
     }
 
-    /// Changes a group, if it is known, and draws the consequences.
+    /// Changes a group, if it is tracked, and updates what is derived from it.
     fn touch(
         &mut self,
         group: IpAddr,
         change: impl FnOnce(&mut Group, &Timers, &mut Vec<RouterMessage>),
     ) {
-        let Some(known) = self.groups.get_mut(&group) else {
+        let Some(entry) = self.groups.get_mut(&group) else {
             return;
         };
-        change(&mut known.group, &self.timers, &mut self.outbox);
-        if let Some(at) = known.due.take() {
+        change(&mut entry.group, &self.timers, &mut self.outbox);
+        if let Some(at) = entry.due.take() {
             self.due.remove(&(at, group));
         }
-        self.entries -= known.size;
-        known.size = known.group.size();
-        self.entries += known.size;
-        known.due = known.group.due(&self.timers);
-        let filter = known.group.filter();
-        match known.due {
+        self.entries -= entry.size;
+        entry.size = entry.group.size();
+        self.entries += entry.size;
+        entry.due = entry.group.due(&self.timers);
+        let filter = entry.group.filter();
+        match entry.due {
             Some(at) => drop(self.due.insert((at, group))),
             None => drop(self.groups.remove(&group)),
         }
@@ -426,11 +419,11 @@ impl Router {
     }
 
     fn forget(&mut self, group: IpAddr) {
-        let Some(known) = self.groups.remove(&group) else {
+        let Some(entry) = self.groups.remove(&group) else {
             return;
         };
-        self.entries -= known.size;
-        if let Some(at) = known.due {
+        self.entries -= entry.size;
+        if let Some(at) = entry.due {
             self.due.remove(&(at, group));
         }
         self.publish(group, None);

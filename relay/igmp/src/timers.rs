@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// The values of a link, which its querier tells.
+/// The timers of a link, which its querier announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// How many messages may be lost in a row, and one is not enough.
+    /// The robustness variable: how often a message is repeated against loss.
     pub robustness: u8,
-    /// Between general queries.
+    /// The time between general queries.
     pub query_interval: Duration,
-    /// Within what time hosts answer a general query.
+    /// The time within which hosts answer a general query.
     pub query_response: Duration,
-    /// Within what time hosts answer when another has left.
+    /// The time within which hosts answer a query that follows a leave.
     pub last_member_response: Duration,
 }
 
@@ -28,22 +28,22 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// How long a host counts that says nothing more.
+    /// How long a host's report is valid if no other follows.
     pub fn membership(&self) -> Duration {
         self.query_interval * u32::from(self.robustness) + self.query_response
     }
 
-    /// How long another querier counts that asks nothing more.
+    /// How long another querier is taken to be present after its last query.
     pub fn other_querier(&self) -> Duration {
         self.query_interval * u32::from(self.robustness) + self.query_response / 2
     }
 
-    /// How long a group stays after a leave, if nobody says that it is still there.
+    /// How long a group stays after a leave if no host reports it.
     pub fn last_member(&self) -> Duration {
         self.last_member_response * u32::from(self.robustness)
     }
 
-    /// Between the general queries of a querier that has just begun.
+    /// The time between the general queries of a querier that has just started.
     pub fn startup_interval(&self) -> Duration {
         self.query_interval / 4
     }

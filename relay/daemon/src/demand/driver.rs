@@ -1,4 +1,4 @@
-//! The sockets and the clock of the routers: one task owns them, and one task for each socket reads.
+//! The sockets and the clock of the routers: one task owns them, and one task per socket reads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,17 +24,17 @@ use tokio::time::sleep_until;
 use super::record::Record;
 use super::{DriverInput, Link, Links};
 
-/// Packets that are read of a socket before others get their turn.
+/// Packets that are read from a socket before other sockets.
 const BURST: usize = 64;
-/// Bursts that wait; what comes beyond waits in the socket, or is lost.
+/// Bursts that are queued; further packets wait in the socket, or are lost.
 const BURSTS: usize = 32;
-/// How long changes are gathered.
+/// How long changes are collected.
 const GATHER: Duration = Duration::from_millis(2);
-/// How often, at most, what is listened to is written down.
+/// The shortest interval between writes of the record.
 const SAVE: Duration = Duration::from_millis(500);
-/// How often it is at least, so that its age tells how long nobody has listened.
+/// The longest interval between them, so that the record's age shows how long no daemon has listened.
 const SAVE_AGAIN: Duration = Duration::from_secs(60);
-/// How often a socket that cannot be had is tried again.
+/// How often opening a socket is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// No message of IGMP or MLD is longer than a frame.
 const FRAME: usize = 9_216;
@@ -42,10 +42,10 @@ const FRAME: usize = 9_216;
 /// A family of an interface.
 type LinkFamily = (Ifindex, bool);
 
-/// What a reader has read.
+/// The packets that a reader has read.
 struct Burst {
     family: LinkFamily,
-    /// Which of the family's sockets it was.
+    /// The number of the socket.
     socket: u64,
     read: Result<Vec<Received>, io::Error>,
 }
@@ -63,7 +63,7 @@ impl Drop for Open {
     }
 }
 
-/// What runs.
+/// The task that runs the routers.
 pub(super) struct Driver {
     listeners: Listeners,
     record: Record,
@@ -108,28 +108,28 @@ impl Driver {
         }
     }
 
-    pub(super) async fn run(mut self, mut told: watch::Receiver<DriverInput>) {
+    pub(super) async fn run(mut self, mut input: watch::Receiver<DriverInput>) {
         loop {
             let due = self.due();
             tokio::select! {
-                changed = told.changed() => {
+                changed = input.changed() => {
                     if changed.is_err() {
                         return;
                     }
                     let (links, recorded) = {
-                        let told = told.borrow_and_update();
-                        (told.links.clone(), told.recorded.clone())
+                        let input = input.borrow_and_update();
+                        (input.links.clone(), input.recorded.clone())
                     };
-                    let recorded = recorded.filter(|_| !self.has_begun);
+                    let to_restore = recorded.filter(|_| !self.has_begun);
                     self.has_begun = true;
-                    self.set_links(links, &recorded.unwrap_or_default());
+                    self.set_links(links, &to_restore.unwrap_or_default());
                 }
-                Some(burst) = self.bursts.1.recv() => self.take(burst),
+                Some(burst) = self.bursts.1.recv() => self.receive(burst),
                 () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
-                    // What waits in the sockets came before what runs out now.
+                    // Packets waiting in the sockets arrived before the timers that expire now.
                     yield_now().await;
                     while let Ok(burst) = self.bursts.1.try_recv() {
-                        self.take(burst);
+                        self.receive(burst);
                     }
                 }
             }
@@ -138,12 +138,14 @@ impl Driver {
     }
 
     fn due(&self) -> Option<Instant> {
-        let routers = self.listeners.lock();
-        let routers = routers
+        let router = self
+            .listeners
+            .lock()
             .values()
-            .flat_map(|routers| [&routers.ipv4, &routers.ipv6]);
-        let routers = routers.filter_map(Router::due).min();
-        [routers, self.publish_at, self.save_at, self.retry_at]
+            .flat_map(|routers| [&routers.ipv4, &routers.ipv6])
+            .filter_map(Router::due)
+            .min();
+        [router, self.publish_at, self.save_at, self.retry_at]
             .into_iter()
             .flatten()
             .min()
@@ -169,9 +171,9 @@ impl Driver {
         }
     }
 
-    /// Lets every router do what is due, and sends what they say.
+    /// Polls every router, and sends their messages.
     fn poll(&mut self, now: Instant) {
-        let mut said = Vec::new();
+        let mut outputs = Vec::new();
         let mut has_changed = false;
         let (mut refused, mut barred) = (0, 0);
         {
@@ -184,17 +186,17 @@ impl Driver {
                     refused += router.refused();
                     barred += router.barred();
                     let family = (*index, ipv4);
-                    said.push((family, router.own(), router.outbox(), router.querier()));
+                    outputs.push((family, router.own(), router.outbox(), router.querier()));
                 }
             }
         }
-        for (family, own, messages, querier) in said {
+        for (family, own, messages, querier) in outputs {
             self.send(family, own, &messages);
-            self.tell_querier(family, querier);
+            self.publish_querier(family, querier);
         }
         if refused > self.refused {
             let more = count(refused - self.refused);
-            self.tell_refused(format!(
+            self.publish_refused(format!(
                 "no room for {more} more of what hosts listen to: groups, sources or hosts; somebody \
                  sends reports of too many"
             ));
@@ -202,7 +204,7 @@ impl Driver {
         }
         if barred > self.barred {
             let more = count(barred - self.barred);
-            self.tell_refused(format!(
+            self.publish_refused(format!(
                 "{more} more of what hosts listen to is refused: listeners of the outputs do not permit \
                  the host, or no more groups"
             ));
@@ -221,20 +223,19 @@ impl Driver {
             let Some((to, packet)) = codec::write(own, message) else {
                 continue;
             };
-            let to = packet::craft::group_mac(to);
-            if let Err(error) = open.socket.send(to, &packet) {
+            if let Err(error) = open.socket.send(packet::craft::group_mac(to), &packet) {
                 let interface = family.0.0;
                 tracing::debug!(%error, interface, "cannot send a query");
             }
         }
     }
 
-    fn tell_querier(&mut self, family: LinkFamily, querier: Querier) {
-        let before = self
+    fn publish_querier(&mut self, family: LinkFamily, querier: Querier) {
+        let previous = self
             .queriers
             .insert(family, querier)
             .unwrap_or(Querier::Nobody);
-        let Some(link) = self.links.get(&family.0).filter(|_| before != querier) else {
+        let Some(link) = self.links.get(&family.0).filter(|_| previous != querier) else {
             return;
         };
         let (name, protocol) = (&link.name, if family.1 { "IGMP" } else { "MLD" });
@@ -248,7 +249,7 @@ impl Driver {
             .publish(events::event(events::kind::QUERIER_CHANGED, name, message));
     }
 
-    fn tell_refused(&self, message: String) {
+    fn publish_refused(&self, message: String) {
         self.events.publish(events::event(
             events::kind::LISTENERS_REFUSED,
             "daemon",
@@ -271,14 +272,14 @@ impl Driver {
         });
         let listening = Listening(links.collect());
         drop(all);
-        self.listening.send_if_modified(|known| {
-            let differs = **known != listening;
-            *known = Arc::new(listening);
+        self.listening.send_if_modified(|published| {
+            let differs = **published != listening;
+            *published = Arc::new(listening);
             differs
         });
     }
 
-    fn take(&mut self, burst: Burst) {
+    fn receive(&mut self, burst: Burst) {
         let Burst {
             family,
             socket,
@@ -293,19 +294,18 @@ impl Driver {
         }
         let now = Instant::now();
         match read {
-            Ok(heard) => {
+            Ok(messages) => {
                 let own = self.links.get(&family.0).map(|link| &link.addresses);
-                let is_own = |heard: &Received| own.is_some_and(|own| own.contains(&heard.from));
+                let is_own = |from: &IpAddr| own.is_some_and(|own| own.contains(from));
                 if let Some(routers) = self.listeners.lock().get_mut(&family.0) {
                     let router = routers.of_mut(family.1);
-                    heard
-                        .iter()
-                        .filter(|heard| !is_own(heard))
-                        .for_each(|h| router.heard(now, h));
+                    for message in messages.iter().filter(|message| !is_own(&message.from)) {
+                        router.receive(now, message);
+                    }
                 }
             }
             Err(error) => {
-                // The link went down, or it is gone and another one has its number: a notification
+                // The link went down, or it was removed and another one has its index: a notification
                 // follows soon.
                 tracing::debug!(%error, interface = family.0.0, "does not hear who listens");
                 self.open.remove(&family);
@@ -337,13 +337,13 @@ impl Driver {
             }
         }
         for ((index, ipv4), open) in &self.open {
-            // A switch need send no reports here any more (RFC 4286 section 5).
-            let is_gone = !links.0.contains_key(index);
+            // Switches need not send reports here any longer (RFC 4286 section 5).
+            let is_removed = !links.0.contains_key(index);
             let own = self
                 .links
                 .get(index)
                 .and_then(|link| link.setting(*ipv4).own);
-            if let Some(own) = own.filter(|_| is_gone)
+            if let Some(own) = own.filter(|_| is_removed)
                 && let Some((to, packet)) = codec::write(own, &RouterMessage::Termination)
             {
                 let _ = open.socket.send(packet::craft::group_mac(to), &packet);
@@ -358,20 +358,20 @@ impl Driver {
         self.publish_at.get_or_insert(now + GATHER);
     }
 
-    /// Opens what is not open, on links that are up.
+    /// Opens the sockets that are not open, on links that are up.
     fn open_all(&mut self, now: Instant) {
-        let links = self.links.iter().filter(|(_, link)| link.up);
-        let families = links.flat_map(|(index, link)| {
-            [true, false].map(|ipv4| ((*index, ipv4), link.setting(ipv4)))
-        });
-        let used = families.filter(|(_, setting)| !setting.ranges.is_empty());
-        let families = used.map(|(family, _)| family);
-        let families: Vec<LinkFamily> = families
-            .filter(|family| !self.open.contains_key(family))
-            .collect();
-        for family in families {
-            let opened = self.open(family);
-            let problem = opened
+        let mut closed: Vec<LinkFamily> = Vec::new();
+        for (index, link) in self.links.iter().filter(|(_, link)| link.up) {
+            for ipv4 in [true, false] {
+                let is_used = !link.setting(ipv4).ranges.is_empty();
+                if is_used && !self.open.contains_key(&(*index, ipv4)) {
+                    closed.push((*index, ipv4));
+                }
+            }
+        }
+        for family in closed {
+            let problem = self
+                .open(family)
                 .err()
                 .map(|error| format!("cannot hear who listens: {error}"));
             if problem.is_some() {
@@ -379,7 +379,7 @@ impl Driver {
             }
             if let Some(routers) = self.listeners.lock().get_mut(&family.0) {
                 if problem.is_none() {
-                    // Whatever was missed meanwhile is asked for.
+                    // Queries for what was missed meanwhile.
                     routers.of_mut(family.1).renew(now);
                 }
                 routers.problem = problem;
@@ -389,9 +389,9 @@ impl Driver {
 
     fn open(&mut self, family: LinkFamily) -> io::Result<()> {
         let socket = GroupSocket::open(family.0.0, family.1)?;
-        // Of tokio's types one that waits for any descriptor; what comes is read by `socket` itself.
-        let waiter = std::net::UdpSocket::from(socket.as_fd().try_clone_to_owned()?);
-        let waiter = UdpSocket::from_std(waiter)?;
+        // One of tokio's types that waits for any descriptor; `socket` itself reads.
+        let duplicate = std::net::UdpSocket::from(socket.as_fd().try_clone_to_owned()?);
+        let waiter = UdpSocket::from_std(duplicate)?;
         let socket = Arc::new(socket);
         self.sockets += 1;
         let both = (socket.clone(), waiter);
@@ -415,16 +415,16 @@ async fn read(
 ) {
     let mut buffer = vec![0; FRAME];
     loop {
-        let mut heard = Vec::new();
-        let read = match waiter.readable().await {
+        let mut messages = Vec::new();
+        let result = match waiter.readable().await {
             Ok(()) => waiter.try_io(Interest::READABLE, || {
-                read_burst(&socket, &mut buffer, &mut heard)
+                read_burst(&socket, &mut buffer, &mut messages)
             }),
             Err(error) => Err(error),
         };
-        let read = match read {
+        let read = match result {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(heard),
+            _ => Ok(messages),
         };
         let has_failed = read.is_err();
         let burst = Burst {
@@ -438,17 +438,16 @@ async fn read(
     }
 }
 
-/// Reads a burst, or what there is of it: then it would block.
+/// Reads up to a burst; `WouldBlock` if there were fewer packets.
 fn read_burst(
     socket: &GroupSocket,
     buffer: &mut [u8],
-    heard: &mut Vec<Received>,
+    messages: &mut Vec<Received>,
 ) -> io::Result<()> {
     for _ in 0..BURST {
-        let length = socket.receive(buffer)?;
-        let length = length.ok_or(io::ErrorKind::WouldBlock)?;
-        // What says nothing is nobody's business.
-        heard.extend(codec::read(&buffer[..length]));
+        let length = socket.receive(buffer)?.ok_or(io::ErrorKind::WouldBlock)?;
+        // Packets without a valid message are ignored.
+        messages.extend(codec::read(&buffer[..length]));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Times in one byte or two, small ones exactly and large ones like a floating-point number
+//! Times in one or two bytes, small ones exact and large ones like a floating-point number
 //! (RFC 3376 section 4.1.1, RFC 3810 section 5.1.3).
 
 /// The value of a byte.
@@ -10,7 +10,7 @@ pub(super) const fn of_byte(code: u8) -> u32 {
     (mantissa as u32 | 16) << (exponent + 3)
 }
 
-/// The byte for a value, or for the largest one below it that there is.
+/// The byte for a value, or for the largest representable value below it.
 pub(super) const fn byte(value: u32) -> u8 {
     if value < 128 {
         return value as u8;
@@ -19,8 +19,8 @@ pub(super) const fn byte(value: u32) -> u8 {
     while exponent < 7 && value >> (exponent + 3) > 31 {
         exponent += 1;
     }
-    let mantissa = value >> (exponent + 3);
-    let mantissa = if mantissa > 31 { 31 } else { mantissa };
+    let shifted = value >> (exponent + 3);
+    let mantissa = if shifted > 31 { 31 } else { shifted };
     0x80 | exponent << 4 | (mantissa as u8 & 15)
 }
 
@@ -33,7 +33,7 @@ pub(super) const fn of_word(code: u16) -> u32 {
     (mantissa as u32 | 0x1000) << (exponent + 3)
 }
 
-/// The two bytes for a value, or for the largest one below it that there is.
+/// The two bytes for a value, or for the largest representable value below it.
 pub(super) const fn word(value: u32) -> u16 {
     if value < 32_768 {
         return value as u16;
@@ -42,8 +42,8 @@ pub(super) const fn word(value: u32) -> u16 {
     while exponent < 7 && value >> (exponent + 3) > 0x1fff {
         exponent += 1;
     }
-    let mantissa = value >> (exponent + 3);
-    let mantissa = if mantissa > 0x1fff { 0x1fff } else { mantissa };
+    let shifted = value >> (exponent + 3);
+    let mantissa = if shifted > 0x1fff { 0x1fff } else { shifted };
     0x8000 | exponent << 12 | (mantissa as u16 & 0xfff)
 }
 
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_comes_back() {
+    fn every_code_survives_a_round_trip() {
         for code in 0..=u8::MAX {
             assert_eq!(byte(of_byte(code)), code);
         }

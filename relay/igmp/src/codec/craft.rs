@@ -1,16 +1,16 @@
-//! Writes what hosts say.
+//! Writes the messages that hosts send.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Record, RecordKind, Report, Version, igmp, mld};
 
-/// Writes a report or, in the words of an old version, a leave; the packet and its destination. Of an old
-/// version the first record counts. `None` where addresses are of different families, or in vain.
+/// Writes a report or, in an old version, a leave. Returns its destination and the packet. An old version
+/// carries the first record only. `None` if addresses differ in family, or a count or length is too large.
 #[must_use]
 pub fn report(from: IpAddr, report: &Report) -> Option<(IpAddr, Vec<u8>)> {
     let first = report.records.first();
-    let leaves = first.is_some_and(|record| record.kind == RecordKind::ToInclude);
-    let kind = match (report.version, from.is_ipv4(), leaves) {
+    let is_leave = first.is_some_and(|record| record.kind == RecordKind::ToInclude);
+    let kind = match (report.version, from.is_ipv4(), is_leave) {
         (Version::V3, true, _) => 0x22,
         (Version::V3, false, _) => 143,
         (Version::V1, true, _) => 0x12,
@@ -21,7 +21,7 @@ pub fn report(from: IpAddr, report: &Report) -> Option<(IpAddr, Vec<u8>)> {
     };
     let mut body = vec![kind, 0, 0, 0];
     let group = first.map(|record| record.group);
-    let everybody = |all: IpAddr| if leaves { Some(all) } else { group };
+    let destination = |all: IpAddr| if is_leave { Some(all) } else { group };
     let to = match (report.version, from) {
         (Version::V3, _) => {
             body.extend([0, 0]);
@@ -36,12 +36,12 @@ pub fn report(from: IpAddr, report: &Report) -> Option<(IpAddr, Vec<u8>)> {
         }
         (_, IpAddr::V4(_)) => {
             put_address(&mut body, group?);
-            everybody(Ipv4Addr::new(224, 0, 0, 2).into())?
+            destination(Ipv4Addr::new(224, 0, 0, 2).into())?
         }
         (_, IpAddr::V6(_)) => {
             body.extend([0; 4]);
             put_address(&mut body, group?);
-            everybody(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2).into())?
+            destination(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2).into())?
         }
     };
     let packet = match (from, to) {

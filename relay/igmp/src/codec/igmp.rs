@@ -1,7 +1,7 @@
 //! IGMP in IPv4 packets.
 //!
-//! Router Alert is sent and not required: many hosts leave it out, and it protects nobody on the link.
-//! TTL 1 is required, so that nothing from elsewhere is accepted.
+//! Router Alert is sent but not required: many hosts omit it, and it protects nobody on the link.
+//! TTL 1 is required, so that nothing from another link is accepted.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use packet::checksum;
 use packet::ipv4::Header;
 
 use super::{
-    Defect, Message, Query, Received, RecordKind, RouterMessage, Version, asked, code, discovery,
-    old_report, query_body, read_query_tail, report, take,
+    Defect, Message, Query, Received, RecordKind, RouterMessage, Version, code, discovery,
+    old_report, queried_group, query_body, read_query_tail, report, take,
 };
 
 /// IANA's protocol number.
@@ -24,15 +24,15 @@ const REPORT_V3: u8 = 0x22;
 const ADVERTISEMENT: u8 = 0x30;
 const SOLICITATION: u8 = 0x31;
 const TERMINATION: u8 = 0x32;
-/// A message of an old version, and the beginning of a query of any.
+/// Length of a message of an old version, and of the start of a query of any version.
 const SHORT: usize = 8;
-/// A query of version 3 has that much before its sources (RFC 3376 section 7.1).
+/// Length of a query of version 3 before its sources (RFC 3376 section 7.1).
 const LONG: usize = 12;
 const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 const ALL_SNOOPERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 106);
 /// The Router Alert option (RFC 2113).
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
-/// DSCP CS6, as routers mark what they say to each other (RFC 3376 section 4).
+/// DSCP CS6, with which routers mark control traffic (RFC 3376 section 4).
 const CLASS: u8 = 0xc0;
 
 pub(super) fn read(packet: &[u8]) -> Result<Received, Defect> {
@@ -78,7 +78,7 @@ fn query(message: &[u8]) -> Result<Query, Defect> {
     let tenths = message.get(1).copied().unwrap_or_default();
     let group = address(&mut message.get(4..).unwrap_or_default())?;
     let response = Duration::from_millis(u64::from(tenths) * 100);
-    let mut query = Query::of(asked(group)?, response);
+    let mut query = Query::of(queried_group(group)?, response);
     match message.len() {
         SHORT if tenths == 0 => {
             query.version = Version::V1;
@@ -126,14 +126,14 @@ fn octets(address: IpAddr) -> Option<[u8; 4]> {
     }
 }
 
-/// The whole packet around a message, whose checksum it sets.
+/// The complete packet with a message, whose checksum it sets.
 pub(super) fn packet(from: Ipv4Addr, to: Ipv4Addr, mut body: Vec<u8>) -> Option<Vec<u8>> {
     let sum = !checksum::sum(&body);
     body.get_mut(2..4)?.copy_from_slice(&sum.to_be_bytes());
     let length = u16::try_from(24 + body.len()).ok()?;
     let mut packet = vec![0x46, CLASS];
     packet.extend(length.to_be_bytes());
-    // No ID: DF is set, so nobody cuts it (RFC 6864).
+    // No ID: DF is set, so nobody fragments it (RFC 6864).
     packet.extend([0, 0, 0x40, 0, 1, PROTOCOL, 0, 0]);
     packet.extend(from.octets());
     packet.extend(to.octets());

@@ -7,8 +7,8 @@ use packet::checksum;
 use packet::ipv6::{HEADER, Header};
 
 use super::{
-    Defect, Message, Query, Received, RecordKind, RouterMessage, Version, asked, code, discovery,
-    old_report, query_body, read_query_tail, report, take,
+    Defect, Message, Query, Received, RecordKind, RouterMessage, Version, code, discovery,
+    old_report, queried_group, query_body, read_query_tail, report, take, word,
 };
 
 /// IANA's number of ICMPv6.
@@ -21,9 +21,9 @@ const REPORT_V2: u8 = 143;
 const ADVERTISEMENT: u8 = 151;
 const SOLICITATION: u8 = 152;
 const TERMINATION: u8 = 153;
-/// A message of version 1 (RFC 2710), and the beginning of a query of any.
+/// Length of a message of version 1 (RFC 2710), and of the start of a query of any version.
 const SHORT: usize = 24;
-/// A query of version 2 has that much before its sources (RFC 3810 section 8.1).
+/// Length of a query of version 2 before its sources (RFC 3810 section 8.1).
 const LONG: usize = 28;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_SNOOPERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x6a);
@@ -33,12 +33,11 @@ const ROUTER_ALERT: [u8; 4] = [5, 2, 0, 0];
 pub(super) fn read(packet: &[u8]) -> Result<Received, Defect> {
     let header = Header::parse(packet).map_err(|_| Defect::Malformed)?;
     let end = HEADER + usize::from(header.payload_length());
-    let mut rest = packet.get(HEADER..end).ok_or(Defect::Malformed)?;
+    let mut message = packet.get(HEADER..end).ok_or(Defect::Malformed)?;
     if header.next_header() != HOP_BY_HOP {
         return Err(Defect::Other);
     }
-    let alerts = options(&mut rest)?;
-    let message = rest;
+    let has_router_alert = options(&mut message)?;
     let (from, to) = (header.source(), header.destination());
     if sum(from, to, message) != 0xffff {
         return Err(Defect::Checksum);
@@ -46,7 +45,7 @@ pub(super) fn read(packet: &[u8]) -> Result<Received, Defect> {
     if header.hop_limit() != 1 {
         return Err(Defect::Ttl);
     }
-    if !alerts {
+    if !has_router_alert {
         return Err(Defect::RouterAlert);
     }
     // RFC 3810 sections 5.1.14 and 5.2.13, RFC 3590.
@@ -71,14 +70,14 @@ pub(super) fn read(packet: &[u8]) -> Result<Received, Defect> {
     })
 }
 
-/// Passes over the hop-by-hop header in front of ICMPv6; says whether Router Alert is in it.
+/// Skips the hop-by-hop header in front of ICMPv6; returns whether it contains Router Alert.
 fn options(rest: &mut &[u8]) -> Result<bool, Defect> {
     let head = take(rest, 2)?;
     if head[0] != ICMPV6 {
         return Err(Defect::Other);
     }
     let mut options = take(rest, 6 + usize::from(head[1]) * 8)?;
-    let mut alerts = false;
+    let mut has_router_alert = false;
     while let Some((kind, more)) = options.split_first() {
         options = more;
         // Pad1 alone has no length.
@@ -87,16 +86,16 @@ fn options(rest: &mut &[u8]) -> Result<bool, Defect> {
         }
         let length = take(&mut options, 1)?[0];
         let value = take(&mut options, usize::from(length))?;
-        alerts |= *kind == ROUTER_ALERT[0] && value == &ROUTER_ALERT[2..];
+        has_router_alert |= *kind == ROUTER_ALERT[0] && value == &ROUTER_ALERT[2..];
     }
-    Ok(alerts)
+    Ok(has_router_alert)
 }
 
 fn query(message: &[u8]) -> Result<Query, Defect> {
     let mut fields = message.get(4..SHORT).ok_or(Defect::Malformed)?;
-    let delay = take(&mut fields, 4)?;
-    let delay = u16::from_be_bytes([delay[0], delay[1]]);
-    let group = asked(address(&mut fields)?)?;
+    let delay = word(&mut fields)?;
+    take(&mut fields, 2)?;
+    let group = queried_group(address(&mut fields)?)?;
     let mut query = Query::of(group, Duration::from_millis(delay.into()));
     match message.len() {
         SHORT => {}
@@ -112,8 +111,8 @@ fn query(message: &[u8]) -> Result<Query, Defect> {
 
 fn address(bytes: &mut &[u8]) -> Result<IpAddr, Defect> {
     let taken = take(bytes, 16)?;
-    let taken: [u8; 16] = taken.try_into().map_err(|_| Defect::Malformed)?;
-    Ok(Ipv6Addr::from(taken).into())
+    let octets: [u8; 16] = taken.try_into().map_err(|_| Defect::Malformed)?;
+    Ok(Ipv6Addr::from(octets).into())
 }
 
 /// Sums ICMPv6 with its pseudo header (RFC 8200 section 8.1).
@@ -155,7 +154,7 @@ fn octets(address: IpAddr) -> Option<[u8; 16]> {
     }
 }
 
-/// The whole packet around an ICMPv6 message, whose checksum it sets.
+/// The complete packet with an ICMPv6 message, whose checksum it sets.
 pub(super) fn packet(from: Ipv6Addr, to: Ipv6Addr, mut body: Vec<u8>) -> Option<Vec<u8>> {
     let checksum = !sum(from, to, &body);
     body.get_mut(2..4)?.copy_from_slice(&checksum.to_be_bytes());
@@ -165,7 +164,7 @@ pub(super) fn packet(from: Ipv6Addr, to: Ipv6Addr, mut body: Vec<u8>) -> Option<
     packet.extend([HOP_BY_HOP, 1]);
     packet.extend(from.octets());
     packet.extend(to.octets());
-    // A hop-by-hop header of 8 bytes: Router Alert, and two of padding.
+    // A hop-by-hop header of 8 bytes: Router Alert and two bytes of padding.
     packet.extend([ICMPV6, 0]);
     packet.extend(ROUTER_ALERT);
     packet.extend([1, 0]);

@@ -27,8 +27,8 @@ fn report(version: Version, kind: RecordKind, group: &str, sources: &[&str]) -> 
     Report { version, records }
 }
 
-/// Makes the checksum of an IGMP message behind a header of 24 bytes right again.
-fn mend(packet: &mut [u8]) {
+/// Corrects the checksum of an IGMP message behind a header of 24 bytes.
+fn fix_checksum(packet: &mut [u8]) {
     packet[26..28].fill(0);
     let sum = !packet::checksum::sum(&packet[24..]);
     packet[26..28].copy_from_slice(&sum.to_be_bytes());
@@ -36,7 +36,7 @@ fn mend(packet: &mut [u8]) {
 
 #[test]
 fn reads_what_it_writes() {
-    for (from, group, source, everybody) in [
+    for (from, group, source, all_hosts) in [
         ("10.0.0.1", "239.1.1.1", "10.9.9.9", "224.0.0.1"),
         ("fe80::1", "ff3e::1", "2001:db8::9", "ff02::1"),
     ] {
@@ -45,13 +45,13 @@ fn reads_what_it_writes() {
             query(Some(group), &[]),
             query(Some(group), &[source]),
         ] {
-            let to = query.group.unwrap_or_else(|| address(everybody));
+            let to = query.group.unwrap_or_else(|| address(all_hosts));
             let message = RouterMessage::Query(query.clone());
             let (sent_to, packet) = write(address(from), &message).unwrap();
             assert_eq!(sent_to, to);
-            let heard = read(&packet).unwrap();
-            assert_eq!(heard.from, address(from));
-            assert_eq!(heard.message, Message::Query(query));
+            let received = read(&packet).unwrap();
+            assert_eq!(received.from, address(from));
+            assert_eq!(received.message, Message::Query(query));
         }
         let advertisement = RouterMessage::Advertisement {
             interval_s: 20,
@@ -59,7 +59,7 @@ fn reads_what_it_writes() {
             robustness: 2,
         };
         let (_, packet) = write(address(from), &advertisement).unwrap();
-        // Routers do not heed each other's.
+        // Routers ignore the advertisements of others.
         assert_eq!(read(&packet), Err(Defect::Other));
     }
 }
@@ -71,10 +71,10 @@ fn reads_a_report_as_the_rfc_lays_it_out() {
         0x46, 0xc0, 0, 40, 0, 0, 0x40, 0, 1, 2, 0xf9, 0xf7, 10, 0, 0, 2, 224, 0, 0, 22, 0x94, 4, 0,
         0, 0x22, 0, 0xe9, 0xfb, 0, 0, 0, 1, 4, 0, 0, 0, 239, 1, 1, 1,
     ];
-    let heard = read(&v3).unwrap();
+    let received = read(&v3).unwrap();
     let expected = report(Version::V3, RecordKind::ToExclude, "239.1.1.1", &[]);
-    assert_eq!(heard.from, address("10.0.0.2"));
-    assert_eq!(heard.message, Message::Report(expected));
+    assert_eq!(received.from, address("10.0.0.2"));
+    assert_eq!(received.message, Message::Report(expected));
 }
 
 #[test]
@@ -126,12 +126,12 @@ fn refuses_what_may_come_from_elsewhere_or_is_broken() {
     // More sources than there are bytes.
     let mut short = packet.clone();
     short[35] = 9;
-    mend(&mut short);
+    fix_checksum(&mut short);
     assert_eq!(read(&short), Err(Defect::Malformed));
-    // A record of a type to come is passed over.
+    // A record of an unknown type is ignored.
     let mut unknown = packet;
     unknown[32] = 77;
-    mend(&mut unknown);
+    fix_checksum(&mut unknown);
     let Message::Report(unknown) = read(&unknown).unwrap().message else {
         panic!("no report");
     };
@@ -143,17 +143,17 @@ fn mld_comes_from_the_link_and_alerts_routers() {
     let good = report(Version::V3, RecordKind::ToExclude, "ff3e::1", &[]);
     let (_, far) = craft::report(address("2001:db8::2"), &good).unwrap();
     assert_eq!(read(&far), Err(Defect::Sender));
-    let (_, mut silent) = craft::report(address("fe80::2"), &good).unwrap();
+    let (_, mut without_alert) = craft::report(address("fe80::2"), &good).unwrap();
     // Router Alert becomes padding of the same length.
-    silent[42] = 1;
-    assert_eq!(read(&silent), Err(Defect::RouterAlert));
+    without_alert[42] = 1;
+    assert_eq!(read(&without_alert), Err(Defect::RouterAlert));
     let (_, mut far) = craft::report(address("fe80::2"), &good).unwrap();
     far[7] = 255;
     assert_eq!(read(&far), Err(Defect::Ttl));
 }
 
 #[test]
-fn tells_a_query_of_each_version_by_its_length() {
+fn recognises_the_version_of_a_query_by_its_length() {
     let (_, mut packet) =
         write(address("10.0.0.1"), &RouterMessage::Query(query(None, &[]))).unwrap();
     packet.truncate(24 + 8);
@@ -161,14 +161,14 @@ fn tells_a_query_of_each_version_by_its_length() {
     packet[10..12].fill(0);
     let sum = !packet::checksum::sum(&packet[..24]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    mend(&mut packet);
+    fix_checksum(&mut packet);
     let version = |packet: &[u8]| match read(packet).unwrap().message {
         Message::Query(query) => query.version,
         _ => panic!("no query"),
     };
     assert_eq!(version(&packet), Version::V2);
     packet[25] = 0;
-    mend(&mut packet);
+    fix_checksum(&mut packet);
     assert_eq!(version(&packet), Version::V1);
 }
 

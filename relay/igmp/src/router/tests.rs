@@ -1,9 +1,10 @@
-//! What is heard and asked on one link, second by second.
+//! Messages received and queries sent on one link, second by second.
 
 mod bounds;
 
-use crate::codec::{Record, RecordKind};
 use proptest::prelude::*;
+
+use crate::codec::{Record, RecordKind};
 
 use super::*;
 
@@ -15,7 +16,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A router at 10.0.0.9 of all groups in 239.1.1.0/24, and the beginning of time.
+/// A router at 10.0.0.9 for all groups in 239.1.1.0/24, and the time at which it starts.
 fn router(may_ask: bool) -> (Router, Instant) {
     let now = Instant::now();
     let mut router = Router::default();
@@ -74,34 +75,30 @@ fn query(from: &str, group: Option<&str>) -> Received {
 }
 
 fn wanted(router: &Router) -> Vec<String> {
-    let shown = router.wanted().iter().map(|(group, filter)| {
+    let mut lines = Vec::new();
+    for (group, filter) in router.wanted() {
         let sources: Vec<String> = filter.sources().iter().map(ToString::to_string).collect();
         let sign = if filter.passes_others() { '-' } else { '+' };
-        format!("{group} {sign}{}", sources.join(","))
-    });
-    shown.collect()
+        lines.push(format!("{group} {sign}{}", sources.join(",")));
+    }
+    lines
 }
 
-/// The groups and sources of the queries that are to be sent; an empty one is the general query.
+/// The groups and sources of the queries to send; an empty one is the general query.
 fn asked(router: &mut Router) -> Vec<String> {
-    let queries = router
-        .outbox()
-        .into_iter()
-        .filter_map(|message| match message {
-            RouterMessage::Query(query) => {
-                let group = query
-                    .group
-                    .map(|group| group.to_string())
-                    .unwrap_or_default();
-                let sources: Vec<String> = query.sources.iter().map(ToString::to_string).collect();
-                Some(format!("{group} {}", sources.join(",")).trim().to_owned())
-            }
-            _ => None,
-        });
-    queries.collect()
+    let mut queries = Vec::new();
+    for message in router.outbox() {
+        if let RouterMessage::Query(query) = message {
+            let group = query.group.map(|group| group.to_string());
+            let sources: Vec<String> = query.sources.iter().map(ToString::to_string).collect();
+            let text = format!("{} {}", group.unwrap_or_default(), sources.join(","));
+            queries.push(text.trim().to_owned());
+        }
+    }
+    queries
 }
 
-/// Lets time pass, doing at each moment what is due.
+/// Lets time pass and polls the router whenever it is due.
 fn pass(router: &mut Router, from: Instant, seconds: f64) -> Instant {
     let end = from + Duration::from_secs_f64(seconds);
     while let Some(due) = router.due().filter(|due| *due <= end) {
@@ -114,10 +111,10 @@ fn pass(router: &mut Router, from: Instant, seconds: f64) -> Instant {
 #[test]
 fn a_querier_asks_who_is_left_and_lets_go_after_two_seconds() {
     let (mut router, now) = router(true);
-    router.heard(now, &v3("10.0.0.2", RecordKind::ToExclude, &[]));
+    router.receive(now, &v3("10.0.0.2", RecordKind::ToExclude, &[]));
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
     assert!(router.has_changed() && !router.has_changed());
-    router.heard(now + SECOND, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    router.receive(now + SECOND, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
     assert_eq!(asked(&mut router), ["239.1.1.1"]);
     let later = pass(&mut router, now + SECOND, 1.9);
     assert_eq!(asked(&mut router), ["239.1.1.1"]);
@@ -131,10 +128,10 @@ fn a_querier_asks_who_is_left_and_lets_go_after_two_seconds() {
 fn whoever_answers_keeps_the_group() {
     let (mut router, now) = router(true);
     for host in ["10.0.0.2", "10.0.0.3"] {
-        router.heard(now, &v3(host, RecordKind::ToExclude, &[]));
+        router.receive(now, &v3(host, RecordKind::ToExclude, &[]));
     }
-    router.heard(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
-    router.heard(now + SECOND, &v3("10.0.0.3", RecordKind::IsExclude, &[]));
+    router.receive(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    router.receive(now + SECOND, &v3("10.0.0.3", RecordKind::IsExclude, &[]));
     pass(&mut router, now + SECOND, 100.0);
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
     let range = Prefix::new(address("239.1.1.0"), 24);
@@ -147,16 +144,16 @@ fn whoever_answers_keeps_the_group() {
 }
 
 #[test]
-fn who_answered_in_time_keeps_the_group_where_the_process_is_late() {
+fn a_late_process_keeps_the_group_of_a_host_that_answered_in_time() {
     let (mut router, now) = router(true);
     for host in ["10.0.0.1", "10.0.0.2"] {
-        router.heard(now, &v3(host, RecordKind::ToExclude, &[]));
+        router.receive(now, &v3(host, RecordKind::ToExclude, &[]));
     }
     router.poll(now);
     assert!(router.has_changed());
-    router.heard(now, &v3("10.0.0.1", RecordKind::ToInclude, &[]));
+    router.receive(now, &v3("10.0.0.1", RecordKind::ToInclude, &[]));
     router.poll(now);
-    // The other one's answer waits in the socket, behind a report of another group.
+    // The other host's answer waits in the socket, behind a report of another group.
     let late = now + 5 * SECOND;
     let other = report(
         "10.0.0.3",
@@ -165,11 +162,11 @@ fn who_answered_in_time_keeps_the_group_where_the_process_is_late() {
         "239.1.1.2",
         &[],
     );
-    router.heard(late, &other);
-    router.heard(late, &v3("10.0.0.2", RecordKind::IsExclude, &[]));
+    router.receive(late, &other);
+    router.receive(late, &v3("10.0.0.2", RecordKind::IsExclude, &[]));
     router.poll(late);
     assert_eq!(wanted(&router), ["239.1.1.1 -", "239.1.1.2 -"]);
-    router.heard(late, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    router.receive(late, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
     let late = pass(&mut router, late, 1.9);
     assert_eq!(wanted(&router).len(), 2, "asked twice, a second apart");
     pass(&mut router, late, 0.2);
@@ -177,9 +174,9 @@ fn who_answered_in_time_keeps_the_group_where_the_process_is_late() {
 }
 
 #[test]
-fn a_host_that_says_nothing_more_is_forgotten() {
+fn a_silent_host_expires() {
     let (mut router, now) = router(true);
-    router.heard(now, &v3("10.0.0.2", RecordKind::IsExclude, &[]));
+    router.receive(now, &v3("10.0.0.2", RecordKind::IsExclude, &[]));
     let later = pass(&mut router, now, 259.0);
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
     pass(&mut router, later, 2.0);
@@ -187,20 +184,20 @@ fn a_host_that_says_nothing_more_is_forgotten() {
 }
 
 #[test]
-fn sources_come_and_go_by_themselves() {
+fn sources_are_added_and_removed_one_by_one() {
     let (mut router, now) = router(true);
-    router.heard(
+    router.receive(
         now,
         &v3("10.0.0.2", RecordKind::Allow, &["10.9.0.1", "10.9.0.2"]),
     );
     assert_eq!(wanted(&router), ["239.1.1.1 +10.9.0.1,10.9.0.2"]);
-    router.heard(now, &v3("10.0.0.2", RecordKind::Block, &["10.9.0.1"]));
+    router.receive(now, &v3("10.0.0.2", RecordKind::Block, &["10.9.0.1"]));
     assert_eq!(asked(&mut router), ["239.1.1.1 10.9.0.1"]);
     let now = pass(&mut router, now, 2.0);
     assert_eq!(asked(&mut router), ["239.1.1.1 10.9.0.1"]);
     assert_eq!(wanted(&router), ["239.1.1.1 +10.9.0.2"]);
-    // Another host wants all but one; the first one's source stays listened to.
-    router.heard(
+    // Another host joins all but two sources; the first host's source stays.
+    router.receive(
         now,
         &v3("10.0.0.3", RecordKind::ToExclude, &["10.9.0.2", "10.9.0.3"]),
     );
@@ -211,27 +208,27 @@ fn sources_come_and_go_by_themselves() {
 #[test]
 fn a_host_of_an_old_version_is_not_cut_off_by_others() {
     let (mut router, now) = router(true);
-    router.heard(
+    router.receive(
         now,
         &report("10.0.0.2", Version::V2, RecordKind::IsExclude, GROUP, &[]),
     );
-    router.heard(now, &v3("10.0.0.3", RecordKind::Block, &["10.9.0.1"]));
-    router.heard(now, &v3("10.0.0.3", RecordKind::ToExclude, &["10.9.0.1"]));
+    router.receive(now, &v3("10.0.0.3", RecordKind::Block, &["10.9.0.1"]));
+    router.receive(now, &v3("10.0.0.3", RecordKind::ToExclude, &["10.9.0.1"]));
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
-    // A leave of version 2 leads to a question as any.
-    router.heard(
+    // A leave of version 2 triggers a query like any other.
+    router.receive(
         now,
         &report("10.0.0.2", Version::V2, RecordKind::ToInclude, GROUP, &[]),
     );
     assert!(asked(&mut router).contains(&"239.1.1.1".to_owned()));
-    // Where a host of version 1 is, which says no leave and may be silent, it does not.
-    router.heard(
+    // It does not with a host of version 1, which sends no leave and may stay silent.
+    router.receive(
         now,
         &report("10.0.0.4", Version::V1, RecordKind::IsExclude, GROUP, &[]),
     );
     let now = pass(&mut router, now, 10.0);
     asked(&mut router);
-    router.heard(
+    router.receive(
         now,
         &report("10.0.0.2", Version::V2, RecordKind::ToInclude, GROUP, &[]),
     );
@@ -242,14 +239,14 @@ fn a_host_of_an_old_version_is_not_cut_off_by_others() {
 fn the_lowest_address_is_the_querier() {
     let (mut router, now) = router(true);
     assert_eq!(router.querier(), Querier::Own(address("10.0.0.9")));
-    router.heard(now, &query("10.0.0.10", None));
+    router.receive(now, &query("10.0.0.10", None));
     assert_eq!(router.querier(), Querier::Own(address("10.0.0.9")));
-    router.heard(now, &query("0.0.0.0", None));
+    router.receive(now, &query("0.0.0.0", None));
     assert_eq!(router.querier(), Querier::Own(address("10.0.0.9")));
-    router.heard(now, &query("10.0.0.3", None));
+    router.receive(now, &query("10.0.0.3", None));
     assert_eq!(router.querier(), Querier::Other(address("10.0.0.3")));
-    router.heard(now, &query("10.0.0.2", None));
-    router.heard(now, &query("10.0.0.3", None));
+    router.receive(now, &query("10.0.0.2", None));
+    router.receive(now, &query("10.0.0.3", None));
     assert_eq!(router.querier(), Querier::Other(address("10.0.0.2")));
     let later = pass(&mut router, now, 254.0);
     assert_eq!(asked(&mut router), Vec::<String>::new());
@@ -259,29 +256,29 @@ fn the_lowest_address_is_the_querier() {
 }
 
 #[test]
-fn behind_another_querier_a_group_ends_when_that_one_asks_in_vain() {
+fn a_group_ends_when_another_querier_gets_no_answer() {
     let (mut router, now) = router(false);
-    router.heard(now, &query("10.0.0.20", None));
-    router.heard(now, &v3("10.0.0.2", RecordKind::ToExclude, &[]));
-    router.heard(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    router.receive(now, &query("10.0.0.20", None));
+    router.receive(now, &v3("10.0.0.2", RecordKind::ToExclude, &[]));
+    router.receive(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
     assert_eq!(asked(&mut router), Vec::<String>::new());
     let now = pass(&mut router, now, 10.0);
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
-    router.heard(now, &query("10.0.0.20", Some(GROUP)));
+    router.receive(now, &query("10.0.0.20", Some(GROUP)));
     pass(&mut router, now, 2.0);
     assert_eq!(wanted(&router), Vec::<String>::new());
 }
 
 #[test]
-fn where_nobody_asks_the_last_host_s_leave_counts() {
+fn without_a_querier_the_last_host_s_leave_counts() {
     let (mut router, now) = router(false);
     for host in ["10.0.0.2", "10.0.0.3"] {
-        router.heard(now, &v3(host, RecordKind::ToExclude, &[]));
+        router.receive(now, &v3(host, RecordKind::ToExclude, &[]));
     }
-    router.heard(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    router.receive(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
     let now = pass(&mut router, now, 10.0);
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
-    router.heard(now, &v3("10.0.0.3", RecordKind::ToInclude, &[]));
+    router.receive(now, &v3("10.0.0.3", RecordKind::ToInclude, &[]));
     pass(&mut router, now, 2.0);
     assert_eq!(wanted(&router), Vec::<String>::new());
     assert_eq!(asked(&mut router), Vec::<String>::new());
@@ -307,7 +304,7 @@ fn a_new_querier_asks_at_once_and_then_in_the_rfc_s_rhythm() {
 }
 
 #[test]
-fn what_was_listened_to_before_is_so_until_a_query_round_is_over() {
+fn restored_groups_stay_until_a_query_round_is_over() {
     let (mut router, now) = router(false);
     let before = [(address(GROUP), SourceFilter::Exclude(BTreeSet::new()))];
     router.restore(now, &before.into(), true);
@@ -327,19 +324,19 @@ fn a_switch_that_asks_for_routers_is_answered() {
         from: address("10.0.0.2"),
         message: Message::RouterSolicitation,
     };
-    router.heard(now, &solicitation);
+    router.receive(now, &solicitation);
     router.poll(now);
     assert!(matches!(
         router.outbox()[..],
         [RouterMessage::Advertisement { .. }]
     ));
-    // Not more than once a second.
-    router.heard(now, &solicitation);
+    // At most once a second.
+    router.receive(now, &solicitation);
     router.poll(now);
     assert_eq!(router.outbox(), []);
 }
 
-/// What a few hosts say of a few sources.
+/// Reports of a few hosts about a few sources.
 fn reports() -> impl Strategy<Value = Vec<(u8, RecordKind, Vec<&'static str>)>> {
     let kind = prop_oneof![
         Just(RecordKind::ToInclude),
@@ -352,36 +349,36 @@ fn reports() -> impl Strategy<Value = Vec<(u8, RecordKind, Vec<&'static str>)>> 
 }
 
 proptest! {
-    /// Whatever hosts say in whatever order, once questions are answered by all of them it is exactly what
-    /// they listen to together.
+    /// Whatever hosts report in whatever order: once all have answered the queries, the router's filter is
+    /// the union of theirs.
     #[test]
-    fn after_a_query_round_the_hosts_together_are_known(reports in reports()) {
+    fn a_query_round_yields_the_union_of_all_hosts(reports in reports()) {
         let (mut router, mut now) = router(true);
-        // What each host listens to, by the plainest reading of its words.
+        // What each host listens to, by the plainest reading of its reports.
         let mut hosts: BTreeMap<u8, SourceFilter> = BTreeMap::new();
         for (host, kind, sources) in reports {
             let named: BTreeSet<IpAddr> = sources.iter().map(|source| address(source)).collect();
             let none = SourceFilter::Include(BTreeSet::new());
-            let known = hosts.remove(&host).unwrap_or(none);
-            let filter = match (kind, known) {
+            let previous = hosts.remove(&host).unwrap_or(none);
+            let filter = match (kind, previous) {
                 (RecordKind::ToInclude, _) => SourceFilter::Include(named),
                 (RecordKind::ToExclude, _) => SourceFilter::Exclude(named),
-                (RecordKind::Allow, SourceFilter::Include(known)) => SourceFilter::Include(&known | &named),
-                (RecordKind::Allow, SourceFilter::Exclude(known)) => SourceFilter::Exclude(&known - &named),
-                (_, SourceFilter::Include(known)) => SourceFilter::Include(&known - &named),
-                (_, SourceFilter::Exclude(known)) => SourceFilter::Exclude(&known | &named),
+                (RecordKind::Allow, SourceFilter::Include(old)) => SourceFilter::Include(&old | &named),
+                (RecordKind::Allow, SourceFilter::Exclude(old)) => SourceFilter::Exclude(&old - &named),
+                (_, SourceFilter::Include(old)) => SourceFilter::Include(&old - &named),
+                (_, SourceFilter::Exclude(old)) => SourceFilter::Exclude(&old | &named),
             };
-            router.heard(now, &v3(&format!("10.0.0.{host}"), kind, &sources));
+            router.receive(now, &v3(&format!("10.0.0.{host}"), kind, &sources));
             hosts.insert(host, filter);
             now = pass(&mut router, now, 0.1);
-            // Nobody who listens is ever cut off.
+            // No listening host is ever cut off.
             for source in ["10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.9"].map(address) {
                 let is_wanted = hosts.values().any(|filter| filter.passes(source));
-                let passes = router.wanted().get(&address(GROUP));
-                let passes = passes.is_some_and(|filter| filter.passes(source));
+                let filter = router.wanted().get(&address(GROUP));
+                let passes = filter.is_some_and(|filter| filter.passes(source));
                 prop_assert!(passes || !is_wanted, "{} {:?}", source, hosts);
             }
-            // Each host answers the questions within a tenth of a second.
+            // Each host answers the queries within a tenth of a second.
             for (host, filter) in &hosts {
                 let kind = match filter {
                     SourceFilter::Include(_) => RecordKind::IsInclude,
@@ -389,13 +386,13 @@ proptest! {
                 };
                 let sources: Vec<String> = filter.sources().iter().map(ToString::to_string).collect();
                 let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
-                router.heard(now, &v3(&format!("10.0.0.{host}"), kind, &sources));
+                router.receive(now, &v3(&format!("10.0.0.{host}"), kind, &sources));
             }
         }
         pass(&mut router, now, 5.0);
         let tracked: BTreeMap<IpAddr, SourceFilter> = router
             .hosts(Prefix::host(address(GROUP)))
-            .flat_map(|(_, hosts)| hosts.iter().map(|(host, known)| (*host, known.filter.clone())))
+            .flat_map(|(_, hosts)| hosts.iter().map(|(address, host)| (*address, host.filter.clone())))
             .collect();
         let none = SourceFilter::Include(BTreeSet::new());
         hosts.retain(|_, filter| *filter != none);

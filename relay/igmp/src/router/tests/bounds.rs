@@ -1,4 +1,4 @@
-//! How much of what hosts report is taken, and from whom.
+//! Limits on what hosts may report, and which hosts may.
 
 use super::*;
 
@@ -13,13 +13,13 @@ fn a_flood_is_refused_and_counted() {
     for number in 0..GROUPS_MAX as u32 + 100 {
         let group = std::net::Ipv4Addr::from(0xef02_0000 + number).to_string();
         let kind = RecordKind::ToExclude;
-        router.heard(now, &report("10.0.0.2", Version::V3, kind, &group, &[]));
+        router.receive(now, &report("10.0.0.2", Version::V3, kind, &group, &[]));
     }
     assert_eq!((router.wanted().len(), router.refused()), (GROUPS_MAX, 100));
     let sources: Vec<String> = (0..200).map(|n| format!("10.9.0.{n}")).collect();
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     let kind = RecordKind::Allow;
-    router.heard(
+    router.receive(
         now,
         &report("10.0.0.2", Version::V3, kind, "239.2.0.1", &sources),
     );
@@ -35,18 +35,18 @@ fn groups_that_no_output_leads_to_take_half_of_the_room_at_most() {
     for number in 0..GROUPS_MAX as u32 {
         let group = std::net::Ipv4Addr::from(0xef02_0000 + number).to_string();
         let kind = RecordKind::ToExclude;
-        router.heard(now, &report("10.0.0.2", Version::V3, kind, &group, &[]));
+        router.receive(now, &report("10.0.0.2", Version::V3, kind, &group, &[]));
     }
-    router.heard(now, &v3("10.0.0.2", RecordKind::ToExclude, &[]));
+    router.receive(now, &v3("10.0.0.2", RecordKind::ToExclude, &[]));
     assert_eq!(router.wanted().len(), GROUPS_MAX / 2 + 1);
     assert!(router.wanted().contains_key(&address(GROUP)));
 }
 
 #[test]
-fn groups_that_no_output_leads_to_are_not_remembered_by_who_does_not_ask() {
+fn groups_that_no_output_leads_to_are_tracked_by_queriers_only() {
     let (mut router, now) = router(false);
     let kind = RecordKind::ToExclude;
-    router.heard(
+    router.receive(
         now,
         &report("10.0.0.2", Version::V3, kind, "239.255.255.250", &[]),
     );
@@ -54,7 +54,7 @@ fn groups_that_no_output_leads_to_are_not_remembered_by_who_does_not_ask() {
 }
 
 #[test]
-fn who_may_not_ask_or_not_for_so_much_is_refused_and_counted() {
+fn joins_without_permission_or_above_the_limit_are_refused_and_counted() {
     let (mut router, now) = router(true);
     let range = Prefix::new(address("239.1.1.0"), 24);
     let hosts = |text: &str, length| vec![Prefix::new(address(text), length)];
@@ -73,7 +73,7 @@ fn who_may_not_ask_or_not_for_so_much_is_refused_and_counted() {
     router.set(now, setting);
     let mut ask = |from: &str, group: &str, expected: usize, barred: u64| {
         let joins = report(from, Version::V3, RecordKind::ToExclude, group, &[]);
-        router.heard(now, &joins);
+        router.receive(now, &joins);
         assert_eq!(
             (router.wanted().len(), router.barred()),
             (expected, barred),
@@ -84,14 +84,14 @@ fn who_may_not_ask_or_not_for_so_much_is_refused_and_counted() {
     ask("10.0.0.66", "239.1.1.1", 0, 2);
     ask("10.0.0.1", "239.1.1.1", 1, 2);
     ask("10.0.0.1", "239.1.1.2", 2, 2);
-    // A third of one host, and what it listens to already.
+    // A third group for one host, then one that it has joined already.
     ask("10.0.0.1", "239.1.1.3", 2, 3);
     ask("10.0.0.1", "239.1.1.2", 2, 3);
     ask("10.0.0.2", "239.1.1.3", 3, 3);
-    // A fourth of all, and one that is there.
+    // A fourth group for all hosts, then one that exists.
     ask("10.0.0.3", "239.1.1.4", 3, 4);
     ask("10.0.0.3", "239.1.1.1", 3, 4);
-    // Who leaves makes room.
+    // A leave makes room.
     let leaves = report(
         "10.0.0.1",
         Version::V3,
@@ -99,7 +99,7 @@ fn who_may_not_ask_or_not_for_so_much_is_refused_and_counted() {
         "239.1.1.2",
         &[],
     );
-    router.heard(now, &leaves);
+    router.receive(now, &leaves);
     let later = pass(&mut router, now, 3.0);
     let joins = report(
         "10.0.0.1",
@@ -108,6 +108,6 @@ fn who_may_not_ask_or_not_for_so_much_is_refused_and_counted() {
         "239.1.1.4",
         &[],
     );
-    router.heard(later, &joins);
+    router.receive(later, &joins);
     assert_eq!((router.wanted().len(), router.barred()), (3, 4));
 }
