@@ -1,5 +1,5 @@
-// What can be done, as far as the role goes: with the rules that are picked, or the one that is shown, and
-// with the change that waits to be confirmed.
+// The actions that the role permits: on the picked rules, or the shown one, and on the change that waits
+// to be confirmed.
 
 import { ask } from "./ask.js";
 import { capture, discover } from "./capture.js";
@@ -20,7 +20,7 @@ export class Actions {
   #buttons = [];
   #pending = null;
 
-  // `chosen()` is the rule that is shown; `done` is called after something was done.
+  // `chosen()` is the shown rule; `done` is called after an action.
   constructor(table, chosen, done) {
     Object.assign(this, { table, chosen, done, unsaved: 0 });
     const said = element("p", "said down");
@@ -51,7 +51,7 @@ export class Actions {
     add("Undo …", "change", "", async () => review("Undo: back to the rules before", rollback((await ask("/v1/status")).generation)));
     add("Save …", "change", "unsaved", () => this.#save());
     this.#bar.append(...this.#buttons.map(({ made }) => made), said);
-    // Arrows lead along it too.
+    // Arrow keys move along it too.
     this.#bar.addEventListener("keydown", ({ key }) => {
       const there = this.#buttons.map(({ made }) => made).filter((made) => !made.hidden && !made.disabled);
       const at = there.indexOf(document.activeElement);
@@ -62,7 +62,7 @@ export class Actions {
     setInterval(() => this.#count(), 500);
   }
 
-  // Somebody else is signed in, or nobody.
+  // Another client signed in, or signed out.
   sign() {
     this.#bar.hidden = me.client === null;
     this.table.pickable(may("operate"));
@@ -82,7 +82,7 @@ export class Actions {
     return picked.size > 0 ? [...picked] : [this.chosen()?.name].filter(Boolean);
   }
 
-  // Offers what can be done now.
+  // Shows the actions that are possible now.
   fit() {
     const names = this.#names();
     const rule = this.chosen();
@@ -100,7 +100,7 @@ export class Actions {
     }
   }
 
-  // The rules of these names, and the generation that they are at least of.
+  // The rules of these names, and the least generation they belong to.
   async #read(names) {
     const { generation } = await ask("/v1/status");
     const rules = await Promise.all(names.map((name) => ask(`/v1/rules/${encodeURIComponent(name)}`)));
@@ -134,7 +134,7 @@ export class Actions {
     return review(`Remove ${names.join(", ")}`, transaction(generation, [], names));
   }
 
-  // Says who sees to the trouble of rules, or takes that back.
+  // Acknowledges the trouble of rules, or withdraws that.
   async #acknowledge() {
     const names = this.#names();
     const shown = open(`Acknowledge the trouble of ${names.join(", ")}`);
@@ -188,7 +188,7 @@ export class Actions {
     return review("Save what runs in the configuration", { method: "POST", path: "/v1/save", verb: "Save", look });
   }
 
-  // Shows the change that waits, until it is kept or taken back.
+  // Shows the waiting change until it is confirmed or undone.
   #wait(pending) {
     const before = this.#pending;
     this.#pending = pending === null ? null : { ...pending, ends: performance.now() + pending.seconds * 1000 };
@@ -202,7 +202,7 @@ export class Actions {
       const said = element("span", "down");
       const say = (wrong) => (said.textContent = wrong);
       const act = (name, path, body) => button(name, async () => {
-        // Of this generation alone: a browser sends again what was not answered, and back twice is forth.
+        // For this generation only: a browser repeats unanswered requests, and two undos would cancel out.
         await send("POST", path, { body, generation: body && this.generation });
         this.done();
       }, say);

@@ -1,16 +1,15 @@
-// How the page asks: by short requests, each with a time limit. A browser opens six connections to a host
-// for all its tabs together, so nothing is held open, and a network that swallows packets would hold one
-// for minutes.
+// The page's requests: short, each with a time limit. A browser opens six connections to a host for all its
+// tabs together, so none is held open, and a network that drops packets would occupy one for minutes.
 
 const LEAST_MS = 3000;
 const MOST_MS = 8000;
 
-// How long an answer may take: longer after one that did not come in time, for it may be a long one.
+// How long a reply may take: longer after one that timed out, because it may be a long one.
 let limit = LEAST_MS;
 // When the daemon answered last, by this page's clock.
 let answered = performance.now();
 
-// What is called when the daemon knows whoever asks no more.
+// Called when the daemon no longer recognises the client.
 let lost = () => {};
 
 export function onLost(call) {
@@ -29,7 +28,7 @@ export function secondsSinceAnswer() {
   return (performance.now() - answered) / 1000;
 }
 
-// What the daemon answers: its JSON, or what else `read` makes of it.
+// The daemon's reply: its JSON, or what `read` makes of it.
 export async function ask(path, { headers = {}, read = (answer) => answer.json() } = {}) {
   const began = performance.now();
   try {

@@ -1,5 +1,5 @@
-// What comes to the relay, also what no rule takes, and a short capture of a rule. Both take their time
-// over there, and end when the dialog is closed.
+// Multicast that arrives at the relay, also without a rule, and a short capture of a rule. Both run in the
+// daemon for a time, and end when the dialog is closed.
 
 import { ask } from "./ask.js";
 import { button, input, labelled, open } from "./dialog.js";
@@ -8,11 +8,11 @@ import { may, send } from "./session.js";
 import { element, scaled, tableOf, whole } from "./words.js";
 
 const MOST = 60;
-// What the answer may take beyond what is listened.
+// How much longer than the capture the reply may take.
 const MORE_MS = 30_000;
 
-// A dialog that has something done for some seconds. `run(query, options)` does it, `fields` are what it
-// asks for besides, by the name of the query.
+// A dialog for an action of some seconds. `run(query, options)` does it, `fields` are further inputs by the
+// name of the query.
 function forSeconds(title, kind, verb, fields, run) {
   const shown = open(title, { kind });
   const time = input("number", String(kind === "capture" ? 10 : 5));
@@ -61,7 +61,7 @@ export function discover() {
   });
 }
 
-// Opens the form of a rule that takes a stream.
+// Opens the form of a rule for a stream.
 function relay(shown, { input: at, group, port }) {
   const made = button("Relay this …", async () => {
     const { generation } = await ask("/v1/status");

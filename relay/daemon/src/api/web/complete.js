@@ -1,12 +1,12 @@
-// What may be written where the caret stands in a text of rules, as the schema of the configuration says:
-// keys that are not set yet, and the words of those that know some.
+// Completion at the caret in a text of rules, by the schema of the configuration: keys that are not set yet,
+// and the values of keys with fixed values.
 
 import { element } from "./words.js";
 
 const LISTED = 12;
 
-// Offers it below `area`. Down and up choose, Enter or the tabulator takes, Escape puts it away, and
-// Control and the space bar ask for it.
+// Offers completions below `area`. Down and Up select, Enter or Tab accepts, Escape closes, and Ctrl+Space
+// opens.
 export function complete(area, { definitions }) {
   const list = element("ul", "offers");
   list.id = "offers";
@@ -19,7 +19,7 @@ export function complete(area, { definitions }) {
     const next = schema?.$ref ? schema : schema?.oneOf?.find((one) => one.$ref);
     return next === undefined ? schema ?? {} : resolve(definitions[next.$ref.split("/").at(-1)]);
   };
-  // The keys of a table, or of those that a list is of, where a part of the schema may be one.
+  // The keys of a table, or of the tables in a list, if a part of the schema can be one.
   const keys = (schema) => {
     const { properties, items, anyOf = [] } = resolve(schema);
     return properties ?? (items ? keys(items) : anyOf.map(keys).find((one) => one !== undefined));
@@ -30,7 +30,7 @@ export function complete(area, { definitions }) {
     list.hidden = true;
     area.removeAttribute("aria-activedescendant");
   };
-  // The keys of the table that a line is in, and what is said there already.
+  // The keys of the table that a line is in, and those already set.
   const table = (lines) => {
     const head = lines.findLastIndex((line) => /^\s*\[/.test(line));
     const [, key] = lines[head]?.match(/^\s*\[\[?rule(?:\.(\w+))?\]/) ?? [null, null];

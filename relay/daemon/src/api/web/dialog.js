@@ -1,11 +1,11 @@
-// Dialogs and buttons: modal ones of the browser, so that the keyboard stays inside and comes back. What
-// goes wrong in one is said in it.
+// Dialogs and buttons: the browser's modal dialogs, so that the keyboard focus stays inside and returns.
+// Errors are shown in the dialog.
 
 import { element } from "./words.js";
 
 let count = 0;
 
-// A button that does one thing at a time; what that throws is said by `say`.
+// A button whose action runs once at a time; `say` shows its errors.
 export function button(text, act, say = () => {}) {
   const made = element("button", "", text);
   made.type = "button";
@@ -24,7 +24,7 @@ export function button(text, act, say = () => {}) {
   return made;
 }
 
-// What a field is called, the field, and what is to be known of it.
+// The label of a field, the field, and its help.
 export function labelled(text, field, help) {
   const label = element("label", "field", text);
   field.id ||= `f${(count += 1)}`;
@@ -48,7 +48,7 @@ export function input(type, value = "") {
   return made;
 }
 
-// Opens a dialog. `isDirty` says whether something was typed that Escape must not throw away at once.
+// Opens a dialog. `isDirty` returns whether there is input that Escape must not discard at once.
 export function open(title, { isDirty = () => false, kind = "" } = {}) {
   const dialog = element("dialog", kind);
   const heading = element("h2", "", title);

@@ -1,4 +1,4 @@
-// One rule as it was: what has changed in it since, and back to that.
+// An earlier version of a rule: its changes since, and the return to it.
 
 import { ask } from "./ask.js";
 import { labelled, open } from "./dialog.js";
@@ -8,7 +8,7 @@ import { clock, element } from "./words.js";
 
 const DAY_MS = 86_400_000;
 
-// True where the rule was made what it was.
+// Returns true if the rule was restored.
 export async function showEarlier(name) {
   const [kept, { generation }] = await Promise.all([ask("/v1/generations"), ask("/v1/status")]);
   const before = kept.filter((record) => record.generation !== generation).reverse();
@@ -21,7 +21,7 @@ export async function showEarlier(name) {
     const text = `${clock(new Date(record.at_ms))}, generation ${record.generation} by ${who}${why}`;
     return Object.assign(element("option", "", text), { value: String(record.generation) });
   }));
-  // What ran a day ago, if that is known.
+  // The rules of a day ago, if they are stored.
   const yesterday = before.find((record) => record.at_ms <= Date.now() - DAY_MS) ?? before[0];
   choice.value = String(yesterday.generation);
   const list = element("ul", "diff");

@@ -1,5 +1,5 @@
-// Rules as they are written: in a form, or as TOML; the daemon checks either as one types. What is typed
-// stays while the daemon is away, somebody else is faster or the session ends.
+// The editor of rules: in a form, or as TOML; the daemon checks either while one types. The input stays while
+// the daemon is unreachable, after a conflict, or when the session ends.
 
 import { ask } from "./ask.js";
 import { complete } from "./complete.js";
@@ -13,8 +13,8 @@ const TYPED_MS = 300;
 
 let schema = null;
 
-// Opens the editor, until it is closed; true where the change was made. `remove` are the rules that those which are written take the place of. Fleets' rules
-// are all of them, by `plan`.
+// Opens the editor until it is closed; returns true if the change was made. `remove` are the rules that the
+// written ones replace. With `plan`, the written ones are all rules of a fleet.
 export async function edit(title, { rules, remove = [], generation, text, plan, isFleets = false }) {
   schema ??= await ask("/v1/schema");
   const began = text ?? (await send("POST", "/v1/check", { body: { rules, fleet: isFleets } })).toml;
@@ -39,7 +39,7 @@ export async function edit(title, { rules, remove = [], generation, text, plan, 
   const check = async () => {
     const mine = (asked += 1);
     const told = await send("POST", "/v1/check", { body: { ...written(), fleet: isFleets } });
-    // An answer that came late says nothing of what was typed since.
+    // A late reply does not apply to newer input.
     if (mine !== asked) return null;
     const rest = form ? form.show(told.problems) : told.problems;
     const at = (problem) => (form || !problem.line ? "" : `line ${problem.line}: `);

@@ -1,4 +1,4 @@
-// What happened, newest first: whatever the daemon tells, whichever kind it is of.
+// The daemon's events of any kind, newest first.
 
 import { ask } from "./ask.js";
 import { TROUBLE_EVENTS } from "./counters.js";
@@ -8,10 +8,10 @@ const KEPT = 200;
 const RED = /down|failed|fenced|away|refused|not_/;
 
 export class Events {
-  // The number of the last one.
+  // The number of the last event.
   #last = null;
 
-  // Asks for those behind the last one; shows them in `list`.
+  // Requests the events after the last one; shows them in `list`.
   async look(list) {
     const headers = this.#last === null ? {} : { "Last-Event-ID": this.#last };
     const read = (answer) => answer.text();

@@ -1,4 +1,4 @@
-// The fleet as this relay sees it: what is wrong, the relays, the shares.
+// The fleet as this relay sees it: its problems, relays and shares.
 
 import { ask } from "./ask.js";
 import { button, labelled, open } from "./dialog.js";
@@ -11,7 +11,7 @@ const SHOWN = 100;
 const RELAYS = { up: "up", drained: "degraded", unfit: "degraded", silent: "down", fenced: "down" };
 const SHARES = { open: "up", elsewhere: "up", handing: "degraded", shut: "down", vacant: "down" };
 
-// Of the relay of no fleet there is none. `done` is called after something was done.
+// Hidden on a relay of no fleet. `done` is called after an action.
 export async function lookAtFleet(section, name, done) {
   const fleet = name === undefined ? null : await ask("/v1/fleet").catch(() => null);
   section.hidden = fleet === null;
@@ -32,7 +32,7 @@ function show(section, fleet, done) {
   const shares = fleet.shares.slice(0, SHOWN).map((share) =>
     [share.name, share.relay ?? "-", [share.state, SHARES[share.state]], ago(share.since_ms), share.standby ?? "-",
       share.problem ?? share.why]);
-  // The buttons stay, so that the focus does.
+  // The buttons are reused, so that the focus stays.
   const tools = section.querySelector(".tools") ?? element("p", "tools");
   tools.hidden = !may("operate");
   if (tools.children.length === 0) tools.append(...buttons(done));
@@ -45,14 +45,14 @@ function show(section, fleet, done) {
   tools.before(element("h2", "", `Fleet ${fleet.fleet}`), about, problems);
   tools.after(tableOf(["Relay", "State", "Since", "Shares", "Rules", "Packets/s"], relays),
     tableOf(["Share", "Holder", "State", "Since", "Standby", "What"], shares));
-  // Links do not stay, but the focus does.
+  // Links are recreated, and the focus is restored.
   [...section.querySelectorAll("a")].find(({ href }) => href === focused)?.focus({ preventScroll: true });
 }
 
-// The fleet as it was told last.
+// The last status of the fleet.
 let current = null;
 
-// Where a relay most likely has its page: where the others ask it, at the port of this one.
+// The most likely address of a relay's page: the one that other relays use, with the port of this page.
 function page({ name, peer }, own) {
   const host = (peer ?? "").replace(/:\d+$/, "");
   if (!acts || name === own || !/^[0-9A-Za-z.:[\]-]+$/.test(host)) return name;
@@ -68,7 +68,7 @@ function buttons(done) {
   return [button("Relays …", () => steer(done)), button("Fleet rules …", fleetRules)];
 }
 
-// What is done with a relay, or with a share.
+// An action on a relay or a share.
 function steer(done) {
   const shown = open("Relays of the fleet");
   const choice = (names) => {

@@ -1,12 +1,12 @@
-// A form of a rule, made of the schema of the configuration, which is made of the settings' rows: a row
-// that is added is a field here, and nothing is to be changed.
+// A form of a rule, generated from the schema of the configuration, which is generated from the settings'
+// rows: a new row becomes a field here without a change.
 
 import { button, input, labelled } from "./dialog.js";
 import { element } from "./words.js";
 
-// What stands before the rest, if the schema has it.
+// Keys shown first, if the schema has them.
 const FIRST = ["name", "inputs", "outputs", "comment", "labels"];
-// What another says too, and explains it.
+// Keys that another key covers and explains.
 const LEFT_OUT = ["input"];
 const EXPLAINED = { inputs: "input" };
 const FLEETS = ["share"];
@@ -15,7 +15,7 @@ export class Form {
   #fields = new Map();
   #definitions;
 
-  // `schema` is the whole one; `rule` what the form begins with.
+  // `schema` is the whole schema; `rule` the initial contents.
   constructor(schema, rule, { isFleets = false } = {}) {
     this.#definitions = schema.definitions;
     const { input: only, ...rest } = rule;
@@ -39,12 +39,12 @@ export class Form {
     this.element.append(more);
   }
 
-  // The rule as far as it is written.
+  // The rule as far as it is filled in.
   value() {
     return read(this.#fields);
   }
 
-  // Puts what is wrong beside its field; gives back what has none.
+  // Shows problems at their fields; returns those without a field.
   show(problems) {
     const rest = [];
     const said = new Map();
@@ -64,7 +64,7 @@ export class Form {
     return rest;
   }
 
-  // What a part of the schema comes to, behind its names.
+  // A part of the schema with its references resolved.
   #resolve(schema) {
     for (let { description } = schema; ;) {
       const next = schema.$ref ? schema : schema.oneOf?.find((one) => one.$ref);
@@ -143,7 +143,7 @@ export class Form {
     };
   }
 
-  // A list of tables, each of which can be taken out.
+  // A list of tables, each of which can be removed.
   #list(key, schema, values, depth) {
     const node = element("fieldset");
     const made = [];

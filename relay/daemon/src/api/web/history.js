@@ -1,31 +1,31 @@
-// Rates of successive statistics, of what the daemon does not rate itself: inputs and outputs of the last
-// seconds, and what rules received, over the daemon's own time between two looks. The last hour the daemon
-// knows in steps, which are asked for of what is shown; only what is newer than they is kept here, three
-// numbers for each rule that a look told.
+// Rates from successive statistics, for what the daemon does not rate itself: inputs and outputs of the last
+// seconds, and what rules received, over the daemon's time between two samples. The daemon has the last hour
+// in steps, which are requested for what is shown; only newer samples are stored here, three numbers for
+// each rule in a sample.
 
 import { droppedBy } from "./state.js";
 
-// A step, and the time until it is asked for, at least.
+// The length of a step, and the least time between requests.
 const KEPT_SECONDS = 30;
 const SECONDS = 1;
 const NONE = { packets: 0, bits: 0, drops: 0 };
 
 export class History {
   constructor() {
-    // Every two looks lie a second or more apart; the last few are kept whole.
+    // Samples are at least a second apart; the last few are stored completely.
     this.recent = [];
     this.past = [];
-    // Of one rule, or of all together, since an hour ago.
+    // The last hour of one rule, or of all together.
     this.steps = null;
   }
 
-  // What is to be asked for, if anything: of which rule, or null.
+  // Whether the history of a rule, or with null of all, is to be requested.
   wants(name) {
     const { steps } = this;
     return steps === null || steps.name !== name || now() - steps.until >= 2 * steps.length;
   }
 
-  // Takes in what the daemon knows of a rule, or of all together.
+  // Stores the daemon's history of a rule, or of all together.
   begin(name, told) {
     const { packets, bytes, dropped } = told.rules[0] ?? told.all;
     const [length, until] = [told.step_seconds, now() - told.age_seconds];
@@ -51,7 +51,7 @@ export class History {
     this.past.push(look);
     while (this.past.length > 2 && look.time - this.past[1].time > KEPT_SECONDS) this.past.shift();
     this.recent.push({ at: look.at, places: look.places, rules: stats.rules });
-    // All but the newest of those that are old enough to compare with.
+    // Removes all but the newest sample that is old enough to compare with.
     while (this.recent.length > 2 && look.at - this.recent[1].at >= SECONDS * 0.9) this.recent.shift();
   }
 
@@ -63,7 +63,7 @@ export class History {
     return this.rate(name, (rule) => rule.outputs[index]?.sent);
   }
 
-  // Times and rates in each step and then between each two looks: of one rule, or of all together.
+  // Times and rates in each step and then between successive samples: of one rule, or of all together.
   trail(name) {
     const total = (look) => {
       if (name === null) return look.all;
@@ -80,7 +80,7 @@ export class History {
       bits.push((steps.bytes[place] * 8) / steps.length);
       drops.push(steps.dropped[place] / steps.length);
     });
-    // A rule was not told while it was neither shown nor chosen.
+    // Samples lack a rule while it was neither shown nor selected.
     const past = this.past.filter(total);
     for (let at = 1; at < past.length; at += 1) {
       if (past[at].time <= steps.until) continue;

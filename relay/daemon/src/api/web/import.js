@@ -1,4 +1,4 @@
-// Rules of what people have: pasted or dropped, as text. The daemon is told no file and no address.
+// Imports rules from other formats: pasted or dropped text. The daemon receives no file name and no address.
 
 import { ask } from "./ask.js";
 import { input, labelled, open } from "./dialog.js";
@@ -16,7 +16,7 @@ export function importRules() {
     if (dropped !== undefined) area.value = await dropped.text();
   };
   file.addEventListener("change", () => take(file.files));
-  // A file may fall anywhere: beside the text, the browser would leave the page for it.
+  // A file may be dropped anywhere: outside the text, the browser would otherwise open it in place of the page.
   shown.dialog.addEventListener("dragover", (event) => event.preventDefault());
   shown.dialog.addEventListener("drop", (event) => {
     if (event.dataTransfer.files.length === 0) return;

@@ -1,4 +1,4 @@
-// The log of changes: who did what, and back to the rules of then.
+// The log of changes, and the rollback to earlier rules.
 
 import { ask } from "./ask.js";
 import { button, input, labelled, open } from "./dialog.js";

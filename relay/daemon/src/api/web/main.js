@@ -1,5 +1,5 @@
-// Asks the daemon once a second and shows what it says. What changes something is `actions`. Of few rules it is
-// told all; of many those that are shown, selected by the daemon, with what all together do.
+// Requests statistics once a second and shows them. `actions` makes changes. Few rules are requested all; of
+// many only the shown ones, selected by the daemon, with the totals of all.
 
 import { Actions } from "./actions.js";
 import { ask, hasAnswered, secondsSinceAnswer } from "./ask.js";
@@ -14,19 +14,19 @@ import { Table } from "./table.js";
 import { clock, duration, element, scaled, things, time, whole, words } from "./words.js";
 
 const LOOK_MS = 1000;
-// What is older is shown in grey.
+// Older statistics are shown in grey.
 const STALE_SECONDS = 3;
 const ROWS = 100;
-// Up to so many rules all are told, and what is selected of them is seen at once.
+// Up to this many rules are requested all, and selected here without a request.
 const WHOLE = 1000;
-// What the daemon calls the orders of the table.
+// The daemon's names of the table's orders.
 const ORDERS = { name: "name", state: "state", rate: "rate", dropped: "drops" };
 
 const history = new History();
 const events = new Events();
 const byId = (id) => document.getElementById(id);
 const table = new Table(byId("rows"), (name) => choose(chosen === name ? null : name));
-// Of each rule, by its name, since the last look.
+// The state of each rule by name at the last sample.
 let states = new Map();
 const actions = new Actions(table, () => stats?.rules.find(({ name }) => name === chosen), lookSoon);
 const plots = [];
@@ -34,10 +34,10 @@ let stats = null;
 let [chosen, sort, only] = [null, "state", null];
 let limit = ROWS;
 let isWhole = true;
-// The next look, whether one goes on, and whether something else is to be asked right after it.
+// The timer of the next sample, whether one is in progress, and whether another follows at once.
 let [next, isLooking, again] = [undefined, false, false];
 
-// What waits to be confirmed, and what is not saved.
+// Shows the change that waits to be confirmed, and unsaved changes.
 function notice({ pending, unsaved, state_reason: trouble, address_conflicts: conflicts = [] }) {
   const told = [];
   if (trouble && !conflicts.includes(trouble)) told.push(trouble);
@@ -47,15 +47,15 @@ function notice({ pending, unsaved, state_reason: trouble, address_conflicts: co
   showConflicts(conflicts);
 }
 
-// Addresses of the relay that others on its links have too.
+// Addresses of the relay that other hosts on its links use too.
 function showConflicts(conflicts) {
   const list = byId("conflicts");
-  // What is told again is spoken again.
+  // Setting the same text again would be announced again.
   if ([...list.children].map((one) => one.textContent).join() === conflicts.join()) return;
   list.replaceChildren(...conflicts.map((text) => element("p", "down", text)));
 }
 
-// Looks right away, after something was done.
+// Requests statistics at once, after an action.
 function lookSoon() {
   again = true;
   if (isLooking) return;
@@ -88,8 +88,8 @@ async function look() {
     byId("summary").textContent = `the daemon does not answer: ${error.message}`;
     byId("summary").className = "down";
   }
-  // From beginning to beginning: what a look takes does not make the next one late. With thousands of
-  // rules one takes long, and the daemon has other work.
+  // Measured from start to start: the duration of a request does not delay the next. With thousands of rules
+  // one takes long, and the daemon has other work.
   const took = performance.now() - began;
   isLooking = false;
   const wait = Math.max(LOOK_MS - took, hasFailed ? 0 : 3 * took - LOOK_MS);
@@ -97,36 +97,36 @@ async function look() {
   next = setTimeout(look, again ? 0 : Math.min(Math.max(wait, LOOK_MS / 4), most));
 }
 
-// Which rules the daemon is to tell.
+// The query for the rules to request.
 function question() {
   if (isWhole) return new URLSearchParams({ limit: WHOLE });
   const asked = new URLSearchParams({ limit, order: ORDERS[sort] });
   if (only !== null) asked.set("state", only);
   if (byId("filter").value !== "") asked.set("filter", byId("filter").value);
-  // No name has a comma; what an address says may.
+  // Names contain no comma; text from the address may.
   if (chosen !== null && !chosen.includes(",")) asked.set("rules", chosen);
   return asked;
 }
 
-// Shows what there is of what was chosen, and asks for the rest where not all rules are told.
+// Shows the available part of the selection, and requests the rest if not all rules are requested.
 function select() {
   if (!stats) return;
   show();
   if (!isWhole) lookSoon();
 }
 
-// Asks for the last hour of what the charts show.
+// Requests the last hour for the charts.
 async function remember() {
   const name = stats.rules.some((rule) => rule.name === chosen) ? chosen : null;
   if (!history.wants(name)) return;
-  // A rule that went meanwhile has none.
+  // A rule removed meanwhile has none.
   const told = await ask(`/v1/history?rules=${encodeURIComponent(name ?? "")}`).catch(() => null);
   if (told === null) return;
   history.begin(name, told);
   showPlots(stats.rules.find((rule) => rule.name === chosen));
 }
 
-// The rules that are asked for, worst first unless another order is.
+// The selected rules, worst first unless another order is chosen.
 function wanted() {
   const filter = byId("filter").value.toLowerCase();
   const text = (rule) =>
@@ -160,7 +160,7 @@ function show() {
   const matching = isWhole ? rules.length : stats.selection.matching;
   const shown = rules.slice(0, limit);
   const rule = stats.rules.find(({ name }) => name === chosen);
-  // Who followed a link to a rule sees it.
+  // After a link to a rule, the rule is scrolled into view.
   if (rule && !shown.includes(rule)) shown.unshift(rule);
   table.show(shown, chosen, history);
   byId("more").hidden = matching <= limit;
@@ -175,7 +175,7 @@ function show() {
   actions.fit();
 }
 
-// How many rules are in each state; each is a filter.
+// The number of rules in each state; each is a filter.
 function showCounts() {
   const { states: counts, total } = stats.selection;
   const group = byId("counts");
@@ -211,7 +211,7 @@ function choose(name) {
   if (stats) remember().catch(() => {});
 }
 
-// Has the address say what is shown, so that a reload and a link show the same.
+// Stores the view in the address, so that a reload or a link shows the same.
 function keep() {
   const set = { filter: byId("filter").value, state: only, sort: sort === "state" ? "" : sort,
     wall: document.body.classList.contains("wall") ? "1" : "" };
@@ -220,7 +220,7 @@ function keep() {
   window.history.replaceState(null, "", `${location.pathname}${query && `?${query}`}${hash}`);
 }
 
-// Shows what the address says.
+// Restores the view from the address.
 function follow() {
   const query = new URLSearchParams(location.search);
   byId("filter").value = query.get("filter") ?? "";
@@ -230,18 +230,18 @@ function follow() {
   chosen = new URLSearchParams(location.hash.slice(1)).get("rule") || null;
 }
 
-// For a screen that nobody stands at: the counts, the rules and why, in large letters.
+// For a wall display: the counts, the rules and the reasons, in large letters.
 function wall(is) {
   document.body.classList.toggle("wall", is);
   byId("wall").setAttribute("aria-pressed", String(is));
 }
 
-// Has those who cannot see it know what changed; an empty text is no news.
+// Announces changes to screen readers; an empty text announces nothing.
 function speak(text) {
   if (text !== "") byId("spoken").textContent = text;
 }
 
-// Greys what is shown when nothing new has come for too long, by this page's clock.
+// Greys the page when no reply has arrived for too long, by this page's clock.
 function showAge() {
   const [age, { body }] = [secondsSinceAnswer(), document];
   const isStale = age > STALE_SECONDS && stats !== null;
@@ -286,7 +286,7 @@ function makePlot(id, title, unit, ...more) {
   return new uPlot(options, options.series.map(() => []), byId(id));
 }
 
-// What is known of the chosen rule: why it is in its state, and what its packets say.
+// Details of the selected rule: the reason for its state, and what its packets reveal.
 function showFacts(rule) {
   const facts = [];
   if (rule) {
@@ -321,7 +321,7 @@ function showPlots(rule) {
   byId("selected").textContent = chosen === null ? "All rules" : rule ? chosen : `no rule ${chosen}`;
   showFacts(rule);
   const { times, packets, bits, drops } = history.trail(rule ? chosen : null);
-  // Where nothing was dropped nothing is red.
+  // Without drops nothing is red.
   plots[0].setData([times, packets, drops.some((rate) => rate > 0) ? drops : drops.map(() => null)]);
   plots[1].setData([times, bits]);
   byId("plots").dataset.since = times[0] ?? "";
@@ -355,7 +355,7 @@ for (const title of document.querySelectorAll("th[data-sort]")) {
   });
 }
 byId("more").firstChild.addEventListener("click", showMore);
-// Who scrolls to the end of the table wants the next rows.
+// Scrolling to the end of the table loads the next rows.
 new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && showMore()).observe(byId("more"));
 addEventListener("hashchange", () => {
   follow();
@@ -372,7 +372,7 @@ begin(byId("who"), () => {
   actions.sign();
   lookSoon();
 });
-// A browser has a tab that nobody sees ask once a minute.
+// A browser runs the timers of a hidden tab once a minute.
 addEventListener("visibilitychange", () => {
   if (!document.hidden && !isLooking) lookSoon();
 });

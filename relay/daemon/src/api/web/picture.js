@@ -2,11 +2,11 @@
 
 import { whole } from "./words.js";
 
-// Of more rules none is drawn until one is chosen.
+// With more rules none is drawn until one is selected.
 export const PICTURED = 12;
 
 const [ROW, BOX] = [30, 24];
-// As wide as it is shown, so that letters have the size of the page's; narrower ones are scaled.
+// As wide as displayed, so that the font size matches the page; on narrower screens it is scaled.
 const LEAST_WIDTH = 460;
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
@@ -35,7 +35,7 @@ function link(x1, y1, x2, y2, state) {
   return element("path", { d, class: state });
 }
 
-// `linkState(rule, input or output, kind)` says how a link does.
+// `linkState(rule, input or output, kind)` returns the state of a link.
 export function drawPicture(svg, rules, linkState) {
   const parts = [];
   const width = Math.max(svg.clientWidth, LEAST_WIDTH);

@@ -1,5 +1,5 @@
-// The one way of every change: what it would do, on what terms, done, and taken back unless it is
-// confirmed. Made for one generation: who was faster is told, and nothing is lost.
+// The dialog of every change: its effect, its terms, its execution, and its undo unless it is confirmed. A
+// change is for one generation: a conflict is shown, and no input is lost.
 
 import { ask } from "./ask.js";
 import { input, labelled, open } from "./dialog.js";
@@ -8,9 +8,9 @@ import { element, things } from "./words.js";
 
 const SECONDS = 60;
 
-// `plan`: method, path, body(generation), generation; dry: whether the daemon can say what it would do;
-// look(): what it would do, where that is asked for otherwise; terms: whether it can be taken back;
-// warns: what whoever does it has to know. True where it was done.
+// `plan`: method, path, body(generation), generation; dry: whether the daemon supports a dry run; look():
+// returns the effect, if that is requested otherwise; terms: whether it can be undone; warns: warnings.
+// Returns true if the change was made.
 export function review(title, plan) {
   return new Promise((resolve) => {
     const shown = open(title, { kind: "review" });
@@ -38,7 +38,7 @@ export function review(title, plan) {
     again.hidden = true;
     const latest = plan.latest ?? (async () => (await ask("/v1/status")).generation);
     const conflicted = async (error) => {
-      // Another reason is a change that waits to be confirmed.
+      // The other cause is a change that waits to be confirmed.
       const isOld = error.status === 409 && generation !== undefined && (await latest().catch(() => generation)) !== generation;
       again.hidden = !isOld;
       apply.hidden = isOld;
@@ -75,7 +75,7 @@ export function review(title, plan) {
   });
 }
 
-// What a change does, line by line.
+// The effect of a change, line by line.
 export function differences(change) {
   const list = element("ul", "diff");
   const add = (kind, text) => list.append(element("li", kind, text));
@@ -94,13 +94,13 @@ export function differences(change) {
   return [list, element("p", "faint", `${things(change.unchanged, "rule")} unchanged`)];
 }
 
-// A transaction: rules that go and rules that come, as one step.
+// A transaction: removes and adds rules as one step.
 export function transaction(generation, add, remove) {
   const body = (now) => ({ generation: now, add, remove });
   return { method: "POST", path: "/v1/transaction", body, generation, dry: true, terms: true };
 }
 
-// Back to rules of before: of a generation, or the last others.
+// A rollback: to a generation, or to the last different rules.
 export function rollback(generation, of) {
   const body = () => (of === undefined ? {} : { generation: of });
   return { method: "POST", path: "/v1/rollback", body, generation, dry: true, terms: true, matches: true };

@@ -1,18 +1,18 @@
-// Who is signed in, and how a change is asked for. The cookie no script sees; what is kept here is what
-// each change has to say besides. Where the daemon knows no sessions, the page only shows.
+// The session, and requests for changes. No script can read the cookie; this module stores the token that
+// each change has to carry besides. Without sessions on the daemon, the page is read-only.
 
 import { ask, hasLost } from "./ask.js";
 
 const ROLES = ["view", "operate", "change"];
-// Using the page renews the session, at most so often; its own questions do not.
+// Using the page renews the session, at most this often; its own requests do not.
 const RENEW_MS = 60_000;
 const CHANGE_MS = 35_000;
 
 export const me = { client: null, role: null, csrf: null, certificate: null };
-// Whether this listener takes changes at all.
+// Whether this listener accepts changes at all.
 export let acts = location.protocol === "https:";
 
-// What the daemon says against a request.
+// The daemon's refusal of a request.
 export class Refused extends Error {
   constructor(status, code, message) {
     super(message);
@@ -20,12 +20,12 @@ export class Refused extends Error {
   }
 }
 
-// Whether whoever is signed in may do what takes that role.
+// Whether the signed-in client has at least that role.
 export function may(role) {
   return me.client !== null && ROLES.indexOf(me.role) >= ROLES.indexOf(role);
 }
 
-// Asks who is signed in.
+// Requests the signed-in client.
 export async function whoAmI() {
   const none = { client: null, role: null, csrf: null, certificate: null };
   try {
@@ -48,12 +48,12 @@ export async function signOut() {
   hasLost();
 }
 
-// Asks for a change, once: nothing is sent again by itself, for a change whose answer was lost may have
-// been made. `query` is what stands behind the path; `generation` what the rules have to be of.
-// `read` makes something else of the answer than JSON, `limit` is how long it may take, `stop` gives it up.
+// Requests a change, once: nothing is repeated automatically, because a change whose reply was lost may have
+// been made. `query` is appended to the path; `generation` is the required one of the rules. `read` replaces
+// JSON parsing of the reply, `limit` is its time limit, `stop` aborts.
 export async function send(method, path, { body, query = {}, message = "", generation, ...how } = {}) {
   const headers = { "X-MCR-CSRF": me.csrf ?? "", "Content-Type": "application/json" };
-  // A header is bytes: those of UTF-8.
+  // A header consists of bytes: the UTF-8 encoding.
   const bytes = new TextEncoder().encode(message);
   if (message) headers["X-MCR-Message"] = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
   if (generation !== undefined) headers["If-Match"] = `"${generation}"`;

@@ -1,5 +1,4 @@
-// Signing in and out. A session that ends while something is being written leaves what was typed: the
-// dialog lies above it.
+// Signing in and out. If a session ends during input, the input stays: the sign-in dialog opens above it.
 
 import { onLost } from "./ask.js";
 import { button, input, labelled, open } from "./dialog.js";
@@ -8,7 +7,7 @@ import { element } from "./words.js";
 
 let shown = null;
 
-// Shows in `place` who is signed in; `changed` is called when that is another, or nobody can be.
+// Shows the signed-in client in `place`; `changed` is called when it changes, or nobody can sign in.
 export async function begin(place, changed) {
   const tell = () => {
     place.hidden = me.client === null;
@@ -26,7 +25,7 @@ export async function begin(place, changed) {
       await whoAmI();
       break;
     } catch {
-      // The daemon is away: it is asked until it answers.
+      // The daemon is unreachable: retries until it replies.
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
@@ -39,7 +38,7 @@ function ask(why, done) {
   shown.dialog.addEventListener("cancel", (event) => event.preventDefault());
   shown.dialog.addEventListener("close", () => {
     shown = null;
-    // Browsers close a dialog at a second Escape, whatever it says.
+    // Browsers close a dialog at a second Escape in any case.
     if (me.client === null) ask(why, done);
   });
   const token = input("password");

@@ -1,15 +1,15 @@
 // How a rule does, in the word that the daemon has for it.
 
-// How a rule does, as the page says it: the worse of its own state and its stream's, and silent where a
-// stream came and comes no more.
+// The state of a rule as the page shows it: the worse of its own state and its stream's, and silent if a
+// stream has stopped.
 
 import { duration, things } from "./words.js";
 
-// Worst first, as the daemon orders them.
+// Worst first, in the daemon's order.
 export const STATES = ["down", "silent", "degraded", "waiting", "up", "idle", "disabled"];
-// Those that somebody has to see to.
+// The states that need attention.
 export const TROUBLE = ["down", "silent", "degraded"];
-// For so long a rule may wait for its stream before that is a trouble.
+// How long a rule may wait for its stream before that is trouble.
 const WAITING_SECONDS = 60;
 
 export function judge(rule) {
@@ -20,7 +20,7 @@ export function isLate(rule) {
   return judge(rule) === "waiting" && rule.waiting_seconds >= WAITING_SECONDS;
 }
 
-// Why a rule is in its state, if something is to be said.
+// Why a rule is in its state, if there is a reason.
 export function reason(rule) {
   const state = judge(rule);
   const silent = state === "waiting" ? `nothing has come for ${duration(rule.waiting_seconds)}`
@@ -30,7 +30,7 @@ export function reason(rule) {
   return [silent, rule.state_reason ?? rule.health?.reason, nobody(rule), seen].filter(Boolean).join("; ") || undefined;
 }
 
-// Whether what an output sends reaches nobody; of one on demand, which sends nothing then, that is no trouble.
+// Whether an output's packets reach nobody; an output on demand sends nothing then, which is no trouble.
 export function isUnheard(output) {
   return output.unheard !== undefined && output.wanted === undefined;
 }
@@ -43,8 +43,8 @@ function nobody({ outputs }) {
 
 const SPOKEN = 5;
 
-// What has changed between two looks, in words: rule by rule, or how many do how now. Of what one of them
-// does not tell nothing is said.
+// The changes between two samples as text: rule by rule, or the counts by state. Rules missing in one sample
+// are skipped.
 export function changes(before, now) {
   const changed = [...now].filter(([name, state]) => before.has(name) && before.get(name) !== state);
   if (changed.length <= SPOKEN) return changed.map(([name, state]) => `${name} is ${state}`).join(", ");
@@ -52,7 +52,7 @@ export function changes(before, now) {
   return counts.filter(([count]) => count > 0).map(([count, state]) => `${things(count, "rule")} ${count === 1 ? "is" : "are"} ${state}`).join(", ");
 }
 
-// How the link between a rule and one of its ends does.
+// The state of the link between a rule and one of its ends.
 export function linkState(rule, end, kind, history) {
   const state = judge(rule);
   if (state === "disabled" || state === "idle" && (kind === "input" || end.state === "up")) return "idle";
@@ -65,15 +65,15 @@ export function linkState(rule, end, kind, history) {
   if (rule.rates.packets_1s === 0) return "idle";
   if (kind === "input") {
     if (end.trouble !== undefined) return "degraded";
-    // Of several inputs only some may have a stream.
+    // With several inputs only some may have a stream.
     const several = rule.inputs.length > 1;
     return several && history.came(rule.name, rule.inputs.indexOf(end)).packets === 0 ? "idle" : "up";
   }
-  // Something comes but nothing leaves: all of it is dropped.
+  // Packets arrive but none leave: all are dropped.
   return history.sent(rule.name, rule.outputs.indexOf(end)).packets > 0 ? "up" : "degraded";
 }
 
-// Dropped because another copy passed, or nobody listens: nothing is lost.
+// Drop reasons without loss: another copy passed, or nobody listens.
 const MEANT = ["standby", "duplicate", "not_wanted"];
 
 // Drops of a rule and its outputs by reason, and how many packets were lost by them.

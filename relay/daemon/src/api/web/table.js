@@ -1,4 +1,4 @@
-// The table of rules: worst first, as many rows as are wanted, and below the chosen rule its inputs and
+// The table of rules: worst first, as many rows as requested, and below the selected rule its inputs and
 // outputs with their counts.
 
 import { droppedBy, isLate, isUnheard, judge, reason } from "./state.js";
@@ -7,24 +7,24 @@ import { drops, duration, element, scaled, whole, words } from "./words.js";
 const COLUMNS = ["name", "state", "path", "number now", "number long", "number bits", "number received",
   "number sent", "number dropped", "why"];
 
-// Addresses of an output that have a line.
+// The most addresses of an output that have a line.
 const ADDRESSES = 64;
 
 export class Table {
-  // `choose(name)` is called with the rule that is pressed.
+  // `choose(name)` is called with the clicked rule.
   constructor(body, choose) {
     this.body = body;
     this.choose = choose;
     this.rows = new Map();
     this.detail = element("tr", "detail");
     this.detail.insertCell().colSpan = COLUMNS.length;
-    // What several are changed by at once, where the page may change anything.
+    // The actions on several rules at once, if the page may make changes.
     this.picked = new Set();
     this.picks = false;
     this.onpick = () => {};
   }
 
-  // Has each row be picked, or none.
+  // Makes rows pickable, or not.
   pickable(is) {
     if (this.picks === is) return;
     this.picks = is;
@@ -40,7 +40,7 @@ export class Table {
     this.onpick();
   }
 
-  // Picks all rows that are shown; none, where some are picked.
+  // Picks all shown rows; none if some are picked.
   pickShown() {
     const some = this.picked.size > 0;
     for (const name of some ? [...this.picked] : this.rows.keys()) this.pick(name, !some);
@@ -70,7 +70,7 @@ export class Table {
         lines.push(this.detail);
       }
     }
-    // Rows are moved only where the order differs.
+    // Rows are moved only if the order differs.
     const { children } = this.body;
     const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
     const kind = focused?.type === "checkbox" ? "input" : "a";
@@ -79,7 +79,7 @@ export class Table {
       if (children[at] !== line) this.body.insertBefore(line, children[at] ?? null);
     });
     while (children.length > lines.length) this.body.lastChild.remove();
-    // A line that was moved has lost the focus, and of one that is gone the next has it.
+    // A moved line has lost the focus and gets it back; that of a removed line goes to the next.
     if (focused !== null && document.activeElement !== focused) {
       const next = lines.length === 0 ? null : lines[Math.min(place, lines.length - 1)].querySelector(kind);
       (focused.isConnected ? focused : next)?.focus({ preventScroll: true });
@@ -103,7 +103,7 @@ export class Table {
     cells[0].append(link);
     line.dataset.rule = name;
     line.addEventListener("click", (event) => {
-      // Into a tab of its own as any link.
+      // Can be opened in a new tab like any link.
       if (event.ctrlKey || event.metaKey || event.shiftKey || event.target.type === "checkbox") return;
       event.preventDefault();
       this.choose(name);
@@ -136,7 +136,7 @@ function fill({ line, cells, link }, rule, isChosen) {
   line.className = [shade, isChosen ? "chosen" : ""].join(" ").trim();
 }
 
-// What came by each input and left by each output.
+// The packets of each input and output.
 function ends(rule, history) {
   const table = element("table");
   const head = table.createTHead().insertRow();
@@ -145,7 +145,7 @@ function ends(rule, history) {
   const body = table.createTBody();
   const add = (at, state, rate, counted, age, note, more = "") => {
     const row = body.insertRow();
-    // Of one address of several neither rate nor time is known.
+    // Single addresses of several have neither rate nor time.
     const last = age === undefined ? rate && "never" : `${duration(age)} ago`;
     const texts = [at, state, rate && whole(rate.packets), rate && scaled(rate.bits, "bit"), whole(counted.packets),
       last, note];

@@ -1,10 +1,10 @@
-// How numbers, times and what is declared of counters are said, here as in the daemon's other views.
+// Texts of numbers, times and counters, as in the daemon's other views.
 
 import { COUNTERS } from "./counters.js";
 
 const groups = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
-// 1 234 567, as tables of `mcr` have it.
+// 1 234 567, as in the tables of `mcr`.
 export function whole(number) {
   return groups.format(number).replaceAll(",", "\u202f");
 }
@@ -29,7 +29,7 @@ export function duration(seconds) {
   return minutes > 0 ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${seconds.toFixed(0)} s`;
 }
 
-// The time of day, 24 hours, of whoever reads it; of another day with its date.
+// The reader's local time of day, 24 hours; on another day with the date.
 export function clock(at) {
   const two = (number) => String(number).padStart(2, "0");
   const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
@@ -37,12 +37,12 @@ export function clock(at) {
   return at.toDateString() === new Date().toDateString() ? hour : `${day} ${hour}`;
 }
 
-// So many of a thing: 1 packet, 12 000 packets.
+// A count with its noun: 1 packet, 12 000 packets.
 export function things(number, noun) {
   return `${whole(number)} ${noun}${plural(number)}`;
 }
 
-// What is declared of a kind of thing, in words.
+// The declared texts of a kind of counter.
 export function words(kind, of) {
   const write = { count: whole, seconds: time, ago: duration };
   return COUNTERS[kind].flatMap(({ at, unit, text }) => {
@@ -66,7 +66,7 @@ export function element(name, className, text) {
   return made;
 }
 
-// A table; a cell is a text, something made, or a text and its class.
+// A table; a cell is a text, an element, or a text and its class.
 export function tableOf(titles, rows) {
   const table = element("table");
   const head = element("tr");
